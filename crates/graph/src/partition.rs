@@ -5,11 +5,9 @@
 //! part is self-reliant if its rank has the whole closure; other vertices of the closure are remote. Good
 //! partitions give all ranks the same number of training vertices, and closures that share little.
 
-mod deal;
 mod level;
 mod metis;
 mod pagraph;
-mod parts;
 mod reach;
 mod relabel;
 mod report;
@@ -18,7 +16,8 @@ mod weights;
 
 use std::fmt;
 
-pub use parts::Parts;
+use thinwire_wire::random::{Key, permutation};
+
 pub use reach::closure;
 pub use relabel::Relabelling;
 pub use report::{Report, choose};
@@ -70,6 +69,53 @@ impl fmt::Display for Method {
     }
 }
 
+/// Part of every vertex.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    count: u32,
+    of: Vec<u16>,
+}
+
+impl Parts {
+    /// Creates a partition from the part of every vertex.
+    ///
+    /// # Errors
+    /// If a part is not below `count`.
+    pub fn new(count: u32, of: Vec<u16>) -> Result<Parts, Error> {
+        match of.iter().find(|part| u32::from(**part) >= count) {
+            None => Ok(Parts { count, of }),
+            Some(part) => {
+                Err(Error::value(format!("part {part} of a vertex, expected parts of 0..{count}")))
+            }
+        }
+    }
+
+    /// Returns the number of parts.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns the part of a vertex.
+    ///
+    /// # Panics
+    /// If there is no such vertex.
+    pub fn of(&self, vertex: u32) -> u32 {
+        u32::from(self.of[vertex as usize])
+    }
+
+    /// Returns the number of vertices.
+    pub fn vertices(&self) -> u32 {
+        self.of.len() as u32
+    }
+
+    /// Deals vertices over their parts; they stay in order.
+    pub fn deal(&self, vertices: &[u32]) -> Vec<Vec<u32>> {
+        let mut dealt = vec![Vec::new(); self.count as usize];
+        vertices.iter().for_each(|vertex| dealt[self.of(*vertex) as usize].push(*vertex));
+        dealt
+    }
+}
+
 /// Makes parts of a graph with training vertices `training`.
 ///
 /// # Errors
@@ -83,8 +129,8 @@ pub fn partition(
 ) -> Result<Parts, Error> {
     let weights = Weights::new(graph.vertices(), training, options)?;
     let of = match method {
-        Method::Hash => deal::hash(&weights, options),
-        Method::Ranges => deal::ranges(&weights, options),
+        Method::Hash => hash(&weights, options),
+        Method::Ranges => ranges(&weights, options),
         Method::PaGraph => pagraph::partition(graph, training, options),
         Method::Ldg | Method::Fennel | Method::Metis => {
             let both = graph.symmetrized();
@@ -98,6 +144,32 @@ pub fn partition(
         }
     };
     Parts::new(options.parts, of)
+}
+
+/// Deals training vertices, and then the others, in random order.
+fn hash(weights: &Weights, options: &Options) -> Vec<u16> {
+    let vertices = weights.is_training.len();
+    let mut of = vec![0; vertices];
+    let mut dealt = [0; 2];
+    for vertex in permutation(Key { seed: options.seed, step: 0, tensor: 0 }, vertices as u32) {
+        let turn: &mut u32 = &mut dealt[usize::from(weights.is_training[vertex as usize])];
+        of[vertex as usize] = (*turn % options.parts) as u16;
+        *turn += 1;
+    }
+    of
+}
+
+/// Cuts the vertices, as they are numbered, into ranges of equal weight.
+fn ranges(weights: &Weights, options: &Options) -> Vec<u16> {
+    let (share, last) = (weights.total() / f64::from(options.parts), options.parts - 1);
+    let mut before = 0.0;
+    let part = |vertex: usize| {
+        // The middle of a vertex decides, so that no part has more than half a vertex too much.
+        let middle = before + weights.of(vertex) / 2.0;
+        before += weights.of(vertex);
+        ((middle / share) as u32).min(last) as u16
+    };
+    (0..weights.is_training.len()).map(part).collect()
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ mod ids;
 mod layout;
 mod map;
 mod open;
-mod split;
 mod write;
+
+use std::fmt;
 
 use crate::error::Error;
 
@@ -20,8 +21,42 @@ pub use ids::{Id, Ids};
 pub use layout::{FeatureRows, TYPES_MAX};
 pub use map::name_lost_pages;
 pub use open::{NO_LABEL, Store, file_length};
-pub use split::Split;
 pub use write::{Contents, Features, write};
+
+/// Use of a vertex: for training, validation or test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Split {
+    /// None; the vertex only passes on messages.
+    None = 0,
+    /// Its loss is trained on.
+    Train = 1,
+    /// Its accuracy decides between models.
+    Validation = 2,
+    /// Its accuracy is the result.
+    Test = 3,
+}
+
+impl Split {
+    /// All uses.
+    pub const ALL: [Split; 4] = [Split::None, Split::Train, Split::Validation, Split::Test];
+
+    /// Returns the use with this number.
+    pub fn from_byte(byte: u8) -> Option<Split> {
+        Split::ALL.get(usize::from(byte)).copied()
+    }
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Split::None => "none",
+            Split::Train => "train",
+            Split::Validation => "validation",
+            Split::Test => "test",
+        })
+    }
+}
 
 /// Refuses machines whose numbers are not those of the file.
 fn ensure_little_endian() -> Result<(), Error> {

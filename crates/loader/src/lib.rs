@@ -33,15 +33,12 @@
 
 mod batch;
 mod cache;
-mod check;
 mod demand;
 mod error;
 mod features;
-mod gathering;
 mod loader;
 mod queue;
 mod remote;
-mod sampling;
 mod stored;
 
 pub use batch::Batch;

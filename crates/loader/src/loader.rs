@@ -1,19 +1,19 @@
 //! Loader: starts the threads, hands out their batches, ends them.
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle, available_parallelism};
 
-use thinwire_graph::{Adjacency, Batches, Position, Sampler, Sampling};
+use thinwire_graph::{Adjacency, Batches, Pass, Position, Sampler, Sampling};
 use thinwire_rows::Hits;
 
 use crate::batch::{Batch, Pool};
 use crate::cache::RowCache;
 use crate::error::{Error, Kind};
 use crate::features::Features;
-use crate::queue::Queue;
-use crate::{gathering, sampling};
+use crate::queue::{Closing, Queue};
 
 /// Batches with rows that wait for the training.
 const LOADED: usize = 2;
@@ -46,16 +46,16 @@ pub struct Loader {
 
 /// What the threads of a loader have in common.
 #[derive(Debug)]
-pub struct Shared {
-    pub graph: Arc<Adjacency>,
-    pub batches: Batches,
-    pub features: Features,
-    pub rank: u32,
-    pub pool: Arc<Pool>,
+struct Shared {
+    graph: Arc<Adjacency>,
+    batches: Batches,
+    features: Features,
+    rank: u32,
+    pool: Arc<Pool>,
     /// Number of sampling threads.
-    pub threads: usize,
-    pub sampled: Queue<Result<Batch, Error>>,
-    pub loaded: Queue<Result<Batch, Error>>,
+    threads: usize,
+    sampled: Queue<Result<Batch, Error>>,
+    loaded: Queue<Result<Batch, Error>>,
     start: Position,
     hits: Mutex<Hits>,
 }
@@ -104,12 +104,12 @@ impl Loader {
             Loader { shared: shared.clone(), threads: Vec::new(), number: 0, failed: false };
         if is_cached {
             let gathering = shared.clone();
-            loader.spawn("gather", move || gathering::run(&gathering, cache))?;
+            loader.spawn("gather", move || gather_batches(&gathering, cache))?;
         }
         let next = Arc::new(AtomicU64::new(0));
         for _ in 0..threads {
             let (shared, next, sampler) = (shared.clone(), next.clone(), sampler.clone());
-            loader.spawn("sample", move || sampling::run(&shared, &next, sampler))?;
+            loader.spawn("sample", move || sample_batches(&shared, &next, sampler))?;
         }
         Ok(loader)
     }
@@ -185,14 +185,14 @@ impl Drop for Loader {
 
 impl Shared {
     /// Returns the position of the batch with this number since the start.
-    pub fn position(&self, number: u64) -> Position {
+    fn position(&self, number: u64) -> Position {
         let steps = u64::from(self.batches.steps());
         let number = u64::from(self.start.step) + number;
         Position { pass: self.start.pass + number / steps, step: (number % steps) as u32 }
     }
 
     /// Checks that nobody has written to the file of the graph, or to that of its rows.
-    pub fn ensure_unchanged(&self, position: Position) -> Result<(), Error> {
+    fn ensure_unchanged(&self, position: Position) -> Result<(), Error> {
         self.graph.ensure_unchanged().map_err(|error| Error::batch(Kind::Sampling, position, error))
     }
 
@@ -204,7 +204,7 @@ impl Shared {
     }
 
     /// Publishes the counters of the cache.
-    pub fn set_hits(&self, hits: Hits) {
+    fn set_hits(&self, hits: Hits) {
         *self.hits.lock().unwrap_or_else(PoisonError::into_inner) = hits;
     }
 }
@@ -219,4 +219,85 @@ fn check(batches: &Batches, options: &Options) -> Result<(), Error> {
         return Err(Error::options(format!("start at step {step}, expected steps of 0..{steps}")));
     }
     Ok(())
+}
+
+/// Work of a sampling thread: takes the next position, samples its batch and, without a cache, reads its rows,
+/// until the queue is closed.
+fn sample_batches(shared: &Shared, next: &AtomicU64, mut sampler: Sampler) {
+    let _closing = Closing(&shared.sampled, &shared.loaded);
+    let mut pass = None;
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let batch = sample_batch(shared, number, &mut pass, &mut sampler);
+        if !shared.sampled.put(number, batch) {
+            return;
+        }
+    }
+}
+
+fn sample_batch(
+    shared: &Shared,
+    number: u64,
+    pass: &mut Option<(u64, Pass)>,
+    sampler: &mut Sampler,
+) -> Result<Batch, Error> {
+    let position = shared.position(number);
+    if pass.as_ref().is_none_or(|(number, _)| *number != position.pass) {
+        *pass = None;
+    }
+    let shuffle = || (position.pass, shared.batches.shuffle(position.pass));
+    let (_, pass) = pass.get_or_insert_with(shuffle);
+    let seeds = pass.seeds(position.step, shared.rank);
+    let key = shared.batches.key(position, shared.rank);
+    shared.ensure_unchanged(position)?;
+    let mut batch = Batch::new(position, shared.pool.clone());
+    let buffers = batch.buffers();
+    sampler
+        .sample(&shared.graph, seeds, key, &mut buffers.sample)
+        .map_err(|error| Error::batch(Kind::Sampling, position, error))?;
+    // What was written to the file while it was sampled from may be in the sample.
+    shared.ensure_unchanged(position)?;
+    let features = &shared.features;
+    features.number(&buffers.sample.vertices, &mut buffers.ids);
+    if features.cache.is_none() {
+        // One for each thread, and the one that the caller has.
+        shared.pool.wait_for_room(number, shared.threads + 1);
+        let (ids, rows) = batch.rows_to_read(features.source.width());
+        let read = features.source.read(ids, rows);
+        shared.ensure_unchanged(position)?;
+        read.map_err(|error| Error::batch(Kind::Rows, position, error))?;
+    }
+    Ok(batch)
+}
+
+/// Work of the gathering thread: passes batches through the cache of rows, in their order, until a queue is
+/// closed or a batch has failed.
+fn gather_batches(shared: &Shared, mut cache: RowCache) {
+    let _closing = Closing(&shared.sampled, &shared.loaded);
+    let mut waiting = VecDeque::new();
+    for number in 0.. {
+        while waiting.len() <= cache.ahead() {
+            let Some(mut batch) = shared.sampled.take() else { return };
+            if let Ok(batch) = &mut batch {
+                cache.tell(&shared.features, &batch.buffers().ids);
+            }
+            waiting.push_back(batch);
+        }
+        let batch = waiting.pop_front().expect("a batch waits");
+        let batch = batch.and_then(|batch| gather(shared, &mut cache, batch));
+        let failed = batch.is_err();
+        if !shared.loaded.put(number, batch) || failed {
+            return;
+        }
+    }
+}
+
+/// Reads the rows of a batch through the cache.
+fn gather(shared: &Shared, cache: &mut RowCache, mut batch: Batch) -> Result<Batch, Error> {
+    let (position, features) = (batch.position(), &shared.features);
+    let (ids, rows) = batch.rows_to_read(features.source.width());
+    let read = cache.read(features, ids, rows);
+    shared.ensure_unchanged(position)?;
+    shared.set_hits(read.map_err(|error| Error::batch(Kind::Rows, position, error))?);
+    Ok(batch)
 }

@@ -20,7 +20,7 @@ use thinwire_rows::{Error, Source};
 
 pub use service::RowService;
 
-use crate::check::{check_room, check_rows};
+use crate::stored::{check_room, check_rows};
 use peer::Peer;
 
 /// Source of rows that threads share.
@@ -73,8 +73,8 @@ impl Remote {
                     (Place::Here(source), width, end, rows)
                 }
                 Part::At(address, copy) => {
-                    let place = (remote.parts.len(), address);
-                    let (peer, about) = Peer::connect(place, copy, token, timeout)?;
+                    let part = remote.parts.len();
+                    let (peer, about) = Peer::connect(part, &address, copy, token, timeout)?;
                     (Place::Peer(Box::new(Mutex::new(peer))), about.width, about.first, about.rows)
                 }
             };

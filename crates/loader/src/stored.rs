@@ -7,8 +7,6 @@ use std::sync::Arc;
 use thinwire_graph::Store;
 use thinwire_rows::{Error, Source};
 
-use crate::check::{check_room, check_rows};
-
 /// Source of the features of vertices in a file of a graph. Its rows are those of all vertices, or of
 /// consecutive ones.
 ///
@@ -70,4 +68,27 @@ impl fmt::Debug for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stored").field("path", &self.store.path()).finish_non_exhaustive()
     }
+}
+
+/// Refuses, before any row is read, a buffer that has not `width` bytes for each of the rows.
+///
+/// # Errors
+/// If it has another length.
+pub(crate) fn check_room(rows: &[u64], out: &[u8], width: usize) -> Result<(), Error> {
+    if out.len() == rows.len() * width {
+        return Ok(());
+    }
+    let context = format!("{} bytes for {} rows of {width}", out.len(), rows.len());
+    Err(Error::of_source(context, "expected room for all rows"))
+}
+
+/// Refuses rows that a source of `count` rows does not have.
+///
+/// # Errors
+/// The first such row.
+pub(crate) fn check_rows(rows: &[u64], count: u64) -> Result<(), Error> {
+    rows.iter().find(|row| **row >= count).map_or(Ok(()), |row| {
+        let context = format!("row {row}, expected rows of 0..{count}");
+        Err(Error::of_source(context, "no such row"))
+    })
 }

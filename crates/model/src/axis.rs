@@ -4,7 +4,6 @@
 //! with several elements at each place, so that heads are an axis although a head's features lie in the
 //! same dimension.
 
-use crate::error::refuse_if;
 use crate::{Error, Kind, Reduction};
 
 /// A loop of an operator.
@@ -124,9 +123,11 @@ impl Declaration {
     pub(crate) fn check(&self, inputs: &[&[usize]]) -> Result<(), Error> {
         for (operand, actual) in self.inputs.iter().zip(inputs) {
             let expected = self.shape(operand);
-            refuse_if(expected != **actual, Kind::Operands, || {
-                format!("{} has shape {actual:?}, expected {expected:?}", operand.name)
-            })?;
+            if expected != **actual {
+                let message =
+                    format!("{} has shape {actual:?}, expected {expected:?}", operand.name);
+                return Err(Error::new(Kind::Operands, message));
+            }
         }
         Ok(())
     }
@@ -155,10 +156,12 @@ impl Axes {
     /// # Errors
     /// If there are more.
     pub fn leading(&mut self, shape: &[usize]) -> Result<Vec<Dim>, Error> {
-        refuse_if(shape.len() > LEADING.len(), Kind::Operands, || {
+        if shape.len() > LEADING.len() {
             let most = LEADING.len() + 1;
-            format!("an operand has shape {shape:?}, expected at most {most} dimensions")
-        })?;
+            let message =
+                format!("an operand has shape {shape:?}, expected at most {most} dimensions");
+            return Err(Error::new(Kind::Operands, message));
+        }
         Ok(shape.iter().zip(LEADING).map(|(length, letter)| self.even(letter, *length)).collect())
     }
 
@@ -168,9 +171,11 @@ impl Axes {
     /// If there are more than b, s, t, u.
     pub fn leading_without_v(&mut self, shape: &[usize]) -> Result<Vec<Dim>, Error> {
         let most = LEADING.iter().take_while(|letter| **letter != 'v').count();
-        refuse_if(shape.len() > most, Kind::Operands, || {
-            format!("an operand has shape {shape:?}, expected at most {most} dimensions")
-        })?;
+        if shape.len() > most {
+            let message =
+                format!("an operand has shape {shape:?}, expected at most {most} dimensions");
+            return Err(Error::new(Kind::Operands, message));
+        }
         self.leading(shape)
     }
 

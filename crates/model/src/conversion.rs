@@ -12,7 +12,6 @@
 //! | replicated → sharded | slice | 0 |
 //! | replicated or sharded → partial | pad | 0 |
 
-use crate::error::refuse_if;
 use crate::{Error, Kind, Layout, Placement, Reduction};
 
 /// Dimensions of a mesh that [`Phase::cuts`] has bits for.
@@ -112,9 +111,10 @@ pub fn conversion(
     to: &Layout,
 ) -> Result<Vec<Step>, Error> {
     for layout in [from, to] {
-        refuse_if(!layout.fits(shape, mesh) || mesh.len() > DIMENSIONS_MAX, Kind::Layout, || {
-            format!("shape {shape:?} on mesh {mesh:?} cannot lie as {layout}")
-        })?;
+        if !layout.fits(shape, mesh) || mesh.len() > DIMENSIONS_MAX {
+            let message = format!("shape {shape:?} on mesh {mesh:?} cannot lie as {layout}");
+            return Err(Error::new(Kind::Layout, message));
+        }
     }
     let elements = shape.iter().product();
     Ok(phases(from, to).iter().map(|phase| phase.step(elements, mesh)).collect())

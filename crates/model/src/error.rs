@@ -67,12 +67,3 @@ impl Hint for Error {
         self.hint.as_deref()
     }
 }
-
-/// Returns an error of a kind if something is wrong.
-pub(crate) fn refuse_if<M: Into<String>>(
-    wrong: bool,
-    kind: Kind,
-    message: impl FnOnce() -> M,
-) -> Result<(), Error> {
-    if wrong { Err(Error::new(kind, message())) } else { Ok(()) }
-}

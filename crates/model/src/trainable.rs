@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 
-use crate::error::refuse_if;
 use crate::{Element, Error, Graph, Initial, Kind, Role, Tensor, backward};
 
 /// A larger standard deviation is taken for a slip.
@@ -49,9 +48,10 @@ fn check_parameter(tensor: &Tensor) -> Result<(), Error> {
 fn distinct<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for name in names {
-        refuse_if(!seen.insert(name), Kind::Name, || {
-            format!("two {what} are called '{name}', expected a name for each")
-        })?;
+        if !seen.insert(name) {
+            let message = format!("two {what} are called '{name}', expected a name for each");
+            return Err(Error::new(Kind::Name, message));
+        }
     }
     Ok(())
 }

@@ -26,9 +26,9 @@ impl Constant {
         Constant { shape: vec![values.len()], values, whole: true }
     }
 
-    /// One number without dimensions.
-    pub fn scalar(value: f64, whole: bool) -> Constant {
-        Constant { shape: Vec::new(), values: vec![value], whole }
+    /// One integer without dimensions.
+    pub fn integer(value: usize) -> Constant {
+        Constant { shape: Vec::new(), values: vec![value as f64], whole: true }
     }
 
     /// The only number, if there is but one.

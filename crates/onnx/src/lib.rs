@@ -16,15 +16,15 @@ mod input;
 mod names;
 mod notes;
 mod operator;
-mod prune;
-mod supported;
 mod value;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use onnx_rs::ast::{Model, TensorProto};
-use thinwire_model::{Error, Graph, Kind, check_trainable, divide, learn, simplify};
+use thinwire_model::{
+    Error, Graph, Kind, Node, TensorId, check_trainable, divide, learn, simplify,
+};
 
 pub use external::External;
 use import::{Call, Importer};
@@ -107,7 +107,7 @@ impl OnnxFile {
         let importer = Importer::new(&model, &calls, [batch, sequence], &self.frozen)?;
         let (graph, logits) = importer.run(&calls)?;
         let (graph, logits) = simplify(&graph, logits)?;
-        let (mut graph, logits) = prune::prune(&graph, logits);
+        let (mut graph, logits) = prune(&graph, logits);
         learn(&mut graph, logits)?;
         names::distinguish(&mut graph);
         divide(&mut graph);
@@ -127,6 +127,33 @@ impl OnnxFile {
         }
         Ok(model)
     }
+}
+
+/// The graph with only what an output depends on, and the output in it.
+fn prune(graph: &Graph, output: TensorId) -> (Graph, TensorId) {
+    let mut needed = vec![false; graph.tensors.len()];
+    needed[output] = true;
+    let mut kept: Vec<&Node> = Vec::new();
+    for node in graph.nodes.iter().rev() {
+        if node.outputs.iter().any(|id| needed[*id]) {
+            node.inputs.iter().chain(&node.outputs).for_each(|id| needed[*id] = true);
+            kept.push(node);
+        }
+    }
+    let mut pruned = Graph::default();
+    let mut places = vec![0; graph.tensors.len()];
+    for (id, tensor) in graph.tensors.iter().enumerate().filter(|(id, _)| needed[*id]) {
+        places[id] = pruned.tensors.len();
+        pruned.tensors.push(tensor.clone());
+    }
+    let moved = |ids: &[TensorId]| ids.iter().map(|id| places[*id]).collect();
+    let node = |node: &Node| Node {
+        inputs: moved(&node.inputs),
+        outputs: moved(&node.outputs),
+        ..node.clone()
+    };
+    pruned.nodes = kept.into_iter().rev().map(node).collect();
+    (pruned, places[output])
 }
 
 fn none(reason: &str) -> Error {

@@ -16,7 +16,7 @@ fn no_plan_takes_less_than_its_arithmetic() {
     let mut met = 0;
     for (nodes, memory_gib) in [(2, 80.0), (3, 0.5)] {
         let cluster = made::cluster(nodes, 4, 1e6, memory_gib);
-        for one in candidates(&cluster, &Scope { batch, blocks }, &[Division::Each], true) {
+        for one in candidates(&cluster, &Scope { batch, blocks, idle: true }, &[Division::Each]) {
             let micro = batch / one.micro_batches;
             let prepared = known.entry(micro).or_insert_with(|| prepared(micro));
             let least_s = bound_s(&cluster, prepared, &one, &settings);

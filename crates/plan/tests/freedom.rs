@@ -299,8 +299,8 @@ proptest! {
         prop_assume!(found.is_ok());
         let (found, mut checks) = (found.unwrap(), 0);
         let blocks = thinwire_model::named(model, 1, tokens(model)).unwrap().blocks.len();
-        let scope = Scope { batch, blocks };
-        let all = candidates_of(&cluster, &scope, &[Division::Each, Division::Alike(sharding)], true);
+        let scope = Scope { batch, blocks, idle: true };
+        let all = candidates_of(&cluster, &scope, &[Division::Each, Division::Alike(sharding)]);
         for candidate in places.iter().map(|place| place.get(&all)) {
             let Ok(alone) = planner.plan_for(&cluster, candidate) else { continue };
             let (alone_s, found_s) = (alone.best.seconds, found.best.seconds);

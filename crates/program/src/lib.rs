@@ -27,7 +27,6 @@ mod layout;
 pub mod pipeline;
 mod plan;
 mod program;
-mod words;
 
 pub use bytes::StepBytes;
 pub use coding::Coding;
@@ -36,6 +35,5 @@ pub use derive::{derive, insert_frees, program};
 pub use error::{Error, Kind as ErrorKind};
 pub use file::PlanFile;
 pub use layout::{Assignment, End, MESH_DIMENSIONS, Mesh, mesh_dimension, parts_of};
-pub use plan::{BlockPlan, MeshDim, Plan, Sharding, Share};
+pub use plan::{BlockPlan, MeshDim, Plan, Sharding, Share, counted, devices};
 pub use program::{Convert, Held, Instruction, Message, Owner, Parameter, Program, Slot, freed};
-pub use words::{counted, devices};

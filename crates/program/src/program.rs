@@ -3,16 +3,11 @@
 //! A slot holds a tensor in one layout, once per micro-batch. Computing, converting, sending and
 //! receiving are all there is; what is sent is known before anything runs.
 
-mod describe;
-mod outgoing;
-
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
-use thinwire_model::{Collective, Layout, NodeId, Reduction, Step, TensorId};
-use thinwire_wire::Rank;
-
-pub(crate) use outgoing::Outgoing;
+use thinwire_model::{Collective, Graph, Layout, NodeId, Reduction, Step, TensorId};
+use thinwire_wire::{Rank, World};
 
 use crate::collective::{ENCODED, Encoding, Length, RAW, outermost};
 use crate::pipeline::Pass;
@@ -208,6 +203,15 @@ pub struct Program {
     pub sources: Vec<(usize, usize)>,
 }
 
+/// Cause of messages to other ranks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outgoing<'a> {
+    /// Collective within the stage.
+    Convert(&'a Convert),
+    /// Values of a slot, for a rank of another stage.
+    Message(Slot, Rank),
+}
+
 impl Program {
     /// Returns the bytes that this rank sends in one step, headers included.
     pub fn sent_bytes(&self) -> u64 {
@@ -247,7 +251,7 @@ impl Program {
     fn bytes(&self, length: Length) -> u64 {
         let sent = |outgoing: Outgoing<'_>| match outgoing {
             Outgoing::Convert(convert) => self.transfer(convert).bytes(length),
-            Outgoing::Message(slot, peer) => self.message_bytes((slot, peer), length),
+            Outgoing::Message(slot, peer) => self.message_bytes(slot, peer, length),
         };
         let per_micro_batch: u64 = self.sent_in_passes().map(sent).sum();
         per_micro_batch * self.micro_batches as u64
@@ -274,8 +278,9 @@ impl Program {
     /// Returns what a collective does, as schedules.
     pub fn transfer(&self, convert: &Convert) -> Transfer {
         let Step { mesh_dim, collective, .. } = convert.step;
-        let place = (self.mesh.sizes[mesh_dim], self.mesh.coordinates[mesh_dim]);
-        self.encoding(convert).transfer(collective, &self.slots[convert.from].shape, place)
+        let (size, at) = (self.mesh.sizes[mesh_dim], self.mesh.coordinates[mesh_dim]);
+        let world = World::new(at as u32, size as u32).expect("a rank is in its group");
+        self.encoding(convert).transfer(collective, &self.slots[convert.from].shape, world)
     }
 
     /// Returns how the values of a collective travel.
@@ -304,11 +309,77 @@ impl Program {
         transport.map_or_else(thinwire_codec::raw, |transport| Arc::clone(&transport.codec))
     }
 
-    fn message_bytes(&self, (slot, peer): (Slot, Rank), length: Length) -> u64 {
+    fn message_bytes(&self, slot: Slot, peer: Rank, length: Length) -> u64 {
         let codec = self.message_codec(slot, peer);
         match self.slots[slot].shape.iter().product() {
             0 => 0,
             elements => (length(&*codec, elements) + thinwire_wire::HEADER_BYTES) as u64,
         }
     }
+
+    /// Returns everything by which this rank sends for each micro-batch.
+    pub(crate) fn sent_in_passes(&self) -> impl Iterator<Item = Outgoing<'_>> {
+        let passes = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
+        passes.filter_map(|instruction| match instruction {
+            Instruction::Convert(convert) => Some(Outgoing::Convert(convert)),
+            Instruction::Send { slot, to, .. } => Some(Outgoing::Message(*slot, *to)),
+            _ => None,
+        })
+    }
+
+    /// Returns everything by which this rank sends once a step: sums of gradients, and new values.
+    pub(crate) fn sent_for_parameters(&self) -> impl Iterator<Item = Outgoing<'_>> {
+        self.parameters.iter().flat_map(sent_for)
+    }
+
+    /// The text of the program, line by line.
+    pub fn describe(&self, graph: &Graph) -> String {
+        let name = |slot: &Slot| {
+            let held = &self.slots[*slot];
+            format!("{}{}", graph.tensors[held.tensor].name, held.layout)
+        };
+        let line = |instruction: &Instruction| match instruction {
+            Instruction::Load { to } => format!("load {}", name(to)),
+            Instruction::Compute { node, inputs, outputs } => {
+                let list = |slots: &[Slot]| slots.iter().map(name).collect::<Vec<_>>().join(" ");
+                let operator = graph.nodes[*node].operator.name();
+                format!("{operator} {} -> {}", list(inputs), list(outputs))
+            }
+            Instruction::Convert(convert) => {
+                let Step { mesh_dim, collective, .. } = convert.step;
+                format!(
+                    "{} -> {} by {collective:?} on {mesh_dim}",
+                    name(&convert.from),
+                    name(&convert.to)
+                )
+            }
+            Instruction::Send { slot, to, .. } => format!("send {} to {to}", name(slot)),
+            Instruction::Recv { slot, from, .. } => format!("recv {} from {from}", name(slot)),
+            Instruction::Gradient { slot, .. } => format!("gradient {}", name(slot)),
+            Instruction::Loss { slot } => format!("loss {}", name(slot)),
+            Instruction::Free { slot } => format!("free {}", name(slot)),
+        };
+        let phases =
+            [("forward", &self.forward), ("backward", &self.backward), ("weight", &self.weight)];
+        let lines = phases.iter().flat_map(|(phase, chunks)| {
+            let chunks = chunks.iter().enumerate().filter(|(_, list)| !list.is_empty());
+            chunks.flat_map(move |(chunk, list)| {
+                std::iter::once(format!("{phase} {chunk}")).chain(list.iter().map(line))
+            })
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn sent_for(parameter: &Parameter) -> impl Iterator<Item = Outgoing<'_>> {
+    let others = parameter.others.iter().flat_map(|other| &other.converts);
+    let mut converts: Vec<&Convert> = parameter.reduce.iter().chain(others).collect();
+    let messages = match &parameter.owner {
+        Owner::There { rank, .. } => vec![Outgoing::Message(parameter.reduced, *rank)],
+        Owner::Here { restore, copies } => {
+            converts.extend(restore.iter().chain(copies.iter().flat_map(|copy| &copy.converts)));
+            copies.iter().map(|copy| Outgoing::Message(copy.slot, copy.peer)).collect()
+        }
+    };
+    converts.into_iter().map(Outgoing::Convert).chain(messages)
 }

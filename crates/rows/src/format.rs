@@ -111,7 +111,7 @@ impl Format {
     ///
     /// # Panics
     /// If the length of `row` is not [`width`](Format::width).
-    pub fn encode_unbiased(self, values: &[f32], (key, first): (Key, u64), row: &mut [u8]) {
+    pub fn encode_unbiased(self, values: &[f32], key: Key, first: u64, row: &mut [u8]) {
         assert_eq!(row.len(), self.width(values.len()), "length of the row");
         let numbered = values.iter().copied().zip(words(key, first));
         match self {
@@ -275,7 +275,7 @@ mod tests {
                 let mut row = vec![0; format.width(values.len())];
                 for number in 0..count {
                     let key = Key { seed, step: number, tensor: 3 };
-                    format.encode_unbiased(&values, (key, 7), &mut row);
+                    format.encode_unbiased(&values, key, 7, &mut row);
                     let mut decoded = vec![f32::NAN; values.len()];
                     format.decode(&row, values.len(), &mut decoded);
                     for ((sum, decoded), value) in sums.iter_mut().zip(&decoded).zip(&values) {

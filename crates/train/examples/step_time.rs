@@ -8,7 +8,7 @@ use std::time::Instant;
 use thinwire_collective::Group;
 use thinwire_train::spmd::{ExchangeOptions, Executor, GraphModel, initial};
 use thinwire_train::{
-    AdamWOptions, Config, Corpus, LearningRate, Pace, Sampler, Sampling, threads,
+    AdamWOptions, Config, Corpus, LearningRate, Pace, Sampler, Sampling, with_threads,
 };
 use thinwire_wire::World;
 
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut next = |default| arguments.next().unwrap_or(default);
     let config = Config { context: 128, width: next(128), layers: next(4), heads: next(4) };
     let (steps, rows, threads) = (next(20), next(8), next(1));
-    threads::run(threads, || measure(config, steps, rows).map_err(|error| error.to_string()))??;
+    with_threads(threads, || measure(config, steps, rows).map_err(|error| error.to_string()))??;
     Ok(())
 }
 

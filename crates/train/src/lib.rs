@@ -42,12 +42,10 @@ mod dataset;
 mod error;
 pub mod gnn;
 pub mod images;
-mod model;
 mod optimizer;
 pub mod spmd;
 #[cfg(test)]
 mod testing;
-pub mod threads;
 mod vector;
 
 pub use batch::{Batch, Windows};
@@ -59,6 +57,6 @@ pub use data::{
 pub use dataset::Dataset;
 pub use error::{Error, Kind};
 pub use images::Images;
-pub use model::{Gradients, Parameter};
-pub use optimizer::{AdamW, LearningRate, Pace, clip_scale, global_norm};
+pub use optimizer::{AdamW, Gradients, LearningRate, Pace, Parameter, clip_scale, global_norm};
+pub use spmd::kernel::with_threads;
 pub use thinwire_update::AdamWOptions;

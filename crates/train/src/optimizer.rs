@@ -1,4 +1,4 @@
-//! AdamW on the parameters of a rank, with gradient clipping and a cosine schedule of its rate.
+//! Parameters of a rank and AdamW on them, with gradient clipping and a cosine schedule of its rate.
 //!
 //! The rule is crate `update`'s; weight decay applies to matrices only. The buffers are plain `f32`, so
 //! that a checkpoint holds them bit for bit. One pass over memory per step.
@@ -6,7 +6,37 @@
 use rayon::prelude::*;
 use thinwire_update::{AdamWOptions, Step, adamw};
 
-use crate::Parameter;
+/// A named parameter of a model: a flat `f32` buffer, so that checkpoints, optimiser and exchange never see a
+/// framework's tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Dotted name, unique in the model: `block.3.attention.query.weight`.
+    pub name: String,
+    /// Lengths of the dimensions, row-major.
+    pub shape: Vec<usize>,
+}
+
+impl Parameter {
+    /// The number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether weight decay and low-precision gradients apply: matrices, not norms and biases.
+    pub fn is_matrix(&self) -> bool {
+        self.shape.len() >= 2
+    }
+}
+
+/// Precision of the gradients that leave a rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Gradients {
+    /// f32, as backward gives them.
+    #[default]
+    F32,
+    /// bf16 for matrices, rounded to nearest, ties to even; f32 for norms and biases, which are few.
+    MixedBf16,
+}
 
 /// Elements per task. Sums are formed per chunk, then in order: the same bits with any number of
 /// threads.
@@ -206,7 +236,7 @@ mod tests {
                 state.update(&parameters, &mut values, |_| &gradient, pace, &options);
                 global_norm([&gradient[..]].into_iter())
             };
-            let norm = crate::threads::run(threads, work).unwrap();
+            let norm = crate::with_threads(threads, work).unwrap();
             (norm.to_bits(), values, state)
         };
         assert!(run(1) == run(3));

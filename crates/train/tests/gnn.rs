@@ -54,11 +54,14 @@ fn task() -> Task {
 /// Trains three passes on as many ranks as batches have; returns the values of every rank, trained rows last,
 /// and the figures.
 fn trained(task: &Task, batches: &Batches, model: Model) -> Vec<(Vec<Vec<f32>>, Figures)> {
-    spawn(Network::Mem, batches.ranks() as usize, |link| {
-        let (task, group) = ((task.clone(), batches.clone()), Group::new(link));
-        let mut trainer = Trainer::start(group, task, settings(model), Default::default()).unwrap();
+    let ranks = batches.ranks();
+    spawn(Network::Mem, ranks as usize, |link| {
+        let (task, batches, group) = (task.clone(), batches.clone(), Group::new(link));
+        let exchange = Default::default();
+        let settings = settings(model);
+        let mut trainer = Trainer::start(group, task, batches, settings, exchange).unwrap();
         let figures: Vec<Figures> = (0..3).map(|_| trainer.pass().unwrap()).collect();
-        let all = Batches::global((0..VERTICES).collect(), batches.ranks(), 2, 0).unwrap();
+        let all = Batches::global((0..VERTICES).collect(), ranks, 2, 0).unwrap();
         let evaluated = trainer.evaluate(&all.in_order()).unwrap();
         assert_eq!((figures[2].seeds, evaluated.seeds), (6, u64::from(VERTICES)));
         assert!(figures[2].mean_loss() < figures[0].mean_loss());
@@ -103,8 +106,9 @@ fn rows_that_are_learned_are_those_of_one_rank() {
     let learn = |fan_outs: Vec<FanOut>| {
         let group = Group::new(thinwire_link::mem::alone());
         let settings = Settings { fan_outs, ..settings(Model::Sage) };
-        let data = (task.clone(), batches.clone());
-        let mut trainer = Trainer::start(group, data, settings, Default::default()).unwrap();
+        let (task, batches) = (task.clone(), batches.clone());
+        let exchange = Default::default();
+        let mut trainer = Trainer::start(group, task, batches, settings, exchange).unwrap();
         let before = trainer.learned().unwrap().to_vec();
         trainer.pass().unwrap();
         (before, trainer.learned().unwrap().to_vec())
@@ -133,9 +137,8 @@ fn a_training_that_goes_on_is_the_uninterrupted_one() {
             let settings = Settings { dropout: 0.2, ..settings(Model::Sage) };
             let fan_outs = vec![FanOut::Limit(2); 2];
             let settings = Settings { fan_outs, ..settings };
-            let data = (task.clone(), batches.clone());
-            let group = Group::new(link);
-            let mut whole = Trainer::start(group, data, settings, exchange).unwrap();
+            let (task, batches, group) = (task.clone(), batches.clone(), Group::new(link));
+            let mut whole = Trainer::start(group, task, batches, settings, exchange).unwrap();
             whole.pass().unwrap();
             if whole.world().rank().0 == 0 {
                 Draft::create(&folder, whole.steps()).unwrap();
@@ -188,7 +191,7 @@ fn ranks_that_differ_are_told_what_about() {
             }
             let batches = Batches::global(vec![0, 1], 2, 1, 5).unwrap();
             let group = Group::new(link);
-            let started = Trainer::start(group, (task, batches), settings, Default::default());
+            let started = Trainer::start(group, task, batches, settings, Default::default());
             started.map(drop).unwrap_err().to_string()
         });
         let said = format!("ranks disagree on {about}");
@@ -202,9 +205,8 @@ fn a_step_that_is_not_finite_changes_nothing() {
     let rows = vec![0xff; 4 * FEATURES * VERTICES as usize];
     let batches = Batches::global(vec![0, 1], 1, 2, 5).unwrap();
     let group = Group::new(thinwire_link::mem::alone());
-    let task = (Task { rows: read(rows), ..task }, batches);
-    let mut trainer =
-        Trainer::start(group, task, settings(Model::Gcn), Default::default()).unwrap();
+    let (task, settings) = (Task { rows: read(rows), ..task }, settings(Model::Gcn));
+    let mut trainer = Trainer::start(group, task, batches, settings, Default::default()).unwrap();
     let before = trainer.values().to_vec();
     assert!(trainer.pass().unwrap().loss.is_nan());
     assert_eq!(trainer.values(), before);

@@ -91,7 +91,7 @@ pub fn train(
     messages::waiting(&seat.coordinator, seat.id);
     let elastic = Elastic { mark, ..Elastic::new(job, *codec, &place, &interrupt) };
     let threads = settings.threads(&place);
-    let ended = thinwire_train::threads::run(threads, || elastic.train(&mut membership))?;
+    let ended = thinwire_train::with_threads(threads, || elastic.train(&mut membership))?;
     match ended? {
         Ended::Left => Ok(0),
         Ended::Alone => Ok(interrupt.exit_code()),

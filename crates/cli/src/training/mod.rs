@@ -89,7 +89,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
     };
     let meeting = link.meet(&place, &settings.place, settings.limit(&place))?;
     let seat = Seat { place: &place, interrupt: &interrupt, lock: &lock };
-    let trained = thinwire_train::threads::run(settings.threads(&place), || {
+    let trained = thinwire_train::with_threads(settings.threads(&place), || {
         runs(job, codecs, &seat, &meeting)
     })?;
     conclude(job, &place, trained, &interrupt)

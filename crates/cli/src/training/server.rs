@@ -76,7 +76,7 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, seat: &elastic::JobAddress) -
     let worker = Worker { job, mode, origin, seat, presence, interrupt, codec };
     let threads = settings.threads(&place);
     let first = epoch.number;
-    let (place, trained) = thinwire_train::threads::run(threads, || worker.train(&place, epoch))?;
+    let (place, trained) = thinwire_train::with_threads(threads, || worker.train(&place, epoch))?;
     if trained.is_ok() && interrupt.signal().is_none() {
         let place = worker.finish(place, first);
         return conclude(job, &place, trained, interrupt);

@@ -1,6 +1,6 @@
 //! New numbers of vertices, by which parts are ranges.
 
-use super::parts::Parts;
+use super::Parts;
 use crate::adjacency::Adjacency;
 use crate::array::Array;
 use crate::lists::sort;

@@ -1,6 +1,6 @@
 //! What a partition costs.
 
-use super::parts::Parts;
+use super::Parts;
 use super::reach::Reach;
 use crate::adjacency::Adjacency;
 

@@ -28,7 +28,7 @@ pub(super) fn edges(stream: impl BufRead, options: Options) -> Result<Edges, Err
     let weight = columns.and_then(|columns| columns.weight);
     let (mut pairs, mut weights) = (Vec::new(), weight.map(|_| Vec::new()));
     let (mut is_first, mut doubt) = (true, None);
-    while reader.advance(pairs.is_empty())? {
+    while reader.advance(&pairs)? {
         if std::mem::take(&mut is_first) && reader.is_header(options.header) {
             doubt = (options.header == Header::Guessed).then(|| reader.doubt());
             continue;
@@ -55,16 +55,16 @@ struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Goes to the next line that is no comment. Returns whether there is one.
+    /// Goes to the line after these edges that is no comment. Returns whether there is one.
     ///
     /// # Errors
     /// If it is in doubt whether a line is a comment: between edges of vertices that have ids.
-    fn advance(&mut self, is_before_edges: bool) -> Result<bool, Error> {
+    fn advance(&mut self, edges: &[(u32, u32)]) -> Result<bool, Error> {
         while self.lines.advance()? {
             if !self.lines.is_comment() {
                 return Ok(true);
             }
-            if self.naming.is_some() && !is_before_edges {
+            if self.naming.is_some() && !edges.is_empty() {
                 let error = self.lines.error("a comment", "an edge");
                 return Err(error.with_hint("put ids that begin with # or % in quotation marks"));
             }

@@ -71,6 +71,15 @@ impl Sampling {
     }
 }
 
+/// Edges of a destination: `start..start + degree`.
+#[derive(Clone, Copy, Debug)]
+pub struct InEdges {
+    /// Position of the first edge.
+    pub start: u64,
+    /// Number of edges.
+    pub degree: u32,
+}
+
 /// Buffers of draws.
 #[derive(Clone, Debug, Default)]
 pub struct Drawer {
@@ -81,24 +90,25 @@ pub struct Drawer {
 }
 
 impl Drawer {
-    /// Draws from the edges `start..start + degree`, of which there is at least one, and appends their
-    /// positions to `edges`.
+    /// Draws from the edges of a destination, of which there is at least one, and appends their positions to
+    /// `edges`.
     #[inline]
     pub fn draw(
         &mut self,
         draw: &Draw,
         fan_out: FanOut,
-        (start, degree): (u64, u32),
+        of: InEdges,
         stream: &mut Stream,
         edges: &mut Vec<u64>,
     ) {
+        let InEdges { start, degree } = of;
         let FanOut::Limit(limit) = fan_out else {
             return edges.extend(start..start + u64::from(degree));
         };
         let range = start as usize..start as usize + degree as usize;
         match draw {
             Draw::Distinct if degree <= limit => edges.extend(start..start + u64::from(degree)),
-            Draw::Distinct => self.draw_distinct((start, degree), limit, stream, edges),
+            Draw::Distinct => self.draw_distinct(of, limit, stream, edges),
             Draw::Repeated => {
                 edges.extend((0..limit).map(|_| start + u64::from(stream.below(degree))));
             }
@@ -117,22 +127,22 @@ impl Drawer {
     #[inline]
     fn draw_distinct(
         &mut self,
-        (start, degree): (u64, u32),
+        of: InEdges,
         count: u32,
         stream: &mut Stream,
         edges: &mut Vec<u64>,
     ) {
         match count as usize {
-            0..8 => compare::<8>((start, degree), count, stream, edges),
-            8..16 => compare::<16>((start, degree), count, stream, edges),
-            16..COMPARED_MAX => compare::<COMPARED_MAX>((start, degree), count, stream, edges),
-            _ => self.draw_with_bits((start, degree), count, stream, edges),
+            0..8 => compare::<8>(of, count, stream, edges),
+            8..16 => compare::<16>(of, count, stream, edges),
+            16..COMPARED_MAX => compare::<COMPARED_MAX>(of, count, stream, edges),
+            _ => self.draw_with_bits(of, count, stream, edges),
         }
     }
 
     fn draw_with_bits(
         &mut self,
-        (start, degree): (u64, u32),
+        InEdges { start, degree }: InEdges,
         count: u32,
         stream: &mut Stream,
         edges: &mut Vec<u64>,
@@ -193,7 +203,7 @@ impl Drawer {
 /// Draws `count < N` of the edges by comparing each draw with all before, with lanes in place of branches.
 #[inline]
 fn compare<const N: usize>(
-    (start, degree): (u64, u32),
+    InEdges { start, degree }: InEdges,
     count: u32,
     stream: &mut Stream,
     edges: &mut Vec<u64>,

@@ -7,7 +7,7 @@
 use thinwire_wire::random::Key;
 
 use super::block::{Block, Sample};
-use super::draw::{Drawer, FanOut, Frontier, Sampling};
+use super::draw::{Drawer, FanOut, Frontier, InEdges, Sampling};
 use super::numbering::Numbering;
 use super::stream::Stream;
 use super::weights::Weights;
@@ -37,7 +37,7 @@ pub struct Sampler {
     sampling: Sampling,
     numbering: Numbering,
     drawer: Drawer,
-    ranges: Vec<(u64, u32)>,
+    ranges: Vec<InEdges>,
 }
 
 impl Sampler {
@@ -134,7 +134,8 @@ impl Sampler {
             self.ranges.clear();
             self.ranges.extend(vertices[piece].iter().map(|vertex| {
                 let vertex = *vertex as usize;
-                (offsets[vertex], (offsets[vertex + 1] - offsets[vertex]) as u32)
+                let start = offsets[vertex];
+                InEdges { start, degree: (offsets[vertex + 1] - start) as u32 }
             }));
             let first = block.edges.len();
             self.draw(fan_out, stream, block);
@@ -148,7 +149,7 @@ impl Sampler {
 
     fn draw(&mut self, fan_out: FanOut, stream: &mut Stream, block: &mut Block) {
         for range in &self.ranges {
-            if range.1 > 0 {
+            if range.degree > 0 {
                 let draw = &self.sampling.draw;
                 self.drawer.draw(draw, fan_out, *range, stream, &mut block.edges);
             }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use flate2::Crc;
 
+use super::Split;
 use super::ids::Ids;
 use super::layout::{FeatureRows, HEADER_BYTES, Header, IdTable, Layout};
 use super::map::{Map, Opened};
-use super::split::Split;
 use crate::adjacency::Adjacency;
 use crate::array::Array;
 use crate::error::Error;

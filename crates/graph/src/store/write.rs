@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use bytemuck::cast_slice;
 use flate2::Crc;
 
+use super::Split;
 use super::ids::Ids;
 use super::layout::{ARRAYS, Array, HEADER_BYTES, Header, IdTable, Layout, TYPES_MAX};
-use super::split::Split;
 use crate::adjacency::Adjacency;
 use crate::error::Error;
 use crate::sample::Weights;

@@ -22,17 +22,18 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Connects to the process of part `number`, and asks what the part is.
+    /// Connects to the process of a part, and asks what the part is.
     pub fn connect(
-        (number, address): (usize, String),
+        part: usize,
+        address: &str,
         copy: Option<SharedSource>,
         token: &Token,
         timeout: Duration,
     ) -> Result<(Peer, Description), Error> {
-        let name = format!("rows of part {number} at {address}");
+        let name = format!("rows of part {part} at {address}");
         let lost = |error: thinwire_link::Error| failure(&name, error);
         let mut connection =
-            Connection::connect_to("rows", &address, token, timeout).map_err(lost)?;
+            Connection::connect_to("rows", address, token, timeout).map_err(lost)?;
         connection.send(&encode(&Request::Describe)).map_err(lost)?;
         let answer = connection.receive(timeout).map_err(lost)?;
         let answer = answer.ok_or_else(|| failure(&name, silence(timeout)))?;

@@ -1,6 +1,5 @@
 //! Backward: the gradients of a graph, as nodes of the same graph.
 
-use crate::error::refuse_if;
 use crate::{
     Arithmetic, Element, Error, Fill, Graph, Kind, Node, NodeId, Operator, Role, TensorId,
 };
@@ -59,9 +58,10 @@ pub fn backward(graph: &Graph) -> Result<Training, Error> {
     let none = || Error::new(Kind::Gradient, "the graph has no loss");
     let loss = graph.loss.ok_or_else(none)?;
     let shape = graph.tensors[loss].shape.clone();
-    refuse_if(graph.tensors[loss].elements() != 1, Kind::Gradient, || {
-        format!("the loss has shape {shape:?}, expected one element")
-    })?;
+    if graph.tensors[loss].elements() != 1 {
+        let message = format!("the loss has shape {shape:?}, expected one element");
+        return Err(Error::new(Kind::Gradient, message));
+    }
     let mut tape = Tape::new(graph);
     let seed = tape.graph.apply("gradient", Fill { shape, value: 1.0 }.into(), &[])?;
     tape.mark(Origin::Seed);

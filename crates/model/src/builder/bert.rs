@@ -69,7 +69,7 @@ impl Bert {
             x = composer.block(format!("block.{layer}"), |composer| self.layer(composer, x))?;
         }
         composer.block("head", |composer| {
-            let x = composer.linear("transform", x, self.hidden, true)?;
+            let x = composer.linear("transform", x, self.hidden)?;
             let x = composer.apply("gelu", Activation::Gelu, &[x])?;
             let x = composer.layer_norm("norm", x)?;
             let logits = composer.apply("logits", MatMul::new("bsn", "vn", "bsv"), &[x, table])?;

@@ -82,7 +82,7 @@ impl Bytes {
         let x = composer.add("attention.add", x, mixed)?;
         let fed = composer.scope("feed", |composer| {
             let normal = composer.layer_norm("norm", x)?;
-            let up = composer.linear("up", normal, 4 * self.hidden, true)?;
+            let up = composer.linear("up", normal, 4 * self.hidden)?;
             let active = composer.apply("gelu", Activation::GeluErf, &[up])?;
             self.residual(composer, "down", active)
         })?;
@@ -92,7 +92,7 @@ impl Bytes {
     fn attention(&self, composer: &mut Composer, x: TensorId) -> Result<TensorId, Error> {
         let head_size = head_size(self.hidden, self.heads)?;
         let normal = composer.layer_norm("norm", x)?;
-        let mut part = |name: &str| composer.linear(name, normal, self.hidden, true);
+        let mut part = |name: &str| composer.linear(name, normal, self.hidden);
         let parts = [part("query")?, part("key")?, part("value")?];
         let attention = Attention { head_size, queries_per_key: 1, causal: true };
         let mixed = composer.apply("mixed", attention, &parts)?;

@@ -102,23 +102,28 @@ impl Composer {
         Ok(self.apply_all(name, operator, inputs)?[0])
     }
 
-    /// A linear layer to `features`, with its parameters.
+    /// A linear layer to `features`, with weight and bias.
     ///
     /// # Errors
     /// If x has no dimensions.
-    pub fn linear(
+    pub fn linear(&mut self, name: &str, x: TensorId, features: usize) -> Result<TensorId, Error> {
+        let weight = self.weight(&format!("{name}.weight"), &[self.features(x), features]);
+        let bias = self.parameter(&format!("{name}.bias"), &[features], Initial::Zeros);
+        self.apply(name, Linear { bias: true, turned: false }, &[x, weight, bias])
+    }
+
+    /// A linear layer to `features`, with a weight alone.
+    ///
+    /// # Errors
+    /// If x has no dimensions.
+    pub fn linear_without_bias(
         &mut self,
         name: &str,
         x: TensorId,
         features: usize,
-        bias: bool,
     ) -> Result<TensorId, Error> {
         let weight = self.weight(&format!("{name}.weight"), &[self.features(x), features]);
-        let mut inputs = vec![x, weight];
-        if bias {
-            inputs.push(self.parameter(&format!("{name}.bias"), &[features], Initial::Zeros));
-        }
-        self.apply(name, Linear { bias, turned: false }, &inputs)
+        self.apply(name, Linear { bias: false, turned: false }, &[x, weight])
     }
 
     /// A layer norm, with its parameters.
@@ -150,7 +155,8 @@ impl Composer {
         name: &str,
         x: TensorId,
         channels: usize,
-        (size, stride): (usize, usize),
+        size: usize,
+        stride: usize,
     ) -> Result<TensorId, Error> {
         let had = self.shape(x).get(1).copied().unwrap_or(1);
         let weight = self.weight(&format!("{name}.weight"), &[channels, had, size, size]);

@@ -75,9 +75,9 @@ impl Llama {
     /// If sizes contradict each other.
     pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
         self.graph_with(batch, sequence, |composer, x| {
-            let packed = composer.linear("gate_up", x, 2 * self.feed_forward, false)?;
+            let packed = composer.linear_without_bias("gate_up", x, 2 * self.feed_forward)?;
             let active = gated(composer, packed)?;
-            composer.linear("down", active, self.hidden, false)
+            composer.linear_without_bias("down", active, self.hidden)
         })
     }
 
@@ -130,7 +130,7 @@ impl Llama {
         };
         let normal = composer.rms_norm("norm", x)?;
         let features = (self.heads + 2 * self.key_heads) * head_size;
-        let packed = composer.linear("qkv", normal, features, false)?;
+        let packed = composer.linear_without_bias("qkv", normal, features)?;
         let sections = vec![queries_per_key * head_size, head_size, head_size];
         let unpack = Unpack { dim: 2, pieces: self.key_heads, sections };
         let qkv = composer.apply_all("heads", unpack, &[packed])?;
@@ -139,7 +139,7 @@ impl Llama {
         let k = composer.apply("k", rotary, &[qkv[1]])?;
         let attention = Attention { head_size, queries_per_key, causal: true };
         let mixed = composer.apply("attention", attention, &[q, k, qkv[2]])?;
-        composer.linear("projection", mixed, self.hidden, false)
+        composer.linear_without_bias("projection", mixed, self.hidden)
     }
 }
 

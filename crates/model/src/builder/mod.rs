@@ -5,7 +5,6 @@ mod bytes;
 mod composer;
 pub mod gpt;
 mod llama;
-mod mlp;
 mod moe;
 mod resnet;
 mod sizes;
@@ -17,7 +16,6 @@ pub use bytes::Bytes;
 pub use composer::Composer;
 pub use gpt::Gpt;
 pub use llama::Llama;
-pub use mlp::Mlp;
 pub use moe::Moe;
 pub use resnet::Resnet;
 pub use transformer::AttentionKind;
@@ -25,8 +23,7 @@ pub use vgg::Vgg;
 
 use strsim::jaro_winkler;
 
-use crate::error::refuse_if;
-use crate::{Error, Graph, Kind};
+use crate::{Activation, Element, Error, Graph, Kind};
 
 /// The names of all models that have one.
 pub const NAMES: &[&str] = &[
@@ -70,9 +67,10 @@ pub const SPELLED: &[&str] =
 /// If there is no such model, it has fewer positions than the sequence has tokens, or the micro-batch
 /// is too large to be counted.
 pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> {
-    refuse_if(batch == 0 || sequence == 0, Kind::Sizes, || {
-        format!("{batch} sequences of {sequence} tokens, expected 1 or more of both")
-    })?;
+    if batch == 0 || sequence == 0 {
+        let message = format!("{batch} sequences of {sequence} tokens, expected 1 or more of both");
+        return Err(Error::new(Kind::Sizes, message));
+    }
     let found = [
         gpt::named(name).map(|gpt| gpt.graph(batch, sequence)),
         gpt::spelled(name).map(|gpt| gpt?.graph(batch, sequence)),
@@ -85,7 +83,7 @@ pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> 
         bytes::spelled(name).map(|bytes| bytes?.graph(batch, sequence)),
         vgg::named(name).map(|vgg| alone(sequence).and_then(|()| vgg.graph(batch))),
         resnet::named(name).map(|resnet| alone(sequence).and_then(|()| resnet.graph(batch))),
-        mlp::named(name).map(|mlp| alone(sequence).and_then(|()| mlp.graph(batch))),
+        Mlp::named(name).map(|mlp| alone(sequence).and_then(|()| mlp.graph(batch))),
     ];
     let graph = found.into_iter().flatten().next().ok_or_else(|| unknown(name))?;
     graph.map_err(|error| error.at(name.trim_end_matches(':')))
@@ -102,6 +100,39 @@ pub fn usual_sequence(name: &str) -> usize {
     let positions = positions.or(bytes.map(|bytes| bytes.positions));
     let llama = llama.or(moe.map(|moe| moe.trunk)).map(|llama| llama.positions);
     positions.or(llama).unwrap_or(1)
+}
+
+/// The sizes of a multilayer perceptron: linear layers with ReLU between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mlp {
+    /// Features that come in, features of every layer, and classes at the end.
+    pub features: Vec<usize>,
+}
+
+impl Mlp {
+    fn named(name: &str) -> Option<Mlp> {
+        (name == "mlp").then(|| Mlp { features: vec![784, 512, 512, 10] })
+    }
+
+    /// The graph for a micro-batch of so many samples.
+    ///
+    /// # Errors
+    /// If there is nothing but what comes in.
+    pub fn graph(&self, batch: usize) -> Result<Graph, Error> {
+        let mut composer = Composer::default();
+        let first = self.features.first().copied().unwrap_or(1);
+        let mut x = composer.input("x", &[batch, first], Element::Float);
+        let targets = composer.input("targets", &[batch], Element::Index);
+        let last = self.features.len().saturating_sub(2);
+        for (layer, features) in self.features.iter().skip(1).enumerate() {
+            x = composer.block(format!("layer.{layer}"), |composer| {
+                let y = composer.linear("linear", x, *features)?;
+                if layer == last { Ok(y) } else { composer.apply("relu", Activation::Relu, &[y]) }
+            })?;
+        }
+        composer.block("loss", |composer| composer.cross_entropy(x, targets))?;
+        Ok(composer.finish())
+    }
 }
 
 /// No sequence, for a model that has none.

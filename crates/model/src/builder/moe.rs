@@ -79,7 +79,7 @@ impl Moe {
         let sequence = composer.shape(x)[1];
         let needed = (sequence * chosen) as f64 / experts as f64;
         let capacity = ((needed * self.capacity_factor).ceil() as usize).clamp(1, sequence);
-        let logits = composer.linear("router", x, experts, false)?;
+        let logits = composer.linear_without_bias("router", x, experts)?;
         let gates = composer.apply("route", Route { chosen }, &[logits])?;
         let dispatch = Dispatch { capacity, weighted: false };
         let tokens = composer.apply("dispatch", dispatch, &[x, gates])?;

@@ -36,7 +36,7 @@ impl Resnet {
         let images = composer.input("images", &image, Element::Float);
         let targets = composer.input("targets", &[batch], Element::Index);
         let mut x = composer.block("stem", |composer| {
-            let x = convolution(composer, "conv", images, (self.stem, 7, 2))?;
+            let x = convolution(composer, "conv", images, self.stem, 7, 2)?;
             let x = composer.apply("relu", Activation::Relu, &[x])?;
             let pool = Pool::square(PoolKind::Max, 3, 2, 1);
             composer.apply("pool", pool, &[x])
@@ -54,7 +54,7 @@ impl Resnet {
             let mean = Pool::square(PoolKind::Mean, shape[2], 1, 0);
             let x = composer.apply("mean", mean, &[x])?;
             let x = composer.apply("flat", Reshape { shape: vec![batch, shape[1]] }, &[x])?;
-            let logits = composer.linear("logits", x, self.classes, true)?;
+            let logits = composer.linear("logits", x, self.classes)?;
             composer.cross_entropy(logits, targets)
         })?;
         Ok(composer.finish())
@@ -69,14 +69,14 @@ fn bottleneck(
     stride: usize,
 ) -> Result<TensorId, Error> {
     let wide = 4 * channels;
-    let y = convolution(composer, "down", x, (channels, 1, 1))?;
+    let y = convolution(composer, "down", x, channels, 1, 1)?;
     let y = composer.apply("down.relu", Activation::Relu, &[y])?;
-    let y = convolution(composer, "window", y, (channels, 3, stride))?;
+    let y = convolution(composer, "window", y, channels, 3, stride)?;
     let y = composer.apply("window.relu", Activation::Relu, &[y])?;
-    let y = convolution(composer, "up", y, (wide, 1, 1))?;
+    let y = convolution(composer, "up", y, wide, 1, 1)?;
     let shortcut = match composer.shape(x)[1] == wide && stride == 1 {
         true => x,
-        false => convolution(composer, "shortcut", x, (wide, 1, stride))?,
+        false => convolution(composer, "shortcut", x, wide, 1, stride)?,
     };
     let sum = composer.add("add", y, shortcut)?;
     composer.apply("relu", Activation::Relu, &[sum])
@@ -87,8 +87,10 @@ fn convolution(
     composer: &mut Composer,
     name: &str,
     x: TensorId,
-    (channels, size, stride): (usize, usize, usize),
+    channels: usize,
+    size: usize,
+    stride: usize,
 ) -> Result<TensorId, Error> {
-    let x = composer.conv2d(name, x, channels, (size, stride))?;
+    let x = composer.conv2d(name, x, channels, size, stride)?;
     composer.batch_norm(&format!("{name}.norm"), x)
 }

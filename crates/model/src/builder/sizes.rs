@@ -1,6 +1,5 @@
 //! Sizes within a model's name, such as `gpt:layers=4,width=128`.
 
-use crate::error::refuse_if;
 use crate::{Error, Kind};
 
 /// Larger sizes are taken for a slip.
@@ -14,9 +13,11 @@ const LAYERS_MAX: usize = 1 << 12;
 /// # Errors
 /// If there are more than 4096.
 pub(super) fn check_layers(layers: usize) -> Result<(), Error> {
-    refuse_if(layers > LAYERS_MAX, Kind::Sizes, || {
-        format!("{layers} layers, expected at most {LAYERS_MAX}")
-    })
+    if layers > LAYERS_MAX {
+        let message = format!("{layers} layers, expected at most {LAYERS_MAX}");
+        return Err(Error::new(Kind::Sizes, message));
+    }
+    Ok(())
 }
 
 /// Refuses a sequence of more tokens than a model has positions.

@@ -28,7 +28,7 @@ impl SelfAttention {
     pub fn build(&self, composer: &mut Composer, x: TensorId) -> Result<TensorId, Error> {
         let hidden = composer.features(x);
         let head_size = head_size(hidden, self.heads)?;
-        let packed = composer.linear("qkv", x, 3 * hidden, true)?;
+        let packed = composer.linear("qkv", x, 3 * hidden)?;
         let unpack = Unpack { dim: 2, pieces: self.heads, sections: vec![head_size; 3] };
         let qkv = composer.apply_all("heads", unpack, &[packed])?;
         let mixed = match self.kind {
@@ -38,7 +38,7 @@ impl SelfAttention {
             }
             AttentionKind::Plain => self.plain(composer, &qkv, head_size)?,
         };
-        composer.linear("projection", mixed, hidden, true)
+        composer.linear("projection", mixed, hidden)
     }
 
     fn plain(
@@ -69,9 +69,9 @@ pub(super) fn feed_forward(
     features: usize,
 ) -> Result<TensorId, Error> {
     let hidden = composer.features(x);
-    let up = composer.linear("up", x, features, true)?;
+    let up = composer.linear("up", x, features)?;
     let active = composer.apply("gelu", Activation::Gelu, &[up])?;
-    composer.linear("down", active, hidden, true)
+    composer.linear("down", active, hidden)
 }
 
 /// The features of a head.

@@ -56,10 +56,10 @@ impl Vgg {
             let flat = Reshape { shape: vec![batch, features] };
             let mut x = composer.apply("flat", flat, &[x])?;
             for (at, features) in self.hidden.iter().enumerate() {
-                x = composer.linear(&format!("linear.{at}"), x, *features, true)?;
+                x = composer.linear(&format!("linear.{at}"), x, *features)?;
                 x = composer.apply(&format!("relu.{at}"), Activation::Relu, &[x])?;
             }
-            let logits = composer.linear("logits", x, self.classes, true)?;
+            let logits = composer.linear("logits", x, self.classes)?;
             composer.cross_entropy(logits, targets)
         })?;
         Ok(composer.finish())
@@ -74,7 +74,7 @@ fn convolution(
     channels: usize,
 ) -> Result<TensorId, Error> {
     composer.scope(name, |composer| {
-        let x = composer.conv2d("conv", x, channels, (3, 1))?;
+        let x = composer.conv2d("conv", x, channels, 3, 1)?;
         let bias = composer.parameter("bias", &[channels, 1, 1], Initial::Zeros);
         let x = composer.add("add", x, bias)?;
         composer.apply("relu", Activation::Relu, &[x])

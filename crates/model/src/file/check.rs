@@ -2,7 +2,6 @@
 
 use super::Stretch;
 use super::sizes::NUMBER_MAX;
-use crate::error::refuse_if;
 use crate::graph::check_sizes;
 use crate::{Block, Element, Error, Graph, Kind, Node, Role, Tensor, TensorId};
 
@@ -47,29 +46,34 @@ pub(super) fn nodes(graph: &mut Graph, nodes: Vec<Node>) -> Result<(), Error> {
 /// A node that can be added; what it writes is then there.
 fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
     for id in &node.inputs {
-        refuse_if(!there[known(graph, *id, "input")?], Kind::File, || {
+        if !there[known(graph, *id, "input")?] {
             let name = &graph.tensors[*id].name;
-            format!("it reads tensor {id} '{name}', which no node before it writes")
-        })?;
+            let message = format!("it reads tensor {id} '{name}', which no node before it writes");
+            return Err(Error::new(Kind::File, message));
+        }
     }
     let shapes: Vec<&[usize]> =
         node.inputs.iter().map(|id| &graph.tensors[*id].shape[..]).collect();
     let given = node.operator.declare(&shapes)?.output_shapes();
     check_sizes(&given)?;
-    refuse_if(given.len() != node.outputs.len(), Kind::File, || {
-        format!("it writes {} tensors, expected {}", node.outputs.len(), given.len())
-    })?;
+    if given.len() != node.outputs.len() {
+        let message = format!("it writes {} tensors, expected {}", node.outputs.len(), given.len());
+        return Err(Error::new(Kind::File, message));
+    }
     for (id, given) in node.outputs.iter().zip(given) {
         let tensor = &graph.tensors[known(graph, *id, "output")?];
         let Tensor { name, shape, element, .. } = tensor;
-        refuse_if(*shape != given || *element != Element::Float, Kind::File, || {
-            format!(
+        if *shape != given || *element != Element::Float {
+            let message = format!(
                 "its output '{name}' is {element:?} of shape {shape:?}, expected Float of {given:?}"
-            )
-        })?;
-        refuse_if(std::mem::replace(&mut there[*id], true), Kind::File, || {
-            format!("it writes tensor {id} '{}', which is there already", tensor.name)
-        })?;
+            );
+            return Err(Error::new(Kind::File, message));
+        }
+        if std::mem::replace(&mut there[*id], true) {
+            let message =
+                format!("it writes tensor {id} '{}', which is there already", tensor.name);
+            return Err(Error::new(Kind::File, message));
+        }
     }
     Ok(())
 }
@@ -77,27 +81,30 @@ fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
 /// A tensor that there is.
 pub(super) fn known(graph: &Graph, id: TensorId, what: &str) -> Result<TensorId, Error> {
     let count = graph.tensors.len();
-    refuse_if(id >= count, Kind::File, || {
-        format!("{what} is tensor {id}, expected one of the {count}")
-    })?;
+    if id >= count {
+        let message = format!("{what} is tensor {id}, expected one of the {count}");
+        return Err(Error::new(Kind::File, message));
+    }
     Ok(id)
 }
 
 /// A loss of one element.
 pub(super) fn loss(graph: &Graph, id: TensorId) -> Result<TensorId, Error> {
     let shape = &graph.tensors[known(graph, id, "loss")?].shape;
-    refuse_if(shape.iter().any(|length| *length != 1), Kind::File, || {
-        format!("the loss has shape {shape:?}, expected one element")
-    })?;
+    if shape.iter().any(|length| *length != 1) {
+        let message = format!("the loss has shape {shape:?}, expected one element");
+        return Err(Error::new(Kind::File, message));
+    }
     Ok(id)
 }
 
 /// Sequences that are as long as the model's indices for every place of every sequence, if it has
 /// such; 1 where a model knows of no sequences.
 pub(super) fn sequence(graph: &Graph, batch: usize, sequence: usize) -> Result<(), Error> {
-    refuse_if(sequence == 0 || sequence as u64 > NUMBER_MAX, Kind::Sizes, || {
-        format!("a sequence of {sequence}, expected 1 to {NUMBER_MAX}")
-    })?;
+    if sequence == 0 || sequence as u64 > NUMBER_MAX {
+        let message = format!("a sequence of {sequence}, expected 1 to {NUMBER_MAX}");
+        return Err(Error::new(Kind::Sizes, message));
+    }
     let places = graph.tensors.iter().filter(|tensor| {
         let [rows, _] = tensor.shape[..] else { return false };
         tensor.role == Role::Input && tensor.element == Element::Index && rows == batch

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{dims, inputs, quotient};
-use crate::error::refuse_if;
 use crate::{Axes, Declaration, Error, Kind, Operand};
 
 /// Every query's mean of the values; inputs q, k, v.
@@ -32,9 +31,11 @@ impl Attention {
     fn operands(&self, shapes: [&[usize]; 3]) -> Result<(Axes, [Operand; 4], f64), Error> {
         let [b, s, features] = dims("q", shapes[0])?;
         let [_, t, key_features] = dims("k", shapes[1])?;
-        refuse_if(self.causal && s != t, Kind::Operands, || {
-            format!("q has {s} tokens and k {t}, expected as many where it is causal")
-        })?;
+        if self.causal && s != t {
+            let message =
+                format!("q has {s} tokens and k {t}, expected as many where it is causal");
+            return Err(Error::new(Kind::Operands, message));
+        }
         let width = self.head_size * self.queries_per_key;
         let groups = quotient("q", features, width)?;
         quotient("k", key_features, self.head_size)?;

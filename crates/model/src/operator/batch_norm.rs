@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::operand::{inputs, norm};
 use super::{Epsilon, Rule};
-use crate::error::refuse_if;
 use crate::{Axes, Declaration, Dim, Error, Kind};
 
 /// Sums and squares of every channel; input x.
@@ -33,13 +32,14 @@ fn images(
     operands: [&[&'static str]; 2],
     flops_per_element: f64,
 ) -> Result<Declaration, Error> {
-    refuse_if(x.len() < 2, Kind::Operands, || {
-        format!("x has shape {x:?}, expected a batch and channels")
-    })?;
+    if x.len() < 2 {
+        let message = format!("x has shape {x:?}, expected a batch and channels");
+        return Err(Error::new(Kind::Operands, message));
+    }
     let mut axes = Axes::default();
     let letters = ['b', 'c', 'y', 'x', 'z'];
     let dims: Vec<Dim> = x.iter().zip(letters).map(|(n, letter)| axes.even(letter, *n)).collect();
-    Ok(norm(axes, (&dims, dims[1]), operands, flops_per_element))
+    Ok(norm(axes, &dims, dims[1], operands, flops_per_element))
 }
 
 impl Rule for Moments {

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{SINGLE, check_number, inputs};
-use crate::error::refuse_if;
 use crate::{Axes, Declaration, Error, Kind, Operand};
 
 /// Known numbers; no inputs.
@@ -39,13 +38,14 @@ impl Rule for Constant {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [] = inputs(shapes)?;
         let expected = self.shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
-        refuse_if(expected != Some(self.values.len()), Kind::Operands, || {
-            format!(
+        if expected != Some(self.values.len()) {
+            let message = format!(
                 "{} values for shape {:?}, expected one for each",
                 self.values.len(),
                 self.shape
-            )
-        })?;
+            );
+            return Err(Error::new(Kind::Operands, message));
+        }
         self.values.iter().try_for_each(|value| check_number("value", (*value).into(), SINGLE))?;
         let mut axes = Axes::default();
         let dims = axes.all(&self.shape)?;

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{elementwise, inputs};
-use crate::error::refuse_if;
 use crate::{Declaration, Error, Kind};
 
 /// Some elements zero, the others larger by as much; input x.
@@ -24,9 +23,10 @@ pub struct Dropout {
 impl Rule for Dropout {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
-        refuse_if(!(0.0..1.0).contains(&self.rate), Kind::Operands, || {
-            format!("rate is {}, expected 0 or more and less than 1", self.rate)
-        })?;
+        if !(0.0..1.0).contains(&self.rate) {
+            let message = format!("rate is {}, expected 0 or more and less than 1", self.rate);
+            return Err(Error::new(Kind::Operands, message));
+        }
         Ok(elementwise(x, &["x"], "y", 1.0)?.linear())
     }
 }

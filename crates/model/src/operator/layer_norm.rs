@@ -28,7 +28,7 @@ pub(super) fn tokens(
     let mut token = axes.leading(leading)?;
     let n = axes.never('n', n);
     token.push(n);
-    Ok(norm(axes, (&token, n), operands, flops_per_element))
+    Ok(norm(axes, &token, n, operands, flops_per_element))
 }
 
 impl Rule for LayerNorm {

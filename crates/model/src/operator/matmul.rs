@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::inputs;
-use crate::error::refuse_if;
 use crate::{Axes, Declaration, Error, Kind, Operand};
 
 /// A product; inputs x and y. A letter names the axis of each dimension.
@@ -36,9 +35,12 @@ impl Rule for MatMul {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x, y] = inputs(shapes)?;
         for (name, letters, shape) in [("x", &self.left, x), ("y", &self.right, y)] {
-            refuse_if(letters.chars().count() != shape.len(), Kind::Operands, || {
-                format!("{name} has shape {shape:?}, expected one length for each of '{letters}'")
-            })?;
+            if letters.chars().count() != shape.len() {
+                let message = format!(
+                    "{name} has shape {shape:?}, expected one length for each of '{letters}'"
+                );
+                return Err(Error::new(Kind::Operands, message));
+            }
         }
         let mut axes = Axes::default();
         let letters = self.left.chars().chain(self.right.chars());

@@ -90,7 +90,8 @@ pub(super) fn rows(
 /// `one` of them.
 pub(super) fn norm(
     axes: Axes,
-    (dims, one): (&[Dim], Dim),
+    dims: &[Dim],
+    one: Dim,
     operands: [&[&'static str]; 2],
     flops_per_element: f64,
 ) -> Declaration {

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::Rule;
 use super::operand::inputs;
 use crate::axis::LEADING;
-use crate::error::refuse_if;
 use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
 
 /// A dimension taken apart; input x.
@@ -45,14 +44,14 @@ fn operands(
     shape: &[usize],
     name: &'static str,
 ) -> Result<(Axes, Operand, Vec<Operand>), Error> {
-    refuse_if(
-        unpack.sections.is_empty() || unpack.sections.len() > NAMES.len(),
-        Kind::Operands,
-        || format!("there are {} sections, expected 1 to 8", unpack.sections.len()),
-    )?;
-    refuse_if(unpack.dim >= shape.len().min(LEADING.len()), Kind::Operands, || {
-        format!("shape {shape:?} has no dimension {}", unpack.dim)
-    })?;
+    if unpack.sections.is_empty() || unpack.sections.len() > NAMES.len() {
+        let message = format!("there are {} sections, expected 1 to 8", unpack.sections.len());
+        return Err(Error::new(Kind::Operands, message));
+    }
+    if unpack.dim >= shape.len().min(LEADING.len()) {
+        let message = format!("shape {shape:?} has no dimension {}", unpack.dim);
+        return Err(Error::new(Kind::Operands, message));
+    }
     let mut axes = Axes::default();
     let mut lengths = shape.to_vec();
     lengths[unpack.dim] = unpack.pieces;
@@ -85,11 +84,10 @@ impl Pack {
 
 impl Rule for Pack {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
-        refuse_if(
-            shapes.is_empty() || shapes.len() != self.sections.len(),
-            Kind::Operands,
-            || format!("has {} inputs, expected {}", shapes.len(), self.sections.len()),
-        )?;
+        if shapes.is_empty() || shapes.len() != self.sections.len() {
+            let message = format!("has {} inputs, expected {}", shapes.len(), self.sections.len());
+            return Err(Error::new(Kind::Operands, message));
+        }
         let (axes, whole, parts) = operands(&self.unpack(), shapes[0], "y")?;
         Ok(axes.declare(parts, [whole], 0.0).linear())
     }

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{elementwise, inputs};
-use crate::error::refuse_if;
 use crate::{Declaration, Error, Kind};
 
 /// The identity, with a layout; input x.
@@ -29,11 +28,11 @@ impl Rule for Place {
         let [x] = inputs(shapes)?;
         let declaration = elementwise(x, &["x"], "y", 0.0)?;
         for (dim, letter) in &self.cuts {
-            refuse_if(
-                !"+-".contains(*letter) && declaration.axis(*letter).is_none(),
-                Kind::Operands,
-                || format!("{dim} cuts '{letter}', and x of shape {x:?} has no such axis"),
-            )?;
+            if !"+-".contains(*letter) && declaration.axis(*letter).is_none() {
+                let message =
+                    format!("{dim} cuts '{letter}', and x of shape {x:?} has no such axis");
+                return Err(Error::new(Kind::Operands, message));
+            }
         }
         Ok(declaration.linear())
     }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::Rule;
 use super::operand::inputs;
 use crate::axis::LEADING;
-use crate::error::refuse_if;
 use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
 
 /// A reshape; input x.
@@ -35,9 +34,10 @@ impl Rule for Reshape {
         for ((x, y), letter) in groups(x, &self.shape).into_iter().zip(LEADING) {
             pair(&mut axes, letter, [x, y], [&mut from, &mut to]);
         }
-        refuse_if(from.len() != x.len() || to.len() != self.shape.len(), Kind::Operands, || {
-            format!("{x:?} to {:?} has too many dimensions", self.shape)
-        })?;
+        if from.len() != x.len() || to.len() != self.shape.len() {
+            let message = format!("{x:?} to {:?} has too many dimensions", self.shape);
+            return Err(Error::new(Kind::Operands, message));
+        }
         Ok(axes.declare([Operand::new("x", from)], [Operand::new("y", to)], 0.0).linear())
     }
 }

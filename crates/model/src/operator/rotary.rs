@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{check_number, dims, inputs, quotient};
-use crate::error::refuse_if;
 use crate::{Axes, Declaration, Error, Kind, Operand};
 
 /// Pairs of features turned; input x.
@@ -32,9 +31,11 @@ impl Rule for Rotary {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
         let [b, s, features] = dims("x", x)?;
-        refuse_if(self.head_size % 2 == 1, Kind::Operands, || {
-            format!("a head has {} features, expected an even number", self.head_size)
-        })?;
+        if self.head_size % 2 == 1 {
+            let message =
+                format!("a head has {} features, expected an even number", self.head_size);
+            return Err(Error::new(Kind::Operands, message));
+        }
         check_number("base", self.base, BASES)?;
         let heads = quotient("x", features, self.head_size)?;
         let mut axes = Axes::default();

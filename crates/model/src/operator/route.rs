@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{inputs, rows};
-use crate::error::refuse_if;
 use crate::{Declaration, Error, Kind};
 
 /// The gates; input logits.
@@ -27,9 +26,11 @@ impl Rule for Route {
         let [logits] = inputs(shapes)?;
         let declaration = rows('e', logits, &["logits"], "gates", 6.0)?;
         let experts = logits.last().copied().unwrap_or(0);
-        refuse_if(self.chosen == 0 || self.chosen > experts, Kind::Operands, || {
-            format!("a token goes to {} experts, expected 1 to {experts}", self.chosen)
-        })?;
+        if self.chosen == 0 || self.chosen > experts {
+            let message =
+                format!("a token goes to {} experts, expected 1 to {experts}", self.chosen);
+            return Err(Error::new(Kind::Operands, message));
+        }
         Ok(declaration)
     }
 }

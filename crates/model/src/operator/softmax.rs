@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::{inputs, rows};
-use crate::error::refuse_if;
 use crate::{Declaration, Error, Kind};
 
 /// Exponentials that sum to one; input x.
@@ -22,9 +21,10 @@ pub struct SoftmaxBackward;
 impl Rule for Softmax {
     fn declare(&self, shapes: &[&[usize]]) -> Result<Declaration, Error> {
         let [x] = inputs(shapes)?;
-        refuse_if(self.causal && x.len() < 2, Kind::Operands, || {
-            format!("x has shape {x:?}, expected queries and keys")
-        })?;
+        if self.causal && x.len() < 2 {
+            let message = format!("x has shape {x:?}, expected queries and keys");
+            return Err(Error::new(Kind::Operands, message));
+        }
         rows('n', x, &["x"], "y", 5.0)
     }
 }

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use super::operand::inputs;
-use crate::error::refuse_if;
 use crate::{Axes, Declaration, Error, Kind, Operand};
 
 /// A permutation of dimensions; input x. A letter names the axis of each dimension.
@@ -42,9 +41,11 @@ impl Rule for Transpose {
         };
         let mut once = sorted(&self.input);
         once.dedup();
-        refuse_if(once.len() != x.len() || once != sorted(&self.output), Kind::Operands, || {
-            format!("'{}' to '{}' is no order of shape {x:?}", self.input, self.output)
-        })?;
+        if once.len() != x.len() || once != sorted(&self.output) {
+            let message =
+                format!("'{}' to '{}' is no order of shape {x:?}", self.input, self.output);
+            return Err(Error::new(Kind::Operands, message));
+        }
         let mut axes = Axes::default();
         let letters = self.input.chars().zip(x);
         let dims: Vec<_> = letters.map(|(letter, length)| axes.even(letter, *length)).collect();

@@ -2,7 +2,7 @@
 
 use thinwire_model::{Element, Error};
 
-use super::limit::elements;
+use super::elements;
 use crate::constant::{Constant, is_float};
 use crate::import::{Call, refuse};
 
@@ -28,13 +28,13 @@ pub(super) fn single(operator: &str) -> Option<fn(f64) -> f64> {
 pub(super) const COMPARISONS: [&str; 5] =
     ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"];
 
-/// Functions of two numbers; whole ones are divided to whole ones.
-pub(super) fn pair(operator: &str, whole: bool) -> Option<fn(f64, f64) -> f64> {
+/// Functions of two numbers, of which the first are known; whole ones are divided to whole ones.
+pub(super) fn pair(operator: &str, first: &Constant) -> Option<fn(f64, f64) -> f64> {
     Some(match operator {
         "Add" => |x, y| x + y,
         "Sub" => |x, y| x - y,
         "Mul" => |x, y| x * y,
-        "Div" if whole => |x, y| (x / y).trunc(),
+        "Div" if first.whole => |x, y| (x / y).trunc(),
         "Div" => |x, y| x / y,
         "Mod" => |x, y| x.rem_euclid(y),
         "Pow" => f64::powf,

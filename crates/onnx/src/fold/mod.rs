@@ -1,22 +1,29 @@
 //! Folding: what can be worked out from known numbers and shapes.
 
 mod element;
-mod limit;
 mod place;
 mod source;
 
 use thinwire_model::Error;
 
-pub(crate) use limit::Folder;
-
-use crate::constant::Constant;
-use crate::import::Importer;
+use crate::constant::{Constant, ELEMENTS_MAX};
+use crate::import::{Importer, refuse};
 use crate::operator;
 use crate::value::Value;
 use element::broadcast;
 
 /// Types of real numbers, as a cast calls them.
 const REAL: [i64; 4] = [1, 10, 11, 16];
+
+/// Known numbers of all nodes: more than any real file has.
+const FOLDED_MAX: usize = 1 << 26;
+
+/// The account of the known numbers that nodes have given so far: a file may not make its reader work or remember
+/// without bound.
+#[derive(Debug, Default)]
+pub(crate) struct Folder {
+    numbers: usize,
+}
 
 impl Folder {
     /// Returns the numbers that a node gives, if all that it reads is known.
@@ -28,6 +35,26 @@ impl Folder {
         folded.iter().try_for_each(|constant| self.charge(constant))?;
         Ok(folded)
     }
+
+    /// Counts the numbers of one node, and refuses a node of too many.
+    fn charge(&mut self, folded: &Constant) -> Result<(), Error> {
+        self.numbers += elements(&folded.shape)?;
+        match self.numbers <= FOLDED_MAX {
+            true => Ok(()),
+            false => Err(refuse(format!("more than {FOLDED_MAX} known numbers in all nodes"))),
+        }
+    }
+}
+
+/// Returns the number of elements of a shape, and refuses one of too many.
+fn elements(shape: &[usize]) -> Result<usize, Error> {
+    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+    elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(large)
+}
+
+/// Returns the refusal of a node that gives too many numbers.
+fn large() -> Error {
+    refuse(format!("more than {ELEMENTS_MAX} known numbers"))
 }
 
 fn fold(importer: &Importer<'_>) -> Result<Option<Constant>, Error> {
@@ -37,7 +64,7 @@ fn fold(importer: &Importer<'_>) -> Result<Option<Constant>, Error> {
         "Shape" => return source::shape(importer).map(Some),
         "Size" => {
             let elements: usize = importer.shape(importer.value(0)?).iter().product();
-            return Ok(Some(Constant::scalar(elements as f64, true)));
+            return Ok(Some(Constant::integer(elements)));
         }
         _ => {}
     }
@@ -99,11 +126,7 @@ fn known_numbers(importer: &Importer<'_>, inputs: &[Constant]) -> Result<Option<
             let found = broadcast(&[condition, yes, no], chosen)?;
             found.map(|found| Constant { whole: yes.whole, ..found })
         }
-        _ => match (
-            inputs,
-            element::single(call.operator),
-            element::pair(call.operator, first.whole),
-        ) {
+        _ => match (inputs, element::single(call.operator), element::pair(call.operator, first)) {
             ([x], Some(function), _) => Some(Constant {
                 values: x.values.iter().map(|v| function(*v)).collect(),
                 ..x.clone()

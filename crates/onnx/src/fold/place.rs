@@ -3,15 +3,16 @@
 use thinwire_model::{Array, Error};
 
 use super::element::{places, steps};
-use super::limit::elements;
+use super::elements;
 use crate::constant::{Constant, ELEMENTS_MAX};
 use crate::import::{Call, Importer, dimension};
 use crate::operator;
 
-/// At every place of a shape what a function says of its index; none if it does not know one.
+/// At every place of a shape what a function says of its index, whole numbers if those of `from` are; none if it does
+/// not know one.
 fn build(
     shape: Vec<usize>,
-    whole: bool,
+    from: &Constant,
     value: impl Fn(&[usize]) -> Option<f64>,
 ) -> Result<Option<Constant>, Error> {
     let mut values = Some(Vec::with_capacity(elements(&shape)?));
@@ -21,7 +22,7 @@ fn build(
             Some(values)
         });
     });
-    Ok(values.map(|values| Constant { shape, values, whole }))
+    Ok(values.map(|values| Constant { shape, values, whole: from.whole }))
 }
 
 /// The place that an index means, counted from the end where it is negative.
@@ -44,14 +45,15 @@ pub(super) fn gather(
     let before: usize = from.shape[..dim].iter().product();
     let starts = (0..before).flat_map(|at| places.iter().map(move |place| at * length + place));
     let shape = [&from.shape[..dim], &indices.shape, &from.shape[dim + 1..]].concat();
-    pieces(from, shape, (starts.map(|start| start * within), within))
+    pieces(from, shape, starts.map(|start| start * within), within)
 }
 
 /// Pieces of equal length, one after the other, by where each begins.
 fn pieces(
     from: &Constant,
     shape: Vec<usize>,
-    (starts, length): (impl Iterator<Item = usize>, usize),
+    starts: impl Iterator<Item = usize>,
+    length: usize,
 ) -> Result<Option<Constant>, Error> {
     let mut values = Vec::with_capacity(elements(&shape)?);
     starts.for_each(|start| values.extend_from_slice(&from.values[start..start + length]));
@@ -75,7 +77,7 @@ pub(super) fn gather_elements(
     if indices.shape.len() != from.shape.len() {
         return Ok(None);
     }
-    build(indices.shape.clone(), from.whole, |at| {
+    build(indices.shape.clone(), from, |at| {
         let mut there = at.to_vec();
         there[dim] = place(indices.at(at), from.shape[dim])?;
         there.iter().zip(&from.shape).all(|(i, length)| i < length).then(|| from.at(&there))
@@ -102,7 +104,7 @@ pub(super) fn gather_all(
     let lists: usize = leading.iter().product();
     let starts = (0..lists).map(|at| start(&rest[0].values[at * count..(at + 1) * count]));
     let Some(starts) = starts.collect::<Option<Vec<usize>>>() else { return Ok(None) };
-    pieces(from, result, (starts.into_iter().map(|start| start * within), within))
+    pieces(from, result, starts.into_iter().map(|start| start * within), within)
 }
 
 /// Numbers one after the other along a dimension.
@@ -118,7 +120,7 @@ pub(super) fn concat(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Cons
     }
     let mut shape = first.shape.clone();
     shape[dim] = inputs.iter().map(|input| input.shape[dim]).sum();
-    build(shape, first.whole, |at| {
+    build(shape, first, |at| {
         let mut there = at.to_vec();
         let part = inputs.iter().find(|input| {
             let inside = there[dim] < input.shape[dim];
@@ -183,7 +185,7 @@ pub(super) fn product(inputs: &[Constant]) -> Result<Option<Constant>, Error> {
         return Ok(None);
     }
     let shape = [leading, &[*rows, *columns]].concat();
-    build(shape, x.whole, |at| {
+    build(shape, x, |at| {
         let (lead, [row, column]) = at.split_last_chunk::<2>()?;
         let term =
             |k: usize| x.at(&[lead, &[*row, k]].concat()) * y.at(&[lead, &[k, *column]].concat());

@@ -2,7 +2,7 @@
 
 use thinwire_model::Error;
 
-use super::limit::{elements, large};
+use super::{elements, large};
 use crate::constant::{Constant, ELEMENTS_MAX};
 use crate::import::{Call, Importer, refuse};
 
@@ -63,7 +63,7 @@ pub(super) fn range(inputs: &[Constant]) -> Result<Option<Constant>, Error> {
 pub(super) fn filled(call: &Call<'_>, shape: &Constant) -> Result<Option<Constant>, Error> {
     let value = match call.attribute("value").and_then(|attribute| attribute.t.as_ref()) {
         Some(tensor) => Constant::read(tensor)?,
-        None => Constant::scalar(0.0, false),
+        None => Constant { whole: false, ..Constant::integer(0) },
     };
     let shape = lengths(shape);
     let values = vec![value.single().unwrap_or(0.0); elements(&shape)?];

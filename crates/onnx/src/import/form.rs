@@ -9,7 +9,7 @@ use onnx_rs::ast::Model;
 use thinwire_model::{Error, Kind};
 
 use super::{Importer, refuse};
-use crate::supported::unsupported;
+use crate::operator::unsupported;
 use crate::value::Value;
 
 /// Versions of the operators that are known.

@@ -2,10 +2,9 @@
 
 use thinwire_model::{Arithmetic, Error, Fill, Initial, Linear, Operator, Scale, TensorId};
 
-use super::{formula, mask};
+use super::{formula, mask, unsupported};
 use crate::constant::FAR;
 use crate::import::Importer;
-use crate::supported::unsupported;
 use crate::value::{Value, Weight};
 
 /// A formula, a bias, a multiple, a mask, or arithmetic.
@@ -21,7 +20,7 @@ pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let [left, right] = [importer.known(left)?, importer.known(right)?];
     let orders = [(0, &left, &right), (1, &right, &left)];
     for (first, one, other) in orders.into_iter().take(if turns { 2 } else { 1 }) {
-        if let Some(value) = special(importer, (first, one), other)? {
+        if let Some(value) = special(importer, first, one, other)? {
             return Ok(value);
         }
     }
@@ -40,7 +39,8 @@ pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
 /// multiple.
 fn special(
     importer: &mut Importer<'_>,
-    (index, one): (usize, &Value),
+    index: usize,
+    one: &Value,
     other: &Value,
 ) -> Result<Option<Value>, Error> {
     match (importer.call.operator, one, other) {

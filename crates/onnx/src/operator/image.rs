@@ -67,20 +67,27 @@ fn plane(importer: &Importer<'_>, id: TensorId) -> Result<[usize; 2], Error> {
     }
 }
 
-/// An image; a sequence as an image of one row, and whether it was one.
-fn image(importer: &mut Importer<'_>) -> Result<(TensorId, bool), Error> {
-    let x = importer.tensor(0)?;
-    let [batch, channels, length] = importer.graph.tensors[x].shape[..] else {
-        return Ok((x, false));
-    };
-    let row = Reshape { shape: vec![batch, channels, 1, length] };
-    Ok((importer.part("row", row, &[x])?, true))
+/// What a node is given.
+#[derive(Clone, Copy, PartialEq)]
+enum Operand {
+    Image,
+    Sequence,
 }
 
-/// A convolution's weight, for images of one row if the images are.
-fn kernel(importer: &mut Importer<'_>, row: bool) -> Result<TensorId, Error> {
+/// An image; a sequence as an image of one row.
+fn image(importer: &mut Importer<'_>) -> Result<(TensorId, Operand), Error> {
+    let x = importer.tensor(0)?;
+    let [batch, channels, length] = importer.graph.tensors[x].shape[..] else {
+        return Ok((x, Operand::Image));
+    };
+    let row = Reshape { shape: vec![batch, channels, 1, length] };
+    Ok((importer.part("row", row, &[x])?, Operand::Sequence))
+}
+
+/// A convolution's weight; that of sequences for images of one row.
+fn kernel(importer: &mut Importer<'_>, operand: Operand) -> Result<TensorId, Error> {
     match importer.weight(1) {
-        Some(weight) if row && weight.shape.len() == 3 => {
+        Some(weight) if operand == Operand::Sequence && weight.shape.len() == 3 => {
             let [out, channels, length] = [0, 1, 2].map(|dim| weight.shape[dim]);
             let shape = Reshape { shape: vec![out, channels, 1, length] };
             let weight = importer.parameter(&weight, WEIGHT)?;
@@ -91,11 +98,11 @@ fn kernel(importer: &mut Importer<'_>, row: bool) -> Result<TensorId, Error> {
 }
 
 /// Returns the result for an image, as a sequence if the operand was one.
-fn result(importer: &mut Importer<'_>, y: TensorId, row: bool) -> Result<Value, Error> {
+fn result(importer: &mut Importer<'_>, y: TensorId, operand: Operand) -> Result<Value, Error> {
     let [batch, channels, 1, length] = importer.graph.tensors[y].shape[..] else {
         return Ok(Value::Tensor(y));
     };
-    if !row {
+    if operand == Operand::Image {
         return Ok(Value::Tensor(y));
     }
     let flat = Reshape { shape: vec![batch, channels, length] };
@@ -111,14 +118,14 @@ fn groups(call: &Call<'_>) -> Result<usize, Error> {
 
 /// A convolution, and its bias.
 pub(super) fn conv(importer: &mut Importer<'_>) -> Result<Value, Error> {
-    let (x, row) = image(importer)?;
-    let weight = kernel(importer, row)?;
+    let (x, operand) = image(importer)?;
+    let weight = kernel(importer, operand)?;
     let (image, kernel) = (plane(importer, x)?, plane(importer, weight)?);
     let Steps { stride, dilation, padding } = steps(importer.call, image, kernel)?;
     let convolution = Conv2d { stride, padding, dilation, groups: groups(importer.call)? };
     let y = importer.node(convolution, &[x, weight])?;
     if !importer.call.has(2) {
-        return result(importer, y, row);
+        return result(importer, y, operand);
     }
     let Some(bias) = importer.weight(2) else {
         return Err(refuse("its bias is computed, expected one that is trained"));
@@ -127,13 +134,13 @@ pub(super) fn conv(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let bias = importer.parameter(&bias, Initial::Zeros)?;
     let bias = importer.part("bias_of_channels", shape, &[bias])?;
     let y = importer.part("bias", Arithmetic::Add, &[y, bias])?;
-    result(importer, y, row)
+    result(importer, y, operand)
 }
 
 /// The largest or the mean of windows.
 pub(super) fn pool(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let kind = if importer.call.operator == "MaxPool" { PoolKind::Max } else { PoolKind::Mean };
-    let (x, row) = image(importer)?;
+    let (x, operand) = image(importer)?;
     let (image, size) = (plane(importer, x)?, list(importer.call, "kernel_shape", 1)?);
     let Steps { stride, dilation, mut padding } = steps(importer.call, image, size)?;
     if dilation != [1, 1] {
@@ -152,7 +159,7 @@ pub(super) fn pool(importer: &mut Importer<'_>) -> Result<Value, Error> {
     }
     let pool = Pool { kind, size, stride, padding };
     let y = importer.node(pool, &[x])?;
-    result(importer, y, row)
+    result(importer, y, operand)
 }
 
 /// The padding with which windows that begin within an image or before it are whole.

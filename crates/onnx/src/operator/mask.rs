@@ -2,10 +2,10 @@
 
 use thinwire_model::Error;
 
+use super::unsupported;
 use crate::constant::{Constant, FAR};
 use crate::half::{Half, Stage};
 use crate::import::Importer;
-use crate::supported::unsupported;
 use crate::value::Value;
 
 /// Keys that a query attends to.

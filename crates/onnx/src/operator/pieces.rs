@@ -1,5 +1,7 @@
 //! Parts of a dimension: split, put together, cut out and looked up.
 
+use std::ops::Range;
+
 use thinwire_model::{Element, Embedding, Error, Pack, Reshape, TensorId, Unpack};
 
 use crate::constant::Constant;
@@ -56,7 +58,8 @@ fn range(
     importer: &mut Importer<'_>,
     name: &str,
     x: TensorId,
-    (dim, start, end): (usize, usize, usize),
+    dim: usize,
+    Range { start, end }: Range<usize>,
 ) -> Result<TensorId, Error> {
     let whole = importer.graph.tensors[x].shape[dim];
     if (start, end) == (0, whole) {
@@ -79,7 +82,7 @@ pub(super) fn slice(importer: &mut Importer<'_>) -> Result<Value, Error> {
                 "{start} to {end} in steps of {step}, expected steps of 1"
             )));
         }
-        x = range(importer, &importer.call.name, x, (dim, start, end))?;
+        x = range(importer, &importer.call.name, x, dim, start..end)?;
     }
     Ok(Value::Tensor(x))
 }
@@ -124,7 +127,7 @@ pub(super) fn gather(importer: &mut Importer<'_>) -> Result<Value, Error> {
         }
         let x = importer.tensor(0)?;
         let (name, at) = (format!("{}.part", importer.call.name), at as usize);
-        let part = range(importer, &name, x, (dim, at, at + 1))?;
+        let part = range(importer, &name, x, dim, at..at + 1)?;
         let mut shape = from;
         shape.remove(dim);
         return importer.give(Reshape { shape }, &[part]);
@@ -167,7 +170,7 @@ fn known_rows(
     }
     let (x, first) = (importer.tensor(0)?, first as usize);
     let name = format!("{}.part", importer.call.name);
-    let part = range(importer, &name, x, (0, first, first + count))?;
+    let part = range(importer, &name, x, 0, first..first + count)?;
     let shape = [&rows.shape[..], &[features]].concat();
     let value = match rows.values.len() == count {
         true => importer.node(Reshape { shape }, &[part]),

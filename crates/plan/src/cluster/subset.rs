@@ -31,19 +31,14 @@ impl Cluster {
             let at = |kind: &usize| used.iter().position(|one| one == kind).unwrap_or(0);
             let keeps = |kind: &usize| selection >> at(kind) & 1 == 1;
             let keeps: Vec<bool> = self.kinds.iter().map(keeps).collect();
-            self.add_regular(&keeps, (self.levels.len() - 1, 0), &mut subsets);
+            self.add_regular(&keeps, self.levels.len() - 1, 0, &mut subsets);
         }
         subsets
     }
 
     /// Adds the subset of what is kept in a unit, or of each of its members that is regular where the unit is not.
     /// The unit is told by its level and its first innermost unit.
-    fn add_regular(
-        &self,
-        keeps: &[bool],
-        (level, first): (usize, usize),
-        subsets: &mut Vec<Subset>,
-    ) {
+    fn add_regular(&self, keeps: &[bool], level: usize, first: usize, subsets: &mut Vec<Subset>) {
         let span: usize = self.levels[1..=level].iter().map(|level| level.size).product();
         let unit = first..first + span;
         let kept = keeps.iter().enumerate().map(|(at, keeps)| *keeps && unit.contains(&at));
@@ -58,7 +53,7 @@ impl Cluster {
             }
             None => {
                 let members = unit.step_by(span / self.levels[level].size);
-                members.for_each(|first| self.add_regular(keeps, (level - 1, first), subsets));
+                members.for_each(|first| self.add_regular(keeps, level - 1, first, subsets));
             }
         }
     }

@@ -8,10 +8,23 @@ use thinwire_model::{Axis, Declaration, Operand, Split};
 
 use super::{Costs, Work, WorkKind};
 
+/// Whether devices may do the same work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replication {
+    /// All work is cut into as many parts as there can be.
+    Never,
+    /// Fewer and larger parts, which may be faster, are allowed.
+    Allowed,
+}
+
 impl Costs<'_> {
-    /// Returns the least seconds of one device for some nodes, forward and backward. With `copies`,
-    /// where devices may replicate work, fewer and larger parts may be faster.
-    pub fn least_s<'b>(&self, work: impl Iterator<Item = &'b Work>, copies: bool) -> [f64; 2] {
+    /// Returns the least seconds of one device for some nodes, forward and backward.
+    pub fn least_s<'b>(
+        &self,
+        work: impl Iterator<Item = &'b Work>,
+        replication: Replication,
+    ) -> [f64; 2] {
+        let is_allowed = replication == Replication::Allowed;
         work.fold([0.0; 2], |[forward_s, backward_s], work| {
             let most = self.parts(work);
             let least = |declaration: &Declaration, kind: WorkKind, operator: &str| {
@@ -20,7 +33,7 @@ impl Costs<'_> {
                     let parts = parts as f64;
                     self.seconds(kind, operator, declaration.flops / parts, all / parts)
                 };
-                let fewer = (1..most).filter(|parts| copies && most.is_multiple_of(*parts));
+                let fewer = (1..most).filter(|parts| is_allowed && most.is_multiple_of(*parts));
                 fewer.map(seconds).fold(seconds(most), f64::min)
             };
             let gradients = work.gradients.iter();

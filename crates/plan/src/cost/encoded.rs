@@ -72,16 +72,16 @@ impl Costs<'_> {
         Message { bytes, seconds: message_s(hop, bytes), handling_s }
     }
 
-    /// Returns the coding of a collective, if its tensor may be encoded. Reductions other than sums
-    /// stay raw.
-    pub(super) fn coding_of(&self, encodes: bool, step: &Step) -> Option<&Coding> {
+    /// Returns the coding of a collective, if a tensor of this shape may be encoded. Reductions other than
+    /// sums stay raw.
+    pub(super) fn coding_of(&self, shape: &[usize], step: &Step) -> Option<&Coding> {
         let sums = match step.collective {
             Collective::ReduceScatter { reduction, .. } | Collective::AllReduce { reduction } => {
                 reduction == Reduction::Sum
             }
             _ => true,
         };
-        let outermost = self.groups[step.mesh_dim].hops.last().filter(|_| sums && encodes);
+        let outermost = self.groups[step.mesh_dim].hops.last().filter(|_| sums && encodes(shape));
         outermost.and_then(|hop| self.activations.get(hop.level)?.as_ref())
     }
 

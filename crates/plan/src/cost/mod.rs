@@ -7,7 +7,6 @@
 
 mod bound;
 mod collective;
-mod division;
 mod encoded;
 mod group;
 mod parts;
@@ -15,13 +14,13 @@ mod transport;
 mod travel;
 mod work;
 
+pub use bound::Replication;
 pub use collective::{Exchange, message_s};
-pub use division::Division;
 pub use encoded::{Message, cheapest};
 pub use group::{Group, Hop};
 pub use parts::Cost;
 pub use thinwire_program::{Coding, Sharding};
-pub use transport::GradientTransport;
+pub use transport::{GradientTransport, hull};
 pub use travel::Passages;
 pub use work::{Gradient, Pinned, Work, WorkKind, work};
 
@@ -32,6 +31,25 @@ use thinwire_wire::HEADER_BYTES;
 
 use crate::Cluster;
 use crate::cluster::{ADD, Device, Handling, UPDATE};
+
+/// Freedom of sharding: how parameters are divided among the ranks that share their work, by the stages of ZeRO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Division {
+    /// All parameters are sharded alike.
+    Alike(Sharding),
+    /// Each parameter has the sharding that is best for it.
+    Each,
+}
+
+impl Division {
+    /// Returns the sharding that is priced first; others are changes of it.
+    pub fn usual(self) -> Sharding {
+        match self {
+            Division::Alike(sharding) => sharding,
+            Division::Each => Sharding::Optimizer,
+        }
+    }
+}
 
 /// Bytes of numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,6 @@
 use thinwire_model::{Collective, Layout, Phase, Step, conversion, phases};
 
 use super::Costs;
-use super::encoded::encodes;
 use crate::cluster::LAYOUT;
 
 /// Collectives of all conversions between some layouts, whatever the tensor's shape, the mesh's
@@ -49,7 +48,7 @@ impl Costs<'_> {
             return 0.0;
         }
         let steps = conversion(shape, &self.mesh, from, to);
-        let seconds = |step: &Step| self.step_s(step, encodes(shape));
+        let seconds = |step: &Step| self.step_s(step, shape);
         steps.map_or(f64::INFINITY, |steps| steps.iter().map(seconds).sum())
     }
 
@@ -64,8 +63,7 @@ impl Costs<'_> {
         to: &[Layout],
     ) -> Vec<f64> {
         let elements = shape.iter().product();
-        let phase_s =
-            |phase: &Phase| self.step_s(&phase.step(elements, &self.mesh), encodes(shape));
+        let phase_s = |phase: &Phase| self.step_s(&phase.step(elements, &self.mesh), shape);
         let phases_s: Vec<f64> = passages.phases.iter().map(phase_s).collect();
         let fits = |layout: &Layout| layout.fits(shape, &self.mesh);
         let to: Vec<(&Layout, bool)> = to.iter().map(|layout| (layout, fits(layout))).collect();
@@ -83,15 +81,15 @@ impl Costs<'_> {
         pairs.zip(&passages.ends).map(seconds).collect()
     }
 
-    /// Returns the seconds of a collective on a tensor, which may be encoded or not.
-    fn step_s(&self, step: &Step, encodes: bool) -> f64 {
+    /// Returns the seconds of a collective on a tensor of this shape.
+    fn step_s(&self, step: &Step, shape: &[usize]) -> f64 {
         let exchanges = match step.collective {
             Collective::Slice { .. } | Collective::Pad { .. } => false,
             _ => self.groups[step.mesh_dim].size > 1,
         };
         let exchange_s = if exchanges { self.device.handling.exchange_s } else { 0.0 };
         let own_s = self.copying_s(step) + exchange_s;
-        if let Some(coding) = self.coding_of(encodes, step) {
+        if let Some(coding) = self.coding_of(shape, step) {
             return own_s + self.encoded_s(step, coding);
         }
         let bytes = step.elements as f64 * self.precision.element;

@@ -82,7 +82,7 @@ impl<'a> Bounds<'a> {
         let shares = assignment.shares(tensor);
         let of_stage = |stage: &usize| {
             let mine = shares.iter().filter(|end| assignment.stage_of(end.0) == *stage);
-            mine.map(|share| self.share(tensor, (*stage, *share))).fold(0.0, f64::max)
+            mine.map(|share| self.share(tensor, *stage, *share)).fold(0.0, f64::max)
         };
         let alone: f64 = users.iter().map(of_stage).sum();
         let whole = assignment.training.graph.tensors[tensor].elements() as f64;
@@ -92,7 +92,7 @@ impl<'a> Bounds<'a> {
 
     /// The least elements that a device sends so that a share of a gradient is summed, and all who
     /// have one get the sum.
-    fn share(&self, tensor: TensorId, (stage, share): (usize, End)) -> f64 {
+    fn share(&self, tensor: TensorId, stage: usize, share: End) -> f64 {
         let sizes = &self.assignment.sizes;
         let whole = self.assignment.whole_resident_layout(tensor, stage);
         let gradient = self.assignment.produced(share);

@@ -101,8 +101,8 @@ pub fn explain(
     let least = rows.first().map_or(f64::INFINITY, Row::key);
     lines.extend(rows.iter().map(|row| row.line(&chosen, least)));
     lines.push(String::new());
-    let asked = (question.place.block, question.place.asked);
-    let sent = of_node(prepared, &traffic(planner, cluster, found)?, asked);
+    let (block, node) = (question.place.block, question.place.asked);
+    let sent = of_node(prepared, &traffic(planner, cluster, found)?, block, node);
     if !sent.is_empty() {
         let title = "a device sends in a step, mean of all stages, of what it reads and writes:";
         lines.push(title.to_owned());

@@ -97,7 +97,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     lines.extend(idle(cluster, found));
     let cluster = found.used(cluster);
     let traffic = traffic(planner, cluster, found)?;
-    lines.extend(summary(planner, cluster, (found, &traffic))?);
+    lines.extend(summary(planner, cluster, found, &traffic)?);
     lines.extend([String::new(), "beside it:".to_owned()]);
     lines.extend(found.experts.iter().map(|(expert, plan)| beside(best, expert.name(), plan)));
     lines.push(String::new());
@@ -119,7 +119,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
 pub fn price_report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
     let mut lines = headlines(planner, &found.best);
     let traffic = traffic(planner, cluster, found)?;
-    lines.extend(summary(planner, cluster, (found, &traffic))?);
+    lines.extend(summary(planner, cluster, found, &traffic)?);
     lines.push(String::new());
     lines.extend(sent(&traffic, found));
     Ok(lines.join("\n") + "\n")
@@ -136,7 +136,8 @@ fn headlines(planner: &Planner, best: &Outcome) -> Vec<String> {
 fn summary(
     planner: &Planner,
     cluster: &Cluster,
-    (found, traffic): (&Found, &Traffic),
+    found: &Found,
+    traffic: &Traffic,
 ) -> Result<Vec<String>, Error> {
     let best = &found.best;
     let mut lines: Vec<String> = Vec::new();

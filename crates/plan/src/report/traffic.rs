@@ -236,7 +236,8 @@ impl<'a> Rows<'a> {
 pub(super) fn of_node(
     prepared: &Prepared,
     traffic: &Traffic,
-    (block, node): (usize, NodeId),
+    block: usize,
+    node: NodeId,
 ) -> Vec<TensorTraffic> {
     let graph = &prepared.graph;
     let node = &graph.nodes[node];

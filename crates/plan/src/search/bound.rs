@@ -8,6 +8,7 @@
 
 use super::{Candidate, Class, Prepared, Recompute, Rule, Settings, costs};
 use crate::Cluster;
+use crate::cost::Replication;
 use crate::pipeline::Schedule;
 
 /// Returns a lower bound in seconds on all plans of a candidate.
@@ -20,9 +21,12 @@ pub fn bound_s(
     let costs = costs(cluster, candidate, settings);
     let forwards = if settings.recompute == Recompute::Always { 2.0 } else { 1.0 };
     // In the order of nodes, so that sums are the same to the last bit.
-    let copies = candidate.rule != Rule::Free;
+    let replication = match candidate.rule {
+        Rule::Free => Replication::Never,
+        _ => Replication::Allowed,
+    };
     let of = |class: &Class| {
-        costs.least_s(class.nodes.clone().filter_map(|node| class.work.get(&node)), copies)
+        costs.least_s(class.nodes.clone().filter_map(|node| class.work.get(&node)), replication)
     };
     let of_class: Vec<[f64; 2]> = prepared.classes.iter().map(of).collect();
     let mut counts = vec![0_usize; of_class.len()];

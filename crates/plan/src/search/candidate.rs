@@ -93,23 +93,20 @@ pub(super) fn check_counts(batch: usize, micro_batches: usize) -> Result<(), Err
     }
 }
 
-/// Sizes that candidates must suit.
+/// What candidates must suit.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     /// Sequences of a step.
     pub batch: usize,
     /// Blocks of the model.
     pub blocks: usize,
+    /// Whether devices may be left idle. Those of experts never are.
+    pub idle: bool,
 }
 
-/// Returns all candidates within a scope; with `idle`, devices may be left idle.
-pub fn candidates(
-    cluster: &Cluster,
-    scope: &Scope,
-    divisions: &[Division],
-    idle: bool,
-) -> Vec<Candidate> {
-    let Scope { batch, blocks } = *scope;
+/// Returns all candidates within a scope.
+pub fn candidates(cluster: &Cluster, scope: &Scope, divisions: &[Division]) -> Vec<Candidate> {
+    let Scope { batch, blocks, idle } = *scope;
     let mut all = Vec::new();
     let counts = if idle { counts(cluster, batch) } else { vec![cluster.size()] };
     for devices in counts {
@@ -178,7 +175,7 @@ fn without(mut number: usize, prime: usize) -> usize {
 
 /// Returns the candidates of an expert plan within a scope.
 pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidate> {
-    let Scope { batch, blocks } = *scope;
+    let Scope { batch, blocks, .. } = *scope;
     let devices = cluster.size();
     let (rule, sharding) = match expert {
         Expert::Data => (Rule::Data, Sharding::None),

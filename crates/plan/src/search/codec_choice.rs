@@ -15,9 +15,8 @@ use std::ops::Range;
 use thinwire_model::TensorId;
 
 use super::chain::Chosen;
-use super::hull::hull;
 use super::{Exposed, Overlap, ParameterOverride};
-use crate::cost::{Cost, GradientTransport};
+use crate::cost::{Cost, GradientTransport, hull};
 
 /// Terms by which stages are judged.
 pub struct Terms {

@@ -133,15 +133,15 @@ impl Evaluation<'_> {
         let mut verdicts = vec![free, self.at(family, exposed, LAST * scale)];
         for _ in 0..ROUNDS {
             let verdict = self.at(family, exposed, rates.next);
-            let found = match &verdict {
-                Evaluated::Found(outcome) => Some(outcome.choice.codec_error <= self.budget()),
+            let lost = match &verdict {
+                Evaluated::Found(outcome) => Some(outcome.choice.codec_error),
                 _ => None,
             };
             verdicts.push(verdict);
             // Too slow or too large at this price: a higher price is slower, a lower one has a
             // bound.
-            let Some(fits) = found else { break };
-            rates.narrow(fits);
+            let Some(lost) = lost else { break };
+            rates.narrow(lost, self.budget());
         }
         best_bounded(verdicts)
     }

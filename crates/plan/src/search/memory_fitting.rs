@@ -15,9 +15,8 @@ use std::ops::Range;
 use thinwire_model::TensorId;
 
 use super::chain::Chosen;
-use super::hull::hull;
 use super::{ParameterOverride, Recompute, Savings};
-use crate::cost::{Cost, GradientTransport};
+use crate::cost::{Cost, GradientTransport, hull};
 use crate::stage::TransportOptions;
 
 /// Limits of a stage.
@@ -98,7 +97,7 @@ impl<'a> StageFit<'a> {
         let sum = whole[blocks.clone()].iter().map(|cost| limits.recompute.of_all(*cost)).sum();
         let (recomputed, scratch) = (vec![false; blocks.len()], BTreeMap::new());
         let mut stage = StageFit { blocks, whole, limits, sum, recomputed, scratch };
-        stage.blocks.clone().filter(|_| always).for_each(|block| stage.compute(block, true));
+        stage.blocks.clone().filter(|_| always).for_each(|block| stage.recompute(block));
         stage
     }
 
@@ -178,21 +177,29 @@ impl<'a> StageFit<'a> {
     fn take(&mut self, step: &Saving) {
         self.sum += step.change;
         if let Item::Recompute(block) = step.item {
-            self.compute(block, true);
+            self.recompute(block);
         }
     }
 
-    /// Sets whether a block recomputes forward; it did the opposite before.
-    fn compute(&mut self, block: usize, recomputed: bool) {
-        self.recomputed[block - self.blocks.start] = recomputed;
-        // Numbers that are not negative are in the order of their bits.
-        let kept = self.whole[block].activation_bytes.max(0.0).to_bits();
-        let count = self.scratch.entry(kept).or_default();
-        match recomputed {
-            true => *count += 1,
-            false if *count > 1 => *count -= 1,
-            false => drop(self.scratch.remove(&kept)),
+    /// Lets a block recompute forward that has kept its activations.
+    fn recompute(&mut self, block: usize) {
+        self.recomputed[block - self.blocks.start] = true;
+        *self.scratch.entry(self.kept_bits(block)).or_default() += 1;
+    }
+
+    /// Lets a block keep its activations that has recomputed forward.
+    fn keep(&mut self, block: usize) {
+        self.recomputed[block - self.blocks.start] = false;
+        let kept = self.kept_bits(block);
+        match self.scratch.get_mut(&kept) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(self.scratch.remove(&kept)),
         }
+    }
+
+    /// Returns the activations of a block as bits: numbers that are not negative are in the order of theirs.
+    fn kept_bits(&self, block: usize) -> u64 {
+        self.whole[block].activation_bytes.max(0.0).to_bits()
     }
 
     /// Returns savings that are not needed, the last first; of a parameter only its last.
@@ -209,12 +216,12 @@ impl<'a> StageFit<'a> {
             let before = self.sum;
             self.sum = self.sum - step.change;
             if let Item::Recompute(block) = step.item {
-                self.compute(block, false);
+                self.keep(block);
             }
             if !self.fits() {
                 self.sum = before;
                 if let Item::Recompute(block) = step.item {
-                    self.compute(block, true);
+                    self.recompute(block);
                 }
                 kept.push(step);
                 rest.extend(of);

@@ -16,7 +16,6 @@ mod chain;
 mod codec_choice;
 mod evaluate;
 mod evaluation;
-mod hull;
 mod load_balance;
 mod memory_bound;
 mod memory_fitting;
@@ -268,9 +267,9 @@ impl Planner {
     ) -> Result<Found, Unfound> {
         check_counts(self.batch, 1)?;
         let blocks = (self.graph)(1)?.blocks.len();
-        let scope = Scope { batch: self.batch, blocks };
+        let scope = Scope { batch: self.batch, blocks, idle: self.settings.idle };
         let divisions = self.settings.divisions(cluster);
-        let mut all = candidates(cluster, &scope, &divisions, self.settings.idle);
+        let mut all = candidates(cluster, &scope, &divisions);
         all.retain(wanted);
         let mut of_expert = Expert::ALL.map(|expert| {
             let mut list = experts(cluster, &scope, expert);

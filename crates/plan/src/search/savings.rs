@@ -41,8 +41,8 @@ pub struct Savings {
 
 impl Savings {
     /// Returns the sharding of a block's parameter, if it differs from the usual one.
-    pub fn sharding(&self, of: (usize, TensorId)) -> Option<Sharding> {
-        let parameter = self.overrides.iter().find(|one| one.of() == of)?;
+    pub fn sharding(&self, block: usize, tensor: TensorId) -> Option<Sharding> {
+        let parameter = self.overrides.iter().find(|one| one.of() == (block, tensor))?;
         Some(parameter.transport.sharding)
     }
 }

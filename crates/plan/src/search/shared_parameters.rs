@@ -74,7 +74,7 @@ impl Evaluation<'_> {
                     continue;
                 };
                 let usual = self.costs.division.usual();
-                let sharding = savings.sharding((user.block, tensor)).unwrap_or(usual);
+                let sharding = savings.sharding(user.block, tensor).unwrap_or(usual);
                 let bytes = self.costs.bytes(shape, &sides.value);
                 let part =
                     |least| if sharding >= least { 1.0 / self.costs.sharers(&sides) } else { 1.0 };

@@ -107,9 +107,9 @@ impl Rates {
         Rates { low: 0.0, high: None, next }
     }
 
-    /// Lowers the price where its choice fits the budget, and raises it where it does not.
-    pub fn narrow(&mut self, fits: bool) {
-        match fits {
+    /// Lowers the price where its choice takes no more than the budget, and raises it otherwise.
+    pub fn narrow(&mut self, taken: f64, budget: f64) {
+        match taken <= budget {
             true => self.high = Some(self.next),
             false => self.low = self.next,
         }

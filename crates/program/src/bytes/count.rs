@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use thinwire_model::{Role, TensorId, Training};
-use thinwire_wire::Rank;
+use thinwire_wire::{Rank, World};
 
 use super::volume::{bytes, volume};
 use super::{Exchange, Kind, Route, Times, Volume, subjects};
@@ -41,7 +41,7 @@ impl<'a> Counter<'a> {
         for (outgoing, kind, times) in passes.chain(updates) {
             match outgoing {
                 Outgoing::Convert(convert) => self.convert(&mut encodings, convert, times),
-                Outgoing::Message(slot, to) => self.send(program, (slot, to), (kind, times)),
+                Outgoing::Message(slot, to) => self.send(program, slot, to, kind, times),
             }
         }
     }
@@ -57,8 +57,10 @@ impl<'a> Counter<'a> {
         let key = format!("{:?} {:?} {members} {encoding}", convert.step.collective, held.shape);
         let element_bytes = self.element_bytes;
         let count = || {
-            let transfer =
-                |at| encoding.transfer(convert.step.collective, &held.shape, (members, at));
+            let transfer = |at| {
+                let world = World::new(at as u32, members as u32).expect("a member of the group");
+                encoding.transfer(convert.step.collective, &held.shape, world)
+            };
             Arc::new(volume(members, encoding.inner, element_bytes, transfer))
         };
         let volume = Arc::clone(self.volumes.entry(key).or_insert_with(count));
@@ -74,7 +76,7 @@ impl<'a> Counter<'a> {
         self.exchanges.push(Exchange { stage, kind, tensor, subject, route, times, volume });
     }
 
-    fn send(&mut self, program: &Program, (slot, to): (Slot, Rank), (kind, times): (Kind, Times)) {
+    fn send(&mut self, program: &Program, slot: Slot, to: Rank, kind: Kind, times: Times) {
         let held = &program.slots[slot];
         let elements = held.shape.iter().product();
         if elements == 0 {

@@ -7,7 +7,7 @@ use thinwire_codec::{Codec, Exchange};
 use thinwire_schedule::{Schedule, Shape, Summation, partitions, preferred};
 use thinwire_wire::{Rank, World};
 
-use super::Rearrange;
+use super::{Encoding, Rearrange};
 
 /// One schedule, and how values are rearranged after it.
 #[derive(Clone, Debug)]
@@ -37,25 +37,19 @@ impl Phase {
         Phase { schedule, elements, codec, feedback: false, own, after }
     }
 
-    /// Returns the phase that sums all ranks' values, which `inner` neighbours sum as they are.
-    pub(super) fn all_reduce(
-        world: World,
-        elements: usize,
-        (codec, inner): (&Arc<dyn Codec>, usize),
-    ) -> Phase {
-        let summation = summation(codec.exchange(), world, inner, elements);
+    /// Returns the phase that sums all ranks' values.
+    pub(super) fn all_reduce(world: World, elements: usize, encoding: &Encoding) -> Phase {
+        let Encoding { codec, inner, .. } = encoding;
+        let summation = summation(codec.exchange(), world, *inner, elements);
         let partitions = partitions(summation.part(elements));
         let shape = Shape { length: elements, block: codec.block(), partitions };
         Phase::raw(summation.all_reduce(world, &shape), elements, []).encoded(codec)
     }
 
     /// Returns the phase that sums equal parts, each on its rank, where nothing else stays.
-    pub(super) fn reduce_scatter(
-        world: World,
-        elements: usize,
-        (codec, inner): (&Arc<dyn Codec>, usize),
-    ) -> Phase {
-        let summation = summation(codec.exchange(), world, inner, elements);
+    pub(super) fn reduce_scatter(world: World, elements: usize, encoding: &Encoding) -> Phase {
+        let Encoding { codec, inner, .. } = encoding;
+        let summation = summation(codec.exchange(), world, *inner, elements);
         let own = summation.chunk(world, elements);
         let after = [Rearrange::Take(own.clone())];
         let schedule = summation.reduce_scatter(world, elements);

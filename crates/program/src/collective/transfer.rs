@@ -40,18 +40,32 @@ impl Encoding {
         Encoding { codec: thinwire_codec::raw(), inner: 1, activation: false }
     }
 
-    /// Returns the transfer of one rank's values of a shape; `place` is the size of its group and
-    /// its place in there.
-    pub fn transfer(
-        &self,
-        collective: Collective,
-        shape: &[usize],
-        place: (usize, usize),
-    ) -> Transfer {
-        match self.activation {
-            true => Transfer::of_activation(collective, shape, place, (&self.codec, self.inner)),
-            false => Transfer::in_units(collective, shape, place, (&self.codec, self.inner)),
+    /// Returns the transfer of the values of one rank of a group. Sums travel encoded, and a codec's blocks
+    /// begin anew in every rank's part. Of an activation or its gradient, values that stay on their rank are
+    /// not encoded, but for a part that others get as well.
+    pub fn transfer(&self, collective: Collective, shape: &[usize], world: World) -> Transfer {
+        let cut = Cut { shape, world };
+        let mut transfer = match collective {
+            Collective::Slice { dim } => Transfer::local([cut.split(dim), cut.mine()]),
+            Collective::Pad { reduction, from } => cut.pad(reduction, from),
+            Collective::AllGather { dim } => cut.all_gather(dim),
+            Collective::AllToAll { from, to } => cut.all_to_all(from, to),
+            Collective::AllReduce { reduction: Reduction::Sum } => cut.all_reduce(self),
+            Collective::AllReduce { reduction } => cut.all_reduce_by(reduction),
+            Collective::ReduceScatter { reduction: Reduction::Sum, dim } => {
+                cut.reduce_scatter(dim, self)
+            }
+            Collective::ReduceScatter { reduction, dim } => cut.reduce_scatter_by(reduction, dim),
+        };
+        if self.activation {
+            for phase in &mut transfer.phases {
+                phase.feedback = false;
+                if let Collective::AllGather { .. } | Collective::AllToAll { .. } = collective {
+                    phase.codec = Arc::clone(&self.codec);
+                }
+            }
         }
+        transfer
     }
 }
 
@@ -72,60 +86,6 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Returns the transfer of one rank's values of a shape; `place` is the size of its group and its
-    /// place in there. Sums travel encoded, and a codec's blocks begin anew in every rank's part.
-    pub fn new(
-        collective: Collective,
-        shape: &[usize],
-        place: (usize, usize),
-        codec: &Arc<dyn Codec>,
-    ) -> Transfer {
-        Transfer::in_units(collective, shape, place, (codec, 1))
-    }
-
-    /// Returns the transfer of one rank's values where every `inner` neighbours sum values as they are,
-    /// and encoded sums go between such units.
-    pub fn in_units(
-        collective: Collective,
-        shape: &[usize],
-        (size, at): (usize, usize),
-        (codec, inner): (&Arc<dyn Codec>, usize),
-    ) -> Transfer {
-        let world = World::new(at as u32, size as u32).expect("a rank is in its group");
-        let cut = Cut { shape, world };
-        match collective {
-            Collective::Slice { dim } => Transfer::local([cut.split(dim), cut.mine()]),
-            Collective::Pad { reduction, from } => cut.pad(reduction, from),
-            Collective::AllGather { dim } => cut.all_gather(dim),
-            Collective::AllToAll { from, to } => cut.all_to_all(from, to),
-            Collective::AllReduce { reduction: Reduction::Sum } => cut.all_reduce((codec, inner)),
-            Collective::AllReduce { reduction } => cut.all_reduce_by(reduction),
-            Collective::ReduceScatter { reduction: Reduction::Sum, dim } => {
-                cut.reduce_scatter(dim, (codec, inner))
-            }
-            Collective::ReduceScatter { reduction, dim } => cut.reduce_scatter_by(reduction, dim),
-        }
-    }
-
-    /// Returns the transfer of an activation or its gradient: parts that are gathered or change places
-    /// travel encoded too, and no residual is kept. Values that stay on their rank are not encoded, but
-    /// for a part that others get as well.
-    pub fn of_activation(
-        collective: Collective,
-        shape: &[usize],
-        place: (usize, usize),
-        (codec, inner): (&Arc<dyn Codec>, usize),
-    ) -> Transfer {
-        let mut transfer = Transfer::in_units(collective, shape, place, (codec, inner));
-        for phase in &mut transfer.phases {
-            phase.feedback = false;
-            if let Collective::AllGather { .. } | Collective::AllToAll { .. } = collective {
-                phase.codec = Arc::clone(codec);
-            }
-        }
-        transfer
-    }
-
     /// Returns the number of elements of the residual, if one is kept.
     pub fn owed(&self) -> Option<usize> {
         self.phases.iter().find_map(Phase::owed)
@@ -223,14 +183,14 @@ impl Cut<'_> {
         }
     }
 
-    fn all_reduce(&self, coding: (&Arc<dyn Codec>, usize)) -> Transfer {
-        let phase = Phase::all_reduce(self.world, self.elements(), coding);
+    fn all_reduce(&self, encoding: &Encoding) -> Transfer {
+        let phase = Phase::all_reduce(self.world, self.elements(), encoding);
         Transfer { before: Vec::new(), phases: vec![phase] }
     }
 
-    fn reduce_scatter(&self, dim: usize, (codec, inner): (&Arc<dyn Codec>, usize)) -> Transfer {
-        let phase = Phase::reduce_scatter(self.world, self.elements(), (codec, inner));
-        let mut before = vec![self.split(dim)];
+    fn reduce_scatter(&self, dim: usize, encoding: &Encoding) -> Transfer {
+        let phase = Phase::reduce_scatter(self.world, self.elements(), encoding);
+        let (inner, mut before) = (encoding.inner, vec![self.split(dim)]);
         if inner > 1 {
             // Parts that go to one place in all units come first.
             before.push(Rearrange::Split { outer: self.size() / inner, parts: inner });

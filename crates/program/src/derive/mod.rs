@@ -7,7 +7,6 @@
 mod early;
 mod liveness;
 mod parameters;
-mod shares;
 mod slots;
 
 use std::collections::{HashMap, HashSet};
@@ -58,7 +57,7 @@ pub fn derive(assignment: &Assignment<'_>, rank: Rank) -> Result<Program, Error>
     let mut phases = derivation.passes(&parameters)?;
     let homes: Vec<Slot> = parameters.iter().map(|parameter| parameter.home).collect();
     insert_frees(&mut phases, &homes);
-    shares::check_alike(plan, &phases, (&derivation.slots, training))?;
+    check_alike(plan, &phases, &derivation.slots, training)?;
     let chunks = plan.chunks();
     let empty = || vec![Vec::new(); chunks];
     let (mut forward, mut backward, mut weight) = (empty(), empty(), empty());
@@ -77,7 +76,7 @@ pub fn derive(assignment: &Assignment<'_>, rank: Rank) -> Result<Program, Error>
         micro_batches: share.map_or(plan.micro_batches, |share| share.micro_batches),
         micro_batches_max: counts.max().unwrap_or(plan.micro_batches),
         micro_batches_of_all: plan.micro_batches,
-        sources: shares::sources(plan, mesh.first()),
+        sources: sources(plan, mesh.first()),
         mesh,
         slots: derivation.slots,
         forward,
@@ -241,4 +240,48 @@ impl Derivation<'_> {
     fn number(&self, tensor: TensorId, stage: usize) -> u32 {
         MESSAGES + (tensor * self.assignment.plan.stages + stage) as u32
     }
+}
+
+/// Returns the micro-batches of the whole batch that a part does, each with the part of it that is
+/// done: parts take what there is one after the other.
+fn sources(plan: &Plan, first: usize) -> Vec<(usize, usize)> {
+    let Some(share) = plan.shares.get(first) else { return Vec::new() };
+    let before: usize = plan.shares[..first].iter().map(|share| share.micro_batches).sum();
+    let parts = plan.shares.len();
+    (before..before + share.micro_batches).map(|at| (at / parts, at % parts)).collect()
+}
+
+/// Checks that parts of the batch which do unequal work exchange nothing within a micro-batch.
+fn check_alike(
+    plan: &Plan,
+    phases: &[PassList],
+    slots: &[Held],
+    training: &Training,
+) -> Result<(), Error> {
+    if plan.shares.is_empty() {
+        return Ok(());
+    }
+    let refused = |slot: usize| {
+        let name = &training.graph.tensors[slots[slot].tensor].name;
+        let message = format!("parts of the mesh do unequal work and share '{name}' in it");
+        Error::invalid(format!("{message}, expected the first dimension to cut batches alone"))
+    };
+    for instruction in phases.iter().flat_map(|(_, list)| list) {
+        match instruction {
+            Instruction::Convert(convert)
+                if convert.step.mesh_dim == 0 && convert.step.sent(2) > 0.0 =>
+            {
+                return Err(refused(convert.from));
+            }
+            // Of one dimension are positions, which are the same for all.
+            Instruction::Load { to }
+                if slots[*to].layout.0[0] == Placement::Replicated
+                    && slots[*to].shape.len() > 1 =>
+            {
+                return Err(refused(*to));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }

@@ -26,7 +26,7 @@ impl Derivation<'_> {
         let reduced = reduce.last().map_or(sum, |convert| convert.to);
         let here = |end: &&End| assignment.stage_of(end.0) == stage;
         let shares = assignment.shares(tensor).iter().filter(here).count();
-        let owner = self.owner(tensor, (home, &updated))?;
+        let owner = self.owner(tensor, home, &updated)?;
         let users = assignment.users(tensor);
         let mut others = Vec::new();
         for user in users[1..].iter().filter(|_| users[0] == stage) {
@@ -39,11 +39,7 @@ impl Derivation<'_> {
         Ok(Parameter { tensor, home, sum, shares, transport, reduce, reduced, others, owner })
     }
 
-    fn owner(
-        &mut self,
-        tensor: TensorId,
-        (home, updated): (Slot, &Layout),
-    ) -> Result<Owner, Error> {
+    fn owner(&mut self, tensor: TensorId, home: Slot, updated: &Layout) -> Result<Owner, Error> {
         let users = self.assignment.users(tensor);
         if users[0] != self.mesh.stage {
             let rank = self.mesh.on_stage(users[0]);

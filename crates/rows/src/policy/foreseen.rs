@@ -9,8 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::Policy;
-use crate::links::Links;
+use super::{Links, Policy};
 use crate::mix::RowMap;
 
 /// Number of no access.

@@ -5,8 +5,7 @@
 //! Simpler than LRU: an Efficient Turn-Key Eviction Algorithm for Web Caches", NSDI 2024, algorithm 1). A hit
 //! moves nothing.
 
-use super::Policy;
-use crate::links::Links;
+use super::{Links, Policy};
 
 /// Policy that replaces the oldest row that was not used since the hand's last visit.
 #[derive(Clone, Debug)]

@@ -79,7 +79,7 @@ fn unbiased(rule: Rule, key: Key, rows: &[u64], values: &[f32], bytes: &mut [u8]
     let Rule { format, width, .. } = rule;
     let encoded = bytes.chunks_exact_mut(format.width(width)).zip(values.chunks_exact(width));
     for (row, (bytes, values)) in rows.iter().zip(encoded) {
-        format.encode_unbiased(values, (key, row * width as u64), bytes);
+        format.encode_unbiased(values, key, row * width as u64, bytes);
     }
 }
 

@@ -25,7 +25,8 @@ pub struct Attended {
 /// Computes a layer from its weights: W, s, t, b. There are as many heads as `s` has rows.
 pub fn forward(
     weights: &[Vec<f32>],
-    (heads, hop): (usize, &Hop<'_>),
+    heads: usize,
+    hop: &Hop<'_>,
     x: &Matrix,
 ) -> (Matrix, Attended) {
     let z = times(&x.view(), &weight(&weights[0], x.columns()));
@@ -54,11 +55,13 @@ pub fn forward(
 /// Returns the gradients of the weights, and where it is wanted that of `x`, from that of the outputs.
 pub fn backward(
     weights: &[Vec<f32>],
-    (heads, hop): (usize, &Hop<'_>),
-    (x, kept): (&Matrix, &Attended),
-    (dy, wanted): (&Matrix, Wanted),
+    hop: &Hop<'_>,
+    x: &Matrix,
+    kept: &Attended,
+    dy: &Matrix,
+    wanted: Wanted,
 ) -> (Vec<Vec<f32>>, Option<Matrix>) {
-    let z = &kept.z;
+    let (z, heads) = (&kept.z, kept.shares.columns());
     let width = z.columns() / heads;
     let mut dz = Matrix::zeros(z.rows(), z.columns());
     let mut of_sources = Matrix::zeros(z.rows(), heads);
@@ -85,7 +88,7 @@ pub fn backward(
     }
     let mut gradients = vec![Vec::new()];
     for (ds, vector) in [(&of_sources, &weights[1]), (&of_own, &weights[2])] {
-        gradients.push(spread(ds, (vector, z), &mut dz));
+        gradients.push(spread(ds, vector, z, &mut dz));
     }
     gradients[0] = times(&x.view().transposed(), &dz.view()).into_values();
     gradients.push(dy.column_sums());
@@ -116,7 +119,7 @@ fn scores(z: &Matrix, vector: &[f32], heads: usize) -> Matrix {
 }
 
 /// Takes gradients of such products to that of the rows, and returns that of the vector.
-fn spread(ds: &Matrix, (vector, z): (&[f32], &Matrix), dz: &mut Matrix) -> Vec<f32> {
+fn spread(ds: &Matrix, vector: &[f32], z: &Matrix, dz: &mut Matrix) -> Vec<f32> {
     let width = z.columns() / ds.columns();
     let mut gradient = vec![0.0; vector.len()];
     for row in 0..z.rows() {

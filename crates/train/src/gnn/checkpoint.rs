@@ -133,8 +133,8 @@ impl Trainer {
         let step = u32::try_from(progress.position.index).unwrap_or(u32::MAX);
         self.position = Position { pass: progress.position.pass, step };
         (self.step, self.adam.updates) = (progress.step, progress.updates);
-        let place = (self.world().rank().0, self.position);
-        self.loader = load(&self.task, &self.settings, self.batches.clone(), place)?;
+        let (rank, batches) = (self.world().rank().0, self.batches.clone());
+        self.loader = load(&self.task, &self.settings, batches, rank, self.position)?;
         let before = progress.config.get(CODEC).and_then(Value::as_str);
         let before = before.filter(|before| *before != self.codec);
         Ok(before.map(|before| format!("codec {before} until here, {} from here on", self.codec)))

@@ -23,8 +23,10 @@ pub fn forward(weights: &[Vec<f32>], hop: &Hop<'_>, x: &Matrix) -> (Matrix, Matr
 pub fn backward(
     weights: &[Vec<f32>],
     hop: &Hop<'_>,
-    (x, sums): (&Matrix, &Matrix),
-    (dy, wanted): (&Matrix, Wanted),
+    x: &Matrix,
+    sums: &Matrix,
+    dy: &Matrix,
+    wanted: Wanted,
 ) -> (Vec<Vec<f32>>, Option<Matrix>) {
     let of = |inputs: &Matrix| {
         let inputs = inputs.head(hop.destinations()).transposed();

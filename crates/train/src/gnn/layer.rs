@@ -32,6 +32,15 @@ pub enum Kept {
     Attended(Attended),
 }
 
+/// Forward pass of a layer.
+#[derive(Debug)]
+pub struct Forward<'a> {
+    pub hop: Hop<'a>,
+    /// Values of the sources.
+    pub x: Matrix,
+    pub kept: Kept,
+}
+
 impl Layer {
     /// Returns the weights of the layer with this number.
     pub fn parameters(&self, number: usize) -> Vec<Parameter> {
@@ -55,25 +64,25 @@ impl Layer {
                 (y, Kept::Sums(sums))
             }
             Model::Gat => {
-                let (y, attended) = attention::forward(weights, (self.heads, hop), x);
+                let (y, attended) = attention::forward(weights, self.heads, hop, x);
                 (y, Kept::Attended(attended))
             }
         }
     }
+}
 
+impl Forward<'_> {
     /// Returns the gradients of the weights, and where it is wanted that of `x`, from that of the outputs.
     pub fn backward(
         &self,
         weights: &[Vec<f32>],
-        hop: &Hop<'_>,
-        (x, kept): (&Matrix, &Kept),
-        (dy, wanted): (&Matrix, Wanted),
+        dy: &Matrix,
+        wanted: Wanted,
     ) -> (Vec<Vec<f32>>, Option<Matrix>) {
+        let Forward { hop, x, kept } = self;
         match kept {
-            Kept::Sums(sums) => convolution::backward(weights, hop, (x, sums), (dy, wanted)),
-            Kept::Attended(kept) => {
-                attention::backward(weights, (self.heads, hop), (x, kept), (dy, wanted))
-            }
+            Kept::Sums(sums) => convolution::backward(weights, hop, x, sums, dy, wanted),
+            Kept::Attended(kept) => attention::backward(weights, hop, x, kept, dy, wanted),
         }
     }
 }

@@ -9,7 +9,6 @@
 mod attention;
 mod checkpoint;
 mod convolution;
-mod dropout;
 mod hop;
 mod layer;
 mod loss;
@@ -23,11 +22,10 @@ mod trainer;
 
 use std::fmt;
 
-pub use dropout::Dropout;
 pub use layer::Wanted;
 pub use loss::Figures;
 pub use matrix::Matrix;
-pub use network::{Input, Network, Shape};
+pub use network::{Dropout, Input, Network, Shape};
 pub use table::{Initial, NAME as ROWS};
 pub use task::{Rows, ServedRows, Task};
 pub use trainer::{Settings, Trainer};

@@ -1,12 +1,11 @@
 //! Networks: a layer per hop, with ReLU and dropout between them.
 
 use thinwire_graph::{Adjacency, Sample};
-use thinwire_wire::random::Key;
+use thinwire_wire::random::{Key, unit};
 
 use super::Model;
-use super::dropout::Dropout;
 use super::hop::Hop;
-use super::layer::{Layer, Wanted};
+use super::layer::{Forward, Layer, Wanted};
 use super::loss::{Figures, cross_entropy};
 use super::matrix::Matrix;
 use crate::Parameter;
@@ -52,6 +51,35 @@ pub struct Input<'a> {
     pub features: Matrix,
     /// Gradients to compute.
     pub wanted: Wanted,
+}
+
+/// Dropout of the inputs of layers in a training step; the same for the same key.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropout {
+    /// Share of values that become 0; the others are divided by what is left.
+    pub share: f32,
+    /// Key of the random numbers; each layer has a stream of its own.
+    pub key: Key,
+}
+
+impl Dropout {
+    /// Drops values of the inputs of a layer.
+    pub fn apply(&self, layer: usize, x: &mut Matrix) {
+        if self.share == 0.0 {
+            return;
+        }
+        let key = Key { tensor: self.key.tensor ^ (layer as u32) << 24, ..self.key };
+        for (block, values) in (0..).zip(x.values_mut().chunks_mut(4)) {
+            for (value, word) in values.iter_mut().zip(key.words(block)) {
+                *value *= if unit(word) < self.share { 0.0 } else { self.scale() };
+            }
+        }
+    }
+
+    /// Returns the factor of values that are kept.
+    pub fn scale(&self) -> f32 {
+        1.0 / (1.0 - self.share)
+    }
 }
 
 impl Network {
@@ -141,25 +169,25 @@ impl Network {
         &self,
         values: &[Vec<f32>],
         input: Input<'_>,
-        (labels, dropout): (&[u32], Dropout),
+        labels: &[u32],
+        dropout: Dropout,
         mut ready: impl FnMut(usize, Vec<f32>) -> Result<(), E>,
     ) -> Result<(Figures, Option<Matrix>), E> {
         let mut x = input.features;
-        let mut kept = Vec::new();
+        let mut passes = Vec::new();
         for (number, layer) in self.layers.iter().enumerate() {
             dropout.apply(number, &mut x);
             let hop = Hop::new(layer.model, input.sample, number, input.graph);
-            let (mut y, of_layer) = layer.forward(self.of(number, values), &hop, &x);
+            let (mut y, kept) = layer.forward(self.of(number, values), &hop, &x);
             self.activate(number, &mut y);
-            kept.push((hop, std::mem::replace(&mut x, y), of_layer));
+            passes.push(Forward { hop, x: std::mem::replace(&mut x, y), kept });
         }
         let figures = cross_entropy(&mut x, labels);
         let mut dy = x;
-        for (number, (hop, x, of_layer)) in kept.iter().enumerate().rev() {
+        for (number, pass) in passes.iter().enumerate().rev() {
             let wanted = if number == 0 { input.wanted } else { Wanted::All };
             let weights = self.of(number, values);
-            let (gradients, dx) =
-                self.layers[number].backward(weights, hop, (x, of_layer), (&dy, wanted));
+            let (gradients, dx) = pass.backward(weights, &dy, wanted);
             for (parameter, gradient) in (self.firsts[number]..).zip(gradients) {
                 ready(parameter, gradient)?;
             }
@@ -172,7 +200,7 @@ impl Network {
             }
             // An input is positive if neither ReLU nor dropout has made it 0.
             let scale = dropout.scale();
-            let pairs = dy.values_mut().iter_mut().zip(x.values());
+            let pairs = dy.values_mut().iter_mut().zip(pass.x.values());
             pairs.for_each(|(dy, x)| *dy *= if *x > 0.0 { scale } else { 0.0 });
         }
         Ok((figures, None))

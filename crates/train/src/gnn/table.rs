@@ -145,7 +145,8 @@ impl RowGradients {
     /// # Errors
     /// If a peer is lost, or has rows of another table.
     pub fn gather(
-        (sync, table): (&Synchronizer, &Table),
+        sync: &Synchronizer,
+        table: &Table,
         vertices: &[u32],
         gradient: &Matrix,
     ) -> Result<(RowGradients, u64), Error> {

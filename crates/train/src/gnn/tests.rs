@@ -67,8 +67,7 @@ fn gradients(
         assert!(std::mem::replace(&mut gradients[parameter], gradient).is_empty());
         Ok::<(), ()>(())
     };
-    let (figures, of_features) =
-        network.gradients(values, input, (labels, dropout), ready).unwrap();
+    let (figures, of_features) = network.gradients(values, input, labels, dropout, ready).unwrap();
     gradients.push(of_features.unwrap().into_values());
     (figures.mean_loss(), gradients)
 }

@@ -9,11 +9,10 @@ use thinwire_loader::{Batch, Loader, Options};
 use thinwire_sync::{Channel, Outcome, Synchronizer};
 
 use super::Model;
-use super::dropout::Dropout;
 use super::layer::Wanted;
 use super::loss::Figures;
 use super::matrix::Matrix;
-use super::network::{Input, Network, Shape};
+use super::network::{Dropout, Input, Network, Shape};
 use super::table::{self, RowGradients, Table};
 use super::task::{Rows, Task, facts};
 use crate::error::{Error, Kind};
@@ -94,7 +93,8 @@ impl Trainer {
     /// If sizes do not fit each other, ranks disagree, or a thread cannot be started.
     pub fn start(
         group: Group,
-        (task, batches): (Task, Batches),
+        task: Task,
+        batches: Batches,
         settings: Settings,
         exchange: thinwire_sync::Options,
     ) -> Result<Trainer, Error> {
@@ -108,8 +108,8 @@ impl Trainer {
         // Not among those of a checkpoint: a resumed training may make more passes.
         let passes = ("passes".to_owned(), settings.passes.to_string());
         sync.agree(&[&facts[..], &[passes]].concat()).map_err(Error::exchange)?;
-        let place = (sync.world().rank().0, Position::default());
-        let loader = load(&task, &settings, batches.clone(), place)?;
+        let rank = sync.world().rank().0;
+        let loader = load(&task, &settings, batches.clone(), rank, Position::default())?;
         let (vertices, rate, seed) = (task.graph.vertices(), settings.learning_rate, settings.seed);
         let table = match task.rows {
             Rows::Read { .. } | Rows::Served { .. } => None,
@@ -209,12 +209,12 @@ impl Trainer {
     /// As [`Trainer::pass`].
     pub fn evaluate(&mut self, batches: &Batches) -> Result<Figures, Error> {
         let rank = self.sync.world().rank().0;
-        let place = (rank, Position::default());
-        let mut loader = load(&self.task, &self.settings, batches.clone(), place)?;
+        let start = Position::default();
+        let mut loader = load(&self.task, &self.settings, batches.clone(), rank, start)?;
         let mut figures = Figures::default();
         for _ in 0..batches.steps() {
             let batch = loader.next().map_err(unloaded)?;
-            let input = input((&self.task, &self.table), &batch)?;
+            let input = input(&self.task, self.table.as_ref(), &batch)?;
             let mut outputs = self.network.outputs(&self.values, input);
             figures += super::loss::cross_entropy(&mut outputs, &self.task.labels(&batch));
         }
@@ -228,7 +228,8 @@ impl Trainer {
         let dropout = Dropout { share: self.settings.dropout, key };
         self.sync.set_share(share).map_err(Error::exchange)?;
         self.sync.begin(self.step).map_err(Error::exchange)?;
-        let (input, labels) = (input((&self.task, &self.table), &batch)?, self.task.labels(&batch));
+        let (input, labels) =
+            (input(&self.task, self.table.as_ref(), &batch)?, self.task.labels(&batch));
         let (sync, values) = (&mut self.sync, &self.values);
         let (parameters, decay) = (self.network.parameters(), self.settings.weight_decay);
         let ready = |index: usize, mut gradient: Vec<f32>| {
@@ -237,7 +238,7 @@ impl Trainer {
             }
             sync.ready(index, &gradient)
         };
-        let computed = self.network.gradients(values, input, (&labels, dropout), ready);
+        let computed = self.network.gradients(values, input, &labels, dropout, ready);
         let (figures, of_rows) = computed.map_err(Error::exchange)?;
         let outcome = self.sync.finish().map_err(Error::exchange)?;
         if outcome == Outcome::Averaged {
@@ -273,7 +274,7 @@ impl Trainer {
             };
         }
         let Some(table) = &mut self.table else { return Ok(()) };
-        let (gradients, sent) = RowGradients::gather((&self.sync, table), vertices, gradient)?;
+        let (gradients, sent) = RowGradients::gather(&self.sync, table, vertices, gradient)?;
         self.sent_bytes += sent;
         if outcome == Outcome::Averaged {
             table.update(&gradients);
@@ -294,10 +295,7 @@ impl Trainer {
 ///
 /// # Errors
 /// If rows are on servers that do not answer.
-fn input<'a>(
-    (task, table): (&'a Task, &Option<Table>),
-    batch: &'a Batch,
-) -> Result<Input<'a>, Error> {
+fn input<'a>(task: &'a Task, table: Option<&Table>, batch: &'a Batch) -> Result<Input<'a>, Error> {
     let (sample, graph) = (batch.sample(), &*task.graph);
     let (features, wanted) = match (&task.rows, table) {
         (Rows::Served { columns, rows }, _) => {
@@ -321,7 +319,8 @@ pub(super) fn load(
     task: &Task,
     settings: &Settings,
     batches: Batches,
-    (rank, start): (u32, Position),
+    rank: u32,
+    start: Position,
 ) -> Result<Loader, Error> {
     let fan_outs = settings.fan_outs.clone();
     let sampling = Sampling { fan_outs, frontier: Frontier::All, draw: settings.draw.clone() };

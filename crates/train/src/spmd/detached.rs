@@ -86,7 +86,7 @@ impl DetachedReplica {
             buffers: [&self.values, &self.moments.means, &self.moments.squares],
         };
         let exchange = self.sync.state().shared();
-        replica.to_bytes(&exchange, (self.step, self.moments.updates), about)
+        replica.to_bytes(&exchange, self.step, self.moments.updates, about)
     }
 }
 
@@ -124,7 +124,7 @@ impl<'a> Executor<'a> {
             return Err(invalid("a replica goes on in an epoch with another model".to_owned()));
         }
         let start = |id: TensorId, _: &[Part]| values[place(id).expect("it is known")].clone();
-        let mut executor = Executor::build(training, plan, channel, &start, (options, Some(sync)))?;
+        let mut executor = Executor::build(training, plan, channel, &start, options, Some(sync))?;
         executor.optimizer.state = moments;
         (executor.step, executor.first) = (step, step);
         Ok(executor)

@@ -1,9 +1,7 @@
 //! The machine: one rank at work on its program.
 
-mod evaluate;
 mod gradients;
 mod pass;
-mod remote;
 mod times;
 mod update;
 
@@ -16,8 +14,8 @@ use thinwire_program::{Assignment, Mesh, Owner, Parameter, Plan, Program, Slot, 
 use thinwire_sync::{Channel, Synchronizer};
 use thinwire_wire::{Rank, World};
 
-use super::inputs::Inputs;
 use super::invalid;
+use super::modality::Inputs;
 use super::optimizer::Optimizer;
 use super::slots::{Content, Slots};
 use super::start::Start;
@@ -30,8 +28,8 @@ use update::Sum;
 
 pub(super) use gradients::completion_order;
 pub use gradients::{Codecs, ExchangeOptions};
-pub use remote::{Handover, Remote};
 pub use times::{Times, Went};
+pub use update::{Handover, Remote};
 
 /// Values that all ranks know alike after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -107,7 +105,7 @@ impl<'a> Executor<'a> {
         initial: Start<'_>,
         options: ExchangeOptions,
     ) -> Result<Executor<'a>, Error> {
-        Executor::build(training, plan, channel, initial, (options, None))
+        Executor::build(training, plan, channel, initial, options, None)
     }
 
     /// A rank of a plan, perhaps with a synchroniser that was re-formed over the channel.
@@ -116,7 +114,8 @@ impl<'a> Executor<'a> {
         plan: &Plan,
         channel: Channel,
         initial: Start<'_>,
-        (options, earlier): (ExchangeOptions, Option<Synchronizer>),
+        options: ExchangeOptions,
+        earlier: Option<Synchronizer>,
     ) -> Result<Executor<'a>, Error> {
         plan.check(training)?;
         let world = channel.world();
@@ -139,7 +138,7 @@ impl<'a> Executor<'a> {
             crate::Parameter { name: tensor.name.clone(), shape: tensor.shape.clone() }
         };
         let named: Vec<crate::Parameter> = program.parameters.iter().map(named).collect();
-        let exchange = Exchange::start(&mut program, &named, &channel, (options, earlier))?;
+        let exchange = Exchange::start(&mut program, &named, &channel, options, earlier)?;
         let mut slots = Slots::new(channel);
         let local = |parameter: &Parameter, slot: Slot| {
             let shape = &training.graph.tensors[parameter.tensor].shape;

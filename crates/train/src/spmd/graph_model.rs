@@ -3,9 +3,7 @@
 //!
 //! Laws: gradients are those of PyTorch, and a training is that of the same graph under a plan.
 
-mod classify;
 mod logits;
-mod run;
 mod sample;
 #[cfg(test)]
 mod tests;
@@ -16,14 +14,13 @@ use thinwire_program::{Instruction, Plan, Program, Slot, insert_frees, program};
 use thinwire_wire::Rank;
 
 use super::executor::completion_order;
-use super::inputs::Inputs;
 use super::invalid;
-use super::modality::Modality;
-
+use super::modality::{Inputs, Modality};
 use super::value::Value;
 use crate::error::Error;
 use crate::{Batch, Parameter};
 
+use logits::Logits;
 pub use sample::Sampled;
 
 /// Graph that learns text or images.
@@ -135,6 +132,27 @@ impl GraphModel {
             "a batch of {found:?}, expected a multiple of {rows} rows of {context} bytes"
         );
         self.modality.inputs(batch)
+    }
+
+    /// Returns how many rows of a batch the model puts in the class that their target names.
+    ///
+    /// Batch norm takes the statistics of each micro-batch, as in training.
+    ///
+    /// # Panics
+    /// As [`GraphModel::micro_batches`]; or if the batch is text.
+    pub fn count_right(&self, values: &[Vec<f32>], batch: &Batch) -> usize {
+        let Batch::Images(images) = batch else { panic!("text, expected images") };
+        let logits = Logits::new(self, values);
+        let likeliest = |row: &[f32]| {
+            let better = |best: usize, next: usize| if row[next] > row[best] { next } else { best };
+            (0..row.len()).fold(0, better)
+        };
+        let found = self.micro_batches(batch).into_iter().flat_map(|inputs| {
+            let values = logits.of(&inputs);
+            let classes = values.rows()[1].max(1);
+            values.floats().chunks(classes).map(likeliest).collect::<Vec<_>>()
+        });
+        found.zip(images.labels()).filter(|(found, label)| *found == *label as usize).count()
     }
 }
 

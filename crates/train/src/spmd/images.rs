@@ -5,7 +5,7 @@
 
 use thinwire_model::{Array, Element, Graph, Operator, Tensor, TensorId};
 
-use super::inputs::Inputs;
+use super::modality::Inputs;
 use super::{invalid, text};
 use crate::error::Error;
 use crate::images::{Form, Labelled};
@@ -37,7 +37,8 @@ impl ImageInputs {
         };
         let targets = text::targets(graph)?;
         let others = text::inputs(graph).filter(|(id, _)| *id != images && *id != targets);
-        let positions = others.map(position).collect::<Result<Vec<_>, Error>>()?;
+        let positions =
+            others.map(|(id, tensor)| position(id, tensor)).collect::<Result<Vec<_>, Error>>()?;
         let [rows, c, h, w] = tensor.shape[..] else { return Ok(None) };
         let labels = graph.tensors[targets].shape.clone();
         if graph.tensors[targets].elements() != rows {
@@ -80,7 +81,7 @@ impl ImageInputs {
 }
 
 /// Returns an index that counts its only dimension, with its shape.
-fn position((id, tensor): (TensorId, &Tensor)) -> Result<(TensorId, Vec<usize>), Error> {
+fn position(id: TensorId, tensor: &Tensor) -> Result<(TensorId, Vec<usize>), Error> {
     let Tensor { name, shape, element, .. } = tensor;
     if *element == Element::Index && shape.last().is_some_and(|last| *last == tensor.elements()) {
         return Ok((id, shape.clone()));

@@ -1,12 +1,16 @@
 //! What a model reads, by its inputs: text or images.
 
-use thinwire_model::Graph;
+use std::collections::HashMap;
+
+use thinwire_model::{Array, Graph, TensorId};
 
 use super::images::ImageInputs;
-use super::inputs::Inputs;
 use super::text::Text;
 use crate::Batch;
 use crate::error::Error;
+
+/// Inputs of one micro-batch, whole: each rank cuts its part out of them.
+pub type Inputs = HashMap<TensorId, Array>;
 
 /// Inputs of a model of text or of images.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use thinwire_collective::{Address, Group};
 use thinwire_model::{Collective, Reduction};
-use thinwire_program::Transfer;
+use thinwire_program::Encoding;
 use thinwire_sync::Channel;
 use thinwire_wire::{Rank, World};
 
@@ -33,13 +33,11 @@ impl Probe {
     /// Begins to sum so many tensors of so many elements over all ranks, one beside the other.
     pub fn begin(&mut self, tensors: usize, elements: usize) -> Vec<Ticket> {
         self.micro_batch_number += 1;
-        let (at, size) = (self.world.rank().index(), self.world.size());
-        let everybody: Vec<Rank> = (0..size as u32).map(Rank).collect();
+        let everybody: Vec<Rank> = (0..self.world.size() as u32).map(Rank).collect();
         let sum = Collective::AllReduce { reduction: Reduction::Sum };
-        let raw = thinwire_codec::raw();
         let value = Value::new(&[elements], vec![0.5; elements]);
         let start = |tensor: usize| {
-            let transfer = Transfer::new(sum, &[elements], (size, at), &raw);
+            let transfer = Encoding::raw().transfer(sum, &[elements], self.world);
             let before = transfer.before.iter();
             let values = before.fold(value.floats().to_vec(), |values, one| one.apply(values));
             let (count, tensor) = (self.micro_batch_number, tensor as u32);

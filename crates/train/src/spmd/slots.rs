@@ -4,20 +4,22 @@
 //! start and its first reader.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
 use thinwire_collective::{Address, Program as Bound};
 use thinwire_program::{Convert, Program, Rearrange, Slot};
 use thinwire_schedule as schedule;
-use thinwire_sync::Channel;
+use thinwire_sync::{Channel, Outcome};
 use thinwire_wire::Rank;
 
 use super::async_exchanges::{AsyncExchanges, BoundPhase, Exchange, Priority, Ticket, finish};
-use super::residuals::Residuals;
 use super::value::Value;
 use crate::error::Error;
+
+/// What messages of slots are called in errors.
+const MESSAGE: &str = "a message between stages";
 
 /// Content of a slot.
 #[derive(Debug)]
@@ -26,6 +28,17 @@ pub enum Content {
     Here(Value),
     /// A value on its way.
     Coming(Ticket),
+}
+
+/// This rank's end of a message between stages.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageEnd {
+    /// What is sent, or where it is received.
+    pub slot: Slot,
+    /// The rank at the other end.
+    pub peer: Rank,
+    /// The message's number in the program.
+    pub number: u32,
 }
 
 /// When an exchange takes place.
@@ -226,22 +239,24 @@ impl Slots {
     /// Starts a message to another rank, of what a slot holds.
     pub fn send(
         &mut self,
-        (program, slot): (&Program, Slot),
+        program: &Program,
+        MessageEnd { slot, peer, number }: MessageEnd,
         values: Vec<f32>,
-        (to, number): (Rank, u32),
         when: When,
     ) {
-        let schedule = schedule::send(to, values.len());
-        let bound = Bound::plain(schedule, values.len(), program.message_codec(slot, to));
+        let schedule = schedule::send(peer, values.len());
+        let bound = Bound::plain(schedule, values.len(), program.message_codec(slot, peer));
         // Nobody wants them back, and many messages may be under way.
         let phase =
             BoundPhase { program: Arc::new(bound), own: None, after: vec![Rearrange::Take(0..0)] };
-        let sent = (
-            Address::counted(when.micro_batch_number, number, "a message between stages"),
-            when.priority,
-        );
-        let ticket = self.message((program, slot), values, phase, sent);
-        self.outgoing.push(ticket);
+        let exchange = Exchange {
+            address: Address::counted(when.micro_batch_number, number, MESSAGE),
+            random_group: program.mesh.random_group(&program.slots[slot].layout),
+            phases: vec![phase],
+            residual: None,
+            priority: when.priority,
+        };
+        self.outgoing.push(self.exchanges.start(values, exchange).0);
     }
 
     /// Waits until all messages have left.
@@ -255,30 +270,75 @@ impl Slots {
     /// Awaits a message from another rank, for a slot.
     pub fn recv(
         &self,
-        (program, slot): (&Program, Slot),
-        (from, number): (Rank, u32),
+        program: &Program,
+        MessageEnd { slot, peer, number }: MessageEnd,
         micro_batch_number: u64,
     ) -> Content {
         let elements = program.slots[slot].shape.iter().product();
-        let schedule = schedule::recv(from, elements);
-        let bound = Bound::plain(schedule, elements, program.message_codec(slot, from));
+        let schedule = schedule::recv(peer, elements);
+        let bound = Bound::plain(schedule, elements, program.message_codec(slot, peer));
         let phase = BoundPhase { program: Arc::new(bound), own: None, after: Vec::new() };
-        let address = Address::counted(micro_batch_number, number, "a message between stages");
-        let awaited = (address, Priority::Next);
-        Content::Coming(self.message((program, slot), vec![0.0; elements], phase, awaited))
+        let exchange = Exchange {
+            address: Address::counted(micro_batch_number, number, MESSAGE),
+            random_group: program.mesh.random_group(&program.slots[slot].layout),
+            phases: vec![phase],
+            residual: None,
+            priority: Priority::Next,
+        };
+        Content::Coming(self.exchanges.start(vec![0.0; elements], exchange).0)
+    }
+}
+
+/// Residuals by the number of an exchange: what codecs have lost of gradients and still owe.
+///
+/// A step sends what is owed along and comes back with what is owed then. Law: results plus what is owed after
+/// are gradients plus what was owed before, and a step that is left out changes nothing: what was owed before
+/// it is kept until it is settled.
+#[derive(Debug, Default)]
+pub struct Residuals {
+    /// All that is owed between two steps.
+    pub here: BTreeMap<u32, Vec<f32>>,
+    coming: HashMap<u32, Ticket>,
+    /// Residuals before the step, where the step has changed them.
+    before: BTreeMap<u32, Vec<f32>>,
+}
+
+impl Residuals {
+    /// Returns the residual of an exchange of so many elements, for the next one to send along.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn take(&mut self, number: u32, elements: usize) -> Result<Vec<f32>, Error> {
+        self.arrive(number)?;
+        let owed = self.here.remove(&number).unwrap_or_else(|| vec![0.0; elements]);
+        self.before.entry(number).or_insert_with(|| owed.clone());
+        Ok(owed)
     }
 
-    fn message(
-        &self,
-        (program, slot): (&Program, Slot),
-        values: Vec<f32>,
-        phase: BoundPhase,
-        (address, priority): (Address, Priority),
-    ) -> Ticket {
-        let random_group = program.mesh.random_group(&program.slots[slot].layout);
-        let exchange =
-            Exchange { address, random_group, phases: vec![phase], residual: None, priority };
-        self.exchanges.start(values, exchange).0
+    /// Takes note of a residual on its way.
+    pub fn put(&mut self, number: u32, ticket: Ticket) {
+        self.coming.insert(number, ticket);
+    }
+
+    /// Ends a step.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn settle(&mut self, outcome: Outcome) -> Result<(), Error> {
+        let numbers: Vec<u32> = self.coming.keys().copied().collect();
+        numbers.into_iter().try_for_each(|number| self.arrive(number))?;
+        let before = std::mem::take(&mut self.before);
+        if outcome == Outcome::Skipped {
+            self.here.extend(before);
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, number: u32) -> Result<(), Error> {
+        if let Some(ticket) = self.coming.remove(&number) {
+            self.here.insert(number, finish(&ticket)?);
+        }
+        Ok(())
     }
 }
 

@@ -59,7 +59,8 @@ impl Replica<'_> {
     pub fn to_bytes(
         &self,
         exchange: &State,
-        (step, updates): (u64, u64),
+        step: u64,
+        updates: u64,
         about: &str,
     ) -> Result<Vec<u8>, Error> {
         let of_model = self.parameters.iter().enumerate().flat_map(|(index, parameter)| {
@@ -71,7 +72,10 @@ impl Replica<'_> {
         let of_exchange =
             of_exchange.map(|(name, (shape, values))| (format!("{EXCHANGE}{name}"), shape, values));
         let cannot = |error| invalid(format!("a state that cannot be handed over: {error}"));
-        let views = of_model.chain(of_exchange).map(view).collect::<Result<Vec<_>, _>>();
+        let views = of_model
+            .chain(of_exchange)
+            .map(|(name, shape, values)| view(name, shape, values))
+            .collect::<Result<Vec<_>, _>>();
         let plan = exchange.plan.clone();
         let about = About { step, updates, plan, about: about.to_owned() };
         let about = serde_json::to_string(&about).expect("numbers and strings");
@@ -81,9 +85,11 @@ impl Replica<'_> {
 }
 
 fn view<'a>(
-    (name, shape, values): (String, &Vec<usize>, &'a Vec<f32>),
+    name: String,
+    shape: &[usize],
+    values: &'a [f32],
 ) -> Result<(String, TensorView<'a>), SafeTensorError> {
-    let view = TensorView::new(Dtype::F32, shape.clone(), bytemuck::cast_slice(values))?;
+    let view = TensorView::new(Dtype::F32, shape.to_vec(), bytemuck::cast_slice(values))?;
     Ok((name, view))
 }
 
@@ -131,7 +137,7 @@ mod tests {
         exchange.tensors.insert("factor.w".to_owned(), (vec![2], vec![5.0, 6.0]));
         let replica =
             Replica { parameters: &parameters, buffers: [0, 1, 2].map(|at| &buffers[at][..]) };
-        replica.to_bytes(&exchange, (7, 6), "here").unwrap()
+        replica.to_bytes(&exchange, 7, 6, "here").unwrap()
     }
 
     #[test]

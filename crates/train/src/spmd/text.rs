@@ -7,8 +7,8 @@
 
 use thinwire_model::{Array, Element, Graph, Operator, Role, Tensor, TensorId};
 
-use super::inputs::Inputs;
 use super::invalid;
+use super::modality::Inputs;
 use crate::error::Error;
 use crate::{VOCABULARY, Windows};
 

@@ -8,12 +8,12 @@ use thinwire_codec::{Bound, Choice, Codec, Error, Exchange, Finite, Input, Write
 use thinwire_collective::Group;
 use thinwire_model::{Collective, Element, Reduction, Role, TensorId, Training};
 use thinwire_program::pipeline::Schedule;
-use thinwire_program::{Instruction, Plan, Sharding, Transfer, Transport, program};
+use thinwire_program::{Encoding, Instruction, Plan, Sharding, Transport, program};
 use thinwire_testkit::{Network, spawn};
 use thinwire_train::spmd::{ExchangeOptions, Executor, Inputs, initial};
 use thinwire_train::{AdamWOptions, Pace};
 use thinwire_wire::random::Key;
-use thinwire_wire::{HEADER_BYTES, Rank};
+use thinwire_wire::{HEADER_BYTES, Rank, World};
 
 use crate::codecs::{around, transport};
 use crate::laws::{GPT, LLAMA, MOE, Model, VGG};
@@ -247,8 +247,10 @@ fn what_is_lost_of_activations_is_not_owed() {
 #[test]
 fn sums_alone_are_encoded_of_what_is_reduced() {
     let Choice::Bytes(int8) = Choice::parse("int8").unwrap() else { panic!("bytes") };
-    let sent = |collective, codec| {
-        Transfer::of_activation(collective, &[32, 64], (4, 1), (codec, 1)).sent_bytes()
+    let world = World::new(1, 4).unwrap();
+    let sent = |collective, codec: &Arc<dyn Codec>| {
+        let encoding = Encoding { codec: Arc::clone(codec), inner: 1, activation: true };
+        encoding.transfer(collective, &[32, 64], world).sent_bytes()
     };
     let raw = thinwire_codec::raw();
     for reduction in [Reduction::Max, Reduction::LogSumExp] {

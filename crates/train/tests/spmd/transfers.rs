@@ -1,8 +1,9 @@
 //! What the executor sends is what `model` counts.
 
 use thinwire_model::{Collective, Reduction, Step};
-use thinwire_program::Transfer;
+use thinwire_program::{Encoding, Transfer};
 use thinwire_schedule::Operation;
+use thinwire_wire::World;
 
 const COLLECTIVES: [Collective; 9] = [
     Collective::Slice { dim: 1 },
@@ -40,8 +41,8 @@ fn a_collective_sends_what_the_model_says() {
             let whole: usize = local.iter().product::<usize>() * if cut { size } else { 1 };
             let step = Step { mesh_dim: 0, collective, elements: whole };
             for rank in 0..size {
-                let transfer =
-                    Transfer::new(collective, &local, (size, rank), &thinwire_codec::raw());
+                let world = World::new(rank as u32, size as u32).unwrap();
+                let transfer = Encoding::raw().transfer(collective, &local, world);
                 let found = sent(&transfer) as f64;
                 assert!(
                     (found - step.sent(size)).abs() < 1e-9,

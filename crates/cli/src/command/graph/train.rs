@@ -161,7 +161,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
     let threads = ranks::threads(&place);
     let work = || train(args, started, &place, meeting.link()?, threads);
-    thinwire_train::threads::run(threads, work)??;
+    thinwire_train::with_threads(threads, work)??;
     Ok(0)
 }
 
@@ -181,7 +181,7 @@ fn with_servers(args: &Args) -> Result<u8> {
     started.task.rows = Rows::Served { columns, rows: Arc::new(rows) };
     let threads = ranks::threads(&member.place);
     let work = || train(args, started, &member.place, link, threads);
-    thinwire_train::threads::run(threads, work)?.map_err(served::or_lost)?;
+    thinwire_train::with_threads(threads, work)?.map_err(served::or_lost)?;
     member.complete();
     Ok(0)
 }
@@ -297,7 +297,7 @@ fn train(
     let settings = settings(args, draw(args, &store)?, threads);
     let mut group = Group::new(link).with_timeout(args.link.timeout());
     let lock = checkpoints.hold(place.rank, &mut group)?;
-    let mut trainer = Trainer::start(group, (task, batches), settings, exchange)?;
+    let mut trainer = Trainer::start(group, task, batches, settings, exchange)?;
     if place.rank == 0 {
         dealt(&store, place.world).into_iter().for_each(say);
         say(title(args, place, &trainer));

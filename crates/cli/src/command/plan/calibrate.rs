@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
     let group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
-    let measured = thinwire_train::threads::run(ranks::threads(&place), || plan::calibrate(group));
+    let measured = thinwire_train::with_threads(ranks::threads(&place), || plan::calibrate(group));
     let (text, _group) = measured?.map_err(|error| match failure::is_echo(&error) {
         true => hinted(error, "look at that rank's own output, and calibrate again"),
         false => error,

@@ -91,11 +91,11 @@ impl Exchange {
         program: &mut Program,
         named: &[crate::Parameter],
         channel: &Channel,
-        (options, earlier): (ExchangeOptions, Option<Synchronizer>),
+        options: ExchangeOptions,
+        earlier: Option<Synchronizer>,
     ) -> Result<Exchange, Error> {
         let is_replica = program.is_alone();
-        let by_policy = is_replica || options.codecs == Codecs::OfPolicy;
-        if by_policy && !is_replica {
+        if options.codecs == Codecs::OfPolicy && !is_replica {
             check_policy(program, &options.sync.policy)?;
             program
                 .parameters
@@ -110,7 +110,7 @@ impl Exchange {
         let rounds = options.gradients == Gradients::MixedBf16;
         let of_parameter = |index: &usize| match is_replica {
             true => Parameter::new(&named[*index].name, &named[*index].shape),
-            false => planned(program, *index, &named[*index].name, by_policy),
+            false => planned(program, *index, &named[*index].name, options.codecs),
         };
         let parameters: Vec<Parameter> = order.iter().map(of_parameter).collect();
         let everybody = channel.world().size();
@@ -194,18 +194,17 @@ impl Exchange {
         Ok(())
     }
 
-    /// Waits for all gradients; returns whether those that this rank has part in are finite.
-    pub fn wait(&mut self) -> Result<bool, Error> {
+    /// Waits for all gradients; returns what is to become of the step by those that this rank has part in.
+    pub fn wait(&mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
         let outcome = self.sync.wait().map_err(Error::exchange)?;
         self.exposed_wait_s = started.elapsed().as_secs_f64();
         let finite = self.kept.iter().flatten().all(|value| value.is_finite());
-        Ok(finite && outcome == Outcome::Averaged)
+        Ok(if finite { outcome } else { Outcome::Skipped })
     }
 
     /// Keeps the step, or leaves everything as it was before.
-    pub fn commit(&mut self, keep: bool) -> Result<(), Error> {
-        let outcome = if keep { Outcome::Averaged } else { Outcome::Skipped };
+    pub fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
         self.sync.commit(outcome).map_err(Error::exchange)?;
         self.sent_bytes += self.sync.record().total(|bucket| bucket.sent_bytes);
         Ok(())
@@ -262,7 +261,7 @@ fn check_policy(program: &Program, policy: &thinwire_sync::Policy) -> Result<(),
 }
 
 /// Returns a parameter of a plan's program as its synchroniser takes it.
-fn planned(program: &Program, index: usize, name: &str, by_policy: bool) -> Parameter {
+fn planned(program: &Program, index: usize, name: &str, codecs: Codecs) -> Parameter {
     let parameter = &program.parameters[index];
     let Some(convert) = program.exchanged(index) else {
         // Nobody else has a share of it.
@@ -296,7 +295,8 @@ fn planned(program: &Program, index: usize, name: &str, by_policy: bool) -> Para
     let summation = summation(codec.exchange(), world, inner, elements);
     let partitions = partitions(summation.part(elements));
     let codec = Choice::Bytes(codec);
-    let transport = (!by_policy).then_some(Transport { codec, summation, partitions });
+    let transport =
+        (codecs == Codecs::OfPlan).then_some(Transport { codec, summation, partitions });
     // A codec's blocks must not join what all ranks of a dimension have with what each has of its own.
     let replicated = program.slots[convert.to].layout.0.iter().enumerate();
     let kind = replicated.fold(0, |kind, (dim, placement)| {

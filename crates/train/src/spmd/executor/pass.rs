@@ -1,15 +1,15 @@
-//! Passes: what a rank does with one micro-batch, instruction by instruction.
+//! Passes: what a rank does with one micro-batch, instruction by instruction. An evaluation has those of
+//! forward alone.
 
 use thinwire_model::{Array, Layout, Operator, Region};
 use thinwire_program::pipeline::{Kind, Pass};
 use thinwire_program::{Instruction, Mesh, Slot, freed, parts_of};
-use thinwire_wire::Rank;
 
-use super::Executor;
+use super::{Executor, known_loss};
 use crate::error::Error;
-use crate::spmd::inputs::Inputs;
 use crate::spmd::kernel;
-use crate::spmd::slots::{Content, When};
+use crate::spmd::modality::Inputs;
+use crate::spmd::slots::{Content, MessageEnd, When};
 use crate::spmd::value::Value;
 
 /// Evaluations' moments begin here, where no training comes.
@@ -23,7 +23,7 @@ impl Executor<'_> {
         let mut places = 0..list.len();
         let done = places.try_for_each(|at| {
             let last_read = freed(&list[at + 1..]);
-            self.execute((&list[at], last_read), pass.micro_batch, data)?;
+            self.execute(&list[at], &last_read, pass.micro_batch, data)?;
             // Another stage waits for what this pass sends, and nobody yet for gradients, which would
             // take the same link, and cores.
             if last_send.is_none_or(|send| send <= at) { self.reduce() } else { Ok(()) }
@@ -42,7 +42,8 @@ impl Executor<'_> {
 
     fn execute(
         &mut self,
-        (instruction, last_read): (&Instruction, Vec<Slot>),
+        instruction: &Instruction,
+        last_read: &[Slot],
         micro_batch: usize,
         data: &Inputs,
     ) -> Result<(), Error> {
@@ -56,7 +57,7 @@ impl Executor<'_> {
                 self.slots.put(micro_batch, *to, Content::Here(value));
             }
             Instruction::Compute { node, inputs, outputs } => {
-                self.compute(micro_batch, *node, (inputs, outputs), &last_read)?;
+                self.compute(micro_batch, *node, inputs, outputs, last_read)?;
             }
             Instruction::Convert(convert) => {
                 let value = self.value(micro_batch, convert.from)?;
@@ -70,16 +71,12 @@ impl Executor<'_> {
             }
             Instruction::Send { slot, to, number } => {
                 let value = self.value(micro_batch, *slot)?;
-                let place = (&self.program, *slot);
-                self.slots.send(
-                    place,
-                    value.into_floats(),
-                    (*to, *number),
-                    When::next(micro_batch_number),
-                );
+                let end = MessageEnd { slot: *slot, peer: *to, number: *number };
+                let when = When::next(micro_batch_number);
+                self.slots.send(&self.program, end, value.into_floats(), when);
             }
             Instruction::Recv { slot, from, number } => {
-                self.recv(micro_batch, *slot, (*from, *number));
+                self.recv(micro_batch, MessageEnd { slot: *slot, peer: *from, number: *number });
             }
             Instruction::Gradient { parameter, slot } => {
                 let value = self.value(micro_batch, *slot)?;
@@ -100,21 +97,19 @@ impl Executor<'_> {
         let list = std::mem::take(self.list(pass));
         for instruction in &list {
             if let Instruction::Recv { slot, from, number } = instruction {
-                self.recv(pass.micro_batch, *slot, (*from, *number));
+                let end = MessageEnd { slot: *slot, peer: *from, number: *number };
+                self.recv(pass.micro_batch, end);
             }
         }
         *self.list(pass) = list;
     }
 
     /// Begins to receive a message, unless that has begun.
-    fn recv(&mut self, micro_batch: usize, slot: Slot, message: (Rank, u32)) {
-        if !self.slots.is_filled(micro_batch, slot) {
-            let content = self.slots.recv(
-                (&self.program, slot),
-                message,
-                self.micro_batch_number(micro_batch),
-            );
-            self.slots.put(micro_batch, slot, content);
+    fn recv(&mut self, micro_batch: usize, end: MessageEnd) {
+        if !self.slots.is_filled(micro_batch, end.slot) {
+            let micro_batch_number = self.micro_batch_number(micro_batch);
+            let content = self.slots.recv(&self.program, end, micro_batch_number);
+            self.slots.put(micro_batch, end.slot, content);
         }
     }
 
@@ -122,7 +117,8 @@ impl Executor<'_> {
         &mut self,
         micro_batch: usize,
         node: usize,
-        (inputs, outputs): (&[Slot], &[Slot]),
+        inputs: &[Slot],
+        outputs: &[Slot],
         last_read: &[Slot],
     ) -> Result<(), Error> {
         let values = inputs.iter().map(|slot| self.value(micro_batch, *slot));
@@ -163,6 +159,42 @@ impl Executor<'_> {
 
     fn value(&mut self, micro_batch: usize, slot: Slot) -> Result<Value, Error> {
         self.slots.value(&self.program, micro_batch, slot)
+    }
+
+    /// The mean loss of some micro-batches; all ranks call this. Nothing is dropped out, no bytes and no
+    /// waiting are counted, and nothing of it is left in any slot.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn evaluate(&mut self, data: &[Inputs]) -> Result<f64, Error> {
+        self.loss = None;
+        self.slots.flush()?;
+        let waited_s = self.slots.waited_s.get();
+        self.slots.exchanges.counts = false;
+        self.evaluating = true;
+        let done = self.forward(data);
+        self.evaluating = false;
+        self.evaluations += data.len() as u64;
+        self.slots.exchanges.counts = true;
+        self.slots.waited_s.set(waited_s);
+        done?;
+        let told = self.told_loss();
+        let all = self.slots.gather(&told)?;
+        let losses = all.as_chunks().0.iter().map(|told| known_loss(*told));
+        Ok(self.mean_loss(&losses.collect::<Vec<_>>(), data.len()))
+    }
+
+    fn forward(&mut self, data: &[Inputs]) -> Result<(), Error> {
+        let chunks = self.program.forward.iter().enumerate();
+        let mine = chunks.filter(|(_, list)| !list.is_empty()).map(|(chunk, _)| chunk);
+        let mine: Vec<usize> = mine.collect();
+        for (micro_batch, inputs) in data.iter().enumerate() {
+            for chunk in &mine {
+                self.pass(Pass { kind: Kind::Forward, chunk: *chunk, micro_batch }, inputs)?;
+            }
+            self.slots.clear();
+        }
+        self.slots.flush()
     }
 }
 

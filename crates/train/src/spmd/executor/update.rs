@@ -1,16 +1,18 @@
 //! Updates: gradients are summed and brought to who updates, and new values are brought home.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::time::Instant;
 
 use thinwire_model::{Layout, Placement};
-use thinwire_program::{Mesh, Owner, Parameter, Program};
+use thinwire_program::{Mesh, Message, Owner, Parameter, Program};
+use thinwire_sync::Outcome;
 
 use super::gradients::Exchange;
-use super::{Agreed, Executor, Handover, Watch, known_loss};
+use super::{Agreed, Executor, Watch, known_loss};
 use crate::error::Error;
 use crate::spmd::invalid;
-use crate::spmd::slots::{Content, Slots, When};
+use crate::spmd::slots::{Content, MessageEnd, Slots, When};
 use crate::spmd::value::Value;
 use crate::{AdamWOptions, Pace, clip_scale, global_norm};
 
@@ -19,6 +21,44 @@ use crate::{AdamWOptions, Pace, clip_scale, global_norm};
 pub(super) struct Sum {
     shares: usize,
     total: Option<Vec<f32>>,
+}
+
+/// Step of one rank, as it is handed to the optimiser of other processes. Items are the parameters of
+/// `ExchangeOptions::remote`, in the order of the program.
+#[derive(Debug)]
+pub struct Handover<'a> {
+    /// Gradients; `None` for a step that is skipped because they are not finite.
+    pub gradients: Option<&'a [Cow<'a, [f32]>]>,
+    /// Factor of the gradients.
+    pub scale: f32,
+    /// Mean loss of the ranks that exchange with this one; the optimiser may replace it by that of all ranks.
+    pub loss: &'a mut f64,
+    /// Values, which the optimiser replaces by those of the next step.
+    pub values: &'a mut [Vec<f32>],
+}
+
+/// Function that takes a step, and returns the bytes that it sent.
+type Update<'a> = dyn FnMut(Handover<'_>) -> Result<u64, Error> + 'a;
+
+/// Optimiser of other processes, such as the servers of a parameter server, as one rank calls it after its
+/// backward pass.
+pub struct Remote<'a>(Box<Update<'a>>);
+
+impl<'a> Remote<'a> {
+    /// Wraps the function that is called in every step.
+    pub fn new(update: impl FnMut(Handover<'_>) -> Result<u64, Error> + 'a) -> Remote<'a> {
+        Remote(Box::new(update))
+    }
+
+    fn update(&mut self, step: Handover<'_>) -> Result<u64, Error> {
+        (self.0)(step)
+    }
+}
+
+impl fmt::Debug for Remote<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Remote")
+    }
 }
 
 impl Executor<'_> {
@@ -64,20 +104,21 @@ impl Executor<'_> {
         options: &AdamWOptions,
         watch: &mut Watch,
     ) -> Result<(), Error> {
-        let finite = self.exchange.wait()?;
+        let outcome = self.exchange.wait()?;
         self.slots.waited_s.update(|waited_s| waited_s + self.exchange.exposed_wait_s);
         self.sums = self.program.parameters.iter().map(|_| Sum::default()).collect();
-        let keep = self.tell(finite)?;
+        let outcome = self.tell(outcome)?;
+        let keep = outcome == Outcome::Averaged;
         watch.told();
         // A synchroniser that plans anew does so with nothing else on its way.
         self.slots.flush()?;
         // All ranks have the step once they have told each other: a peer that is lost while a synchroniser
         // plans anew takes nothing of it back.
-        let planned = self.exchange.commit(keep);
+        let planned = self.exchange.commit(outcome);
         if keep && !self.exchange.sync.has_averages() {
             return planned;
         }
-        self.slots.residuals.settle(keep)?;
+        self.slots.residuals.settle(outcome)?;
         let (started, waited_s) = (Instant::now(), self.slots.waited_s.get());
         self.gradient_norm = f64::NAN;
         if keep {
@@ -89,7 +130,7 @@ impl Executor<'_> {
         let (micro_batch_number, slots, program) =
             (self.micro_batch_number(0), &mut self.slots, &self.program);
         for (parameter, values) in program.parameters.iter().zip(&self.optimizer.values) {
-            let home = bring_home(slots, program, (parameter, values), micro_batch_number)?;
+            let home = bring_home(slots, program, parameter, values, micro_batch_number)?;
             slots.put_lasting(parameter.home, home);
         }
         self.step += 1;
@@ -97,9 +138,9 @@ impl Executor<'_> {
     }
 
     /// Gathers one row per rank in a step: whether what this rank knows is finite, its share of the loss,
-    /// and the number that it says. Returns whether all ranks keep the step.
-    fn tell(&mut self, finite: bool) -> Result<bool, Error> {
-        let finite = finite && self.slots.exchanges.take_finite();
+    /// and the number that it says. Returns what all ranks make of the step.
+    fn tell(&mut self, outcome: Outcome) -> Result<Outcome, Error> {
+        let finite = outcome == Outcome::Averaged && self.slots.exchanges.take_finite();
         let [known, loss] = self.told_loss();
         let row = [f32::from(u8::from(finite)), known, loss, self.said];
         let all = self.slots.gather_waiting(&row)?;
@@ -110,7 +151,8 @@ impl Executor<'_> {
             loss: self.mean_loss(&losses, self.program.micro_batches_of_all),
             said: rows.iter().map(|[.., said]| *said).fold(f32::MIN, f32::max),
         };
-        Ok(rows.iter().all(|[finite, ..]| *finite == 1.0))
+        let all_finite = rows.iter().all(|[finite, ..]| *finite == 1.0);
+        Ok(if all_finite { Outcome::Averaged } else { Outcome::Skipped })
     }
 
     /// Brings all sums to their owners, clips them, and lets the optimisers work.
@@ -118,12 +160,7 @@ impl Executor<'_> {
         let micro_batch_number = self.micro_batch_number(0);
         let (slots, program, exchange) = (&mut self.slots, &self.program, &self.exchange);
         let gradients = program.parameters.iter().enumerate().map(|(index, parameter)| {
-            whole_gradient(
-                slots,
-                program,
-                (exchange.gradient(index), parameter),
-                micro_batch_number,
-            )
+            whole_gradient(slots, program, exchange.gradient(index), parameter, micro_batch_number)
         });
         let gradients = gradients.collect::<Result<Vec<_>, Error>>()?;
         let norm = match exchange.is_replica {
@@ -236,18 +273,18 @@ fn replicas(layout: &Layout, mesh: &Mesh) -> usize {
 fn whole_gradient<'g>(
     slots: &mut Slots,
     program: &Program,
-    (sum, parameter): (&'g [f32], &Parameter),
+    sum: &'g [f32],
+    parameter: &Parameter,
     micro_batch_number: u64,
 ) -> Result<Cow<'g, [f32]>, Error> {
     if let Owner::There { rank, sum: number, .. } = parameter.owner {
-        let place = (program, parameter.reduced);
-        slots.send(place, sum.to_vec(), (rank, number), When::later(micro_batch_number));
+        let end = MessageEnd { slot: parameter.reduced, peer: rank, number };
+        slots.send(program, end, sum.to_vec(), When::later(micro_batch_number));
         return Ok(Cow::Borrowed(&[]));
     }
     let mut total = Cow::Borrowed(sum);
     for other in &parameter.others {
-        let content =
-            slots.recv((program, other.slot), (other.peer, other.number), micro_batch_number);
+        let content = slots.recv(program, end_of(other), micro_batch_number);
         let content =
             slots.chain(program, &other.converts, content, When::later(micro_batch_number))?;
         let sum = slots.arrived(content, &program.slots[parameter.reduced].shape)?.into_floats();
@@ -260,28 +297,29 @@ fn whole_gradient<'g>(
 fn bring_home(
     slots: &mut Slots,
     program: &Program,
-    (parameter, values): (&Parameter, &[f32]),
+    parameter: &Parameter,
+    values: &[f32],
     micro_batch_number: u64,
 ) -> Result<Content, Error> {
     let (restore, copies) = match &parameter.owner {
         Owner::Here { restore, copies } => (restore, copies),
         Owner::There { rank, values, .. } => {
-            return Ok(slots.recv((program, parameter.home), (*rank, *values), micro_batch_number));
+            let end = MessageEnd { slot: parameter.home, peer: *rank, number: *values };
+            return Ok(slots.recv(program, end, micro_batch_number));
         }
     };
     let shape = &program.slots[parameter.reduced].shape;
     let value = Value::new(shape, values.to_vec());
+    let when = When::later(micro_batch_number);
     for copy in copies {
         let content = Content::Here(value.clone());
-        let content =
-            slots.chain(program, &copy.converts, content, When::later(micro_batch_number))?;
+        let content = slots.chain(program, &copy.converts, content, when)?;
         let values = slots.arrived(content, &program.slots[copy.slot].shape)?.into_floats();
-        slots.send(
-            (program, copy.slot),
-            values,
-            (copy.peer, copy.number),
-            When::later(micro_batch_number),
-        );
+        slots.send(program, end_of(copy), values, when);
     }
-    slots.chain(program, restore, Content::Here(value), When::later(micro_batch_number))
+    slots.chain(program, restore, Content::Here(value), when)
+}
+
+fn end_of(message: &Message) -> MessageEnd {
+    MessageEnd { slot: message.slot, peer: message.peer, number: message.number }
 }

@@ -12,7 +12,7 @@ pub fn layer_norm(epsilon: Epsilon, inputs: Vec<Value>) -> Value {
     let [x, gain, bias] = operands(inputs);
     let (gain, bias) = (gain.floats(), bias.floats());
     let norm = |row: &mut [f32]| {
-        let (mean, scale) = moments(row, epsilon);
+        let Moments { mean, scale } = moments(row, epsilon);
         for ((value, gain), bias) in row.iter_mut().zip(gain).zip(bias) {
             *value = (*value - mean) * scale * gain + bias;
         }
@@ -23,17 +23,19 @@ pub fn layer_norm(epsilon: Epsilon, inputs: Vec<Value>) -> Value {
 /// The gradients of x, gain and bias.
 pub fn layer_norm_backward(epsilon: Epsilon, inputs: Vec<Value>) -> Vec<Value> {
     backward(inputs, |x, gain, dy, sums| {
-        norm_row_backward((x, moments(x, epsilon)), gain, dy, sums);
+        norm_row_backward(x, &moments(x, epsilon), gain, dy, sums);
     })
 }
 
-/// One row of it, with its mean and one over its deviation.
+/// One row of it.
 fn norm_row_backward(
-    (x, (mean, scale)): (&[f32], (f32, f32)),
+    x: &[f32],
+    moments: &Moments,
     gain: &[f32],
     dy: &mut [f32],
     [dgain, dbias]: &mut [Vec<f32>; 2],
 ) {
+    let Moments { mean, scale } = *moments;
     let sums = dgain.iter_mut().zip(dbias.iter_mut());
     for (((dy, x), gain), (dgain, dbias)) in dy.iter_mut().zip(x).zip(gain).zip(sums) {
         *dgain += *dy * (x - mean) * scale;
@@ -48,11 +50,16 @@ fn norm_row_backward(
 }
 
 /// The mean of a row, and one over its deviation.
-fn moments(row: &[f32], epsilon: Epsilon) -> (f32, f32) {
+struct Moments {
+    mean: f32,
+    scale: f32,
+}
+
+fn moments(row: &[f32], epsilon: Epsilon) -> Moments {
     let n = row.len() as f32;
     let mean = sum(row) / n;
     let variance = sum_of(row, |x| (x - mean) * (x - mean)) / n;
-    (mean, 1.0 / (variance + epsilon.value as f32).sqrt())
+    Moments { mean, scale: 1.0 / (variance + epsilon.value as f32).sqrt() }
 }
 
 /// Mean square one, then gain.

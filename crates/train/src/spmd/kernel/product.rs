@@ -8,6 +8,11 @@ use super::shape::permuted;
 use crate::spmd::strided::Strided;
 use crate::spmd::value::Value;
 
+/// Places of x, of y and of their product in the axes of a product.
+const X: usize = 0;
+const Y: usize = 1;
+const Z: usize = 2;
+
 /// `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`; a turned weight is `w[n,k]`.
 pub fn linear(linear: Linear, inputs: &[&Value]) -> Value {
     let (x, weight) = (inputs[0], inputs[1]);
@@ -30,44 +35,54 @@ pub fn linear(linear: Linear, inputs: &[&Value]) -> Value {
 /// A product over any axes; none if an axis is summed that only one of both has.
 pub fn matmul(matmul: &MatMul, inputs: &[&Value]) -> Option<Value> {
     let (x, y) = (inputs[0], inputs[1]);
-    let [left, right, output] =
+    let axes =
         [&matmul.left, &matmul.right, &matmul.output].map(|letters| letters.chars().collect());
-    let axes = Axes { left, right, output };
-    let (shared, summed) = (axes.of(true, true, true), axes.of(true, true, false));
-    let (rows, columns) = (axes.of(true, false, true), axes.of(false, true, true));
-    if !axes.of(true, false, false).is_empty() || !axes.of(false, true, false).is_empty() {
+    let [shared, summed, rows, columns] =
+        [&[X, Y, Z][..], &[X, Y], &[X, Z], &[Y, Z]].map(|places| in_these_alone(&axes, places));
+    if [X, Y].iter().any(|place| !in_these_alone(&axes, &[*place]).is_empty()) {
         return None;
     }
-    let length = |letter: &char| match axes.left.iter().position(|l| l == letter) {
+    let [left, right, output] = axes;
+    let length = |letter: &char| match left.iter().position(|l| l == letter) {
         Some(dim) => x.shape()[dim],
-        None => y.shape()[axes.right.iter().position(|l| l == letter).expect("of x or y")],
+        None => y.shape()[right.iter().position(|l| l == letter).expect("of x or y")],
     };
     let size = |letters: &[char]| -> usize { letters.iter().map(length).product() };
     let [b, m, k, n] = [&shared, &rows, &summed, &columns].map(|letters| size(letters));
-    let left_order = order(&axes.left, &[&shared, &rows, &summed]);
-    let right_order = order(&axes.right, &[&shared, &summed, &columns]);
-    let left = grouped(x, &left_order, [b, m, k]);
-    let right = grouped(y, &right_order, [b, k, n]);
-    let z = product(&matrices(&left, [b, m, k]), &matrices(&right, [b, k, n]));
+    let left_order = order(&left, &[&shared, &rows, &summed]);
+    let right_order = order(&right, &[&shared, &summed, &columns]);
+    let left = Grouped::new(x, &left_order, [b, m, k]);
+    let right = Grouped::new(y, &right_order, [b, k, n]);
+    let z = product(&left.matrices(), &right.matrices());
     let made: Vec<char> = [shared, rows, columns].concat();
     let shape: Vec<usize> = made.iter().map(length).collect();
-    Some(permuted(&Value::new(&shape, z), &order(&made, &[&axes.output])))
+    Some(permuted(&Value::new(&shape, z), &order(&made, &[&output])))
 }
 
 /// An operand, or a copy with its dimensions in an order, and the place of each of three groups
-/// of dimensions in it. Only strides change where each group lies together.
-fn grouped(x: &Value, order: &[usize], sizes: [usize; 3]) -> (Value, [usize; 3]) {
-    match together(x.shape(), order, sizes) {
-        Some(places) => (x.clone(), places),
-        None => (permuted(x, order), [0, 1, 2]),
-    }
+/// of dimensions in it.
+struct Grouped {
+    value: Value,
+    places: [usize; 3],
+    /// Sizes of the groups.
+    sizes: [usize; 3],
 }
 
-/// View of an operand as a batch of matrices.
-fn matrices((x, places): &(Value, [usize; 3]), sizes: [usize; 3]) -> Strided<'_> {
-    let mut lengths = [1; 3];
-    places.iter().zip(sizes).for_each(|(place, size)| lengths[*place] = size);
-    x.view(&lengths).permuted(places)
+impl Grouped {
+    /// Only strides change where each group lies together.
+    fn new(x: &Value, order: &[usize], sizes: [usize; 3]) -> Grouped {
+        match together(x.shape(), order, sizes) {
+            Some(places) => Grouped { value: x.clone(), places, sizes },
+            None => Grouped { value: permuted(x, order), places: [0, 1, 2], sizes },
+        }
+    }
+
+    /// View as a batch of matrices.
+    fn matrices(&self) -> Strided<'_> {
+        let mut lengths = [1; 3];
+        self.places.iter().zip(self.sizes).for_each(|(place, size)| lengths[*place] = size);
+        self.value.view(&lengths).permuted(&self.places)
+    }
 }
 
 /// Where each group lies among the three, if its dimensions are neighbours and in their order.
@@ -103,22 +118,13 @@ fn together(shape: &[usize], order: &[usize], sizes: [usize; 3]) -> Option<[usiz
     Some(places)
 }
 
-struct Axes {
-    left: Vec<char>,
-    right: Vec<char>,
-    output: Vec<char>,
-}
-
-impl Axes {
-    /// The letters that are, or are not, in x, in y and in the product.
-    fn of(&self, left: bool, right: bool, output: bool) -> Vec<char> {
-        let rest = self.right.iter().filter(|letter| !self.left.contains(letter));
-        let wanted = |letter: &&char| {
-            (self.left.contains(letter), self.right.contains(letter), self.output.contains(letter))
-                == (left, right, output)
-        };
-        self.left.iter().chain(rest).filter(wanted).copied().collect()
-    }
+/// The letters that are in these lists and in no other, in the order of x, then of y.
+fn in_these_alone(axes: &[Vec<char>; 3], places: &[usize]) -> Vec<char> {
+    let rest = axes[Y].iter().filter(|letter| !axes[X].contains(letter));
+    let wanted = |letter: &&char| {
+        (X..=Z).all(|place| axes[place].contains(letter) == places.contains(&place))
+    };
+    axes[X].iter().chain(rest).filter(wanted).copied().collect()
 }
 
 /// For each letter of the lists, its dimension.
