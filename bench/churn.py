@@ -221,7 +221,7 @@ def free_port():
 
 
 def inject(job, fault):
-    """Injects a fault; returns its time and how many ranks go on."""
+    """Injects a fault; returns its time and how many ranks continue."""
     victims = random.sample(job.members, 2)
     if fault == "etcd":
         victims = [job.leader()]

@@ -218,7 +218,7 @@ def fail_in_step(task: dict, failure: str, number: int, loss) -> None:
 
 
 def reload(task: dict, source: tuple, target: tuple, fails: bool) -> None:
-    """Saves one training's state and lets another go on from it; one rank's file is cut short."""
+    """Saves one training's state and lets another continue from it; one rank's file is cut short."""
     import torch
     import torch.distributed as dist
 

@@ -61,7 +61,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--models", default="gpt,lstm,cnn")
     parser.add_argument("--size", choices=["small", "medium"], default="small")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first-seed", type=int, default=0, help="go on with an earlier run's")
+    parser.add_argument("--first-seed", type=int, default=0, help="continue with an earlier run's")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--data", help="a text file for gpt and lstm")
     parser.add_argument("--digits", help="a folder with MNIST's files for cnn")

@@ -56,7 +56,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=60, help="seconds after which to give up")
     parser.add_argument("--every", type=int, default=10, help="steps between validations")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first-seed", type=int, default=0, help="go on with an earlier run's")
+    parser.add_argument("--first-seed", type=int, default=0, help="continue with an earlier run's")
     parser.add_argument("--data", help="a text file for gpt and lstm")
     parser.add_argument("--digits", help="a folder with MNIST's files for cnn")
     return parser.parse_args()

@@ -40,7 +40,7 @@ class Training:
         return {"model": model, "optimizer": optimizer, "step": self.step}
 
     def load_state_dict(self, state: dict) -> None:
-        """Goes on from a `state_dict`."""
+        """Continues from a `state_dict`."""
         parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimizer"]}
         set_state_dict(self.model, self.optimizer, **parts)
         self.step = state["step"]

@@ -1,4 +1,4 @@
-//! Any bytes are the saved state of a coordinator, which writes itself back and goes on, or a one-line error.
+//! Any bytes are the saved state of a coordinator, which writes itself back and continues, or a one-line error.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| thinwire_outside::roster(bytes));

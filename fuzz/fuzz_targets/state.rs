@@ -1,4 +1,4 @@
-//! Any plan and tensors are a state that a rank goes on from, or an error.
+//! Any plan and tensors are a state that a rank continues from, or an error.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| thinwire_outside::state(bytes));

@@ -1,4 +1,4 @@
-"""States that version 0.1 wrote go on as they did there.
+"""States that version 0.1 wrote continue as they did there.
 
 `torchrun --nproc-per-node 2 python/tests/test_compatibility.py`, under that version, wrote them.
 """

@@ -140,7 +140,7 @@ def train(mode, folder, deaths, options):
     cell = counting(cell) if options.get("counts") else cell
     optimizer = models.momentum(cell)
     codec = options.get("codec", "none")
-    ms.manual_seed(int(me))  # all go on from the random numbers of rank 0
+    ms.manual_seed(int(me))  # all continue from the random numbers of rank 0
     elastic = thinwire.mindspore.Elastic(cell, optimizer, batch=BATCH, codec=codec)
     source = Numbered(options.get("samples", 96))
     data = elastic.dataset(source, seed=1, workers=options.get("workers", 0))

@@ -152,7 +152,7 @@ def own_error() -> str:
     parameter = ms.Parameter(ms.ops.zeros(3), name="weight")
     average = thinwire.mindspore.exchange([parameter], "none", group)
     with pytest.raises(thinwire.InvalidError), thinwire.mindspore.guard(average):
-        refuse()  # all ranks do, so that the exchange goes on
+        refuse()  # all ranks do, so that the exchange continues
     average((ms.ops.ones(3),))
     with pytest.raises(thinwire.Error) as caught, thinwire.mindspore.guard(average):
         if group.rank == 1:

@@ -1,4 +1,4 @@
-"""In Graph mode buckets set out while backward goes on; planning counts the whole step in every way."""
+"""In Graph mode buckets set out while backward continues; planning counts the whole step in every way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that goes on from a checkpoint with its residuals is the training that was never stopped."""
+"""A training that continues from a checkpoint with its residuals is the training that was never stopped."""
 
 from __future__ import annotations
 

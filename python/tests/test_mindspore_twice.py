@@ -84,7 +84,7 @@ def test_two_trainings_are_one_of_both_lengths(ranks, tmp_path, mode):
 
 
 def planned() -> list[bool]:
-    """Whether `auto` goes on with its plan, and counts its steps on, in a second training."""
+    """Whether `auto` continues with its plan, and counts its steps on, in a second training."""
     import json
 
     from mindspore.train import Model

@@ -524,7 +524,7 @@ def test_a_heartbeat_timeout_beyond_the_timeout_is_refused(monkeypatch):
 
 
 def paused(pause_s):
-    """Rank 1 stops for so long; a helper of its own lets it go on."""
+    """Rank 1 stops for so long; a helper of its own lets it continue."""
     group = thinwire.init(timeout_s=60, heartbeat_timeout_s=float(os.environ["PATIENCE_S"]))
     group.barrier()
     if group.rank == 1:

@@ -81,7 +81,7 @@ def test_the_optimizer_is_as_without(ranks):
 
 
 def resized(folder):
-    """Goes on from a checkpoint, if there is one, and leaves one: what it warns of, and what is there."""
+    """Continues from a checkpoint, if there is one, and leaves one: what it warns of, and what is there."""
     import os
     import warnings
 

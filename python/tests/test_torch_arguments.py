@@ -226,7 +226,7 @@ def test_what_no_number_of_ranks_allows_is_refused_at_once():
 
 
 def through_wrappers():
-    """A state of a wrapped model in a bare one: names, and whether both go on bit for bit."""
+    """A state of a wrapped model in a bare one: names, and whether both continue bit for bit."""
     import torch
     import torch.distributed as dist
     from torch import nn

@@ -335,7 +335,7 @@ def test_what_a_hook_cannot_follow_is_refused_in_one_line_on_all_ranks(ranks):
 
 
 def copies():
-    """Models with hooks, copied and saved: how they go on."""
+    """Models with hooks, copied and saved: how they continue."""
     import copy
     import io
     import pickle

@@ -349,7 +349,7 @@ def grouped() -> None:
 
 
 def test_meaningless_calls_are_refused(ranks: Any) -> None:
-    """Before anything is sent: the group goes on."""
+    """Before anything is sent: the group continues."""
     ranks(3, refused)
 
 

@@ -139,7 +139,7 @@ class Case:
         self.model(factors).backward()
 
     def resume(self) -> None:
-        """Another model and exchange go on from a file."""
+        """Another model and exchange continue from a file."""
         import torch
 
         file = io.BytesIO()

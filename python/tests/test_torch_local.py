@@ -135,7 +135,7 @@ def test_a_rank_that_diverges_takes_all_back_to_what_they_had_in_common(ranks):
 
 
 def go_on(folder):
-    """Goes on after a checkpoint, and from it: the hashes of both."""
+    """Continues after a checkpoint, and from it: the hashes of both."""
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as checkpoint
@@ -414,7 +414,7 @@ def test_ranks_that_disagree_hear_it_before_anything_is_sent(ranks):
 
 
 def broken_on_one_rank():
-    """What each rank is told of a state that is no good on rank 1 alone, and whether all go on alike."""
+    """What each rank is told of a state that is no good on rank 1 alone, and whether all continue alike."""
     import torch
 
     import thinwire

@@ -1,4 +1,4 @@
-"""c10d's interface for fault tolerance over "thinwire": a process group goes on among other ranks.
+"""c10d's interface for fault tolerance over "thinwire": a process group continues among other ranks.
 
 Processes are members, numbered by the launcher for good; ranks are theirs in one meeting. They tell each
 other their handles through a file, so no store of PyTorch's outlives a member that is killed.

@@ -1,4 +1,4 @@
-"""States of what Thinwire adds to PyTorch: a run that was interrupted goes on as if it had not been."""
+"""States of what Thinwire adds to PyTorch: a run that was interrupted continues as if it had not been."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def everything(training, hook):
 
 
 def resume(training, hook, saved):
-    """Goes on from a checkpoint of this rank."""
+    """Continues from a checkpoint of this rank."""
     training.model.load_state_dict(saved["model"])
     training.optimizer.load_state_dict(saved["optimizer"])
     training.data.set_state(saved["data"])
@@ -131,7 +131,7 @@ def test_a_distributed_checkpoint_holds_every_ranks_residuals(ranks, tmp_path):
 
 
 def refused():
-    """What is said to a state of another rank, and of another model, and whether training goes on."""
+    """What is said to a state of another rank, and of another model, and whether training continues."""
     import torch.distributed as dist
 
     import thinwire.torch
@@ -331,9 +331,7 @@ def test_a_state_of_another_codec_is_refused(ranks):
         for when in ("before", "after"):
             assert said[f"int4 {when}"] == "accepted"
             for codec in ("onebit", "auto"):
-                text = (
-                    f"training with codec int4, this one has codec {codec} (hint: go on with int4"
-                )
+                text = f"training with codec int4, this one has codec {codec} (hint: continue with int4"
                 assert text in said[f"{codec} {when}"]
             assert "feedback classic, this one has feedback ef21" in said[f"int4 ef21 {when}"]
             momentum = "momentum correction none, this one has momentum correction 0.9"
@@ -481,7 +479,7 @@ def test_a_broken_file_is_named_on_all_ranks(ranks, tmp_path):
 
 
 def other_memory():
-    """What is lost of gradients where a state goes on in memory of another order, and what is
+    """What is lost of gradients where a state continues in memory of another order, and what is
     said of a state that one rank alone has."""
     import copy
 

@@ -110,7 +110,7 @@ def settle() -> None:
     """Waits, at most five seconds, until callbacks that are under way have ended."""
 
 def reshard(rank: int, world: int, saved: int, read: Callable[[int], _Tensors]) -> _Tensors:
-    """What `rank` of `world` ranks goes on from, where `saved` others have saved: their residuals and
+    """What `rank` of `world` ranks continues from, where `saved` others have saved: their residuals and
     momenta keep their sum over ranks. `read` gives the tensors of one of them, of rank 0 and of every
     world-th from `rank` on. InvalidError if what ranks hold alike differs."""
 
@@ -126,7 +126,7 @@ class Store:
 @final
 class Coordinator:
     """The coordinator of an elastic job in this process; it lives as long as the object. With a `state`
-    file it is the only one, and goes on from there; without, its successor asks the members. With
+    file it is the only one, and continues from there; without, its successor asks the members. With
     `servers`, which need a state file, it also decides which server has which rows."""
 
     def __new__(
@@ -347,7 +347,7 @@ class Synchronizer:
     def relayout(self, parameters: list[tuple[str, list[int], str, int]]) -> None:
         """Takes the same parameters in another order or other buckets; all ranks together."""
     def reform(self, epoch: Epoch, applied: bool = False) -> None:
-        """Goes on among the ranks of an epoch, of which new ones make a synchronizer; all together. A step
+        """Continues among the ranks of an epoch, of which new ones make a synchronizer; all together. A step
         that was not finished leaves no trace, unless another rank has `applied` it."""
     def owed(self) -> bytes:
         """The residuals and momenta of this rank, for `take_on` of another rank."""
@@ -408,7 +408,7 @@ class Synchronizer:
     def shared_state(self) -> tuple[str, _Tensors]:
         """The part of the state that all ranks have alike."""
     def load_shared(self, plan: str, tensors: _Tensors) -> None:
-        """Goes on from that part of another rank's state, and keeps what this rank owes."""
+        """Continues from that part of another rank's state, and keeps what this rank owes."""
     def state_bytes(self) -> int:
         """Bytes that the exchange holds beyond one copy of the gradients."""
     def abort(self, reason: str) -> None:
@@ -448,7 +448,7 @@ class Scatter:
     def state(self) -> dict[int, tuple[int, bytes]]:
         """By key, how often it was exchanged, and its residual, rank by rank, as bytes of f32."""
     def load(self, places: dict[int, tuple[int, bytes]]) -> None:
-        """Goes on from what `state` gave, at these keys."""
+        """Continues from what `state` gave, at these keys."""
     def abort(self, reason: str) -> None:
         """Ends it on all ranks."""
 
@@ -630,7 +630,7 @@ class Server:
     def refusal(self) -> str | None:
         """Why the coordinator refuses this server, if it does: it then serves nobody."""
     def leave(self) -> None:
-        """Leaves the job: returns when the others go on without this server."""
+        """Leaves the job: returns when the others continue without this server."""
 
 @final
 class ServerClient:
@@ -690,4 +690,4 @@ class ServerClient:
     def tell(self, steps: int, step_s: float) -> None:
         """Tells what `thinwire top` shows of this worker after so many steps, each of `step_s` seconds."""
     def leave(self) -> None:
-        """Leaves: returns when the others go on without this worker."""
+        """Leaves: returns when the others continue without this worker."""

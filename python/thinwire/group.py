@@ -295,7 +295,7 @@ def raised(rank: int, error: BaseException) -> str:
 
 
 def _tell() -> None:
-    """Says why this rank could not go on, if it raised: the others fail at once, with the reason.
+    """Says why this rank could not continue, if it raised: the others fail at once, with the reason.
 
     It runs before Python waits for its threads, some of which may wait for other ranks.
     """

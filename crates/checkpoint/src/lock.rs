@@ -419,7 +419,7 @@ fn warn_of_others(policy: &Policy, resumed: Option<&Path>) -> Result<Option<Path
     if let Some(newest) = newest.as_deref().filter(|newest| !is_resumed(newest)) {
         let (folder, newest) = (policy.folder.display(), newest.display());
         (policy.say)(format!(
-            "warning: this training does not go on from {newest}: it replaces checkpoints of equal \
+            "warning: this training does not continue from {newest}: it replaces checkpoints of equal \
              steps, and --resume {folder} takes the newest of all"
         ));
     }

@@ -69,7 +69,7 @@ pub fn save_last<S: Saved, T>(
 }
 
 /// Saves a checkpoint by `attempt` as [`save_last`] does, unless its folder is away for a while or its bucket does not
-/// take it: then none is returned, and training goes on; all ranks call this.
+/// take it: then none is returned, and training continues; all ranks call this.
 ///
 /// # Errors
 /// As [`save_last`].
@@ -137,7 +137,7 @@ fn save<S: Saved, T>(
     }
 }
 
-/// Returns whether training goes on without a checkpoint that failed. A bucket takes the next one, unless it is another
+/// Returns whether training continues without a checkpoint that failed. A bucket takes the next one, unless it is another
 /// training's by now.
 fn may_skip(policy: &Policy, error: &Error) -> bool {
     error.kind() == Kind::Away || (policy.is_in_bucket() && error.kind() != Kind::Taken)
@@ -149,7 +149,7 @@ impl Policy {
         if error.kind() != Kind::Echo {
             let why = error.with_remedy();
             (self.say)(format!(
-                "warning: saving step {step}: {why}; the training goes on without this checkpoint"
+                "warning: saving step {step}: {why}; the training continues without this checkpoint"
             ));
         }
     }

@@ -97,7 +97,7 @@ fn missed(folder: &Path, all: &[Vec<u8>]) -> Result<(), Error> {
     }
 }
 
-/// Refuses ranks that go on from different checkpoints, or from one and from the beginning; all ranks call this.
+/// Refuses ranks that continue from different checkpoints, or from one and from the beginning; all ranks call this.
 ///
 /// # Errors
 /// If there are any, or a rank is lost.
@@ -114,7 +114,7 @@ pub fn check_origin<T: Record>(
     let other = if ranks[rank][0] == 0.0 { "the beginning" } else { "another checkpoint" };
     let path = |found: &Sealed<T>| found.path("").display().to_string();
     let mine = resumed.map_or("the beginning".to_owned(), path);
-    let message = format!("this rank goes on from {mine}, rank {rank} from {other}");
+    let message = format!("this rank continues from {mine}, rank {rank} from {other}");
     Err(Error::new(Kind::Invalid, message).with_hint("give every rank the same --resume"))
 }
 

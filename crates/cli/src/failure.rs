@@ -69,7 +69,7 @@ pub fn is_echo(error: &Error) -> bool {
 }
 
 /// Whether the error is the loss of peers or the end of their group, and the rank where it is known: an
-/// elastic job goes on after it.
+/// elastic job continues after it.
 pub fn lost_rank(error: &Error) -> Option<Option<thinwire_wire::Rank>> {
     use thinwire_collective::Kind;
     let ends = |kind| matches!(kind, Kind::Peer | Kind::Timeout | Kind::Stopped);
@@ -80,7 +80,7 @@ pub fn lost_rank(error: &Error) -> Option<Option<thinwire_wire::Rank>> {
     (!ranks.is_empty()).then(|| ranks.into_iter().flatten().next())
 }
 
-/// Where it is a rank that was lost, adds how to go on, if there is a way.
+/// Where it is a rank that was lost, adds how to continue, if there is a way.
 pub fn or_resume_hint(error: Error, way: impl FnOnce() -> Option<String>) -> Error {
     let known = error.chain().any(|cause| library_hint(cause).is_some());
     let look = links_of(&error).find_map(loss_hint).filter(|_| !known);
@@ -227,14 +227,14 @@ mod tests {
         let lost = thinwire_link::Error::lost(thinwire_wire::Rank(3), "connection closed");
         let error = Error::new(lost).context("ending step 7");
         assert_eq!(lines(&error).1.as_deref(), Some("look at rank 3's own output"));
-        let error = or_resume_hint(error, || Some("go on with: it".to_owned()));
-        let expected = "look at rank 3's own output; go on with: it";
+        let error = or_resume_hint(error, || Some("continue with: it".to_owned()));
+        let expected = "look at rank 3's own output; continue with: it";
         assert_eq!(
             lines(&error),
             ("ending step 7: lost rank 3: connection closed".to_owned(), Some(expected.to_owned()))
         );
         assert!(is_echo(&error));
-        let other = or_resume_hint(anyhow!("no data"), || Some("go on with: it".to_owned()));
+        let other = or_resume_hint(anyhow!("no data"), || Some("continue with: it".to_owned()));
         assert_eq!(lines(&other).1, None);
     }
 

@@ -1,4 +1,4 @@
-//! Reports that fit a terminal: long lines go on below the column in which they end.
+//! Reports that fit a terminal: long lines continue below the column in which they end.
 
 /// The longest line in letters.
 const WIDTH: usize = 100;
@@ -64,7 +64,7 @@ fn belongs(before: &str, word: &str) -> bool {
         && !last.ends_with('%')
 }
 
-/// Returns the indentation of the lines that go on.
+/// Returns the indentation of the lines that continue.
 fn column(line: &str) -> usize {
     let own = line.chars().take_while(|letter| *letter == ' ').count();
     let letters: Vec<char> = line.chars().collect();

@@ -145,7 +145,7 @@ fn a_store_that_fails_costs_a_checkpoint_and_one_that_is_silent_ends_no_training
     wait_for_a_checkpoint(&store, "000500");
     for file in [".safetensors", "manifest.json"] {
         store.set_fault(Fault::Denied(file));
-        let warning = launcher.said("the training goes on without this checkpoint");
+        let warning = launcher.said("the training continues without this checkpoint");
         assert!(warning.contains("the object store answers 503"), "{warning}");
         store.set_fault(Fault::None);
         whole(&folder, &store);

@@ -1,4 +1,4 @@
-//! Files that version 0.1 wrote go on where they were, or are refused with both versions: `testdata/version-0.1/origin.sh` has the commands.
+//! Files that version 0.1 wrote continue where they were, or are refused with both versions: `testdata/version-0.1/origin.sh` has the commands.
 
 mod support;
 

@@ -227,7 +227,7 @@ fn ranks_that_are_too_few_save_their_last_step() {
     kill(child_with(launcher.id(), "LOCAL_RANK=1").unwrap());
     let ended = finish(launcher);
     assert!(ended.error().contains("1 rank is left, expected at least 2"), "{}", ended.stderr);
-    let said = ended.stderr.split("nobody is known to go on: stopped after step ").nth(1);
+    let said = ended.stderr.split("nobody is known to continue: stopped after step ").nth(1);
     let step = said.and_then(|said| said.split_whitespace().next()?.parse::<u64>().ok());
     assert_eq!(checkpoints(&kept).pop(), step, "{}", ended.stderr);
     let more = (step.unwrap() + 1).to_string();
@@ -303,5 +303,5 @@ fn who_joins_a_resumed_training_may_find_a_newer_checkpoint() {
     let ended = finish_all([member, joiner]);
     assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
     let said = &ended[0].stderr;
-    assert!(said.contains("epoch 1 goes on from step 20: kept/"), "{said}");
+    assert!(said.contains("epoch 1 continues from step 20: kept/"), "{said}");
 }

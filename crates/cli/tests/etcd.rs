@@ -115,7 +115,11 @@ fn a_launcher_that_is_killed_is_succeeded_and_no_step_is_lost() {
     assert_eq!(finish(killed).code, None);
     let ended = finish(stays);
     assert_eq!(ended.code, Some(0), "{}", job.said(other));
-    assert!(job.said(other).contains("the coordinator goes on with epoch"), "{}", job.said(other));
+    assert!(
+        job.said(other).contains("the coordinator continues with epoch"),
+        "{}",
+        job.said(other)
+    );
     assert_same_rows(&job.folder, &FLAGS, &losses(ended));
 }
 
@@ -168,7 +172,7 @@ fn training_goes_on_while_etcd_is_away_and_changes_when_it_is_back() {
     let address = said.split(LEADS).nth(1).unwrap().split_whitespace().next().unwrap();
     job.step(address, 2, 50);
     etcd.kill();
-    job.wait("launcher", "training goes on, and nothing else changes until it is back");
+    job.wait("launcher", "training continues, and nothing else changes until it is back");
     let step = job.step(address, 2, 0);
     job.step(address, 2, step + 20);
     kill(eventually(|| child_with(launcher.id(), "LOCAL_RANK=1")));

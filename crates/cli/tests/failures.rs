@@ -34,7 +34,7 @@ fn a_killed_rank_ends_the_job_and_the_checkpoint_loads() {
     for part in ["rank 1 was killed by signal 9", "lost rank 1", "step ", " ("] {
         assert!(error.contains(part), "{part} in {error}");
     }
-    let way = "look at rank 1's own output; go on with: thinwire train --data text.txt ";
+    let way = "look at rank 1's own output; continue with: thinwire train --data text.txt ";
     assert!(ended.hint().contains(way), "{}", ended.hint());
     assert!(!lives(survivor));
     let resumed = ["--resume", "thinwire-checkpoints", "--steps", "1"];
@@ -67,7 +67,7 @@ fn the_hint_of_a_killed_run_continues_it_bit_for_bit() {
     let flags = ["--codec", "int8", "--seed", "5", "--steps", "300", "--checkpoint-every", "20"];
     folder.train(&[&flags[..], &["--checkpoint-dir", "whole"]].concat()).done();
     let ended = killed_in_time(&folder, &flags);
-    let (_, command) = ended.hint().split_once("go on with: thinwire ").unwrap();
+    let (_, command) = ended.hint().split_once("continue with: thinwire ").unwrap();
     folder.run(&command.split(' ').collect::<Vec<_>>()).done();
     for file in ["model", "optimizer", "exchange-0", "exchange-1"] {
         let read = |place: &str| {
@@ -479,7 +479,7 @@ fn a_folder_that_is_mounted_late_and_away_for_a_while_ends_no_training() {
     std::fs::rename(&away, &kept).unwrap();
     wait_for_a_checkpoint(&folder);
     std::fs::rename(&kept, &away).unwrap();
-    let warning = launcher.said("the training goes on without this checkpoint");
+    let warning = launcher.said("the training continues without this checkpoint");
     assert!(warning.contains("was moved or removed"), "{warning}");
     let steps = |folder: &std::path::Path| std::fs::read_dir(folder).unwrap().count();
     let before = steps(&away);

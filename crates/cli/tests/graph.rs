@@ -410,7 +410,7 @@ fn a_folder_of_checkpoints_that_is_away_for_a_while_ends_no_training() {
     let count = || std::fs::read_dir(&kept).map_or(0, |found| found.count());
     eventually(|| (count() > 2).then_some(()));
     std::fs::rename(&kept, &away).unwrap();
-    let warning = launcher.said("the training goes on without this checkpoint");
+    let warning = launcher.said("the training continues without this checkpoint");
     assert!(warning.contains("kept was moved or removed"), "{warning}");
     let before = std::fs::read_dir(&away).unwrap().count();
     std::fs::rename(&away, &kept).unwrap();
@@ -498,7 +498,7 @@ fn ranks_that_go_on_from_other_checkpoints_are_refused() {
         };
         let ended = finish_all([rank("0", &["--resume", "raw"]), rank("1", other)]);
         let expected =
-            format!("error: this rank goes on from raw/step-000001, rank 1 from {found}\n");
+            format!("error: this rank continues from raw/step-000001, rank 1 from {found}\n");
         let said = &ended[0].stderr;
         assert!(ended[0].code == Some(2) && said.contains(&expected), "{said}");
         assert_eq!(ended[1].code, Some(2));

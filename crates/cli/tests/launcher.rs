@@ -1,4 +1,4 @@
-//! Elastic jobs of any program: members die, leave and are replaced, and the job goes on.
+//! Elastic jobs of any program: members die, leave and are replaced, and the job continues.
 
 mod support;
 
@@ -109,7 +109,7 @@ fn members_get_their_place_on_the_machine_and_no_rank() {
 fn the_others_go_on_when_a_member_is_killed() {
     let job = Job::start("killed", &["--ranks", "1:2"], UNTIL_TOLD);
     kill(job.member(1));
-    assert_eq!(job.says("member 1 was killed by signal 9 (SIGKILL); 1 goes on"), "");
+    assert_eq!(job.says("member 1 was killed by signal 9 (SIGKILL); 1 continues"), "");
     job.tell();
     job.finish().done();
 }
@@ -119,7 +119,7 @@ fn members_that_die_are_replaced_as_often_as_allowed() {
     let job = Job::start("replaced", &["--ranks", "2:2", "--restarts", "1"], UNTIL_TOLD);
     let (lives_on, dies) = (job.member(0), job.member(1));
     kill(dies);
-    job.says("1 goes on, and one takes its place (restarts left: 0)");
+    job.says("1 continues, and one takes its place (restarts left: 0)");
     let replacement = eventually(|| Some(job.member(1)).filter(|process| *process != dies));
     assert!(lives(lives_on));
     kill(replacement);
@@ -135,7 +135,7 @@ fn members_that_die_are_replaced_as_often_as_allowed() {
 fn a_member_that_is_told_to_go_leaves_alone() {
     let job = Job::start("leaves", &["--ranks", "1:2", "--restarts", "9"], UNTIL_TOLD);
     signal(job.member(1), "TERM");
-    assert_eq!(job.says("member 1 has left; 1 goes on"), "");
+    assert_eq!(job.says("member 1 has left; 1 continues"), "");
     job.tell();
     job.finish().done();
 }
@@ -143,7 +143,7 @@ fn a_member_that_is_told_to_go_leaves_alone() {
 #[test]
 fn a_job_whose_members_all_die_says_who_was_first() {
     let job = Job::start("dies", &["--ranks", "1:2"], "[ $LOCAL_RANK = 0 ] && exit 3; sleep 60");
-    job.says("member 0 exited with code 3; 1 goes on");
+    job.says("member 0 exited with code 3; 1 continues");
     kill(job.member(1));
     assert_eq!(job.finish().error(), "error: member 0 exited with code 3");
 }
@@ -199,7 +199,7 @@ fn a_replacement_joins_the_others_who_have_gone_on() {
     // The first who are there may begin alone.
     assert!(job.says(": 3 ranks; ").starts_with("joined: member "));
     kill(job.member(1));
-    job.says("member 1 was killed by signal 9 (SIGKILL); 2 go on, and one takes its place");
+    job.says("member 1 was killed by signal 9 (SIGKILL); 2 continue, and one takes its place");
     job.says("gone: member 1 (ended)");
     job.says("joined: member 3");
     let status = job.operate(&["top", "--json"]).json();
@@ -220,7 +220,7 @@ fn a_training_survives_the_death_of_a_rank_and_rank_0_prints() {
     let job = Job::of("training", &train_arguments(&[&flags[..], &quiet[..]].concat()));
     job.says(": 3 ranks; ");
     kill(job.member(1));
-    job.says("member 1 was killed by signal 9 (SIGKILL); 2 go on, and one takes its place");
+    job.says("member 1 was killed by signal 9 (SIGKILL); 2 continue, and one takes its place");
     let ended = job.finish();
     assert!(ended.stderr.contains("all steps are done"), "{}", ended.stderr);
     let lines = ended.json();
@@ -268,7 +268,7 @@ fn a_job_is_made_smaller_and_larger() {
     job.says(": 3 ranks; ");
     kill(job.member(2));
     kill(job.member(1));
-    job.says("1 goes on");
+    job.says("1 continues");
     assert!(job.operate(&["resize", "4"]).error().contains("4 ranks, expected 1 to 3"));
     // As many as were wanted before, some of which have gone.
     job.operate(&["resize", "3"]).done();

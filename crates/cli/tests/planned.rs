@@ -179,7 +179,7 @@ fn gradients_of_a_plan_travel_by_any_codec() {
         for rank in run["planned"]["ranks"].as_array().unwrap() {
             assert_eq!(rank["counted_bytes"], rank["predicted_bytes"], "{flags:?}: {rank}");
         }
-        // The exchange goes on by the checkpoint, residuals included.
+        // The exchange continues by the checkpoint, residuals included.
         let on = ["--resume", "thinwire-checkpoints", "--steps", "9", "--json"];
         let ended = train(&folder, &on);
         assert!(!ended.stderr.contains("dropped"), "{}", ended.stderr);
@@ -289,7 +289,7 @@ fn a_checkpoint_of_one_plan_goes_on_under_another() {
     for (one, other) in whole[3..].iter().zip(losses(&resumed[0])) {
         assert!((one - other).abs() < 1e-4, "{whole:?}, {resumed:?}");
     }
-    // Without flags the plan of the checkpoint goes on, bit for bit.
+    // Without flags the plan of the checkpoint continues, bit for bit.
     let resumed = folder.run(&on).json();
     assert_eq!(losses(&resumed[0]), whole[3..]);
     let shard = folder.path().join("half/step-000003/shard-1.safetensors");
@@ -595,7 +595,7 @@ fn a_killed_rank_ends_a_planned_training() {
     assert!(steps <= 1 && error.contains("step "), "the step is said once: {error}");
     let hint = ended.hint();
     assert!(
-        hint.contains("go on with: thinwire train ") && hint.contains("--plan plan.toml"),
+        hint.contains("continue with: thinwire train ") && hint.contains("--plan plan.toml"),
         "{hint}"
     );
     assert!(hint.ends_with(" --resume thinwire-checkpoints"), "{hint}");

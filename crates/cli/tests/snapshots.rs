@@ -253,7 +253,7 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
         (server.error().to_owned(), server.stderr)
     };
     let (error, all) = ended(&[], Some(name.clone()));
-    let said = format!("error: the job goes on from {name}, which this server does not have");
+    let said = format!("error: the job continues from {name}, which this server does not have");
     assert_eq!(error, said);
     assert!(all.contains("hint: give it: --restore PATH"), "{all}");
     let mut job = Started::new(&folder, 1, &["--restore", "snapshots"]);
@@ -266,11 +266,11 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
             let error = open(restore.clone(), Duration::from_secs(1)).unwrap_err();
             (error.kind() == Kind::Refused).then(|| error.to_string())
         });
-        let said = format!("this worker goes on from {found}, server ");
+        let said = format!("this worker continues from {found}, server ");
         assert!(refused.starts_with(&said) && refused.contains(&name), "{refused}");
     }
     open(Some(name.clone()), LONG).unwrap();
-    assert!(job.servers[0].try_wait().unwrap().is_none(), "the server goes on");
+    assert!(job.servers[0].try_wait().unwrap().is_none(), "the server continues");
     job.kill();
     let file = folder.path().join("snapshots/snapshot-000001/shard-00001.safetensors");
     std::fs::write(&file, "damaged").unwrap();

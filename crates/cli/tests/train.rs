@@ -179,7 +179,7 @@ fn what_was_learnt_can_be_sampled_in_another_world_and_damage_is_found() {
     let json = folder.run(&["sample", "thinwire-checkpoints", "--length", "5", "--json"]).json();
     assert_eq!(json[0]["step"], 5);
 
-    // Five ranks cannot share 4 rows; three and one go on where two were.
+    // Five ranks cannot share 4 rows; three and one continue where two were.
     let go_on = |ranks| {
         let flags =
             ["train", "--resume", "thinwire-checkpoints", "--data", "text.txt", "--ranks", ranks];
@@ -218,7 +218,8 @@ fn a_checkpoint_of_an_earlier_version_goes_on_and_writes() {
     let ended = folder.run(&[&flags[..], &places].concat());
     let said = "the checkpoint's gradients were in other buckets: how they travel is chosen anew";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
-    let said = "does not tell how its gradients travelled: this goes on with codec int8, algorithm";
+    let said =
+        "does not tell how its gradients travelled: this continues with codec int8, algorithm";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let found = losses(&ended.json()[0]);
     assert_eq!(found.len(), LATER.len());

@@ -91,7 +91,7 @@ fn check(network: Network, size: usize, culprit: usize, usual: Call, other: Call
     for (rank, (call, first, second)) in ended.into_iter().enumerate() {
         let case = format!("{usual:?}, rank {culprit} of {size} {other:?}, rank {rank}");
         assert!(first.is_some() || !call.waits_for_all(), "{case} has a result");
-        let said = second.unwrap_or_else(|| panic!("{case} goes on"));
+        let said = second.unwrap_or_else(|| panic!("{case} continues"));
         assert!(said.contains("calls differ") || silence, "{case} hears {said}");
     }
 }

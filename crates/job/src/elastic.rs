@@ -18,7 +18,7 @@
 //! Where etcd keeps the coordinator's state ([`Store`]), every launcher has a [`Candidate`]: one of them hosts
 //! the coordinator, and another takes over when that one has gone.
 //!
-//! Without the coordinator a run goes on; members come back to it with growing pauses. The rules by which
+//! Without the coordinator a run continues; members come back to it with growing pauses. The rules by which
 //! it decides are those of [`thinwire_member`].
 //!
 //! ```

@@ -470,7 +470,7 @@ impl Supervisor {
     /// Deaths before an epoch begins are not the cause of an end after it.
     fn epoch_started(&mut self, epoch: Epoch) {
         if self.verdict == Some(Verdict::Done) {
-            // A member that was late goes on alone: it will finish the job or die.
+            // A member that was late continues alone: it will finish the job or die.
             (self.verdict, self.deadline) = (None, None);
         }
         (self.epoch, self.cause) = (Some(epoch), None);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Time without progress of other frames after which bulk goes on.
+/// Time without progress of other frames after which bulk continues.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Longest time for which an answer is held back, so that clients do not run out of patience.
 const HELD_MAX: Duration = Duration::from_secs(1);

@@ -36,7 +36,7 @@ pub trait Port {
     /// The payload is complete.
     ///
     /// # Errors
-    /// If the engine cannot go on.
+    /// If the engine cannot continue.
     fn received(&mut self, from: Rank, header: &Header) -> Result<(), Error>;
 }
 

@@ -1,4 +1,4 @@
-//! A process that has no file descriptor left goes on: accepting ends no job.
+//! A process that has no file descriptor left continues: accepting ends no job.
 
 mod ports;
 

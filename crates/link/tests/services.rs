@@ -111,7 +111,7 @@ fn ends(connection: &mut Connection) -> Error {
             return error;
         }
     }
-    panic!("the connection goes on");
+    panic!("the connection continues");
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! | 3 | all members and enough of the last epoch have accepted; saves; sends `Start` | runs: meets the others, takes over the state from the state sources, trains; or is fenced, and joins again as a newcomer |
 //!
 //! A step that a change interrupts is skipped, and done again in the next epoch by whoever is in it.
-//! Between changes the coordinator only listens: while it is away, training goes on.
+//! Between changes the coordinator only listens: while it is away, training continues.
 //!
 //! # Laws
 //!
@@ -37,7 +37,7 @@
 //! epoch, and a new coordinator needs more than half to take over, so the two have a member in common:
 //! either it has promised to the new coordinator first, and the old one cannot decide, or it tells the new
 //! one of the epoch that was proposed. Of that epoch, too, the new coordinator needs more than half, since
-//! the old one may have started it and go on with the other half. A coordinator that saves its state
+//! the old one may have started it and continue with the other half. A coordinator that saves its state
 //! before it acts on it is the only one, and needs neither ([`CoordinatorMode`]).
 //!
 //! ```

@@ -23,7 +23,7 @@ pub const MESSAGE_BYTES_MAX: usize =
 pub enum Message {
     /// State of the sender, to its coordinator; once per heartbeat and at every change.
     Report(Report),
-    /// Request of a coordinator without state to obey it; training goes on.
+    /// Request of a coordinator without state to obey it; training continues.
     Prepare {
         /// Number that the promise is to have.
         number: u32,

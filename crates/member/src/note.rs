@@ -18,16 +18,16 @@ pub enum Note {
         /// Reason why the epoch before was ended in the middle of a step, if it was.
         interruption: Option<Interruption>,
     },
-    /// No source of the newest state is left; the job goes on from an older one.
+    /// No source of the newest state is left; the job continues from an older one.
     Rewound {
-        /// Number of the epoch that goes on.
+        /// Number of the epoch that continues.
         number: u32,
         /// Last step that some member of the epoch before has reported; it may have applied more.
         from: u64,
         /// Last step of the state that is left; none if all load the last checkpoint.
         to: Option<u64>,
     },
-    /// A coordinator that replaces another one has found the job's epoch, which goes on.
+    /// A coordinator that replaces another one has found the job's epoch, which continues.
     Adopted {
         /// Number of the epoch.
         number: u32,
@@ -82,7 +82,7 @@ pub enum Wait {
         /// Fewest ranks.
         min: u32,
     },
-    /// Too few members of the last epoch are reachable to rule out that the others go on.
+    /// Too few members of the last epoch are reachable to rule out that the others continue.
     Quorum {
         /// Members that are reachable.
         have: u32,

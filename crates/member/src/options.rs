@@ -8,7 +8,7 @@ use thinwire_wire::WORLD_SIZE_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoordinatorMode {
     /// A process that saves its state, in a file or in etcd, before it acts on it: no other
-    /// coordinator can decide, so any survivors may go on.
+    /// coordinator can decide, so any survivors may continue.
     Saved,
     /// A process that may restart without its state. It needs half of the last epoch for a change,
     /// and after a restart more than half.

@@ -153,3 +153,14 @@ fn raw(kind: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
         _ => return None,
     })
 }
+
+/// Returns the number of elements of a shape, and refuses one of too many.
+pub(crate) fn elements(shape: &[usize]) -> Result<usize, Error> {
+    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
+    elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(large)
+}
+
+/// Returns the refusal of a node that gives too many numbers.
+pub(crate) fn large() -> Error {
+    Error::new(Kind::Operands, format!("more than {ELEMENTS_MAX} known numbers"))
+}

@@ -85,7 +85,7 @@ fn messages_are_moved_while_a_rank_would_wait() {
         simulate(&orders, &[Stage { handling_s, ..stage }; 2]).unwrap().seconds
     };
     for handling_s in [0.1, 1.0, 3.0] {
-        // The first stage waits between its passes; the last one goes on at once.
+        // The first stage waits between its passes; the last one continues at once.
         let later_s = seconds(handling_s, 0.5, 1) - seconds(0.0, 0.5, 1);
         assert!((later_s - handling_s).abs() < 1e-9, "{handling_s}: {later_s}");
     }

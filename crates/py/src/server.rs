@@ -68,7 +68,7 @@ impl Server {
         self.inner().refusal()
     }
 
-    /// Leaves the job: returns when the others go on without this server.
+    /// Leaves the job: returns when the others continue without this server.
     fn leave(&self, py: Python<'_>) {
         py.detach(|| self.inner().leave());
     }

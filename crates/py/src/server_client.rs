@@ -226,7 +226,7 @@ impl ServerClient {
         Ok(())
     }
 
-    /// Leaves: returns when the others go on without this worker.
+    /// Leaves: returns when the others continue without this worker.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let worker = self.worker()?;
         wait::for_work(py, move || {

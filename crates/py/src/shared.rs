@@ -228,7 +228,7 @@ impl Shared {
         self.stop.lock().expect("no holder panics").clone()
     }
 
-    /// Goes on among the ranks of another channel. `applied` says that one of them has applied the last
+    /// Continues among the ranks of another channel. `applied` says that one of them has applied the last
     /// step, whose end this rank has not seen.
     pub(crate) fn reform(&self, channel: Channel, applied: bool) -> Result<(), Failure> {
         let stop = channel.stop();

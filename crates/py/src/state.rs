@@ -63,7 +63,7 @@ pub(crate) fn given(
     Ok(dict)
 }
 
-/// Returns the state that rank `rank` of `world` goes on from, where `saved` ranks have saved;
+/// Returns the state that rank `rank` of `world` continues from, where `saved` ranks have saved;
 /// `read` gives the tensors of one of them.
 #[pyfunction]
 pub(crate) fn reshard<'py>(

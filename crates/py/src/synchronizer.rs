@@ -185,7 +185,7 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.set_share(share)?)))?)
     }
 
-    /// Goes on among the ranks of an epoch, after a step that was lost, or between steps.
+    /// Continues among the ranks of an epoch, after a step that was lost, or between steps.
     #[pyo3(signature = (epoch, applied = false))]
     fn reform(&self, py: Python<'_>, epoch: &Epoch, applied: bool) -> PyResult<()> {
         let channel = epoch.channel()?;
@@ -366,7 +366,7 @@ impl Synchronizer {
         Ok((state.plan, state::given(py, state.tensors)?))
     }
 
-    /// Goes on from that part of another rank's state, and keeps what this rank owes.
+    /// Continues from that part of another rank's state, and keeps what this rank owes.
     fn load_shared(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {
         let shared = state::read(plan, tensors)?;
         let load = move |inner: &mut Inner| {

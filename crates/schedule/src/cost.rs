@@ -312,7 +312,7 @@ impl Timeline {
         }
     }
 
-    /// The processor's part of a task is done: messages go on to the network.
+    /// The processor's part of a task is done: messages continue to the network.
     fn worked(&mut self, now: f64, task: u32) {
         let Item { host, wire_s, bytes, level, latency_s, recv, .. } = self.items[task as usize];
         let Some(recv) = recv else { return self.done(now, task) };

@@ -5,7 +5,7 @@
 //!
 //! 1. Within a unit: a direct reduce-scatter. Contributions are not encoded.
 //! 2. Between units: the owners of a part in all units sum it by a flat algorithm, encoded.
-//! 3. Within a unit: the encodings from which an owner decodes its sums go on, unchanged, to the other
+//! 3. Within a unit: the encodings from which an owner decodes its sums continue, unchanged, to the other
 //!    ranks, so that every rank decodes the same bytes.
 //!
 //! An element is encoded by the codec once at most, on the rank that owns it, so error feedback works as

@@ -106,7 +106,7 @@ impl Configuration {
         };
         let (id, name) = origins.iter().find(other)?;
         let found = definition.restore.as_deref().unwrap_or("nothing");
-        Some(format!("this worker goes on from {found}, server {id} from {name} (--restore)"))
+        Some(format!("this worker continues from {found}, server {id} from {name} (--restore)"))
     }
 
     /// Notes the files with which a server is to begin. Whoever has defined the job otherwise defines it again, and is

@@ -46,7 +46,7 @@ impl Consistency {
         }
     }
 
-    /// Returns whether a worker that is `lead` steps ahead may go on.
+    /// Returns whether a worker that is `lead` steps ahead may continue.
     pub fn allows(self, lead: u64) -> bool {
         self.bound().is_none_or(|bound| lead <= bound)
     }

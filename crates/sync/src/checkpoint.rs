@@ -35,7 +35,7 @@ impl State {
     pub const WARM_UP: &str = "warm_up";
 
     /// Returns the part that all ranks hold alike (factors, scales, the count of a warm-up), from which a
-    /// rank that joins goes on by [`Synchronizer::load_tensors`]; it owes nothing.
+    /// rank that joins continues by [`Synchronizer::load_tensors`]; it owes nothing.
     pub fn shared(&self) -> State {
         let alike = self.tensors.iter().filter(|(name, _)| !is_summed(name));
         let tensors = alike.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
@@ -54,7 +54,7 @@ impl State {
         add_all(&mut self.tensors, owed.tensors, "the rank that leaves")
     }
 
-    /// Returns the state of a rank that goes on from another's [shared part](State::shared), and keeps its
+    /// Returns the state of a rank that continues from another's [shared part](State::shared), and keeps its
     /// own residuals.
     #[must_use]
     pub fn with_shared(self, shared: State) -> State {
@@ -163,7 +163,7 @@ impl Synchronizer {
     /// the next step may have any number.
     ///
     /// # Errors
-    /// If they are those of another model, or have momentum that nobody goes on from.
+    /// If they are those of another model, or have momentum that nobody continues from.
     pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
         self.check_momentum(&state.tensors)?;
         let count = state.tensors.get(State::WARM_UP);
@@ -191,7 +191,7 @@ impl Synchronizer {
     }
 }
 
-/// Returns the tensors that rank r of another world goes on from: the sums of what the old ranks r, r + n, r + 2n, … owe,
+/// Returns the tensors that rank r of another world continues from: the sums of what the old ranks r, r + n, r + 2n, … owe,
 /// where n is the new number of ranks; in a larger world the new ranks owe nothing. Tensors that are
 /// alike on all ranks are taken from rank 0. `read` gives the tensors of an old rank, of `saved` that were.
 ///

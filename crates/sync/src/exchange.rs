@@ -1,6 +1,6 @@
 //! Exchanges: how the gradients of one bucket are encoded, and what the ranks send each other of them.
 //!
-//! The communication thread begins an exchange and goes on with it as its runs finish. The trainer's
+//! The communication thread begins an exchange and continues with it as its runs finish. The trainer's
 //! thread commits it at the end of the step, when all ranks know whether everything was finite.
 
 pub(crate) mod alternating;
@@ -49,7 +49,7 @@ pub(crate) trait Exchange: Debug + Send {
         None
     }
 
-    /// Goes on from what [`Exchange::state`] returned, of the same length.
+    /// Continues from what [`Exchange::state`] returned, of the same length.
     fn load(&mut self, _member: usize, _state: &[f32]) {}
 }
 

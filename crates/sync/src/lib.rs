@@ -1,7 +1,7 @@
 //! Synchronisation of gradients: buckets, error feedback, overlap with backward, the choice of codecs.
 //!
 //! A [`Synchronizer`] takes gradients as backward produces them, packs them into buckets, lets a
-//! communication thread exchange full buckets while backward goes on, and hands back the average.
+//! communication thread exchange full buckets while backward continues, and hands back the average.
 //! The error of a lossy codec stays in the bucket's residual and is sent in later steps. A NaN or an
 //! infinity on any rank, or with error feedback a magnitude above 2^100, skips the step on all ranks, and
 //! then nothing has changed.

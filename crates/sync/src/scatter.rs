@@ -208,7 +208,7 @@ impl Scatter {
         self.counts.iter().map(place).collect()
     }
 
-    /// Goes on from places that were saved; others stay as they are.
+    /// Continues from places that were saved; others stay as they are.
     pub fn load(&mut self, places: BTreeMap<u64, Place>) {
         self.unpack(&places.keys().copied().collect());
         for (key, Place { count, residual }) in places {

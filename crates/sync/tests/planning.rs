@@ -66,7 +66,7 @@ fn a_state_of_another_codec_or_feedback_is_refused() {
     let int4 = states(options("int4"));
     for policy in ["int8", "none", "powersgd:2", "auto", "auto:int4"] {
         let expected = format!(
-            "the state is of a training with codec int4, this one has codec {policy} (hint: go on \
+            "the state is of a training with codec int4, this one has codec {policy} (hint: continue \
              with int4, or begin without the state)"
         );
         assert_eq!(refusal(&int4, options(policy)), Some(expected));

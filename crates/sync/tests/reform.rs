@@ -1,4 +1,4 @@
-//! The laws of synchronisers that go on among other ranks.
+//! The laws of synchronisers that continue among other ranks.
 
 mod made;
 

@@ -10,7 +10,7 @@
 //!     mpirun -n 2 target/debug/examples/train state
 //!     thinwire run -n 2 -- target/debug/examples/train state
 //!
-//! Started again, the example goes on from the folder `state` as if it had never ended; without a
+//! Started again, the example continues from the folder `state` as if it had never ended; without a
 //! folder nothing is saved. The model is a linear map, learnt from examples.
 
 use std::error::Error;
@@ -77,7 +77,7 @@ pub fn train(
     for step in first..first + steps {
         sync.begin(step)?;
         let (loss, gradients) = gradients(&values, world.rank(), step);
-        // In a real model: as soon as backward has computed each, while it goes on with the next.
+        // In a real model: as soon as backward has computed each, while it continues with the next.
         for (index, gradient) in gradients.iter().enumerate() {
             sync.ready(index, gradient)?;
         }
@@ -115,7 +115,7 @@ fn save(folder: &Path, step: u64, sync: &Synchronizer, values: &[Vec<f32>]) -> R
     Ok(sync.barrier()?)
 }
 
-/// Loads a folder if there is one; returns the step to go on with.
+/// Loads a folder if there is one; returns the step to continue with.
 fn resume(folder: &Path, sync: &mut Synchronizer, values: &mut [Vec<f32>]) -> Result<u64, Failure> {
     let Ok(step) = fs::read_to_string(folder.join("step")) else { return Ok(0) };
     let bytes = fs::read(folder.join("model"))?;

@@ -1,4 +1,4 @@
-//! Training frozen in files, to go on bit for bit.
+//! Training frozen in files, to continue bit for bit.
 //!
 //! A checkpoint is a folder `step-000123`, in a folder or in a bucket of an object store: `manifest.json`, `model.safetensors` (the parameters, as
 //! any tool reads them), `optimizer.safetensors`, and one `exchange-RANK.safetensors` per rank with

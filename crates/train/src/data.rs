@@ -110,7 +110,7 @@ impl Sampler {
         self.shuffle();
     }
 
-    /// Goes on as if so many global batches were handed out.
+    /// Continues as if so many global batches were handed out.
     pub fn skip(&mut self, batches: u64) {
         for _ in 0..batches * self.sampling.global_batch as u64 {
             self.next_start();

@@ -59,7 +59,7 @@ impl Rank {
         executor
     }
 
-    /// A rank that goes on.
+    /// A rank that continues.
     fn resume(&self, link: Link, mut detached: DetachedReplica, codec: &str) -> Executor<'_> {
         let channel = Channel::new(Group::new(link));
         detached.reform(&channel).unwrap();

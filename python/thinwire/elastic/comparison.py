@@ -1,6 +1,6 @@
 """The comparison of what must be equal on all ranks, every so many steps.
 
-Ranks that differ go on without an error, towards nothing. So each rank makes digests of its entries in a
+Ranks that differ continue without an error, towards nothing. So each rank makes digests of its entries in a
 thread, while it computes gradients and changes none of them, and they meet one step later: eight bytes of
 each rank, and the digests of all entries only where these differ.
 """

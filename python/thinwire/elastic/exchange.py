@@ -65,7 +65,7 @@ class Exchange:
         return len(self._described) - 1, self._flag.buffer_info()[0], 1
 
     def start(self, epoch: Epoch, count: int, behind: int) -> None:
-        """Goes on in an epoch; all its ranks call it. `behind` is the number of steps that this rank has
+        """Continues in an epoch; all its ranks call it. `behind` is the number of steps that this rank has
         not applied and another one has.
 
         With one such step, the residuals are those of that step: this rank had a part in it. With more,

@@ -173,7 +173,7 @@ class Job(abc.ABC):
         }
 
     def _follow_notice(self, said: dict[str, Any]) -> None:
-        """Goes on from the result of `_notice` of another rank."""
+        """Continues from the result of `_notice` of another rank."""
         self._exchange.count, self.steps = said["count"], said["steps"]
         self._positions = [Position(*each) for each in said["positions"]]
         self._streams = said["streams"]

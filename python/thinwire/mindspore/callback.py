@@ -23,7 +23,7 @@ class GradExchange(Callback):
     """Averages gradients over all ranks in each step of `Model.train`; starts from rank 0's parameters.
 
     codec: as everywhere in Thinwire; group: that of the launcher's environment unless given; seed: of
-    codecs that draw random numbers; residuals: the path given to `save_residuals`, to go on from there;
+    codecs that draw random numbers; residuals: the path given to `save_residuals`, to continue from there;
     momentum_correction: a factor from 0 to below 1, with which each rank adds up momentum of its own
     gradients before they are encoded. The optimizer must then have none: `nn.SGD(..., momentum=0.0)`;
     warmup_steps: the number of first steps that travel raw before the codec begins, None for the

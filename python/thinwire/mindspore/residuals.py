@@ -1,6 +1,6 @@
 """Residuals in MindSpore's checkpoint files, one file per rank.
 
-What a codec has lost of the gradients so far is state of training, as moments are: a run that goes on
+What a codec has lost of the gradients so far is state of training, as moments are: a run that continues
 from a checkpoint without it repeats no error that had been fed back. Another number of ranks takes over
 what all ranks together owe.
 """

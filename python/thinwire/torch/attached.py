@@ -89,7 +89,7 @@ class Attached:
                 file.unlink()
 
     def load(self, folder: Folder) -> None:
-        """Goes on from the states in `folder`, saved by this or another number of ranks.
+        """Continues from the states in `folder`, saved by this or another number of ranks.
 
         A collective call. A checkpoint without a state of Thinwire is accepted with a warning: codecs then
         begin without residuals.
@@ -107,7 +107,7 @@ class Attached:
         self.resume(entries)
 
     def resume(self, entries: dict[str, Any]) -> None:
-        """Goes on from the entries of this rank, or of all ranks of another number; as `load`."""
+        """Continues from the entries of this rank, or of all ranks of another number; as `load`."""
         if self.hook is not None and entries:
             self.hook.load_state_dict(entries)
         elif entries:

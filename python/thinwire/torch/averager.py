@@ -93,7 +93,7 @@ class Averager:
         return Saved(plan, tensors, self._layout.named(self._names), following)
 
     def load(self, saved: Saved | None) -> None:
-        """Goes on from `saved`, between steps; a collective call if steps have been made."""
+        """Continues from `saved`, between steps; a collective call if steps have been made."""
         self._saved = saved
         if self.sync is not None and saved is not None:
             self._following = self._layout.arranged(saved.buckets, self._names)

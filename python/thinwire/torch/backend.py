@@ -8,7 +8,7 @@ process group, `new_group` included, has connections of its own; its ranks find 
 store that c10d gives. Collectives of one group run in the order in which they are called, messages
 beside them. Exchanges are lossless; codecs come with DDP's hook and with `thinwire.torch.fsdp`.
 
-A group can go on among other ranks, as `reconfigure` of c10d's interface for fault tolerance.
+A group can continue among other ranks, as `reconfigure` of c10d's interface for fault tolerance.
 
 One group serves CPU and CUDA tensors, so it shares a process group with no other backend: in
 "cpu:thinwire,cuda:nccl" it serves both.
@@ -95,7 +95,7 @@ class Named(c10d.Backend):
         return self.group.get_reconfigure_handle()
 
     def reconfigure(self, opts: c10d.ReconfigureOptions) -> Work:
-        """Goes on among other ranks."""
+        """Continues among other ranks."""
         return self.group.reconfigure(opts)
 
 
@@ -124,7 +124,7 @@ class ProcessGroup(Collectives, Messages):
         return self.door.handle
 
     def reconfigure(self, opts: c10d.ReconfigureOptions) -> Work:
-        """Goes on among the ranks of the handles, in their order; returns when all are connected.
+        """Continues among the ranks of the handles, in their order; returns when all are connected.
 
         Operations of before that are under way fail. After an error the group has no connections, but
         its handle is still good.

@@ -58,7 +58,7 @@ def fsdp(
 ) -> Exchange:
     """Makes every module of `model` that `fully_shard` was called on exchange by Thinwire.
 
-    Modules under `replicate` go on exchanging by PyTorch.
+    Modules under `replicate` continue exchanging by PyTorch.
 
     Args:
         model: after `fully_shard`, before the first step.
@@ -304,7 +304,7 @@ class Exchange:
         if len(entry) == 2:
             raise InvalidError(
                 f"the state of {name} has residuals of modules, as earlier versions saved it, expected "
-                "residuals of parameters (hint: go on from the model and the optimizer alone)"
+                "residuals of parameters (hint: continue from the model and the optimizer alone)"
             )
         if len(entry) != 3:
             raise InvalidError(

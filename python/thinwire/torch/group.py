@@ -38,7 +38,7 @@ LINGER_S = 2.0
 @dataclasses.dataclass(frozen=True)
 class Connection:
     """A group, and what lives as long: on the rank that hosts it the rendezvous, and the guard, which
-    says goodbye at the end of the process, or to the other ranks why this one could not go on."""
+    says goodbye at the end of the process, or to the other ranks why this one could not continue."""
 
     group: Group
     store: Store | None = None

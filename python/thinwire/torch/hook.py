@@ -3,7 +3,7 @@
     model = DistributedDataParallel(model)
     thinwire.torch.attach(model, codec="auto")
 
-DDP calls the hook once for each bucket, in the same order on all ranks, while backward goes on. Each
+DDP calls the hook once for each bucket, in the same order on all ranks, while backward continues. Each
 bucket leaves at once; the core averages on a thread of its own, and completes the futures of all
 buckets when the last average is there: only then is it known whether any rank had a gradient that is
 not finite. After such a step all gradients are NaN on all ranks, so that every GradScaler skips it.

@@ -155,7 +155,7 @@ class DiLoCo:
 
     @torch.no_grad()
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned on this rank, or on all ranks of another number; a
+        """Continues from what `state_dict` returned on this rank, or on all ranks of another number; a
         collective call.
 
         # Errors
@@ -229,7 +229,7 @@ class DiLoCo:
 
     @torch.no_grad()
     def _take_up(self) -> None:
-        """Goes on from the common parameters, and from rank 0's buffers."""
+        """Continues from the common parameters, and from rank 0's buffers."""
         for name, value in self._parameters.items():
             value.copy_(self._common[name])
         broadcast(self._connection.group, list(self._model.buffers()))

@@ -5,7 +5,7 @@
     ...
     attached.save(folder)  # every worker, into the checkpoint that it reports
 
-A run that Ray restarts goes on from every rank's state in the checkpoint.
+A run that Ray restarts continues from every rank's state in the checkpoint.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def digest(value: Any) -> str:
 
 
 class Pending:
-    """A call of the core that goes on beside this thread: give `done` to it, then `wait`."""
+    """A call of the core that continues beside this thread: give `done` to it, then `wait`."""
 
     def __init__(self) -> None:
         """Not over yet."""

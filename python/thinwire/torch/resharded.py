@@ -26,13 +26,13 @@ class Stateful(Protocol):
 
     @property
     def group(self) -> Group:
-        """The ranks that go on."""
+        """The ranks that continue."""
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state."""
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from the entries of any number of ranks."""
+        """Continues from the entries of any number of ranks."""
 
 
 def resharded(stateful: Stateful, checkpoint: str | os.PathLike[str] | StorageReader) -> Resharded:
@@ -67,5 +67,5 @@ class Resharded:
         return shared | {f"rank{rank}": () for rank in ranks}
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Goes on from what was loaded."""
+        """Continues from what was loaded."""
         self._stateful.load_state_dict(entries)

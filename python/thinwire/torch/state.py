@@ -172,7 +172,7 @@ def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
 
 
 def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
-    """What one rank goes on from where `world` ranks have saved: what they owe together stays."""
+    """What one rank continues from where `world` ranks have saved: what they owe together stays."""
     needed = [f"rank{rank}" for rank in followed(group, world)]
     missing = [name for name in needed if not entries.get(name)]
     if missing:
@@ -197,7 +197,7 @@ def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
 
 
 def followed(group: Group, world: int) -> list[int]:
-    """The ranks of `world` old ones whose entries a rank goes on from; rank 0's is the common part."""
+    """The ranks of `world` old ones whose entries a rank continues from; rank 0's is the common part."""
     return sorted({0, *range(group.rank, world, group.world)})
 
 

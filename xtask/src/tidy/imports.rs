@@ -71,7 +71,7 @@ fn scan(stream: TokenStream, found: &mut Module, modules: &mut Vec<Module>) {
             TokenTree::Ident(_) => {
                 let (path, end) = path_at(&tokens, at);
                 found.words.extend(path.iter().cloned());
-                // A path that follows `::` goes on from a type in angle brackets.
+                // A path that follows `::` continues from a type in angle brackets.
                 if path.len() > 1 && !(at >= 2 && is_separator(&tokens, at - 2)) {
                     found.paths.push(path);
                 }

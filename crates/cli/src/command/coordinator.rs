@@ -19,14 +19,14 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Coordinate an elastic job whose ranks are started elsewhere.
 ///
-/// Ranks join with THINWIRE_MEMBER=new, THINWIRE_COORDINATOR and THINWIRE_TOKEN. They go on training while
+/// Ranks join with THINWIRE_MEMBER=new, THINWIRE_COORDINATOR and THINWIRE_TOKEN. They continue training while
 /// the coordinator is away, and connect to one that is started again at the same address.
 #[derive(clap::Args)]
 pub struct Args {
     /// Address of this host as ranks reach it [default with --store: that by which it reaches etcd]
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "store")]
     listen: Option<String>,
-    /// Keep the job's state in this file, and go on from it: then any ranks that are left can go on.
+    /// Keep the job's state in this file, and continue from it: then any ranks that are left can continue.
     /// Without it, half of the last epoch's ranks must be left, and more than half after a restart
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
@@ -118,7 +118,7 @@ fn follow(news: &Receiver<News>, format: Format) -> Result<u8> {
             }
             Ok(News::Signal(signal)) => {
                 say(
-                    "ranks that train go on; until a coordinator is back none can join or leave, and a loss stops all",
+                    "ranks that train continue; until a coordinator is back none can join or leave, and a loss stops all",
                 );
                 return Ok(128 + signal.clamp(0, 127) as u8);
             }

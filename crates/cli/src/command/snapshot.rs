@@ -7,7 +7,7 @@ use crate::operator::Flags;
 use crate::output::print;
 use crate::training::SNAPSHOT_PATIENCE;
 
-/// Take a snapshot: the servers of a job write their parameters to their --snapshot-dir while training goes on.
+/// Take a snapshot: the servers of a job write their parameters to their --snapshot-dir while training continues.
 /// Prints the snapshot's name.
 #[derive(clap::Args)]
 pub struct Args {

@@ -28,7 +28,7 @@ pub struct Args {
     codec: Option<Codec>,
     #[command(flatten)]
     plan: PlanFlags,
-    /// Go on from this checkpoint, or from the newest in this folder or s3://BUCKET/PREFIX
+    /// Continue from this checkpoint, or from the newest in this folder or s3://BUCKET/PREFIX
     #[arg(long, value_name = "CHECKPOINT", value_parser = training::checkpoint_folder::<PathBuf>())]
     resume: Option<PathBuf>,
     /// Where checkpoints go: a folder that all ranks share, s3://BUCKET/PREFIX, or none

@@ -33,7 +33,7 @@ pub fn each(
 
 /// Writes a line to standard error.
 pub fn to_error(line: &[u8]) {
-    // Who closed our standard error does not want to read it; the rank goes on.
+    // Who closed our standard error does not want to read it; the rank continues.
     let _ = std::io::stderr().lock().write_all(line);
 }
 

@@ -5,7 +5,7 @@
 //! state of its state sources, which re-form their exchange; joiners take over the state. Without state sources all begin
 //! with the last checkpoint, or from the start.
 //!
-//! When all members leave, they save their state together in their last step. If nobody goes on after a
+//! When all members leave, they save their state together in their last step. If nobody continues after a
 //! loss, a process saves its own state alone, unless another one has saved a state as new.
 //!
 //! Law: the members of the next epoch repeat a step in which a peer was lost, with the same rows of data.
@@ -124,9 +124,9 @@ struct Elastic<'a> {
 enum Ended {
     /// The training is over; the place is that in the last epoch.
     Over(Place, Box<Trained>),
-    /// The process has left a training that goes on.
+    /// The process has left a training that continues.
     Left,
-    /// Nobody goes on with the training, and this process has saved what it had.
+    /// Nobody continues with the training, and this process has saved what it had.
     Alone,
 }
 
@@ -248,7 +248,7 @@ impl<'a> Elastic<'a> {
     fn say_stopped(&self, done: u64, checkpoint: Option<&Path>) {
         let way = checkpoint.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
         let steps = self.job.recipe.steps;
-        say(format!("nobody is known to go on: stopped after step {done} of {steps}{way}"));
+        say(format!("nobody is known to continue: stopped after step {done} of {steps}{way}"));
     }
 
     /// Returns the replica of this process as a world of its own.
@@ -443,7 +443,7 @@ fn tell_origin(epoch: u32, checkpoint: Option<&Checkpoint>) {
     match checkpoint {
         Some(checkpoint) => {
             let (step, path) = (checkpoint.progress().step, checkpoint.path().display());
-            say(format!("epoch {epoch} goes on from step {step}: {path}"));
+            say(format!("epoch {epoch} continues from step {step}: {path}"));
         }
         None if epoch > 1 => {
             say(format!("epoch {epoch} begins at step 0: this job has no checkpoint"))

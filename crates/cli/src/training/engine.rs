@@ -95,7 +95,7 @@ impl<'a> Engine<'a> {
         Engine::of(job, machine, built)
     }
 
-    /// A replica that goes on in another epoch, after its exchange was re-formed over the channel.
+    /// A replica that continues in another epoch, after its exchange was re-formed over the channel.
     ///
     /// # Errors
     /// If the model is another one.

@@ -50,7 +50,7 @@ impl Exchange {
         default: Option<Codec>,
         elements: usize,
     ) -> Result<(Exchange, Option<Policy>)> {
-        // Without a plan the codecs of one cannot go on.
+        // Without a plan the codecs of one cannot continue.
         let named = kept.filter(|kept| kept.codec != OF_PLAN);
         let codec = match (codec, named) {
             (Some(codec), _) => Some(codec.clone()),
@@ -68,7 +68,7 @@ impl Exchange {
             let before = kept.warmup_steps.map_or("the usual ones".to_owned(), |n| n.to_string());
             return Err(hinted(
                 anyhow!("--warmup-steps {asked}, but the checkpoint's training has {before}"),
-                "leave it out: a warm-up is a training's first steps, and these are over or go on",
+                "leave it out: a warm-up is a training's first steps, and these are over or continue",
             ));
         }
         let usual = thinwire_sync::Options::default();

@@ -44,7 +44,7 @@ pub struct TrainingJob {
     pub codec: Option<Policy>,
     /// The rest of what was typed.
     pub settings: Settings,
-    /// Where training goes on from.
+    /// Where training continues from.
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
     pub policy: Option<thinwire_checkpoint::Policy>,

@@ -25,11 +25,11 @@ pub fn command_line() -> String {
     shown(arguments())
 }
 
-/// The command by which the training of this command line goes on from a checkpoint; a token has to be
+/// The command by which the training of this command line continues from a checkpoint; a token has to be
 /// given again.
 pub fn go_on(checkpoint: &Path) -> String {
     let command = shown(resuming(arguments(), &checkpoint.to_string_lossy()));
-    format!("go on with: {command}")
+    format!("continue with: {command}")
 }
 
 fn arguments() -> impl Iterator<Item = String> {

@@ -22,7 +22,7 @@ pub fn joining(coordinator: &str) -> Patience {
     Patience::new(EXPLAINED_AFTER, move || tell(&line))
 }
 
-/// Says that nothing goes on without the coordinator.
+/// Says that nothing continues without the coordinator.
 pub fn away() {
     tell("waiting for the coordinator, which does not answer: no epoch begins without it");
 }

@@ -84,7 +84,7 @@ pub enum End {
     Over,
     /// All members of an elastic job end here, before the last step.
     Stopped,
-    /// The epoch ends here; the training goes on in the next one.
+    /// The epoch ends here; the training continues in the next one.
     Changed,
 }
 
@@ -128,7 +128,7 @@ impl TrainingProgress {
         About { first: self.first, position: self.position }
     }
 
-    /// Goes on from another rank's state.
+    /// Continues from another rank's state.
     pub fn seek(&mut self, done: u64, About { first, position }: About) {
         (self.first, self.done, self.position) = (first, done, position);
     }
@@ -159,7 +159,7 @@ impl<'a> Session<'a> {
         Session::resume(job, Some(&title), engine, seat, reached)
     }
 
-    /// A rank that goes on with a training.
+    /// A rank that continues with a training.
     ///
     /// # Errors
     /// If the text is too short, or the batch too small for so many ranks.
@@ -460,7 +460,7 @@ impl<'a> Session<'a> {
         let TrainingProgress { log, name, saved, .. } = reached;
         drop(progress);
         let (built, raw_bytes) = (engine.built, engine.machine.program().raw_bytes() as f64);
-        // The others may leave while rank 0 goes on to write.
+        // The others may leave while rank 0 continues to write.
         drop(engine);
         let codec = if name == plan::NAME { "none" } else { &name };
         if let Some(warning) = log.warning(codec).filter(|_| world.rank() == Rank(0)) {

@@ -32,7 +32,7 @@ pub struct Settings {
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// Number of ranks to start on this machine, or MIN:MAX for an elastic job: it begins with MAX, and
-    /// goes on while ranks die, leave and join as long as there are MIN [default: 2]
+    /// continues while ranks die, leave and join as long as there are MIN [default: 2]
     #[arg(long, value_name = "N", value_parser = size::up_to(256))]
     pub ranks: Option<Size>,
     /// Algorithm of the exchange: ring, two-shot, halving, gather, ring-gather, hierarchical:2:two-shot
@@ -141,7 +141,7 @@ pub struct PlanFlags {
     /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-    /// Plan the model's parallelism for these ranks, and train so; none goes on without the plan of
+    /// Plan the model's parallelism for these ranks, and train so; none continues without the plan of
     /// a checkpoint
     #[arg(long, value_enum, value_name = "HOW", conflicts_with = "plan")]
     pub parallel: Option<Parallel>,
@@ -183,7 +183,7 @@ pub struct Typed<'a> {
     pub codec: Option<&'a Codec>,
     /// Flags of a plan; none where a command has no plans.
     pub plan: Option<&'a PlanFlags>,
-    /// Where training goes on from.
+    /// Where training continues from.
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
     pub policy: Option<thinwire_checkpoint::Policy>,

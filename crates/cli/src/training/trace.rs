@@ -62,7 +62,7 @@ pub fn ensure(path: Option<&Path>) -> Result<()> {
 }
 
 impl Trace {
-    /// Goes on with the trace at `path` after so many trainings, of which the first one makes it.
+    /// Continues with the trace at `path` after so many trainings, of which the first one makes it.
     ///
     /// # Errors
     /// If the file cannot be opened.

@@ -337,7 +337,7 @@ impl Parser {
 }
 
 /// Returns the refusal of the innermost parenthesis or bracket that is not closed, at the end of the
-/// line before the next statement: an expression goes on until it is closed, so that the parser
+/// line before the next statement: an expression continues until it is closed, so that the parser
 /// notices only some lines later.
 fn unclosed(parser: &Parser, source: &str) -> Option<Refusal> {
     let opened = parser.opened.iter().rev();

@@ -199,5 +199,5 @@ fn refusals_name_both_values() {
     let error = Sampler::new(&graph, sampling).unwrap_err();
     assert_eq!(error.to_string(), "1 weights, expected one per edge, 2");
     sampler.sample(&graph, &[0], KEY, &mut sample).unwrap();
-    assert_eq!(sample.vertices.len(), 2, "a sampler goes on after an error");
+    assert_eq!(sample.vertices.len(), 2, "a sampler continues after an error");
 }

@@ -35,7 +35,7 @@ pub struct Coordinator {
 impl Coordinator {
     /// Listens on `address`, host:port as processes reach it (port 0 for any that is free).
     ///
-    /// With a `state` file the coordinator goes on from there, and keeps its state in it. Without one, a
+    /// With a `state` file the coordinator continues from there, and keeps its state in it. Without one, a
     /// coordinator with [`CoordinatorMode::Saved`](thinwire_member::CoordinatorMode::Saved) founds a job at once, since
     /// no other coordinator can exist; one with [`CoordinatorMode::Unsaved`](thinwire_member::CoordinatorMode::Unsaved)
     /// first looks whether processes of a running job come.
@@ -61,7 +61,7 @@ impl Coordinator {
         Coordinator::begin(address, token, &mut job, persistence, Box::new(tell))
     }
 
-    /// Listens on an address with a token, and goes on with a state.
+    /// Listens on an address with a token, and continues with a state.
     pub(super) fn begin(
         address: &str,
         token: &str,

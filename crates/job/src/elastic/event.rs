@@ -36,7 +36,7 @@ impl Event {
             Note::Adopted { number } => {
                 let ranks = count(epoch.map_or(0, |epoch| epoch.members.len()), "rank");
                 Event::new(
-                    format!("epoch {number} of {ranks} goes on under this coordinator"),
+                    format!("epoch {number} of {ranks} continues under this coordinator"),
                     json!({ "event": "adopted", "epoch": number }),
                 )
             }
@@ -70,7 +70,7 @@ impl Event {
             return servers::resumed(place, number);
         }
         Event::new(
-            format!("the coordinator goes on with epoch {number} from {place}"),
+            format!("the coordinator continues with epoch {number} from {place}"),
             json!({ "event": "resumed", "epoch": number }),
         )
     }
@@ -111,7 +111,7 @@ impl Event {
     /// The store does not answer.
     pub(super) fn storeless(reason: &str) -> Event {
         Event::new(
-            format!("{reason}; training goes on, and nothing else changes until it is back"),
+            format!("{reason}; training continues, and nothing else changes until it is back"),
             json!({ "event": "storeless", "reason": reason }),
         )
     }
@@ -213,7 +213,7 @@ fn interrupted(interruption: Interruption) -> String {
 
 fn rewound(number: u32, from: u64, to: Option<u64>) -> Event {
     let state = match to {
-        Some(step) => format!("goes on from step {step}"),
+        Some(step) => format!("continues from step {step}"),
         None => "begins with the last checkpoint, or at step 0 if there is none".to_owned(),
     };
     Event::new(
@@ -256,7 +256,7 @@ pub(super) fn waiting(role: Role, wait: Wait) -> String {
         Wait::Quorum { have, need } => {
             format!(
                 "members of the last epoch that are reachable: {have}, expected at least {need}; the others \
-                 may go on without them"
+                 may continue without them"
             )
         }
         Wait::StateSource { done: 0 } => "no member of the last epoch is reachable".to_owned(),

@@ -51,9 +51,9 @@ const NOTICE: Duration = Duration::from_secs(2);
 pub enum Next {
     /// Train in an epoch.
     Run(Box<Run>),
-    /// End: the process has left a job that goes on, or all steps are done.
+    /// End: the process has left a job that continues, or all steps are done.
     Left,
-    /// End: the job is stopped, or this process has left and nobody is known to go on with its state, which
+    /// End: the job is stopped, or this process has left and nobody is known to continue with its state, which
     /// is to be saved.
     Stopped,
 }
@@ -265,19 +265,19 @@ impl Membership {
         self.command(Command::Halted);
     }
 
-    /// Asks to leave. The run goes on until [`Membership::finishing`] or an abort ends it;
+    /// Asks to leave. The run continues until [`Membership::finishing`] or an abort ends it;
     /// [`Membership::next`] then returns [`Next::Left`].
     pub fn leave(&self) {
         self.command(Command::Leave);
     }
 
-    /// Notes that the run takes no further step and that nobody goes on after it: the process saves its state
+    /// Notes that the run takes no further step and that nobody continues after it: the process saves its state
     /// together with its peers, however long that takes, and no abort ends their group.
     pub fn closing(&self) {
         self.shared.run_ended();
     }
 
-    /// Leaves at once, without waiting for the coordinator's permission: nobody goes on with the state of
+    /// Leaves at once, without waiting for the coordinator's permission: nobody continues with the state of
     /// this process, or it is saved.
     pub fn depart(&self) {
         self.command(Command::Depart);

@@ -1,7 +1,7 @@
 //! Saved state of a coordinator.
 //!
 //! Law: nothing that depends on a state leaves the coordinator before that state is saved. If it
-//! cannot be, the coordinator falls silent but goes on trying, unless another one has taken over.
+//! cannot be, the coordinator falls silent but continues trying, unless another one has taken over.
 
 mod file;
 mod parts;
@@ -53,7 +53,7 @@ pub trait Registry: Send {
     /// Notes that the job is over.
     fn finish(&mut self, _end: End) {}
 
-    /// Returns the time within which members find a coordinator that goes on from this place.
+    /// Returns the time within which members find a coordinator that continues from this place.
     fn way(&self, options: &Options) -> Duration {
         RETURN * options.silence
     }
@@ -140,7 +140,7 @@ impl Persistence {
         self.registry.iter_mut().for_each(|registry| registry.finish(end));
     }
 
-    /// Returns the time within which members find a coordinator that goes on from the saved state.
+    /// Returns the time within which members find a coordinator that continues from the saved state.
     pub fn way(&self, options: &Options) -> Duration {
         self.registry.as_ref().map_or(Duration::ZERO, |registry| registry.way(options))
     }

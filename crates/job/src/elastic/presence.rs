@@ -116,12 +116,12 @@ impl Presence {
         self.membership.complete()
     }
 
-    /// Asks to leave: the others go on without this process, which need not wait for it.
+    /// Asks to leave: the others continue without this process, which need not wait for it.
     pub fn begin_leave(&self) {
         self.membership.leave();
     }
 
-    /// Leaves, and returns when the others go on without this process, or when the coordinator has not let it
+    /// Leaves, and returns when the others continue without this process, or when the coordinator has not let it
     /// go for longer than [`Options::leave`].
     pub fn leave(&self) {
         self.membership.leave();

@@ -83,7 +83,7 @@ impl RoleRegistry {
         Some(Parts { workers, servers, views: views.state() }.to_bytes())
     }
 
-    /// Returns the roles of a job that begins, or that goes on from what was saved.
+    /// Returns the roles of a job that begins, or that continues from what was saved.
     ///
     /// # Errors
     /// If the saved state cannot be read, or is not that of such a job.

@@ -54,7 +54,7 @@ pub trait ViewService: Send {
     /// version in it, since a coordinator that was replaced may still send an old state.
     fn state(&self) -> Vec<u8>;
 
-    /// Goes on from a saved state; called before any other method.
+    /// Continues from a saved state; called before any other method.
     ///
     /// # Errors
     /// A line that says why, if the bytes are no such state.

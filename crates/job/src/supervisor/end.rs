@@ -12,7 +12,7 @@ pub enum End {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// Not at all: a signal has stopped it, and only another one lets it go on.
+    /// Not at all: a signal has stopped it, and only another one lets it continue.
     Stopped,
 }
 

@@ -86,8 +86,8 @@ impl fmt::Display for Notice {
 
 fn going_on(live: usize) -> String {
     match live {
-        0 => "nobody goes on".to_owned(),
-        1 => "1 goes on".to_owned(),
-        _ => format!("{live} go on"),
+        0 => "nobody continues".to_owned(),
+        1 => "1 continues".to_owned(),
+        _ => format!("{live} continue"),
     }
 }

@@ -81,7 +81,7 @@ fn a_death_is_no_failure_while_others_live() {
     job.on(epoch([0, 1, 2]), now);
     let actions = job.on(ended(0, KILLED), now);
     assert_eq!(actions[0], Action::Lost { member: 0 });
-    assert_eq!(said(&actions), ["member 0 was killed by signal 9 (SIGKILL); 2 go on"]);
+    assert_eq!(said(&actions), ["member 0 was killed by signal 9 (SIGKILL); 2 continue"]);
     assert_eq!(actions.len(), 2);
     job.on(epoch([1, 2]), now);
     job.on(Event::Complete, now);
@@ -96,7 +96,7 @@ fn who_dies_is_replaced_as_often_as_allowed() {
     let (mut job, now) = job(2..=2, 2);
     let actions = job.on(ended(1, KILLED), now + QUICK);
     assert_eq!(starts(&actions), [2]);
-    let line = "member 1 was killed by signal 9 (SIGKILL); 1 goes on, \
+    let line = "member 1 was killed by signal 9 (SIGKILL); 1 continues, \
                 and one takes its place (restarts left: 1)";
     assert_eq!(said(&actions), [line]);
     assert_eq!(starts(&job.on(ended(2, End::Code(3)), now + 2 * QUICK)), [3]);
@@ -143,9 +143,9 @@ fn who_was_asked_to_go_is_neither_replaced_nor_a_failure() {
         job.on(epoch([0, 1]), now);
         let actions = job.on(ended(0, end), now);
         assert_eq!(starts(&actions), NONE, "{end}");
-        assert_eq!(said(&actions), ["member 0 has left; 1 goes on"], "{end}");
+        assert_eq!(said(&actions), ["member 0 has left; 1 continues"], "{end}");
         // The last step is not done.
-        assert_eq!(said(&job.on(ended(1, end), now)), ["member 1 has left; nobody goes on"]);
+        assert_eq!(said(&job.on(ended(1, end), now)), ["member 1 has left; nobody continues"]);
         assert!(!job.is_running());
         assert_eq!(job.verdict(), Verdict::Interrupted(15));
     }
@@ -236,7 +236,7 @@ fn where_others_have_come_more_may_come() {
     job.on(shared_epoch([0, 1], 1), now);
     job.on(ended(2, KILLED), now);
     let actions = job.on(ended(0, KILLED), now);
-    assert_eq!(said(&actions), ["member 0 was killed by signal 9 (SIGKILL); 1 goes on"]);
+    assert_eq!(said(&actions), ["member 0 was killed by signal 9 (SIGKILL); 1 continues"]);
     assert_eq!(actions.len(), 2);
     assert!(job.deadline().is_none());
 }

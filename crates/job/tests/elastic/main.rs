@@ -232,7 +232,7 @@ fn training_goes_on_without_the_coordinator_and_a_restarted_one_goes_on_too() {
     let after = job.wait_for_steps(&[0, 1, 2], 50);
     assert_eq!(status["epoch"], before[0].epoch);
     assert!(after.iter().all(|news| news.epoch == before[0].epoch), "{after:?}");
-    assert!(events.lock().unwrap()[0].text.starts_with("the coordinator goes on with epoch"));
+    assert!(events.lock().unwrap()[0].text.starts_with("the coordinator continues with epoch"));
     job.order(2, Order::Die);
     second.ended(job.id(2));
     job.wait_for_epoch(&[0, 1], before[0].epoch);
@@ -256,7 +256,7 @@ fn a_coordinator_without_state_adopts_the_job_that_comes_to_it() {
     let after = job.wait_for_epoch(&[0, 1, 3], before[0].epoch);
     assert!(after[0].from > before[0].done, "{after:?}");
     let told: Vec<String> = told.try_iter().collect();
-    let adopted = format!("epoch {} of 3 ranks goes on under this coordinator", before[0].epoch);
+    let adopted = format!("epoch {} of 3 ranks continues under this coordinator", before[0].epoch);
     assert!(told.contains(&adopted), "{told:?}");
 }
 

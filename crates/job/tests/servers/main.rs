@@ -356,7 +356,7 @@ fn a_restarted_coordinator_goes_on_with_its_servers_and_views() {
     let members: Vec<Id> = third.epoch().unwrap().members;
     let line = members.iter().map(|id| format!(" {id}")).collect::<String>();
     assert_eq!(state(&mut asker), format!("{kept}\nserver {next}{line}"));
-    let resumed = format!("the coordinator goes on with epoch {number} of servers from ");
+    let resumed = format!("the coordinator continues with epoch {number} of servers from ");
     let events = events.lock().unwrap();
     assert!(events.iter().any(|event| event.text.starts_with(&resumed)), "{events:?}");
 }

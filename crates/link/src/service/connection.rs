@@ -81,7 +81,7 @@ impl Connection {
     }
 
     /// Waits for a message as [`Connection::receive`] does, but no longer than until at most `unsent_max`
-    /// bytes are queued: whoever sends much goes on then.
+    /// bytes are queued: whoever sends much continues then.
     ///
     /// # Errors
     /// As [`Connection::receive`].

@@ -72,7 +72,7 @@ impl KeyValueService {
     }
 
     /// Removes all keys that begin with `prefix` and a slash; returns their number. Who waits for one
-    /// of them goes on waiting.
+    /// of them continues waiting.
     pub fn remove_under(&mut self, prefix: &str) -> usize {
         self.values.remove_under(prefix)
     }

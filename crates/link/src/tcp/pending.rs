@@ -119,7 +119,7 @@ impl Pending {
         PollFd::new(&self.duplex.stream, flags)
     }
 
-    /// Goes on as far as possible; true once both sides know each other. `admit` decides about
+    /// Continues as far as possible; true once both sides know each other. `admit` decides about
     /// the hello of an unauthenticated peer.
     ///
     /// # Errors

@@ -145,7 +145,7 @@ impl Member {
         }
     }
 
-    /// Goes on as a newcomer: the others have left this process and its state behind.
+    /// Continues as a newcomer: the others have left this process and its state behind.
     fn fenced(&mut self, from: Id, epoch: Epoch, now: Duration, actions: &mut Vec<MemberAction>) {
         let was_member = self.is_member();
         self.abort(actions);

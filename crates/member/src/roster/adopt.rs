@@ -1,6 +1,6 @@
 //! Adoption: a coordinator without state learns the last epoch from its members.
 //!
-//! It asks them to obey it and to say what they know, and training goes on meanwhile. With the promises of
+//! It asks them to obey it and to say what they know, and training continues meanwhile. With the promises of
 //! more than half of an epoch's members it knows of every later epoch that has started, since half of these
 //! members know of that one before it starts. A later epoch that was proposed is excluded if more than half
 //! of its members have promised without having started it: it needs all of them for a step, and half of them
@@ -131,7 +131,7 @@ impl Roster {
         Some(Wait::Proposed { number: may_run.number })
     }
 
-    /// Whether an epoch that was proposed may have started unseen, and its coordinator may go on with half
+    /// Whether an epoch that was proposed may have started unseen, and its coordinator may continue with half
     /// of its members. More than half that have promised without having started it exclude both.
     fn may_have_started(&self, epoch: &Epoch) -> bool {
         let prevents = |id: &&Id| {

@@ -29,7 +29,7 @@ struct Saved {
 }
 
 impl Roster {
-    /// Returns the state that a restarted coordinator needs to go on, as bytes.
+    /// Returns the state that a restarted coordinator needs to continue, as bytes.
     pub fn save(&self) -> Vec<u8> {
         let saved = Saved {
             id: self.id,
@@ -44,8 +44,8 @@ impl Roster {
         bytes
     }
 
-    /// Goes on from a saved state at time `now`. Members have `patience` beyond the usual time to report
-    /// again. If one that is back has lost another, the epoch cannot go on, and they have only `hurry`.
+    /// Continues from a saved state at time `now`. Members have `patience` beyond the usual time to report
+    /// again. If one that is back has lost another, the epoch cannot continue, and they have only `hurry`.
     ///
     /// # Errors
     /// If the bytes were not written by [`Roster::save`] of this version.

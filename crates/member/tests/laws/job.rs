@@ -118,7 +118,7 @@ impl Job {
         is_full && training + spares == willing && !has_leavers
     }
 
-    /// Whether the job cannot go on, and says so.
+    /// Whether the job cannot continue, and says so.
     pub fn waits_rightly(&self) -> bool {
         let rosters = || self.workers().filter_map(Worker::roster);
         let waits = |is_right: fn(&Wait) -> bool| {

@@ -10,7 +10,7 @@ use crate::worker::{Packet, Setup};
 
 /// Time after all faults have ended within which the job must be whole.
 const RECOVERY: Duration = Duration::from_secs(30);
-/// Time after which a job that cannot go on must say so.
+/// Time after which a job that cannot continue must say so.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 fn setup(seed: u64, random: &mut Random) -> Setup {

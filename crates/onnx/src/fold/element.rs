@@ -2,8 +2,7 @@
 
 use thinwire_model::{Element, Error};
 
-use super::elements;
-use crate::constant::{Constant, is_float};
+use crate::constant::{Constant, elements, is_float};
 use crate::import::{Call, refuse};
 
 /// Functions of one number.

@@ -6,7 +6,7 @@ mod source;
 
 use thinwire_model::Error;
 
-use crate::constant::{Constant, ELEMENTS_MAX};
+use crate::constant::{Constant, elements};
 use crate::import::{Importer, refuse};
 use crate::operator;
 use crate::value::Value;
@@ -44,17 +44,6 @@ impl Folder {
             false => Err(refuse(format!("more than {FOLDED_MAX} known numbers in all nodes"))),
         }
     }
-}
-
-/// Returns the number of elements of a shape, and refuses one of too many.
-fn elements(shape: &[usize]) -> Result<usize, Error> {
-    let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
-    elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(large)
-}
-
-/// Returns the refusal of a node that gives too many numbers.
-fn large() -> Error {
-    refuse(format!("more than {ELEMENTS_MAX} known numbers"))
 }
 
 fn fold(importer: &Importer<'_>) -> Result<Option<Constant>, Error> {

@@ -3,8 +3,7 @@
 use thinwire_model::{Array, Error};
 
 use super::element::{places, steps};
-use super::elements;
-use crate::constant::{Constant, ELEMENTS_MAX};
+use crate::constant::{Constant, ELEMENTS_MAX, elements};
 use crate::import::{Call, Importer, dimension};
 use crate::operator;
 

@@ -2,8 +2,7 @@
 
 use thinwire_model::Error;
 
-use super::{elements, large};
-use crate::constant::{Constant, ELEMENTS_MAX};
+use crate::constant::{Constant, ELEMENTS_MAX, elements, large};
 use crate::import::{Call, Importer, refuse};
 
 /// The numbers of a node that is nothing but them.

@@ -1,7 +1,11 @@
 //! Calls: the nodes of a file, and what they are told.
 
-use onnx_rs::ast::{Attribute, Node};
-use thinwire_model::{Error, Kind};
+use std::collections::{BTreeSet, HashMap};
+
+use onnx_rs::ast::{Attribute, Graph as OnnxGraph, Node};
+use thinwire_model::{Error, Graph, Kind, TensorId};
+
+use crate::value::{Value, Weight};
 
 /// A node at its place.
 pub(crate) struct Call<'a> {
@@ -93,4 +97,56 @@ pub(crate) fn dimension(axis: i64, dimensions: usize) -> Result<usize, Error> {
 /// Returns the refusal of a node for its operands.
 pub(crate) fn refuse(message: impl Into<String>) -> Error {
     Error::new(Kind::Operands, message)
+}
+
+/// An import in progress: the graph so far, and the value of every name.
+pub(crate) struct Importer<'a> {
+    /// The node of the file that is imported now.
+    pub call: &'a Call<'a>,
+    /// The graph so far.
+    pub graph: Graph,
+    pub(super) file: &'a OnnxGraph<'a>,
+    /// Initial values that are not trained, whatever reads them.
+    pub(super) frozen: &'a BTreeSet<String>,
+    /// The version of the operators.
+    pub version: i64,
+    /// The value of every name that was read or written.
+    pub(super) values: HashMap<&'a str, Value>,
+    /// The number of inputs of nodes that a name is.
+    pub(super) uses: HashMap<&'a str, usize>,
+    /// The parameter of every weight that was used.
+    pub(super) made: HashMap<Weight, TensorId>,
+}
+
+/// Supported operators, beside all that can be computed from known numbers.
+#[rustfmt::skip]
+const SUPPORTED: [&str; 47] = [
+    "Add", "Attention", "AveragePool", "BatchNormalization", "Cast", "Concat", "Constant", "Conv", "Div",
+    "Dropout", "Erf", "Expand", "Flatten", "Gather", "Gelu", "Gemm", "GlobalAveragePool", "Identity",
+    "IsNaN", "LayerNormalization", "LogSoftmax", "MatMul", "Max", "MaxPool", "Mul", "Neg", "PRelu", "Pow",
+    "RMSNormalization", "Reciprocal", "ReduceMean", "ReduceSum", "Relu", "Reshape", "RotaryEmbedding",
+    "Sigmoid", "Slice", "Softmax", "Split", "Sqrt", "Squeeze", "Sub", "Swish", "Tanh", "Transpose",
+    "Unsqueeze", "Where",
+];
+/// Number of operators that an error names.
+const SHOWN: usize = 4;
+
+/// Returns the refusal of an operator.
+pub(crate) fn unsupported(operator: &str) -> Error {
+    let (count, some) = (SUPPORTED.len(), SUPPORTED[..SHOWN].join(", "));
+    let expected =
+        format!("expected one of {count}, such as {some}: docs/planning.md has them all");
+    Error::new(Kind::Operands, format!("operator {operator} is not supported, {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_docs_have_all_operators() {
+        let docs = include_str!("../../../../docs/planning.md");
+        let expected = format!("(`{}`)", SUPPORTED.join("`, `"));
+        assert!(docs.contains(&expected), "{expected}");
+    }
 }

@@ -8,8 +8,8 @@ use std::ops::RangeInclusive;
 use onnx_rs::ast::Model;
 use thinwire_model::{Error, Kind};
 
+use super::unsupported;
 use super::{Importer, refuse};
-use crate::operator::unsupported;
 use crate::value::Value;
 
 /// Versions of the operators that are known.

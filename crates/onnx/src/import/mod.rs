@@ -10,34 +10,15 @@ mod source;
 
 use std::collections::{BTreeSet, HashMap};
 
-use onnx_rs::ast::{Graph as OnnxGraph, Model};
+use onnx_rs::ast::Model;
 use thinwire_model::{Error, Graph, Kind, TensorId};
 
-pub(crate) use call::{Call, dimension, refuse};
+pub(crate) use call::{Call, Importer, dimension, refuse, unsupported};
 pub(crate) use mark::WEIGHT;
 
 use crate::fold::Folder;
 use crate::operator;
-use crate::value::{Value, Weight};
-
-/// An import in progress: the graph so far, and the value of every name.
-pub(crate) struct Importer<'a> {
-    /// The node of the file that is imported now.
-    pub call: &'a Call<'a>,
-    /// The graph so far.
-    pub graph: Graph,
-    file: &'a OnnxGraph<'a>,
-    /// Initial values that are not trained, whatever reads them.
-    frozen: &'a BTreeSet<String>,
-    /// The version of the operators.
-    pub version: i64,
-    /// The value of every name that was read or written.
-    values: HashMap<&'a str, Value>,
-    /// The number of inputs of nodes that a name is.
-    uses: HashMap<&'a str, usize>,
-    /// The parameter of every weight that was used.
-    made: HashMap<Weight, TensorId>,
-}
+use crate::value::Value;
 
 impl<'a> Importer<'a> {
     /// The inputs and initial values of a file, of which some keep their numbers.

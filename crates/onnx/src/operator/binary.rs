@@ -2,9 +2,9 @@
 
 use thinwire_model::{Arithmetic, Error, Fill, Initial, Linear, Operator, Scale, TensorId};
 
-use super::{formula, mask, unsupported};
+use super::{formula, mask};
 use crate::constant::FAR;
-use crate::import::Importer;
+use crate::import::{Importer, unsupported};
 use crate::value::{Value, Weight};
 
 /// A formula, a bias, a multiple, a mask, or arithmetic.

@@ -2,10 +2,9 @@
 
 use thinwire_model::Error;
 
-use super::unsupported;
 use crate::constant::{Constant, FAR};
 use crate::half::{Half, Stage};
-use crate::import::Importer;
+use crate::import::{Importer, unsupported};
 use crate::value::Value;
 
 /// Keys that a query attends to.

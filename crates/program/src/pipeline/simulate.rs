@@ -2,7 +2,7 @@
 //!
 //! A rank does its passes in the order of its list, each as soon as what it needs is there: forward
 //! what the stage before sends, backward what the stage behind does. Messages leave when a pass is
-//! done, one after the other on each way, while the rank goes on; what moving them takes of the rank
+//! done, one after the other on each way, while the rank continues; what moving them takes of the rank
 //! itself delays its next pass, if that is not waiting anyway.
 
 use super::{Kind, Pass};
@@ -110,7 +110,7 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// When a rank may go on after a pass.
+    /// When a rank may continue after a pass.
     fn free_s(&self, run: &Run) -> f64 {
         match run.pass.kind {
             Kind::Weight => run.end_s,

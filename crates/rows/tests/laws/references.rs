@@ -118,7 +118,7 @@ fn sieve_spares_the_rows_that_were_used_again() {
     for row in [0, 1, 2, 3, 0, 2, 4] {
         look_up(&mut cache, &source, &[row]);
     }
-    // The hand has spared 0 and replaced 1. It goes on from 2, spares it, and replaces 3.
+    // The hand has spared 0 and replaced 1. It continues from 2, spares it, and replaces 3.
     assert_eq!(look_up(&mut cache, &source, &[5, 0, 2, 4]), [5]);
     assert_eq!(look_up(&mut cache, &source, &[3]), [3]);
 }

@@ -76,7 +76,7 @@ impl Inbox {
         is_full
     }
 
-    /// Returns, once, that connections that wait may go on.
+    /// Returns, once, that connections that wait may continue.
     pub fn has_room(&self) -> bool {
         let mut state = self.lock();
         let has_room = state.is_full && state.news.len() <= EVENTS_MAX / 2;

@@ -273,7 +273,7 @@ fn lost(shard: u32, state: &JobState) -> Error {
     let names: Vec<_> = replicas.iter().map(name).collect();
     let message = format!("shard {shard} is lost: its last servers were {}", names.join(", "));
     Error::new(Kind::Lost, message)
-        .with_hint("go on from a snapshot (--restore), with backups of each shard (--replicas)")
+        .with_hint("continue from a snapshot (--restore), with backups of each shard (--replicas)")
 }
 
 fn noun(request: Request) -> &'static str {

@@ -48,7 +48,7 @@ pub fn take_snapshot(job_address: &JobAddress, timeout: Duration) -> Result<Stri
             SnapshotStage::Done(name) => return Ok(name),
             SnapshotStage::Failed(reason) => {
                 let message = format!("snapshot {number} failed: {reason}");
-                let hint = "training goes on: remove the cause if there is one, and take another";
+                let hint = "training continues: remove the cause if there is one, and take another";
                 return Err(Error::new(Kind::Snapshot, message).with_hint(hint));
             }
             _ => {}

@@ -155,7 +155,7 @@ impl Definition {
         if self.restore != job.restore {
             let name = |restore: &Option<String>| restore.clone().unwrap_or("nothing".to_owned());
             let (found, has) = (name(&self.restore), name(&job.restore));
-            return Some(format!("definition that goes on from {found}, the job from {has}"));
+            return Some(format!("definition that continues from {found}, the job from {has}"));
         }
         self.difference_of_tables(job, "in the job")
     }

@@ -284,7 +284,7 @@ fn a_worker_that_begins_with_other_files_than_a_server_is_refused() {
         ask(job, Id(9), &ViewRequest::Define(Definition { restore, ..definition(1, 2) }))
     };
     let refusal =
-        "this worker goes on from nothing, server 8000000000000000 from old (1) (--restore)";
+        "this worker continues from nothing, server 8000000000000000 from old (1) (--restore)";
     let mut job = Configuration::new();
     start(&mut job, 1, 0..2);
     define(&mut job, None).unwrap();

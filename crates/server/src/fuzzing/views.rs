@@ -12,7 +12,7 @@ const ASKERS: [Id; 5] = [SERVER, OTHER, Id(Id::SERVER_BIT | 3), WORKER, Id(0)];
 const MEMBERS: [Id; 6] = [SERVER, OTHER, Id(Id::SERVER_BIT | 3), WORKER, Id(8), Id(9)];
 
 /// Delivers events, each behind its kind (1 byte) and its length (2 bytes), to the configuration of a job:
-/// requests of processes, epochs of servers and of workers, saved states to go on from, and dead servers.
+/// requests of processes, epochs of servers and of workers, saved states to continue from, and dead servers.
 ///
 /// # Panics
 /// If a request or the state is not written back as an equal one, the state is too long, or an error has several

@@ -289,7 +289,7 @@ impl CoordinatorClient {
             (None, Some(origin)) => {
                 let name = origin.name();
                 let message =
-                    format!("a server that goes on from {name}, and a job that begins anew");
+                    format!("a server that continues from {name}, and a job that begins anew");
                 return Err(other(message).with_hint("give --restore to its ranks, too"));
             }
             (Some(name), _) => name,
@@ -301,12 +301,12 @@ impl CoordinatorClient {
             return Ok(Rows::Ready);
         };
         let Some(origin) = self.parts.origin.clone() else {
-            let message = format!("the job goes on from {name}, which this server does not have");
+            let message = format!("the job continues from {name}, which this server does not have");
             return Err(other(message).with_hint("give it: --restore PATH"));
         };
         if origin.name() != *name {
             let found = origin.name();
-            return Err(other(format!("a server with {found}, the job goes on from {name}")));
+            return Err(other(format!("a server with {found}, the job continues from {name}")));
         }
         origin.check(definition)?;
         let (definition, reports) = (definition.clone(), Arc::clone(&self.parts.reports));

@@ -208,7 +208,7 @@ fn a_lost_shard_of_a_sole_server_is_named() {
     let error = client.pull_all(0).unwrap_err();
     assert_eq!(error.kind(), Kind::Lost, "{error}");
     assert_eq!(error.to_string(), format!("shard 0 is lost: its last servers were {id}"));
-    let hint = "go on from a snapshot (--restore), with backups of each shard (--replicas)";
+    let hint = "continue from a snapshot (--restore), with backups of each shard (--replicas)";
     assert_eq!(error.hint(), Some(hint));
 }
 

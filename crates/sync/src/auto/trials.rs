@@ -92,7 +92,7 @@ impl Trials {
         self.under_way.as_ref().map_or(&[], |(_, plans)| plans)
     }
 
-    /// Returns whether trials that were read from a state can go on under `plan`.
+    /// Returns whether trials that were read from a state can continue under `plan`.
     pub(crate) fn go_on_under(&self, plan: &Plan) -> bool {
         self.under_way.as_ref().is_none_or(|(trial, plans)| {
             trial.arms() == plans.len() && plans[trial.arm()].hash() == plan.hash()

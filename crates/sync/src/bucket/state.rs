@@ -371,7 +371,7 @@ impl BucketState {
         &self.residual
     }
 
-    /// Goes on from what was owed.
+    /// Continues from what was owed.
     pub(crate) fn set_residual(&mut self, residual: Vec<f32>) {
         self.residual = residual;
     }

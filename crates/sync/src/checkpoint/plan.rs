@@ -64,7 +64,7 @@ impl Named {
         match all.into_iter().find(|(_, saved, here)| saved.is_some_and(|it| Some(it) != *here)) {
             Some((name, Some(saved), Some(here))) => Err(Error::Invalid(format!(
                 "the state is of a training with {name} {saved}, this one has {name} {here} \
-                 (hint: go on with {saved}, or begin without the state)"
+                 (hint: continue with {saved}, or begin without the state)"
             ))),
             _ => Ok(()),
         }
@@ -146,7 +146,7 @@ impl Synchronizer {
         auto.ranks == self.world.size() && auto.buckets == self.buckets_hash()
     }
 
-    /// Returns what the planner goes on from, under the plan of the state; none where too much has changed
+    /// Returns what the planner continues from, under the plan of the state; none where too much has changed
     /// since, so that it begins anew.
     pub(super) fn planner_of(&self, kept: &Kept) -> Result<Option<Saved>, Error> {
         let (Some(planner), Some(auto)) = (&self.planner, &kept.auto) else { return Ok(None) };

@@ -119,7 +119,7 @@ impl Exchange for Integers {
         self.arrived = Some(run);
     }
 
-    /// The sum of integers becomes averages, from which the scales go on.
+    /// The sum of integers becomes averages, from which the scales continue.
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error> {
         let run = self.arrived.take().expect("a run is done before it is committed");
         let mut sum = run.into_parts().0;

@@ -199,7 +199,7 @@ fn with_raw(among: &[Choice]) -> Vec<Choice> {
     RAW.map(parse).into_iter().chain(others).collect()
 }
 
-/// Returns the figures of all codecs, which are measured once in a process: ranks that go on in another
+/// Returns the figures of all codecs, which are measured once in a process: ranks that continue in another
 /// group do not measure again.
 fn remembered(choices: &[Choice], largest: usize) -> Vec<f32> {
     let mut memory = MEMORY.lock().expect("no holder panics");

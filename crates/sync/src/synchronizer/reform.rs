@@ -1,4 +1,4 @@
-//! A synchroniser that goes on among other ranks.
+//! A synchroniser that continues among other ranks.
 //!
 //! A step in which a peer was lost is a skipped step: exchanges give back what they had, residuals are those
 //! of before it, and the new group does the same step again. Residuals of ranks that left without handing
@@ -64,14 +64,14 @@ impl Synchronizer {
     }
 
     /// Lets go of the other ranks between steps, so that its connections to them end: a rank that waits for its
-    /// next group would hold up those that leave the last one. Only [`Synchronizer::reform`] goes on.
+    /// next group would hold up those that leave the last one. Only [`Synchronizer::reform`] continues.
     pub fn release(&mut self) {
         if self.underway == 0 {
             self.worker = Worker::new(Channel::new(Group::new(mem::alone())));
         }
     }
 
-    /// Goes on among the ranks of another link, after a step was lost with a peer, or between steps. All of
+    /// Continues among the ranks of another link, after a step was lost with a peer, or between steps. All of
     /// them call it together; new ranks call [`Synchronizer::start`] instead, and then take up the
     /// [shared part](crate::State::shared) of the state of a rank that stays. Residuals, factors and momenta
     /// stay, the means of [`Feedback::Ef21`](crate::Feedback::Ef21) begin anew. The next step may have the
@@ -84,7 +84,7 @@ impl Synchronizer {
         self.reform_over(Channel::new(Group::new(link).with_timeout(self.options.timeout)))
     }
 
-    /// Goes on among the ranks of another channel, as [`Synchronizer::reform`] does; new ranks call
+    /// Continues among the ranks of another channel, as [`Synchronizer::reform`] does; new ranks call
     /// [`Synchronizer::over`].
     ///
     /// # Errors

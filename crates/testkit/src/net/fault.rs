@@ -21,7 +21,7 @@ pub enum Fault {
     Boot(usize),
     /// Stops a process, as SIGSTOP does; events wait for it.
     Pause(usize),
-    /// Lets a stopped process go on.
+    /// Lets a stopped process continue.
     Resume(usize),
     /// Cuts a link in one direction.
     Cut {

@@ -168,7 +168,7 @@ impl<N: Node> Net<N> {
         );
     }
 
-    /// Hands an event to a node in this life, or keeps it until the node goes on.
+    /// Hands an event to a node in this life, or keeps it until the node continues.
     fn reach(&mut self, node: usize, life: u32, event: Event<N::Message>) -> Option<usize> {
         let job_address = &mut self.seats[node];
         let is_blocked = matches!(event, Event::Message { from, .. } | Event::Closed { peer: from }

@@ -1,6 +1,6 @@
 //! A rank's training, into a checkpoint and out of one.
 //!
-//! Law: a training that goes on from a checkpoint is the one that was not interrupted, bit for bit.
+//! Law: a training that continues from a checkpoint is the one that was not interrupted, bit for bit.
 
 use std::collections::BTreeMap;
 
@@ -102,7 +102,7 @@ impl Trainer {
         self.position
     }
 
-    /// Goes on from a checkpoint; all ranks call this before their first step. Returns a
+    /// Continues from a checkpoint; all ranks call this before their first step. Returns a
     /// notice if the codec is another one than before.
     ///
     /// # Errors

@@ -123,7 +123,7 @@ impl Table {
         ]
     }
 
-    /// Goes on from what was wanted.
+    /// Continues from what was wanted.
     ///
     /// # Panics
     /// If it is of another table.

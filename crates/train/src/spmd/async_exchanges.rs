@@ -1,6 +1,6 @@
 //! The async exchanges of a rank: collectives and messages under way, on a thread of their own.
 //!
-//! An exchange goes on while this rank computes; whoever wants the result waits for it. Every
+//! An exchange continues while this rank computes; whoever wants the result waits for it. Every
 //! exchange has an address made of the step and of its number in the program, so nothing depends on
 //! the order in which ranks come to it.
 

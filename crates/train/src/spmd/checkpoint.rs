@@ -52,7 +52,7 @@ impl Executor<'_> {
         state
     }
 
-    /// Goes on from the residuals of sums in micro-batches, of the same plan.
+    /// Continues from the residuals of sums in micro-batches, of the same plan.
     ///
     /// # Errors
     /// If one has another length than its exchange.

@@ -1,4 +1,4 @@
-//! Replicas that go on in another epoch of an elastic job.
+//! Replicas that continue in another epoch of an elastic job.
 //!
 //! A replica leaves an epoch as a [`DetachedReplica`]: its last step was taken, or was lost with a peer and left no trace.
 //! In the next epoch it re-forms its exchange and becomes an [`Executor`] again, for as many rows as it then
@@ -68,7 +68,7 @@ impl DetachedReplica {
         self.sync.release();
     }
 
-    /// Goes on with the exchange among the ranks of a channel; all of them call this or [`Executor::new`].
+    /// Continues with the exchange among the ranks of a channel; all of them call this or [`Executor::new`].
     ///
     /// # Errors
     /// If a peer of the channel is lost, or disagrees: the call may be made again with another channel.
@@ -99,7 +99,7 @@ impl<'a> Executor<'a> {
         DetachedReplica { parameters, values, moments, sync, step }
     }
 
-    /// A replica that goes on in the next epoch, after [`DetachedReplica::reform`] over the same channel. The graph may
+    /// A replica that continues in the next epoch, after [`DetachedReplica::reform`] over the same channel. The graph may
     /// be for another number of rows.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl<'a> Executor<'a> {
         };
         let known = training.graph.parameters().all(|(id, _)| place(id).is_some());
         if !known || plan.ranks() != 1 {
-            return Err(invalid("a replica goes on in an epoch with another model".to_owned()));
+            return Err(invalid("a replica continues in an epoch with another model".to_owned()));
         }
         let start = |id: TensorId, _: &[Part]| values[place(id).expect("it is known")].clone();
         let mut executor = Executor::build(training, plan, channel, &start, options, Some(sync))?;

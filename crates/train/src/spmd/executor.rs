@@ -235,7 +235,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Whether every gradient is exchanged whole by all ranks, as replicas do: then [`Executor::exchange_state`]
-    /// goes on under any other such training, with any number of ranks.
+    /// continues under any other such training, with any number of ranks.
     pub fn exchanges_whole(&self) -> bool {
         self.exchange.is_whole
     }
@@ -250,7 +250,7 @@ impl<'a> Executor<'a> {
         &self.exchange.sync
     }
 
-    /// The synchroniser, to go on from a state.
+    /// The synchroniser, to continue from a state.
     pub fn sync_mut(&mut self) -> &mut Synchronizer {
         &mut self.exchange.sync
     }

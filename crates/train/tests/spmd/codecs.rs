@@ -121,7 +121,7 @@ fn raw_bytes_are_those_of_f32() {
     for within in [1, 2] {
         let plan = encoded(&GPT.training, plan.clone(), &transport("int8", within));
         let (would, sent) = (of(&plan, Program::raw_bytes), of(&plan, Program::sent_bytes));
-        // As many elements; within a unit an owner's sums go on in more messages.
+        // As many elements; within a unit an owner's sums continue in more messages.
         assert!(
             sent < would && would <= raw + raw / 8,
             "within {within}: {sent} of {would}, raw {raw}"

@@ -171,7 +171,7 @@ class Elastic(Job):
         return whole
 
     def load_state_dict(self, whole: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned, between steps; all ranks call it alike."""
+        """Continues from what `state_dict` returned, between steps; all ranks call it alike."""
         self._take_over({**whole, "streams": []})
         load_buffers(self._module, plain(whole["buffers"].items()))
         self._members.applied(self.steps)

@@ -70,7 +70,7 @@ class Request:
 class Loader:
     """Batches for `for inputs, labels in loader`, one pass at a time, from where the job is.
 
-    A pass that another rank has begun goes on in the middle. Made by `Elastic.loader`.
+    A pass that another rank has begun continues in the middle. Made by `Elastic.loader`.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ class Stateful(Protocol):
         """Everything that `load_state_dict` needs."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Goes on from a state."""
+        """Continues from a state."""
 
 
 class Rollback:
@@ -97,7 +97,7 @@ def random_to_hand_over(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def take_random(states: list[torch.Tensor], model: torch.nn.Module) -> None:
-    """Goes on from the random state of another rank, whose GPUs may have other numbers."""
+    """Continues from the random state of another rank, whose GPUs may have other numbers."""
     torch.set_rng_state(states[0])
     for state, device in zip(states[1:], gpus_of(model)):
         torch.cuda.set_rng_state(state, device)

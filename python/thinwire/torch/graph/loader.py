@@ -182,7 +182,7 @@ class Loader:
             made.num_seeds = core.together(step)
             if self._pins:
                 made = made.pin_memory()
-            # The threads go on with the next pass.
+            # The threads continue with the next pass.
             self._is_free = self._is_free or (ends and core is self._core)
             yield made if self._transform is None else self._transform(made)
 

@@ -1,4 +1,4 @@
-//! Checkpoints of `thinwire graph train`: one after every pass, and a training that goes on from one.
+//! Checkpoints of `thinwire graph train`: one after every pass, and a training that continues from one.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::training::{checkpoint_folder, checkpoints, ensure_writable};
 /// Flags of checkpoints.
 #[derive(clap::Args)]
 pub struct Flags {
-    /// Go on from this checkpoint, or from the newest in this folder or s3://BUCKET/PREFIX, up to --passes
+    /// Continue from this checkpoint, or from the newest in this folder or s3://BUCKET/PREFIX, up to --passes
     #[arg(long, value_name = "FOLDER", value_parser = checkpoint_folder::<PathBuf>())]
     resume: Option<PathBuf>,
     /// Writes a checkpoint after every pass to this folder, which all ranks share, or to s3://BUCKET/PREFIX
@@ -46,7 +46,7 @@ impl Flags {
     }
 }
 
-/// Checkpoint to go on from, and where others go.
+/// Checkpoint to continue from, and where others go.
 pub struct Checkpoints {
     resumed: Option<Checkpoint>,
     policy: Option<Policy>,
@@ -101,7 +101,7 @@ impl Checkpoints {
         Ok(lock)
     }
 
-    /// Goes on from the checkpoint, if there is one; all ranks call this.
+    /// Continues from the checkpoint, if there is one; all ranks call this.
     ///
     /// # Errors
     /// If it is damaged, of another training, or not that of all ranks.

@@ -49,8 +49,9 @@ fn away(servers: &Servers) -> impl Iterator<Item = String> {
     let Servers { shards, silent, lost, .. } = *servers;
     let silent = (silent > 0)
         .then(|| format!("waiting for servers: those of {silent} of {shards} shards are silent"));
-    let lost = (lost > 0)
-        .then(|| format!("{lost} of {shards} shards are lost: go on from a snapshot (--restore)"));
+    let lost = (lost > 0).then(|| {
+        format!("{lost} of {shards} shards are lost: continue from a snapshot (--restore)")
+    });
     silent.into_iter().chain(lost)
 }
 
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(shown(0, 0, "lost").0, "waiting");
         let silent = "waiting for servers: those of 2 of 8 shards are silent".to_owned();
         assert_eq!(shown(2, 0, "running"), ("waiting".to_owned(), silent));
-        let lost = "3 of 8 shards are lost: go on from a snapshot (--restore)".to_owned();
+        let lost = "3 of 8 shards are lost: continue from a snapshot (--restore)".to_owned();
         assert_eq!(shown(0, 3, "running"), ("waiting".to_owned(), lost));
     }
 

@@ -1,5 +1,5 @@
 //! A model with its gradients, and what ranks make of it: a plan that cuts it, or replicas of the whole. A
-//! checkpoint keeps the plan, by which its training goes on.
+//! checkpoint keeps the plan, by which its training continues.
 
 use std::path::PathBuf;
 
@@ -137,7 +137,7 @@ impl KeptPlan {
             .map_err(Into::into)
             .and_then(|file| Built::planned(file, tokens))
             .with_context(|| format!("the plan of {}", path.display()))
-            .or_hint("go on with --plan FILE or --parallel auto")?;
+            .or_hint("continue with --plan FILE or --parallel auto")?;
         Ok((path, built))
     }
 }

@@ -51,7 +51,7 @@ pub enum Parallelism {
 
 impl Parallelism {
     /// Reads the plan or the model, and checks what one process can check. Without flags a checkpoint
-    /// goes on as it was.
+    /// continues as it was.
     ///
     /// # Errors
     /// If a file cannot be read, or flags set what the plan decides already.
@@ -79,7 +79,7 @@ impl Parallelism {
                 Ok(Parallelism::Planned(path.clone(), Box::new(built), None))
             }
             (None, None, Some(kept)) => {
-                refuse_decided(typed).context("the checkpoint goes on by its plan")?;
+                refuse_decided(typed).context("the checkpoint continues by its plan")?;
                 let (path, built) = kept.built(typed.settings, typed.resume.as_ref())?;
                 Ok(Parallelism::Planned(path, Box::new(built), kept.asked))
             }

@@ -251,7 +251,7 @@ impl Registry for EtcdRegistry {
     }
 
     fn finish(&mut self, end: End) {
-        // If it fails, whoever leads next goes on without members, and ends with its own.
+        // If it fails, whoever leads next continues without members, and ends with its own.
         let _ = self.write(match end {
             End::Complete => COMPLETE,
             End::Stop => STOP,

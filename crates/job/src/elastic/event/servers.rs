@@ -19,7 +19,7 @@ impl Event {
                 json!({ "event": "servers_replaced", "epoch": number }),
             ),
             Note::Adopted { number } => Event::new(
-                format!("epoch {number} of servers goes on under this coordinator"),
+                format!("epoch {number} of servers continues under this coordinator"),
                 json!({ "event": "servers_adopted", "epoch": number }),
             ),
             Note::Waiting(wait) => {
@@ -35,7 +35,7 @@ impl Event {
 
 pub(super) fn resumed(place: &str, number: u32) -> Event {
     Event::new(
-        format!("the coordinator goes on with epoch {number} of servers from {place}"),
+        format!("the coordinator continues with epoch {number} of servers from {place}"),
         json!({ "event": "servers_resumed", "epoch": number }),
     )
 }

@@ -34,18 +34,18 @@ pub enum Participation {
 pub enum Found {
     /// Epoch that has started.
     Epoch(Epoch),
-    /// The process has left a job that goes on or is complete.
+    /// The process has left a job that continues or is complete.
     Left,
-    /// Nobody is known to go on with the state of the process.
+    /// Nobody is known to continue with the state of the process.
     Stopped,
 }
 
 /// Way in which a process has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Others go on with its state, or all steps are done.
+    /// Others continue with its state, or all steps are done.
     Succeeded,
-    /// Nobody is known to go on with its state.
+    /// Nobody is known to continue with its state.
     Alone,
 }
 
@@ -71,7 +71,7 @@ struct State {
     meeting: Option<Meeting>,
     met: Option<Met>,
     has_left: bool,
-    /// Others go on with the state of this process, or need it no more.
+    /// Others continue with the state of this process, or need it no more.
     is_succeeded: bool,
     is_over: bool,
     refusal: Option<Error>,

@@ -41,7 +41,7 @@ pub enum Command {
     Quit,
 }
 
-/// Whether the thread goes on.
+/// Whether the thread continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     On,
@@ -118,7 +118,7 @@ impl Worker {
         self.sender.clone()
     }
 
-    /// Goes on with a connection on which the process was welcomed.
+    /// Continues with a connection on which the process was welcomed.
     pub fn connected(&mut self, call: Call) {
         self.shared.connected(Some(call.connection.waker()));
         let coordinator = call.coordinator;

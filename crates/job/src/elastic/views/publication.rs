@@ -32,7 +32,7 @@ impl Publication {
         Publication { service, subscribers, told, saved: version, published: version }
     }
 
-    /// Returns the publication of a service that goes on from a saved state.
+    /// Returns the publication of a service that continues from a saved state.
     ///
     /// # Errors
     /// If the bytes are no state of the service.

@@ -98,7 +98,7 @@ impl Planner {
         }
     }
 
-    /// Goes on from a saved planner under `plan`.
+    /// Continues from a saved planner under `plan`.
     pub(crate) fn resume(&mut self, saved: Saved, plan: &Plan) {
         let of_codec = |figures: &Figures, choice| {
             let Figures { encode, decode, merge, error, .. } = *figures;

@@ -91,7 +91,7 @@ impl Job {
         }
     }
 
-    /// A job that goes on from the state of this one.
+    /// A job that continues from the state of this one.
     fn resumed(&self) -> Job {
         let text = serde_json::to_string(&self.planner.saved(7, self.age)).unwrap();
         let saved: Saved = serde_json::from_str(&text).unwrap();

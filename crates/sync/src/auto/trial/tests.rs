@@ -178,7 +178,7 @@ fn a_window_ends_with_a_report_however_long_that_is() {
     assert_eq!((trial.arm(), trial.windows[0][0].len()), (1, 7));
     trial.record(&[1.0; 4]);
     assert_eq!(trial.windows[1][0].len(), 3, "the first step after a switch does not count");
-    // The round has ended: the same arm goes on.
+    // The round has ended: the same arm continues.
     trial.record(&[1.0; 4]);
     assert_eq!((trial.arm(), trial.windows[1][1].len()), (0, 4));
 }

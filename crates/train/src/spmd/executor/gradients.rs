@@ -82,7 +82,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// Starts the exchange of a program's gradients; `named` are the parameters as they are called, with
-    /// their whole shapes. All ranks of the plan call this. A replica may go on with a synchroniser that was
+    /// their whole shapes. All ranks of the plan call this. A replica may continue with a synchroniser that was
     /// re-formed over the channel.
     ///
     /// # Errors
