@@ -347,8 +347,8 @@ class Synchronizer:
     def relayout(self, parameters: list[tuple[str, list[int], str, int]]) -> None:
         """Takes the same parameters in another order or other buckets; all ranks together."""
     def reform(self, epoch: Epoch, applied: bool = False) -> None:
-        """Continues among the ranks of an epoch, of which new ones make a synchronizer; all together. A step
-        that was not finished leaves no trace, unless another rank has `applied` it."""
+        """Continues among the ranks of an epoch, of which new ones make a synchronizer; all together. A
+        step that was not finished leaves no trace, unless another rank has `applied` it."""
     def owed(self) -> bytes:
         """The residuals and momenta of this rank, for `take_on` of another rank."""
     def take_on(self, owed: bytes) -> None:

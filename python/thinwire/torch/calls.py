@@ -41,7 +41,7 @@ class Calls(c10d.ProcessGroup):
         self.take(place, connection, timeout_s)
 
     def take(self, place: Place, connection: Connection | None, connected_s: float) -> None:
-        """Continues with `connection`, whose own timeout is `connected_s`, and nothing of the one before."""
+        """Continues with `connection`, whose own timeout is `connected_s`, and nothing of the last one."""
         self.place, self.connection, self.connected_s = place, connection, connected_s
         self.queue, self.mailbox = Queue(), Mailbox()
         self.coalesced: list[Work] | None = None
