@@ -59,7 +59,6 @@
 
 mod candidate;
 mod coordinator;
-mod coordinator_state;
 mod envelope;
 mod etcd;
 mod event;
@@ -70,8 +69,7 @@ mod operator;
 mod persistence;
 mod presence;
 mod role;
-mod role_registry;
-mod role_state;
+mod roles;
 mod service;
 mod status;
 mod store;

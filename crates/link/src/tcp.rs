@@ -10,7 +10,6 @@ mod cancel;
 mod connect;
 pub(crate) mod connection;
 mod control;
-mod hello;
 mod mesh;
 mod options;
 pub(crate) mod peer;

@@ -8,7 +8,6 @@
 mod adopt;
 mod answer;
 mod change;
-mod choose;
 mod cuts;
 mod peers;
 mod saved;

@@ -31,7 +31,6 @@
 //! makes others wait for a slow worker.
 
 mod memory;
-mod meter;
 mod sessions;
 mod shard_replica;
 mod stats;

@@ -32,7 +32,7 @@ pub enum Report {
     Told(elastic::Event),
 }
 
-/// BucketSummary in which the processes of a job find each other.
+/// Way in which the processes of a job find each other.
 pub enum Job {
     /// Ranks that cannot do without each other, with the variables that all of them get.
     Fixed(Variables),

@@ -11,11 +11,11 @@ use thinwire_link::descriptors;
 use thinwire_link::service::{Server, Service};
 use thinwire_member::{Id, Options, Roster};
 
-use super::coordinator_state::CoordinatorState;
 use super::envelope::End;
 use super::event::Event;
 use super::persistence::{FileRegistry, Persistence};
-use super::role_registry::RoleRegistry;
+use super::roles::CoordinatorState;
+use super::roles::RoleRegistry;
 use super::service::{CoordinatorService, Tell};
 use super::views::Job;
 use crate::error::Error;

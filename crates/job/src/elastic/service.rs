@@ -21,7 +21,7 @@ use super::event::Event;
 use super::job_spec::JobSpec;
 use super::persistence::Persistence;
 use super::role::Role;
-use super::role_registry::RoleRegistry;
+use super::roles::RoleRegistry;
 use super::status;
 
 /// Name under which operators ask the roster; no process has it.

@@ -8,8 +8,8 @@ use thinwire_member::{Id, Standing};
 
 use super::envelope::End;
 use super::event::waiting;
-use super::role_registry::{RoleRegistry, ServerRole};
-use super::role_state::RoleState;
+use super::roles::RoleState;
+use super::roles::{RoleRegistry, ServerRole};
 
 /// Last news of a process.
 #[derive(Clone, Debug, Default)]

@@ -1,15 +1,19 @@
-//! A connection whose other end has not said yet who it is.
+//! A connection whose other end has not said yet who it is, and the hello that says it.
+//!
+//! Hello, 16 bytes, little-endian, the first record after the handshake: rank, world size, epoch (4 bytes each),
+//! channel (0 control, 1.. data) and number of data connections (2 each). The answer is one byte, 0 for welcome,
+//! else the code of a refusal, and a text.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
+use thinwire_wire::{Rank, WORLD_SIZE_MAX};
 
 use crate::duplex::Duplex;
 use crate::secure::{Handshake, Preamble, Role, Session, Token};
 use crate::tcp::connection::Parts;
-use crate::tcp::hello::{self, HELLO_BYTES_MAX, Hello};
-use crate::tcp::options::Encryption;
+use crate::tcp::options::{CONNECTIONS_MAX, Encryption};
 use crate::unauthenticated_peers::UnauthenticatedPeer;
 use crate::{Error, Kind};
 
@@ -52,7 +56,7 @@ impl Pending {
         deadline: Instant,
     ) -> Result<Pending, Error> {
         let stream = begin(address).map_err(Error::broken)?;
-        Pending::new(stream, address, Role::Initiator, Some(hello), rule, token, deadline)
+        Pending::new(stream, address, Some(hello), rule, token, deadline)
     }
 
     /// A connection that was accepted from `address`. It stays an unauthenticated peer's until its hello has
@@ -67,13 +71,12 @@ impl Pending {
         token: &Token,
         deadline: Instant,
     ) -> Result<Pending, Error> {
-        Pending::new(stream, address, Role::Responder, None, rule, token, deadline)
+        Pending::new(stream, address, None, rule, token, deadline)
     }
 
     fn new(
         stream: TcpStream,
         address: SocketAddr,
-        role: Role,
         hello: Option<Hello>,
         rule: Encryption,
         token: &Token,
@@ -86,6 +89,8 @@ impl Pending {
             Encryption::Always => true,
             Encryption::Never => false,
         };
+        // Who connects says first who it is.
+        let role = if hello.is_some() { Role::Initiator } else { Role::Responder };
         let handshake = Handshake::new(role, token, Preamble { encrypt });
         let stage = match role {
             Role::Initiator => Stage::Connecting(handshake),
@@ -194,11 +199,11 @@ impl Pending {
         let Stage::Greeting(session) = &mut self.stage else { return Ok(false) };
         let Some(record) = session.receive(input, HELLO_BYTES_MAX)? else { return Ok(false) };
         match self.role {
-            Role::Initiator => hello::parse_verdict(&record)?,
+            Role::Initiator => parse_verdict(&record)?,
             Role::Responder => {
                 let hello = Hello::parse(&record)?;
                 let verdict = admit(&hello);
-                session.seal(&hello::verdict_to_bytes(&verdict), output);
+                session.seal(&verdict_to_bytes(&verdict), output);
                 verdict?;
                 self.hello = Some(hello);
             }
@@ -219,4 +224,119 @@ fn begin(address: SocketAddr) -> std::io::Result<TcpStream> {
         Err(error) => return Err(error),
     }
     Ok(socket.into())
+}
+
+/// The longest record of this connection in bytes.
+pub const HELLO_BYTES_MAX: usize = 512;
+
+/// The refusals that travel, in the order of their codes from 1.
+const REFUSALS: [Kind; 3] = [Kind::Invalid, Kind::WorldMismatch, Kind::RankTaken];
+
+/// The channel of heartbeats, goodbyes and poison, which data never holds up.
+pub const CONTROL: u16 = 0;
+
+/// The rank that connects, and the channel that it asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The rank that connects.
+    pub rank: Rank,
+    /// World size that the connecting rank believes in.
+    pub size: u32,
+    /// The life of the group that it is in.
+    pub epoch: u32,
+    /// Channel of this connection: 0 for control, n for the n-th share of the data.
+    pub channel: u16,
+    /// Number of data connections that the rank makes.
+    pub connections: u16,
+}
+
+impl Hello {
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&self.rank.0.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.size.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.channel.to_le_bytes());
+        bytes[14..].copy_from_slice(&self.connections.to_le_bytes());
+        bytes
+    }
+
+    /// # Errors
+    /// If this is no hello, or its numbers cannot be.
+    pub fn parse(bytes: &[u8]) -> Result<Hello, Error> {
+        let invalid = || Error::new(Kind::Corrupt, "sent what is no hello");
+        let bytes: &[u8; 16] = bytes.try_into().map_err(|_| invalid())?;
+        let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside"));
+        let half = |at: usize| u16::from_le_bytes(*bytes[at..].first_chunk().expect("inside"));
+        let (rank, size, epoch) = (Rank(word(0)), word(4), word(8));
+        let (channel, connections) = (half(12), half(14));
+        let possible = rank.0 < size
+            && size <= WORLD_SIZE_MAX
+            && (1..=CONNECTIONS_MAX).contains(&connections)
+            && channel <= connections;
+        if possible {
+            Ok(Hello { rank, size, epoch, channel, connections })
+        } else {
+            Err(invalid())
+        }
+    }
+}
+
+/// The answer to a hello as it travels.
+pub fn verdict_to_bytes(verdict: &Result<(), Error>) -> Vec<u8> {
+    match verdict {
+        Ok(()) => vec![0],
+        Err(error) => {
+            let code = REFUSALS.iter().position(|kind| *kind == error.kind).unwrap_or(0);
+            let text = error.context.as_bytes();
+            let text = &text[..text.len().min(HELLO_BYTES_MAX - 1)];
+            [&[code as u8 + 1], text].concat()
+        }
+    }
+}
+
+/// # Errors
+/// The refusal, or that this is no answer.
+pub fn parse_verdict(bytes: &[u8]) -> Result<(), Error> {
+    match bytes.split_first() {
+        Some((0, [])) => Ok(()),
+        Some((code @ 1..=3, text)) => {
+            let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
+            Err(Error::new(REFUSALS[usize::from(*code) - 1], text))
+        }
+        _ => Err(Error::new(Kind::Corrupt, "sent what is no answer to a hello")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn hellos_parse_back(rank in 0u32..8, epoch: u32, channel in 0u16..=4) {
+            let hello = Hello { rank: Rank(rank), size: 8, epoch, channel, connections: 4 };
+            prop_assert_eq!(Hello::parse(&hello.to_bytes()).unwrap(), hello);
+        }
+
+        #[test]
+        fn any_bytes_are_a_possible_hello_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+            if let Ok(hello) = Hello::parse(&bytes) {
+                prop_assert!(hello.rank.0 < hello.size && hello.channel <= hello.connections);
+            }
+            let _ = parse_verdict(&bytes);
+        }
+    }
+
+    #[test]
+    fn refusals_keep_their_sort_and_text() {
+        for kind in REFUSALS {
+            let error =
+                parse_verdict(&verdict_to_bytes(&Err(Error::new(kind, "why")))).unwrap_err();
+            assert_eq!((error.kind, error.context.as_str()), (kind, "why"));
+        }
+        assert!(parse_verdict(&verdict_to_bytes(&Ok(()))).is_ok());
+    }
 }

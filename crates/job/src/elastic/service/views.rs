@@ -67,7 +67,7 @@ mod tests {
     use crate::elastic::job_spec::JobSpec;
     use crate::elastic::persistence::{Parts, Persistence, Registry, Unsaved};
     use crate::elastic::role::Role;
-    use crate::elastic::role_registry::RoleRegistry;
+    use crate::elastic::roles::RoleRegistry;
     use crate::elastic::views::{Job, Servers, ViewService};
     use crate::error::Error;
 
