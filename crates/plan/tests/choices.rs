@@ -63,10 +63,12 @@ proptest! {
         for (narrow, what) in alike.into_iter().chain(whole).zip(["1", "2", "3", "never", "always"]) {
             let Ok(narrow) = narrow else { continue };
             let free = free.as_ref().expect("what fits with fewer choices fits with more");
-            // In closed form, by which they are chosen under one schedule; which schedule is best is
-            // found by playing, where pipelines differ by more.
+            // Plans are compared in closed form and the fastest of them by playing, so fewer choices may win by one
+            // of the two, but not by both.
             let (free_s, narrow_s) = (closed_s(free), closed_s(&narrow));
-            prop_assert!(free_s <= narrow_s * (1.0 + 1e-9), "{what}: {free_s}, {narrow_s}");
+            let played = (free.best.seconds, narrow.best.seconds);
+            let is_slower = free_s > narrow_s * (1.0 + 1e-9) && played.0 > played.1 * (1.0 + 1e-9);
+            prop_assert!(!is_slower, "{what}: {free_s}, {narrow_s}, played {played:?}");
             prop_assert!(free.best.over(0.1) <= 0.0 && free.bound_s <= free_s);
         }
     }

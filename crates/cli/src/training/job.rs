@@ -315,8 +315,8 @@ fn assumed(exchange: &[(&str, String)]) -> String {
     let values: Vec<String> =
         exchange.iter().map(|(name, value)| format!("{name} {value}")).collect();
     format!(
-        "the checkpoint, of an earlier version, does not tell how its gradients travelled: this goes \
-         on with {}",
+        "the checkpoint, of an earlier version, does not tell how its gradients travelled: this continues \
+         with {}",
         values.join(", ")
     )
 }
