@@ -1,4 +1,4 @@
-//! Server without sockets that accepts arbitrary messages, for fuzz targets; [`files`] and [`views`] are those of
+//! Server without sockets that accepts arbitrary messages, for fuzz targets; `files` and `views` are those of
 //! files and of the coordinator's decisions.
 //!
 //! The server is the primary of the first of two shards and a backup of the second, whose primary is another
