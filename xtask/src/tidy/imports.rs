@@ -87,7 +87,7 @@ fn scan(stream: TokenStream, found: &mut Module, modules: &mut Vec<Module>) {
 }
 
 /// The brackets of the attribute that begins at `at`.
-fn attribute(tokens: &[TokenTree], at: usize) -> Option<&Group> {
+pub fn attribute(tokens: &[TokenTree], at: usize) -> Option<&Group> {
     match (&tokens[at], tokens.get(at + 1)?) {
         (TokenTree::Punct(hash), TokenTree::Group(group))
             if hash.as_char() == '#' && group.delimiter() == Delimiter::Bracket =>
@@ -98,30 +98,38 @@ fn attribute(tokens: &[TokenTree], at: usize) -> Option<&Group> {
     }
 }
 
-fn is_test(attribute: &Group) -> bool {
+pub fn is_test(attribute: &Group) -> bool {
     attribute.stream().to_string().replace(' ', "").starts_with("cfg(test)")
 }
 
 /// The place after the item at `at`, whose name is noted if it is a module.
 fn skip_item(tokens: &[TokenTree], at: usize, found: &mut Module) -> usize {
-    let is_word =
-        |at: usize, word: &str| matches!(&tokens[at], TokenTree::Ident(found) if found == word);
-    let mut imports = false;
-    for end in at..tokens.len() {
-        imports |= is_word(end, "use");
-        if is_word(end, "mod") && end + 1 < tokens.len() {
-            found.tests.push(tokens[end + 1].to_string());
-        }
-        match &tokens[end] {
-            TokenTree::Punct(stop) if stop.as_char() == ';' => return end + 1,
-            // The braces of an import are followed by its semicolon.
-            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace && !imports => {
-                return end + 1;
-            }
-            _ => {}
+    let end = end_of_item(tokens, at);
+    for pair in tokens[at..end].windows(2) {
+        if is_word(&pair[0], "mod") {
+            found.tests.push(pair[1].to_string());
         }
     }
-    tokens.len()
+    end
+}
+
+/// The place after the item at `at`.
+pub fn end_of_item(tokens: &[TokenTree], at: usize) -> usize {
+    let mut imports = false;
+    let ends = |token: &TokenTree| {
+        imports |= is_word(token, "use");
+        match token {
+            TokenTree::Punct(stop) => stop.as_char() == ';',
+            // The braces of an import are followed by its semicolon.
+            TokenTree::Group(group) => group.delimiter() == Delimiter::Brace && !imports,
+            _ => false,
+        }
+    };
+    tokens[at..].iter().position(ends).map_or(tokens.len(), |end| at + end + 1)
+}
+
+pub fn is_word(token: &TokenTree, word: &str) -> bool {
+    matches!(token, TokenTree::Ident(found) if found == word)
 }
 
 /// Reads `mod name { .. }`; a module in a file of its own is read with that file.

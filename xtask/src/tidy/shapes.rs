@@ -6,6 +6,7 @@
 use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
+use super::imports::{attribute, end_of_item, is_test, is_word};
 use super::source::is_test_file;
 
 /// The package in Python: its parameters are keyword arguments.
@@ -65,8 +66,8 @@ fn length(path: &str, content: &str) -> Option<String> {
 fn is_list_of_modules(content: &str) -> bool {
     let mut items = super::source::code_lines(content).map(|(_, line)| line);
     items.all(|line| {
-        let words = line.split_whitespace().find(|word| !word.starts_with("pub"));
-        words.is_none_or(|word| ["mod", "use"].contains(&word) || line.starts_with([' ', '}', '#']))
+        let word = line.split_whitespace().find(|word| !word.starts_with("pub"));
+        word.is_none_or(|word| ["mod", "use"].contains(&word) || line.starts_with([' ', '}', '#']))
     })
 }
 
@@ -82,8 +83,8 @@ fn scan(stream: TokenStream, found: &mut Vec<Shape>) {
     let tokens: Vec<TokenTree> = stream.into_iter().collect();
     let mut at = 0;
     while at < tokens.len() {
-        if is_test(&tokens[at..]) || is_implementation(&tokens[at..]) {
-            at += length_of_item(&tokens[at..]);
+        if attribute(&tokens, at).is_some_and(is_test) || is_implementation(&tokens[at..]) {
+            at = end_of_item(&tokens, at);
             continue;
         }
         match &tokens[at] {
@@ -99,34 +100,11 @@ fn scan(stream: TokenStream, found: &mut Vec<Shape>) {
     }
 }
 
-/// Returns whether the tokens begin with `#[cfg(test)]` or `#[test]`.
-fn is_test(tokens: &[TokenTree]) -> bool {
-    let [TokenTree::Punct(hash), TokenTree::Group(group), ..] = tokens else { return false };
-    let text = group.stream().to_string().replace(' ', "");
-    hash.as_char() == '#' && ["cfg(test)", "test"].contains(&text.as_str())
-}
-
 /// Returns whether the tokens begin with `impl Trait for Type {`, as opposed to `impl Type {`.
 fn is_implementation(tokens: &[TokenTree]) -> bool {
-    let is = |token: &TokenTree, word: &str| matches!(token, TokenTree::Ident(it) if it == word);
-    let head: Vec<_> = tokens.iter().take_while(|it| !is_block(it) && !is_end(it)).collect();
     // `for<'a>` in a bound is part of a type.
-    let implements = |pair: &[&TokenTree]| is(pair[0], "for") && pair[1].to_string() != "<";
-    head.first().is_some_and(|first| is(first, "impl")) && head.windows(2).any(implements)
-}
-
-fn is_end(token: &TokenTree) -> bool {
-    matches!(token, TokenTree::Punct(end) if end.as_char() == ';')
-}
-
-fn is_block(token: &TokenTree) -> bool {
-    matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
-}
-
-/// Returns the number of tokens up to the block or the semicolon that ends an item.
-fn length_of_item(tokens: &[TokenTree]) -> usize {
-    let end = tokens.iter().position(|token| is_block(token) || is_end(token));
-    end.map_or(tokens.len(), |end| end + 1)
+    let implements = |pair: &[TokenTree]| is_word(&pair[0], "for") && pair[1].to_string() != "<";
+    is_word(&tokens[0], "impl") && tokens[..end_of_item(tokens, 0)].windows(2).any(implements)
 }
 
 /// Returns name and parameters of the function whose `fn` stands before the tokens; none for `fn(…)` types.
