@@ -110,8 +110,20 @@ impl Error {
         Error { kind, ..self }
     }
 
+    /// Prefixes the message with the other end of a connection, such as "the server at HOST:PORT", which an I/O
+    /// error or a timeout makes unreachable.
+    #[must_use]
+    pub fn of_connection(self, to: impl fmt::Display) -> Error {
+        let kind = match self.kind {
+            Kind::Io | Kind::Timeout => Kind::Unreachable,
+            kind => kind,
+        };
+        self.by(to).of(kind)
+    }
+
     /// Returns a copy without the cause.
-    pub(crate) fn repeat(&self) -> Error {
+    #[must_use]
+    pub fn repeat(&self) -> Error {
         Error { kind: self.kind, rank: self.rank, context: self.context.clone(), source: None }
     }
 }

@@ -153,11 +153,7 @@ impl ClientConnection {
     }
 
     fn named(&self, error: Error) -> Error {
-        let error = error.by(format_args!("{} at {}", self.name, self.address));
-        match error.kind {
-            Kind::Io | Kind::Timeout => error.of(Kind::Unreachable),
-            _ => error,
-        }
+        error.of_connection(format_args!("{} at {}", self.name, self.address))
     }
 }
 

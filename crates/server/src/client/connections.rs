@@ -221,12 +221,8 @@ impl Service for Connections {
             return self.watch.hung_up(why, now, out);
         }
         let Some(connection) = self.connection(id) else { return };
-        let kind = match why.kind {
-            link::Kind::Io | link::Kind::Timeout => link::Kind::Unreachable,
-            kind => kind,
-        };
-        let context = format!("the server at {} {}", connection.address, why.context);
-        self.broke(id, link::Error::new(kind, context).into());
+        let to = format!("the server at {}", connection.address);
+        self.broke(id, why.repeat().of_connection(to).into());
     }
 
     fn has_room(&mut self, id: ClientId, _now: Instant, out: &mut Outbox) {

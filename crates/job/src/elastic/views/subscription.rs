@@ -92,12 +92,7 @@ impl Subscription {
     pub fn hung_up(&mut self, why: &link::Error, now: Instant, out: &mut Outbox) -> Error {
         let pause = self.backoff.pause();
         self.dial(now + pause, out);
-        let kind = match why.kind {
-            link::Kind::Io | link::Kind::Timeout => link::Kind::Unreachable,
-            kind => kind,
-        };
-        let context = format!("the coordinator at {} {}", self.coordinator, why.context);
-        link::Error::new(kind, context).into()
+        why.repeat().of_connection(format_args!("the coordinator at {}", self.coordinator)).into()
     }
 
     /// Closes the connection, and does not dial again.
