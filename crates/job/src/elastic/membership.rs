@@ -335,6 +335,7 @@ impl fmt::Debug for Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        self.shared.forget_change();
         self.command(Command::Quit);
         self.commands = None;
         self.caller.cancel();

@@ -277,15 +277,14 @@ impl Shared {
 
     /// Waits until the job is over or the process has left; returns whether it is so by the deadline.
     pub fn wait_for_end(&self, deadline: Instant) -> bool {
-        let mut state = self.lock();
-        while !state.is_over && !state.has_left {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            state = self.changed.wait_timeout(state, left).expect("no holder panics").0;
-        }
-        true
+        self.wait_until(deadline, |state| state.is_over || state.has_left)
+    }
+
+    /// Waits until `is_so`; returns whether it is so by the deadline.
+    fn wait_until(&self, deadline: Instant, is_so: impl Fn(&State) -> bool) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout_while(self.lock(), left, |state| !is_so(state));
+        is_so(&waited.expect("no holder panics").0)
     }
 
     /// Returns why this process is in no epoch, once for as long as the reason lasts, and after a while.
@@ -351,10 +350,7 @@ impl Shared {
 
     /// Waits until no epoch follows for this process; returns whether it is so by the deadline.
     pub fn wait_for_departure(&self, deadline: Instant) -> bool {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let waits = |state: &mut State| !state.is_at_end();
-        let waited = self.changed.wait_timeout_while(self.lock(), left, waits);
-        waited.expect("no holder panics").0.is_at_end()
+        self.wait_until(deadline, State::is_at_end)
     }
 
     /// Sets what is called when an epoch starts and when no epoch follows.
@@ -367,6 +363,13 @@ impl Shared {
         if has_news {
             change();
         }
+    }
+
+    /// Calls nothing any more: the process has dropped its presence.
+    pub fn forget_change(&self) {
+        let change = self.lock().change.take();
+        // What it owns is dropped without the lock.
+        drop(change);
     }
 
     /// Returns whether the process has left.
@@ -493,5 +496,22 @@ impl Shared {
         };
         state.waker = waker;
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_dropped_its_presence_is_told_of_no_change() {
+        let (shared, calls) = (Shared::new(Duration::MAX), Arc::new(AtomicU64::new(0)));
+        let counter = Arc::clone(&calls);
+        shared.on_change(Arc::new(move || _ = counter.fetch_add(1, Ordering::Relaxed)));
+        shared.refused(Error::invalid("no"));
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        shared.forget_change();
+        shared.left(Left::Alone);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
     }
 }
