@@ -93,6 +93,18 @@ struct Opened {
     known: Vec<u32>,
 }
 
+impl Opened {
+    /// A folder that this process has locked.
+    fn locked(file: File) -> Opened {
+        Opened { file: Some(file), is_locked: true, known: Vec::new() }
+    }
+
+    /// A folder that is locked now, unless another process has done so.
+    fn tried(file: Option<File>) -> Opened {
+        Opened { is_locked: file.as_ref().is_some_and(locked), file, known: Vec::new() }
+    }
+}
+
 impl FolderLock {
     /// Takes the folder on rank 0; removes what an earlier training has left incomplete, and warns of
     /// checkpoints there that are none of this training.
@@ -123,7 +135,7 @@ impl FolderLock {
         // An elastic job may have written here before.
         let _ = fs::remove_file(folder.join(OWNER));
         let newest = warn_of_others(policy, resumed)?;
-        let lock = FolderLock::of_folder(policy, Some(file));
+        let lock = FolderLock::of_folder(policy, Opened::locked(file));
         resumed.into_iter().chain(newest.as_deref()).for_each(|path| lock.remember(path));
         Ok(lock)
     }
@@ -137,7 +149,7 @@ impl FolderLock {
             return lease
                 .map_or_else(|why| FolderLock::Unusable(why.to_string()), FolderLock::Bucket);
         }
-        FolderLock::of_folder(policy, File::open(&policy.folder).ok())
+        FolderLock::of_folder(policy, Opened::tried(File::open(&policy.folder).ok()))
     }
 
     /// Locks the folder for one process of an elastic job after its last epoch, once others have saved what they
@@ -157,14 +169,11 @@ impl FolderLock {
             }
             thread::sleep(TRY);
         }
-        Ok(FolderLock::of_folder(policy, Some(file)))
+        Ok(FolderLock::of_folder(policy, Opened::locked(file)))
     }
 
-    /// The lock of a folder that was opened, which is locked if no other process has locked it.
-    fn of_folder(policy: &Policy, file: Option<File>) -> FolderLock {
-        let is_locked = file.as_ref().is_some_and(locked);
-        let opened = Mutex::new(Opened { file, is_locked, known: Vec::new() });
-        let (path, say) = (policy.folder.clone(), policy.say);
+    fn of_folder(policy: &Policy, opened: Opened) -> FolderLock {
+        let (path, say, opened) = (policy.folder.clone(), policy.say, Mutex::new(opened));
         FolderLock::Folder(Held { path, opened, owner: None, mark: None, say })
     }
 
