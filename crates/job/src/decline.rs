@@ -12,8 +12,7 @@ use thinwire_link::tcp;
 
 use crate::error::Error;
 use crate::identity::Identity;
-use crate::meeting::PrefixedStore;
-use crate::meeting::{LINGER, prefix};
+use crate::meeting::{LINGER, PrefixedStore, prefix};
 use crate::place::{Host, Place};
 use crate::rendezvous::{host, secret};
 

@@ -58,8 +58,8 @@
 //! ```
 
 mod candidate;
-mod coordinator;
-mod envelope;
+pub(crate) mod coordinator;
+pub(crate) mod envelope;
 mod etcd;
 mod event;
 mod job_address;
@@ -77,10 +77,6 @@ mod views;
 
 pub use candidate::Candidate;
 pub use coordinator::Coordinator;
-#[doc(hidden)]
-pub use coordinator::new_coordinator;
-#[doc(hidden)]
-pub use envelope::check_reply;
 pub use event::Event;
 pub use job_address::{JobAddress, VARIABLE, job_address};
 pub use membership::{Membership, NUMBER, Next, Run};

@@ -59,7 +59,8 @@ pub mod supervisor;
 /// interface.
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use crate::elastic::{check_reply, new_coordinator as coordinator};
+    pub use crate::elastic::coordinator::new_coordinator as coordinator;
+    pub use crate::elastic::envelope::check_reply;
 }
 
 pub use address::{PORT, is_loopback};

@@ -8,8 +8,7 @@ use thinwire_member::{Id, Standing};
 
 use super::envelope::End;
 use super::event::waiting;
-use super::roles::RoleState;
-use super::roles::{RoleRegistry, ServerRole};
+use super::roles::{RoleRegistry, RoleState, ServerRole};
 
 /// Last news of a process.
 #[derive(Clone, Debug, Default)]

@@ -9,8 +9,7 @@ use thinwire_wire::{Header, Rank};
 
 use crate::secure::Session;
 use crate::tcp::buffer::Moved;
-use crate::tcp::reader::Reader;
-use crate::tcp::reader::{Protection, Traffic};
+use crate::tcp::reader::{Protection, Reader, Traffic};
 use crate::tcp::writer::Writer;
 use crate::{Error, Port};
 

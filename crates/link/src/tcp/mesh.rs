@@ -16,8 +16,7 @@ use crate::tcp::agreement::mismatch;
 use crate::tcp::connection::{Connection, Parts};
 use crate::tcp::options::Options;
 use crate::tcp::peer::Peer;
-use crate::tcp::pending::Pending;
-use crate::tcp::pending::{CONTROL, Hello};
+use crate::tcp::pending::{CONTROL, Hello, Pending};
 use crate::tcp::reader::Traffic;
 use crate::unauthenticated_peers::{
     ACCEPTS_MAX, Places, REFUSED_PAUSE, Refusals, UnauthenticatedPeer,

@@ -13,8 +13,7 @@ use thinwire_wire::{Rank, World};
 
 use super::connector::Caller;
 use crate::elastic::role::Role;
-use crate::meeting::PrefixedStore;
-use crate::meeting::Settings;
+use crate::meeting::{PrefixedStore, Settings};
 
 /// Shortest time after which a member that has not appeared counts as lost.
 const ABSENCE_MIN: Duration = Duration::from_secs(5);
