@@ -4,10 +4,12 @@
 //! elements have no [`DType`] (bytes, integers) can therefore be gathered and broadcast, but not summed.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use bytemuck::Pod;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use thinwire_device::{HostBytes, Operand, Region, Residual};
 use thinwire_wire::DType;
 
 /// Memory that a run reads and writes.
@@ -49,6 +51,58 @@ pub trait Buffer {
             [] => &mut [],
             bytes => bytemuck::cast_slice_mut(bytes),
         }
+    }
+
+    /// Whether the elements lie in host memory, where the link can read and write them.
+    fn is_in_host_memory(&self) -> bool {
+        true
+    }
+
+    /// The elements of `range` of a buffer of f32, as work of a device takes them.
+    ///
+    /// # Panics
+    /// If the dtype is not f32.
+    fn operand(&mut self, range: Range<usize>) -> Operand<'_> {
+        Operand::Host(&mut self.values_mut()[range])
+    }
+
+    /// The elements of `range` of a buffer of f32, as an encoding reads them.
+    ///
+    /// # Panics
+    /// If the dtype is not f32.
+    fn residual(&self, range: Range<usize>) -> Residual<'_> {
+        Residual::Host(&self.values()[range])
+    }
+}
+
+/// Memory of a device, which only work of that device reads and writes.
+impl Buffer for Region {
+    fn dtype(&self) -> Option<DType> {
+        Some(DType::F32)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        panic!("{self:?} is not host memory");
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        panic!("{self:?} is not host memory");
+    }
+
+    fn elements(&self) -> usize {
+        self.len()
+    }
+
+    fn is_in_host_memory(&self) -> bool {
+        false
+    }
+
+    fn operand(&mut self, range: Range<usize>) -> Operand<'_> {
+        Operand::Device(self.slice(range))
+    }
+
+    fn residual(&self, range: Range<usize>) -> Residual<'_> {
+        Residual::Device(self.slice(range))
     }
 }
 
@@ -137,25 +191,26 @@ const IDLE_BYTES_MAX: usize = 64 << 20;
 /// Byte buffers that are used again, so that a step allocates nothing after the first; by their length.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    idle: HashMap<usize, Vec<Vec<u8>>>,
+    idle: HashMap<usize, Vec<HostBytes>>,
     idle_bytes: usize,
 }
 
 impl Pool {
     /// A buffer of `length` bytes with whatever was in it.
-    pub(crate) fn take(&mut self, length: usize) -> Vec<u8> {
+    pub(crate) fn take(&mut self, length: usize) -> HostBytes {
         match self.idle.get_mut(&length).and_then(Vec::pop) {
             Some(buffer) => {
                 self.idle_bytes -= length;
                 buffer
             }
-            None => vec![0; length],
+            None => HostBytes::new(length),
         }
     }
 
-    /// Gives a buffer back.
-    pub(crate) fn put(&mut self, buffer: Vec<u8>) {
-        if !buffer.is_empty() && self.idle_bytes + buffer.len() <= IDLE_BYTES_MAX {
+    /// Gives a buffer back, for others once no device reads it any more.
+    pub(crate) fn put(&mut self, mut buffer: HostBytes) {
+        let has_room = self.idle_bytes + buffer.len() <= IDLE_BYTES_MAX;
+        if !buffer.is_empty() && has_room && buffer.is_unique() {
             self.idle_bytes += buffer.len();
             self.idle.entry(buffer.len()).or_default().push(buffer);
         }

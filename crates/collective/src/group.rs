@@ -42,6 +42,8 @@ pub struct Group {
     link: Link,
     inbox: Inbox,
     pool: Pool,
+    /// Wakes this group's thread when a device has done its work.
+    waker: std::task::Waker,
     epoch: u32,
     calls: u64,
     /// Of these, how many have begun.
@@ -80,6 +82,7 @@ impl Group {
         Group {
             stop: Stop::new(link.waker()),
             left: link.world().ranks().map(|_| OnceLock::new()).collect(),
+            waker: Arc::new(link.waker()).into(),
             inbox: Inbox::new(link.world().size()),
             epoch: link.epoch(),
             link,
@@ -265,7 +268,7 @@ impl Group {
         self.hand_over(runs);
         let mut computed = false;
         for run in runs.iter_mut() {
-            match run.compute(&mut self.pool) {
+            match run.compute(&mut self.pool, &self.waker) {
                 Ok(false) => {}
                 Ok(true) => {
                     (active, computed) = (true, true);
@@ -400,11 +403,11 @@ impl Group {
         awaited.dedup();
         let names: Vec<String> = awaited.iter().map(Rank::to_string).collect();
         let (operation, step) = self.doing(runs);
-        let mut detail = format!(
-            "nothing came from {} before the timeout of {:?}",
-            names.join(", "),
-            self.timeout
-        );
+        let late = match runs.iter().any(Run::is_computing) {
+            true => "a device has not finished its work".to_owned(),
+            false => format!("nothing came from {}", names.join(", ")),
+        };
+        let mut detail = format!("{late} before the timeout of {:?}", self.timeout);
         for rank in &awaited {
             if let Some((mine, theirs)) =
                 step.and_then(|mine| Some((mine, self.inbox.ahead(*rank, mine)?)))

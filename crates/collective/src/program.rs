@@ -78,6 +78,14 @@ impl Program {
         Program { feedback: true, deferred, homes, ..program }
     }
 
+    /// The program for values in the memory of a device: every message has bytes of its own in host memory,
+    /// also where the codec sends the values as they are.
+    #[must_use]
+    pub fn staged(self) -> Program {
+        let homes = vec![Home::Buffer; self.homes.len()];
+        Program { homes, ..self }
+    }
+
     /// Binds `schedule`, over `elements` of `dtype` (bytes if there is none), to no codec: elements of
     /// any type are moved as they are.
     ///
@@ -155,8 +163,8 @@ impl Program {
     }
 
     /// The codec of one slot.
-    pub(crate) fn codec_of(&self, slot: Slot) -> &dyn Codec {
-        if slot.index() < self.raw { self.plain.as_ref() } else { self.codec.as_ref() }
+    pub(crate) fn codec_of(&self, slot: Slot) -> &Arc<dyn Codec> {
+        if slot.index() < self.raw { &self.plain } else { &self.codec }
     }
 
     /// The dtype of a slot on the wire; none for encodings and bytes.
@@ -171,7 +179,9 @@ impl Program {
 
     /// Whether `buffer` is what it runs on.
     pub(crate) fn fits(&self, buffer: &impl Buffer) -> bool {
-        buffer.dtype() == self.dtype && buffer.elements() == self.elements
+        let in_place = self.homes.iter().any(|home| *home != Home::Buffer);
+        let is_reachable = !in_place || buffer.is_in_host_memory();
+        buffer.dtype() == self.dtype && buffer.elements() == self.elements && is_reachable
     }
 
     /// Whether it turns its values into the new residual and leaves the result for a commit.

@@ -33,7 +33,7 @@ pub fn replay(bytes: &[u8], piece_bytes: usize) -> Replay {
     let mut adapter = PortAdapter::new(&mut runs, &mut inbox, &mut pool, CALLS | 1);
     let outcome = tcp::replay(bytes, piece_bytes, Rank(1), &mut adapter);
     let computed: Result<(), Error> = runs.iter_mut().try_for_each(|run| {
-        while run.compute(&mut pool)? {}
+        while run.compute(&mut pool, std::task::Waker::noop())? {}
         Ok(())
     });
     let outcome = outcome.and_then(|()| computed.map_err(|error| error.for_peers()));

@@ -7,10 +7,11 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thinwire_device::{Canonicalise, HostBytes, Pending, complete};
 use thinwire_schedule::{Operation, Slot};
 use thinwire_wire::{DType, HEADER_BYTES, Header, Kind, Rank, Tag, World};
 
-use self::compute::decode;
+use self::compute::decoding;
 use crate::Buffer;
 use crate::buffer::Pool;
 use crate::error::{COUNTS, Error, is_call};
@@ -62,10 +63,12 @@ pub struct Run<V> {
     world: World,
     values: V,
     residual: Option<V>,
-    waits: Vec<u32>,
+    tasks: Vec<TaskState>,
+    /// Work that a device has not done yet, by task.
+    running: Vec<(u32, Pending)>,
     ready: BinaryHeap<Reverse<u32>>,
     outbox: Vec<u32>,
-    slots: Vec<Vec<u8>>,
+    slots: Vec<HostBytes>,
     readers: Vec<u32>,
     left: usize,
     nonfinite: bool,
@@ -85,7 +88,10 @@ impl<V: Buffer> Run<V> {
         values: V,
         residual: Option<V>,
     ) -> Run<V> {
-        assert!(program.fits(&values), "values of another length or dtype than the program's");
+        assert!(
+            program.fits(&values),
+            "values of another length, dtype or memory than the program's"
+        );
         assert_eq!(
             residual.is_some(),
             program.feedback,
@@ -100,10 +106,11 @@ impl<V: Buffer> Run<V> {
             world,
             values,
             residual,
-            waits: program.waits.clone(),
+            tasks: program.waits.iter().map(|waits| TaskState::Waiting(*waits)).collect(),
+            running: Vec::new(),
             ready: BinaryHeap::new(),
             outbox: Vec::new(),
-            slots: vec![Vec::new(); program.lengths.len()],
+            slots: vec![HostBytes::default(); program.lengths.len()],
             readers: program.readers.clone(),
             left: program.operations.len() - program.deferred.len(),
             nonfinite: false,
@@ -111,8 +118,8 @@ impl<V: Buffer> Run<V> {
             times: Times::default(),
             program,
         };
-        for task in 0..run.waits.len() as u32 {
-            if run.waits[task as usize] == 0 {
+        for task in 0..run.tasks.len() as u32 {
+            if run.tasks[task as usize] == TaskState::Waiting(0) {
                 run.release(task);
             }
         }
@@ -191,16 +198,17 @@ impl<V: Buffer> Run<V> {
         let mut result = self.residual.take().expect("a run with feedback has a residual");
         let program = Arc::clone(&self.program);
         for &task in &program.deferred {
-            let operation = &program.operations[task as usize];
-            decode(&program, &self.slots, operation, &mut result)
-                .map_err(|error| self.corrupt(None, error.to_string()))?;
+            let work = decoding(&program, &self.slots, task, &mut result, Canonicalise::default());
+            if let Some(error) = complete(work).error {
+                return Err(self.corrupt(None, error.to_string()));
+            }
         }
         Ok((result, self.values))
     }
 
     /// The ranks from which messages are still missing.
     pub(crate) fn awaited(&self) -> Vec<Rank> {
-        let missing = |task: &u32| self.waits[*task as usize] != DONE;
+        let missing = |task: &u32| self.tasks[*task as usize] != TaskState::Done;
         let arrivals = self.program.arrivals.iter().filter(|(_, task)| missing(task));
         let mut ranks: Vec<Rank> = arrivals.map(|((from, _), _)| *from).collect();
         ranks.sort_unstable();
@@ -235,7 +243,8 @@ impl<V: Buffer> Run<V> {
         match &self.program.homes[slot] {
             Home::Buffer => {
                 let length = self.frame(self.program.operations[task as usize].slot());
-                &self.slots[slot][..length.unwrap_or(self.slots[slot].len())]
+                let bytes = self.slots[slot].as_slice();
+                &bytes[..length.unwrap_or(bytes.len())]
             }
             Home::Tensor(range) => &self.values.bytes()[range.clone()],
         }
@@ -244,7 +253,7 @@ impl<V: Buffer> Run<V> {
     /// The length of the encoding in a slot, if its values decided it.
     fn frame(&self, slot: Slot) -> Option<usize> {
         let codec = self.program.codec_of(slot);
-        codec.is_variable().then(|| codec.frame_len(&self.slots[slot.index()]))
+        codec.is_variable().then(|| codec.frame_len(self.slots[slot.index()].as_slice()))
     }
 
     pub(crate) fn sent(&mut self, to: Rank, message: u32, pool: &mut Pool) {
@@ -288,7 +297,7 @@ impl<V: Buffer> Run<V> {
             let text = format!("dtype mismatch: {from} sent {found}, expected {expected}");
             return Some(self.corrupt(Some(from), text));
         }
-        (self.waits[task as usize] == DONE).then(|| self.repeated(from, message))
+        (self.tasks[task as usize] == TaskState::Done).then(|| self.repeated(from, message))
     }
 
     /// Where a message without a fault goes.
@@ -301,7 +310,7 @@ impl<V: Buffer> Run<V> {
                 if self.slots[slot].is_empty() {
                     self.slots[slot] = pool.take(self.program.lengths[slot]);
                 }
-                &mut self.slots[slot][..header.length as usize]
+                &mut self.slots[slot].as_mut_slice()[..header.length as usize]
             }
         }
     }
@@ -313,7 +322,7 @@ impl<V: Buffer> Run<V> {
     pub(crate) fn received(&mut self, from: Rank, header: &Header) -> Result<(), Error> {
         let message = header.tag.message;
         let Some(&task) = self.program.arrivals.get(&(from, message)) else { return Ok(()) };
-        if self.waits[task as usize] == DONE {
+        if self.tasks[task as usize] == TaskState::Done {
             return Err(self.repeated(from, message));
         }
         let slot = self.program.operations[task as usize].slot();
@@ -342,12 +351,15 @@ impl<V: Buffer> Run<V> {
 
     /// Marks a task done and releases those that waited for it.
     fn finish(&mut self, task: u32) {
-        self.waits[task as usize] = DONE;
+        self.tasks[task as usize] = TaskState::Done;
         self.left -= 1;
         let program = Arc::clone(&self.program);
         for &next in &program.dependents[task as usize] {
-            self.waits[next as usize] -= 1;
-            if self.waits[next as usize] == 0 {
+            let TaskState::Waiting(waits) = &mut self.tasks[next as usize] else {
+                unreachable!("a task waits for all before it")
+            };
+            *waits -= 1;
+            if *waits == 0 {
                 self.release(next);
             }
         }
@@ -371,5 +383,13 @@ impl<V: Buffer> Run<V> {
     }
 }
 
-/// The entry in `waits` of a task that is done.
-const DONE: u32 = u32::MAX;
+/// State of a task of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskState {
+    /// Waits for so many other tasks; at 0 it is ready, or its message is under way.
+    Waiting(u32),
+    /// A device computes it.
+    Running,
+    /// Done.
+    Done,
+}

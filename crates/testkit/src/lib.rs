@@ -5,6 +5,7 @@
 //! link's timeout.
 #![forbid(unsafe_code)]
 
+pub mod delayed;
 pub mod net;
 pub mod objects;
 

@@ -29,6 +29,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire-onnx", Place::Layer(2)),
     ("thinwire-program", Place::Layer(2)),
     ("thinwire-link", Place::Layer(2)),
+    ("thinwire-device", Place::Layer(2)),
     ("thinwire-plan", Place::Layer(3)),
     ("thinwire-collective", Place::Layer(3)),
     ("thinwire-job", Place::Layer(3)),

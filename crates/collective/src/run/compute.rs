@@ -1,64 +1,109 @@
-//! Encodings, merges and decodings of a run, one at a time.
+//! Encodings, merges and decodings of a run, each submitted to the device where the values lie.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::Waker;
 
-use thinwire_codec::{Finite, Input, Write};
-use thinwire_schedule::{Operation, Slot};
+use thinwire_codec::{Finite, Write};
+use thinwire_device::{Canonicalise, Decoding, Done, Encoding, Submission, Work, submit};
+use thinwire_schedule::Operation;
 use thinwire_wire::random::Key;
 
-use super::{Address, Run};
+use super::{Address, Run, TaskState};
 use crate::Buffer;
 use crate::buffer::Pool;
 use crate::error::{CALLS, Error, is_call};
 use crate::program::{Home, Program};
 
 impl<V: Buffer> Run<V> {
-    /// Encodes, merges or decodes once, if something is ready for it.
-    pub(crate) fn compute(&mut self, pool: &mut Pool) -> Result<bool, Error> {
-        let Some(Reverse(task)) = self.ready.pop() else { return Ok(false) };
-        let begin = Instant::now();
+    /// Takes back work that a device has done, and submits one task if one is ready. Returns whether any
+    /// task was done or submitted; `waker` is woken when submitted work is done.
+    pub(crate) fn compute(&mut self, pool: &mut Pool, waker: &Waker) -> Result<bool, Error> {
+        let collected = self.collect(pool)?;
+        let Some(Reverse(task)) = self.ready.pop() else { return Ok(collected) };
         let program = Arc::clone(&self.program);
         let operation = &program.operations[task as usize];
-        if let Operation::Encode { range, slot } = operation {
-            self.encode(range.clone(), *slot, pool);
-            self.times.encode += begin.elapsed();
-        } else {
-            self.canonicalise(&program.first_merges, task);
-            decode(&program, &self.slots, operation, &mut self.values)
-                .map_err(|error| self.corrupt(None, error.to_string()))?;
-            self.canonicalise(&program.last_merges, task);
-            self.times.decode += begin.elapsed();
-            self.release_slot(task, pool);
+        if program.homes[operation.slot().index()] != Home::Buffer {
+            // The link reads and writes the values themselves.
+            self.release_read(task, pool);
+            self.finish(task);
+            return Ok(true);
         }
-        self.finish(task);
+        let work = match operation {
+            Operation::Encode { range, slot } => Work::Encode(Encoding {
+                codec: program.codec_of(*slot),
+                residual: self.residual.as_ref().map(|residual| residual.residual(range.clone())),
+                key: self.key(range.start),
+                to: pool.take(program.lengths[slot.index()]),
+                values: self.values.operand(range.clone()),
+            }),
+            _ => self.decoding(&program, task),
+        };
+        match submit(work, waker) {
+            Submission::Done(done) => self.computed(task, done, pool)?,
+            Submission::Pending(pending) => {
+                self.tasks[task as usize] = TaskState::Running;
+                self.running.push((task, pending));
+            }
+        }
         Ok(true)
     }
 
-    /// Lets the codec canonicalise the values of a merge, if it is one of `merges`.
-    fn canonicalise(&mut self, merges: &[bool], task: u32) {
-        let operation = &self.program.operations[task as usize];
-        if let (Operation::Merge { range, .. }, true) = (operation, merges[task as usize]) {
-            self.program.codec().canonicalise(&mut self.values.values_mut()[range.clone()]);
+    /// Whether a device has work of this run.
+    pub(crate) fn is_computing(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// Finishes the tasks whose work is done. Returns whether there were any.
+    fn collect(&mut self, pool: &mut Pool) -> Result<bool, Error> {
+        let mut ended = Vec::new();
+        self.running.retain_mut(|(task, pending)| match pending.poll() {
+            Some(done) => {
+                ended.push((*task, done));
+                false
+            }
+            None => true,
+        });
+        let any = !ended.is_empty();
+        ended.into_iter().try_for_each(|(task, done)| self.computed(task, done, pool))?;
+        Ok(any)
+    }
+
+    /// Takes in the result of a task, and releases those that waited for it.
+    fn computed(&mut self, task: u32, done: Done, pool: &mut Pool) -> Result<(), Error> {
+        let Done { finite, bytes, busy, error } = done;
+        if let Some(error) = error {
+            return Err(self.corrupt(None, error.to_string()));
+        }
+        if let Operation::Encode { slot, .. } = self.program.operations[task as usize] {
+            self.nonfinite |= finite == Finite::No;
+            self.slots[slot.index()] = bytes;
+            self.times.encode += busy;
+        } else {
+            // The pool takes bytes back that nobody else has.
+            drop(bytes);
+            self.times.decode += busy;
+            self.release_slot(task, pool);
+        }
+        self.finish(task);
+        Ok(())
+    }
+
+    /// Ends a task that had nothing to compute: a reader of a slot has read it.
+    fn release_read(&mut self, task: u32, pool: &mut Pool) {
+        if !matches!(self.program.operations[task as usize], Operation::Encode { .. }) {
+            self.release_slot(task, pool);
         }
     }
 
-    fn encode(&mut self, range: Range<usize>, slot: Slot, pool: &mut Pool) {
-        if self.program.homes[slot.index()] != Home::Buffer {
-            return;
-        }
-        let mut bytes = pool.take(self.program.lengths[slot.index()]);
-        let key = self.key(range.start);
-        let values = &mut self.values.values_mut()[range.clone()];
-        let input = match &self.residual {
-            Some(residual) => Input::Feedback { values, residual: &residual.values()[range] },
-            None => Input::Plain(values),
+    /// Returns the work of a merge or a decode over the values.
+    fn decoding<'a>(&'a mut self, program: &'a Program, task: u32) -> Work<'a> {
+        let canonicalise = Canonicalise {
+            before: program.first_merges[task as usize],
+            after: program.last_merges[task as usize],
         };
-        let finite = self.program.codec_of(slot).encode(input, key, &mut bytes);
-        self.nonfinite |= finite == Finite::No;
-        self.slots[slot.index()] = bytes;
+        decoding(program, &self.slots, task, &mut self.values, canonicalise)
     }
 
     /// The random numbers of the range that begins at element `start`: independent between ranks,
@@ -79,24 +124,19 @@ impl<V: Buffer> Run<V> {
     }
 }
 
-/// Carries out a merge or a decode on `values`.
-pub(super) fn decode(
-    program: &Program,
-    slots: &[Vec<u8>],
-    operation: &Operation,
-    values: &mut impl Buffer,
-) -> Result<(), thinwire_codec::Error> {
-    let (slot, range, write) = match operation {
-        Operation::Merge { slot, range } => (*slot, range, Write::Add),
-        Operation::Decode { slot, range } => (*slot, range, Write::Set),
+/// Returns the work of a merge or a decode whose slot has a buffer of its own.
+pub(super) fn decoding<'a>(
+    program: &'a Program,
+    slots: &[thinwire_device::HostBytes],
+    task: u32,
+    values: &'a mut impl Buffer,
+    canonicalise: Canonicalise,
+) -> Work<'a> {
+    let (slot, range, write): (_, Range<usize>, _) = match &program.operations[task as usize] {
+        Operation::Merge { slot, range } => (*slot, range.clone(), Write::Add),
+        Operation::Decode { slot, range } => (*slot, range.clone(), Write::Set),
         _ => unreachable!("only merges and decodes write values"),
     };
-    match &program.homes[slot.index()] {
-        Home::Tensor(_) => Ok(()),
-        Home::Buffer => {
-            let values = &mut values.values_mut()[range.clone()];
-            let (codec, bytes) = (program.codec_of(slot), &slots[slot.index()]);
-            codec.decode(&bytes[..codec.frame_len(bytes)], write, values)
-        }
-    }
+    let (codec, from) = (program.codec_of(slot), slots[slot.index()].clone());
+    Work::Decode(Decoding { codec, from, to: values.operand(range), write, canonicalise })
 }

@@ -60,6 +60,17 @@ impl Wake {
     }
 }
 
+/// Work that ends elsewhere, such as on a device, wakes the link's thread by it.
+impl std::task::Wake for Waker {
+    fn wake(self: Arc<Waker>) {
+        Waker::wake(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Waker>) {
+        Waker::wake(self);
+    }
+}
+
 impl Waker {
     /// Ends the wait in progress, or else the next one.
     pub fn wake(&self) {

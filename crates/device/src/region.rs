@@ -1,0 +1,98 @@
+//! Values in host memory or in the memory of a device.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::Device;
+
+/// Memory of a device that holds f32, freed when its last [`Region`] is dropped.
+pub trait Allocation: Any + Debug + Send + Sync {
+    /// Returns the device that owns the memory.
+    fn device(&self) -> &dyn Device;
+
+    /// Returns the number of f32.
+    fn elements(&self) -> usize;
+}
+
+/// Range of an [`Allocation`]; clones share the memory and keep it alive.
+#[derive(Clone, Debug)]
+pub struct Region {
+    allocation: Arc<dyn Allocation>,
+    elements: Range<usize>,
+}
+
+impl Region {
+    /// Returns all of an allocation.
+    pub fn new(allocation: Arc<dyn Allocation>) -> Region {
+        let elements = 0..allocation.elements();
+        Region { allocation, elements }
+    }
+
+    /// Returns a range of this region, counted from its first element.
+    ///
+    /// # Panics
+    /// If the range ends behind the region.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Region {
+        assert!(
+            range.start <= range.end && range.end <= self.len(),
+            "elements {range:?} of {}",
+            self.len()
+        );
+        let first = self.elements.start;
+        let elements = first + range.start..first + range.end;
+        Region { allocation: Arc::clone(&self.allocation), elements }
+    }
+
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.elements.len()
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.elements.is_empty()
+    }
+
+    /// Returns the elements within the allocation.
+    pub fn elements(&self) -> Range<usize> {
+        self.elements.clone()
+    }
+
+    /// Returns the device whose memory it is.
+    pub fn device(&self) -> &dyn Device {
+        self.allocation.device()
+    }
+
+    /// Returns the allocation, if it is of type `T`: a device knows its own memory by it.
+    pub fn allocation<T: Allocation>(&self) -> Option<&T> {
+        let allocation: &dyn Any = self.allocation.as_ref();
+        allocation.downcast_ref()
+    }
+}
+
+/// Values that work reads or writes.
+#[derive(Debug)]
+pub enum Operand<'a> {
+    /// In host memory.
+    Host(&'a mut [f32]),
+    /// In the memory of a device.
+    Device(Region),
+}
+
+impl Operand<'_> {
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Operand::Host(values) => values.len(),
+            Operand::Device(region) => region.len(),
+        }
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,170 @@
+//! Work of a device, and how it ends.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{Thread, current, park};
+use std::time::Duration;
+
+use thinwire_codec::{Codec, Error, Finite, Write};
+use thinwire_wire::random::Key;
+
+use crate::{Cpu, HostBytes, Operand, Region};
+
+/// Work on a range of values.
+#[derive(Debug)]
+pub enum Work<'a> {
+    /// Values become bytes.
+    Encode(Encoding<'a>),
+    /// Bytes become values, or are added to them.
+    Decode(Decoding<'a>),
+}
+
+/// Encoding of `values`, or of their sum with a residual, whose error is then left in `values`.
+#[derive(Debug)]
+pub struct Encoding<'a> {
+    /// Codec of the bytes.
+    pub codec: &'a Arc<dyn Codec>,
+    /// Values, replaced by the new residual if there is an old one.
+    pub values: Operand<'a>,
+    /// Residual of earlier steps, in the same memory as `values` and as long; not changed.
+    pub residual: Option<Residual<'a>>,
+    /// Random numbers, which count from the first element.
+    pub key: Key,
+    /// Memory of [`Codec::encoded_len`] bytes, returned in [`Done::bytes`].
+    pub to: HostBytes,
+}
+
+/// Residual that an encoding reads.
+#[derive(Debug)]
+pub enum Residual<'a> {
+    /// In host memory.
+    Host(&'a [f32]),
+    /// In the memory of a device.
+    Device(Region),
+}
+
+/// Decoding of `from` over or onto `to`.
+#[derive(Debug)]
+pub struct Decoding<'a> {
+    /// Codec of the bytes.
+    pub codec: &'a Arc<dyn Codec>,
+    /// Encoding, followed by whatever a codec of variable length has left.
+    pub from: HostBytes,
+    /// Values to overwrite or to add to.
+    pub to: Operand<'a>,
+    /// Whether values are overwritten or added to.
+    pub write: Write,
+    /// When [`Codec::canonicalise`] is applied to `to`.
+    pub canonicalise: Canonicalise,
+}
+
+/// Times at which a decoding applies [`Codec::canonicalise`] to its values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Canonicalise {
+    /// Before the bytes are added: the values are this rank's own.
+    pub before: bool,
+    /// After the bytes were added: the sum is complete.
+    pub after: bool,
+}
+
+/// Result of work.
+#[derive(Debug)]
+pub struct Done {
+    /// Whether everything that was encoded decodes to finite numbers; `Yes` for a decoding.
+    pub finite: Finite,
+    /// Bytes that were written or read.
+    pub bytes: HostBytes,
+    /// Time for which the processor was busy with it.
+    pub busy: Duration,
+    /// Reason why bytes could not be decoded.
+    pub error: Option<Error>,
+}
+
+/// Processor with memory of its own.
+///
+/// Work on overlapping ranges of an allocation is carried out in the order of submission, by whatever
+/// threads it is submitted.
+pub trait Device: Debug + Send + Sync {
+    /// Queues work whose operands lie in this device's memory. Wakes `waker` when it is done.
+    fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission;
+
+    /// Copies values to host memory, after all work that was submitted before; waits for it.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    fn read(&self, from: &Region, to: &mut [f32]);
+
+    /// Copies values from host memory, after all work that was submitted before; waits for it.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    fn write(&self, from: &[f32], to: &Region);
+}
+
+/// Work that was submitted.
+#[derive(Debug)]
+pub enum Submission {
+    /// Work that is done already.
+    Done(Done),
+    /// Work under way.
+    Pending(Pending),
+}
+
+/// Work under way on a device.
+pub struct Pending(Box<dyn FnMut() -> Option<Done> + Send>);
+
+impl Pending {
+    /// Work whose end `poll` tells, once.
+    pub fn new(poll: impl FnMut() -> Option<Done> + Send + 'static) -> Pending {
+        Pending(Box::new(poll))
+    }
+
+    /// Returns the result, once, when the work is done. Never blocks.
+    pub fn poll(&mut self) -> Option<Done> {
+        (self.0)()
+    }
+}
+
+impl Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pending")
+    }
+}
+
+/// Submits work to the processor in whose memory its values lie.
+pub fn submit(work: Work<'_>, waker: &Waker) -> Submission {
+    let (Work::Encode(Encoding { values, .. }) | Work::Decode(Decoding { to: values, .. })) = &work;
+    match values {
+        Operand::Host(_) => Cpu.submit(work, waker),
+        Operand::Device(region) => {
+            let region = region.clone();
+            region.device().submit(work, waker)
+        }
+    }
+}
+
+/// Submits work and waits until it is done.
+pub fn complete(work: Work<'_>) -> Done {
+    let waker = Waker::from(Arc::new(Sleeper(current())));
+    let mut pending = match submit(work, &waker) {
+        Submission::Done(done) => return done,
+        Submission::Pending(pending) => pending,
+    };
+    loop {
+        match pending.poll() {
+            Some(done) => return done,
+            // A wake that came before makes this return at once.
+            None => park(),
+        }
+    }
+}
+
+/// Thread that sleeps until work is done.
+struct Sleeper(Thread);
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Sleeper>) {
+        self.0.unpark();
+    }
+}

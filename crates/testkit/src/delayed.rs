@@ -1,0 +1,255 @@
+//! A device with memory of its own that finishes its work late, in an order drawn from a seed.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use thinwire_codec::{Codec, Finite, Input};
+use thinwire_device::{
+    Allocation, Decoding, Device, Done, Encoding, Operand, Pending, Region, Residual, Submission,
+    Work,
+};
+use thinwire_wire::random::Key;
+
+/// Device that computes as the CPU does, but when its work is polled, and then only sometimes.
+///
+/// Work on overlapping ranges of an allocation keeps its order, all other work is done in any order. Work
+/// is done by whoever polls, so that a seed and one thread give one order.
+#[derive(Clone, Debug)]
+pub struct Delayed(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    seed: u64,
+    /// Random numbers drawn so far.
+    draws: u64,
+    /// Number of allocations and of works so far.
+    numbers: u64,
+    queue: Vec<Queued>,
+    done: HashMap<u64, Done>,
+}
+
+/// Memory of a [`Delayed`].
+#[derive(Debug)]
+struct Memory {
+    device: Delayed,
+    number: u64,
+    values: Arc<Mutex<Vec<f32>>>,
+}
+
+/// Work that waits, and the ranges of allocations that it touches.
+struct Queued {
+    number: u64,
+    touches: Vec<Touch>,
+    work: Box<dyn FnOnce() -> Done + Send>,
+    waker: Waker,
+}
+
+/// Range of an allocation, by its number.
+#[derive(Clone, Debug)]
+struct Touch {
+    allocation: u64,
+    elements: Range<usize>,
+}
+
+impl Delayed {
+    /// A device whose order of work is that of `seed`.
+    pub fn new(seed: u64) -> Delayed {
+        let (queue, done) = (Vec::new(), HashMap::new());
+        Delayed(Arc::new(Mutex::new(State { seed, draws: 0, numbers: 0, queue, done })))
+    }
+
+    /// Allocates memory for `values`, which are copied to it.
+    pub fn region(&self, values: &[f32]) -> Region {
+        let number = self.state().number();
+        let values = Arc::new(Mutex::new(values.to_vec()));
+        Region::new(Arc::new(Memory { device: self.clone(), number, values }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+
+    fn queue(
+        &self,
+        touches: Vec<Touch>,
+        waker: &Waker,
+        work: Box<dyn FnOnce() -> Done + Send>,
+    ) -> Submission {
+        let mut state = self.state();
+        let number = state.number();
+        state.queue.push(Queued { number, touches, work, waker: waker.clone() });
+        // Nobody else would poll it.
+        waker.wake_by_ref();
+        let device = self.clone();
+        let waker = waker.clone();
+        Submission::Pending(Pending::new(move || {
+            let done = device.state().poll(number);
+            if done.is_none() {
+                waker.wake_by_ref();
+            }
+            done
+        }))
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn draw(&mut self, below: usize) -> usize {
+        self.draws += 1;
+        let key = Key { seed: self.seed, step: 0, tensor: 0 };
+        key.below(self.draws, below as u32) as usize
+    }
+
+    /// Does nothing, or some work that may be done now. Returns the result of work `number`, if it is done.
+    fn poll(&mut self, number: u64) -> Option<Done> {
+        if self.draw(2) == 0 {
+            self.step();
+        }
+        self.done.remove(&number)
+    }
+
+    /// Does work that no earlier work has to come before; false if there is none.
+    fn step(&mut self) -> bool {
+        let may_run: Vec<usize> = (0..self.queue.len())
+            .filter(|&at| {
+                let (before, queued) = (&self.queue[..at], &self.queue[at]);
+                !before.iter().any(|earlier| earlier.overlaps(queued))
+            })
+            .collect();
+        if may_run.is_empty() {
+            return false;
+        }
+        let at = may_run[self.draw(may_run.len())];
+        let Queued { number, work, waker, .. } = self.queue.remove(at);
+        self.done.insert(number, work());
+        waker.wake();
+        true
+    }
+}
+
+impl Queued {
+    fn overlaps(&self, other: &Queued) -> bool {
+        let overlap = |a: &Touch, b: &Touch| {
+            let (mine, theirs) = (&a.elements, &b.elements);
+            a.allocation == b.allocation && mine.start < theirs.end && theirs.start < mine.end
+        };
+        self.touches.iter().any(|mine| other.touches.iter().any(|theirs| overlap(mine, theirs)))
+    }
+}
+
+impl std::fmt::Debug for Queued {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "work {} on {:?}", self.number, self.touches)
+    }
+}
+
+impl Allocation for Memory {
+    fn device(&self) -> &dyn Device {
+        &self.device
+    }
+
+    fn elements(&self) -> usize {
+        lock(&self.values).len()
+    }
+}
+
+impl Device for Delayed {
+    fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission {
+        match work {
+            Work::Encode(Encoding { codec, values, residual, key, mut to }) => {
+                let codec: Arc<dyn Codec> = Arc::clone(codec);
+                let (values, residual) = (operand(values), residual.map(region));
+                let touches = [Some(&values), residual.as_ref()];
+                let touches = touches.into_iter().flatten().map(touch).collect();
+                self.queue(
+                    touches,
+                    waker,
+                    Box::new(move || {
+                        let residual = residual.map(|residual| read(&residual));
+                        let finite = write(&values, |values| {
+                            let input = match &residual {
+                                Some(residual) => Input::Feedback { values, residual },
+                                None => Input::Plain(values),
+                            };
+                            codec.encode(input, key, to.as_mut_slice())
+                        });
+                        Done { finite, bytes: to, busy: Duration::ZERO, error: None }
+                    }),
+                )
+            }
+            Work::Decode(Decoding { codec, from, to, write: way, canonicalise }) => {
+                let (codec, to) = (Arc::clone(codec), operand(to));
+                self.queue(
+                    vec![touch(&to)],
+                    waker,
+                    Box::new(move || {
+                        let error = write(&to, |values| {
+                            if canonicalise.before {
+                                codec.canonicalise(values);
+                            }
+                            let bytes = from.as_slice();
+                            let decoded =
+                                codec.decode(&bytes[..codec.frame_len(bytes)], way, values);
+                            if canonicalise.after {
+                                codec.canonicalise(values);
+                            }
+                            decoded.err()
+                        });
+                        Done { finite: Finite::Yes, bytes: from, busy: Duration::ZERO, error }
+                    }),
+                )
+            }
+        }
+    }
+
+    fn read(&self, from: &Region, to: &mut [f32]) {
+        while self.state().step() {}
+        to.copy_from_slice(&read(from));
+    }
+
+    fn write(&self, from: &[f32], to: &Region) {
+        while self.state().step() {}
+        write(to, |values| values.copy_from_slice(from));
+    }
+}
+
+fn operand(operand: Operand<'_>) -> Region {
+    match operand {
+        Operand::Device(region) => region,
+        Operand::Host(_) => panic!("work of a device is on its own memory"),
+    }
+}
+
+fn region(residual: Residual<'_>) -> Region {
+    match residual {
+        Residual::Device(region) => region,
+        Residual::Host(_) => panic!("work of a device is on its own memory"),
+    }
+}
+
+fn memory(region: &Region) -> &Memory {
+    region.allocation().expect("work of a device is on its own memory")
+}
+
+fn touch(region: &Region) -> Touch {
+    Touch { allocation: memory(region).number, elements: region.elements() }
+}
+
+fn read(region: &Region) -> Vec<f32> {
+    lock(&memory(region).values)[region.elements()].to_vec()
+}
+
+fn write<T>(region: &Region, change: impl FnOnce(&mut [f32]) -> T) -> T {
+    change(&mut lock(&memory(region).values)[region.elements()])
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
