@@ -9,7 +9,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use thinwire_device::{HostBytes, Operand, Region, Residual};
+use thinwire_device::{HostBytes, Operand, Region, Source};
 use thinwire_wire::DType;
 
 /// Memory that a run reads and writes.
@@ -70,8 +70,8 @@ pub trait Buffer {
     ///
     /// # Panics
     /// If the dtype is not f32.
-    fn residual(&self, range: Range<usize>) -> Residual<'_> {
-        Residual::Host(&self.values()[range])
+    fn source(&self, range: Range<usize>) -> Source<'_> {
+        Source::Host(&self.values()[range])
     }
 }
 
@@ -101,8 +101,8 @@ impl Buffer for Region {
         Operand::Device(self.slice(range))
     }
 
-    fn residual(&self, range: Range<usize>) -> Residual<'_> {
-        Residual::Device(self.slice(range))
+    fn source(&self, range: Range<usize>) -> Source<'_> {
+        Source::Device(self.slice(range))
     }
 }
 

@@ -88,6 +88,11 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         self.world
     }
 
+    /// Returns the waker of the thread, for work on a device whose end the thread waits for.
+    pub fn waker(&self) -> std::task::Waker {
+        Arc::new(self.waker.clone()).into()
+    }
+
     /// Ends the group from any thread.
     pub fn stop(&self) -> Stop {
         self.stop.clone()

@@ -49,4 +49,4 @@ pub use operations::{
 pub use program::Program;
 #[doc(hidden)]
 pub use replay::{Replay, replay};
-pub use run::{Address, Run, Times};
+pub use run::{Address, Check, Run, Times};

@@ -25,7 +25,7 @@ pub(crate) enum Home {
 }
 
 /// A schedule with its codec.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) operations: Vec<Operation>,
     codec: Arc<dyn Codec>,
@@ -81,9 +81,9 @@ impl Program {
     /// The program for values in the memory of a device: every message has bytes of its own in host memory,
     /// also where the codec sends the values as they are.
     #[must_use]
-    pub fn staged(self) -> Program {
+    pub fn staged(&self) -> Program {
         let homes = vec![Home::Buffer; self.homes.len()];
-        Program { homes, ..self }
+        Program { homes, ..self.clone() }
     }
 
     /// Binds `schedule`, over `elements` of `dtype` (bytes if there is none), to no codec: elements of

@@ -5,9 +5,13 @@ mod compute;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
-use thinwire_device::{Canonicalise, HostBytes, Pending, complete};
+use thinwire_codec::Finite;
+use thinwire_device::{
+    Canonicalise, Change, HostBytes, Pending, Submission, Work, complete, submit,
+};
 use thinwire_schedule::{Operation, Slot};
 use thinwire_wire::{DType, HEADER_BYTES, Header, Kind, Rank, Tag, World};
 
@@ -51,6 +55,27 @@ pub struct Times {
     pub received_bytes: u64,
 }
 
+/// A question that a device answers later: whether values that this rank gives are finite.
+pub struct Check(Box<dyn FnMut() -> Option<Finite> + Send>);
+
+impl Check {
+    /// A question whose answer `poll` returns, once there is one.
+    pub fn new(poll: impl FnMut() -> Option<Finite> + Send + 'static) -> Check {
+        Check(Box::new(poll))
+    }
+
+    /// Returns the answer, once, if there is one.
+    pub fn answer(&mut self) -> Option<Finite> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Check")
+    }
+}
+
 /// A program at work on `values`, which are replaced by the result.
 ///
 /// With feedback the values become the new residual instead, and [`Run::commit`] gives the result.
@@ -71,6 +96,8 @@ pub struct Run<V> {
     slots: Vec<HostBytes>,
     readers: Vec<u32>,
     left: usize,
+    /// Questions about the values that a device has not answered yet: no message leaves before.
+    checks: Vec<Check>,
     nonfinite: bool,
     pub(crate) bulk: bool,
     times: Times,
@@ -113,6 +140,7 @@ impl<V: Buffer> Run<V> {
             slots: vec![HostBytes::default(); program.lengths.len()],
             readers: program.readers.clone(),
             left: program.operations.len() - program.deferred.len(),
+            checks: Vec::new(),
             nonfinite: false,
             bulk: false,
             times: Times::default(),
@@ -143,7 +171,13 @@ impl<V: Buffer> Run<V> {
 
     /// Whether everything that has to cross the network has done so.
     pub fn is_done(&self) -> bool {
-        self.left == 0
+        self.left == 0 && self.checks.is_empty()
+    }
+
+    /// Waits for the answers to these questions before any message leaves, and before the run is done. Peers
+    /// hear of values that are not finite as if [`Run::mark_nonfinite`] had been called.
+    pub fn check(&mut self, checks: Vec<Check>) {
+        self.checks.extend(checks);
     }
 
     /// Says that this rank's values have a NaN or an infinity. Codecs find out themselves; who gives
@@ -156,6 +190,15 @@ impl<V: Buffer> Run<V> {
     /// then the same on all ranks. Raw exchanges do not look, but are told.
     pub fn is_finite(&self) -> bool {
         !self.nonfinite
+    }
+
+    /// Asks for the largest magnitude of the values, which [`thinwire_device::Done::largest`] tells.
+    ///
+    /// # Panics
+    /// If they are not f32.
+    pub fn measure(&mut self, waker: &Waker) -> Submission {
+        let elements = 0..self.program.elements;
+        submit(Work::Change(self.values.operand(elements), Change::Measure), waker)
     }
 
     /// The program that runs.
@@ -176,9 +219,9 @@ impl<V: Buffer> Run<V> {
         self.values.values()
     }
 
-    /// Time and traffic of the run so far.
-    pub fn times(&self) -> Times {
-        self.times
+    /// Time and traffic of the run since the last time that it was asked.
+    pub fn take_times(&mut self) -> Times {
+        std::mem::take(&mut self.times)
     }
 
     /// The values and the residual, given back. Without feedback the values are the result.
@@ -223,6 +266,9 @@ impl<V: Buffer> Run<V> {
 
     /// The next message to hand to the link.
     pub(crate) fn next_send(&mut self, epoch: u32) -> Option<(Rank, Header)> {
+        if !self.checks.is_empty() {
+            return None;
+        }
         let task = self.outbox.pop()?;
         let Operation::Send { slot, to, message } = self.program.operations[task as usize] else {
             unreachable!("only sends are put in the outbox");

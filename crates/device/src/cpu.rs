@@ -1,58 +1,45 @@
-//! The processor of the host.
+//! Work on host memory, done at once by the thread that submits it.
 
-use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use thinwire_codec::{Error, Finite, Input};
+use thinwire_codec::{Finite, Input, kernel};
 
-use crate::work::Residual;
-use crate::{Decoding, Device, Done, Encoding, Operand, Region, Submission, Work};
+use crate::{Change, Decoding, Done, Encoding, HostBytes, Work};
 
-/// Host processor, which does its work within [`Device::submit`], on the caller's thread.
-#[derive(Clone, Copy, Debug)]
-pub struct Cpu;
+/// Elements of a block that stays in the cache between two passes.
+const BLOCK: usize = 4096;
 
-impl Device for Cpu {
-    /// Does the work.
-    ///
-    /// # Panics
-    /// If an operand lies in the memory of a device.
-    fn submit(&self, work: Work<'_>, _waker: &Waker) -> Submission {
-        let begin = Instant::now();
-        let mut done = match work {
-            Work::Encode(encoding) => encode(encoding),
-            Work::Decode(decoding) => decode(decoding),
-        };
-        done.busy = begin.elapsed();
-        Submission::Done(done)
-    }
-
-    fn read(&self, from: &Region, _to: &mut [f32]) {
-        panic!("{from:?} is not host memory");
-    }
-
-    fn write(&self, _from: &[f32], to: &Region) {
-        panic!("{to:?} is not host memory");
-    }
+/// Does work on host memory. [`submit`](crate::submit) calls it; devices of tests do so on memory of theirs.
+///
+/// # Panics
+/// If an operand lies in the memory of a device.
+pub fn compute(work: Work<'_>) -> Done {
+    let begin = Instant::now();
+    let mut done = match work {
+        Work::Encode(encoding) => encode(encoding),
+        Work::Decode(decoding) => decode(decoding),
+        Work::Change(values, change) => {
+            Done { largest: apply(values.host(), change), ..Done::new(HostBytes::default()) }
+        }
+    };
+    done.busy = begin.elapsed();
+    done
 }
 
-/// Encodes values in host memory.
 fn encode(encoding: Encoding<'_>) -> Done {
     let Encoding { codec, values, residual, key, mut to } = encoding;
-    let values = host(values);
+    let values = values.host();
     let input = match residual {
         None => Input::Plain(values),
-        Some(Residual::Host(residual)) => Input::Feedback { values, residual },
-        Some(Residual::Device(region)) => panic!("the residual {region:?} is not host memory"),
+        Some(residual) => Input::Feedback { values, residual: residual.host() },
     };
-    let finite = codec.encode(input, key, to.as_mut_slice());
-    Done { finite, bytes: to, busy: Duration::ZERO, error: None }
+    let finite: Finite = codec.encode(input, key, to.as_mut_slice());
+    Done { finite, ..Done::new(to) }
 }
 
-/// Decodes into values in host memory.
 fn decode(decoding: Decoding<'_>) -> Done {
     let Decoding { codec, from, to, write, canonicalise } = decoding;
-    let values = host(to);
+    let values = to.host();
     if canonicalise.before {
         codec.canonicalise(values);
     }
@@ -61,14 +48,27 @@ fn decode(decoding: Decoding<'_>) -> Done {
     if decoded.is_ok() && canonicalise.after {
         codec.canonicalise(values);
     }
-    let error: Option<Error> = decoded.err();
-    Done { finite: Finite::Yes, bytes: from, busy: Duration::ZERO, error }
+    Done { error: decoded.err(), ..Done::new(from) }
 }
 
-/// Returns the values of an operand in host memory.
-fn host(operand: Operand<'_>) -> &mut [f32] {
-    match operand {
-        Operand::Host(values) => values,
-        Operand::Device(region) => panic!("{region:?} is not host memory"),
+/// Changes values. Returns what [`Done::largest`] tells.
+fn apply(values: &mut [f32], change: Change<'_>) -> u32 {
+    match change {
+        Change::Fill(value) => values.fill(value),
+        Change::Copy(source) => values.copy_from_slice(source.host()),
+        Change::Add(source) => kernel::add(values, source.host()),
+        Change::Scale(factor) => values.iter_mut().for_each(|value| *value *= factor),
+        Change::Measure => return kernel::max_magnitude(values),
+        Change::Canonicalise(codec) => codec.canonicalise(values),
+        Change::Pack(source, factor) => {
+            let source = source.host();
+            assert_eq!(values.len(), source.len(), "values to pack");
+            let blocks = values.chunks_mut(BLOCK).zip(source.chunks(BLOCK));
+            return blocks.fold(0, |largest, (values, source)| {
+                kernel::scale_copy(values, source, factor);
+                largest.max(kernel::max_magnitude(values))
+            });
+        }
     }
+    0
 }

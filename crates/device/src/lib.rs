@@ -2,8 +2,8 @@
 //!
 //! A gradient lies in host memory or in the memory of a [`Device`]. [`Work`] encodes a range of it, decodes
 //! into it, or adds to it; encodings are [`HostBytes`], which the link reads and writes. Work on host
-//! memory is done by [`Cpu`] before [`submit`] returns. A device may finish its work later, on memory that
-//! the work keeps alive.
+//! memory is done before [`submit`] returns. A device may finish its work later, on memory that the work
+//! keeps alive.
 //!
 //! Laws: a device gives the bytes, residuals and sums that the CPU gives, bit for bit. Work on overlapping
 //! ranges of an allocation is carried out in the order of submission, other work in any order.
@@ -45,9 +45,9 @@ mod region;
 mod work;
 
 pub use bytes::HostBytes;
-pub use cpu::Cpu;
-pub use region::{Allocation, Operand, Region};
+pub use cpu::compute;
+pub use region::{Allocation, Operand, Region, Source};
 pub use work::{
-    Canonicalise, Decoding, Device, Done, Encoding, Pending, Residual, Submission, Work, complete,
+    Canonicalise, Change, Decoding, Device, Done, Encoding, Pending, Submission, Work, complete,
     submit,
 };

@@ -73,7 +73,7 @@ impl Region {
     }
 }
 
-/// Values that work reads or writes.
+/// Values that work changes.
 #[derive(Debug)]
 pub enum Operand<'a> {
     /// In host memory.
@@ -82,17 +82,59 @@ pub enum Operand<'a> {
     Device(Region),
 }
 
-impl Operand<'_> {
-    /// Returns the number of elements.
-    pub fn len(&self) -> usize {
+/// Values that work reads, in the same memory as those that it changes.
+#[derive(Debug)]
+pub enum Source<'a> {
+    /// In host memory.
+    Host(&'a [f32]),
+    /// In the memory of a device.
+    Device(Region),
+}
+
+impl<'a> Operand<'a> {
+    /// Returns the values.
+    ///
+    /// # Panics
+    /// If they lie in the memory of a device.
+    pub fn host(self) -> &'a mut [f32] {
         match self {
-            Operand::Host(values) => values.len(),
-            Operand::Device(region) => region.len(),
+            Operand::Host(values) => values,
+            Operand::Device(region) => panic!("{region:?} is not host memory"),
         }
     }
 
-    /// Returns whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Returns the memory of a device.
+    ///
+    /// # Panics
+    /// If the values lie in host memory.
+    pub fn region(self) -> Region {
+        match self {
+            Operand::Host(values) => panic!("{} values in host memory, for a device", values.len()),
+            Operand::Device(region) => region,
+        }
+    }
+}
+
+impl<'a> Source<'a> {
+    /// Returns the values.
+    ///
+    /// # Panics
+    /// If they lie in the memory of a device.
+    pub fn host(self) -> &'a [f32] {
+        match self {
+            Source::Host(values) => values,
+            Source::Device(region) => panic!("{region:?} is not host memory"),
+        }
+    }
+
+    /// Returns the memory of a device.
+    ///
+    /// # Panics
+    /// If the values lie in host memory.
+    pub fn region(self) -> Region {
+        match self {
+            Source::Host(values) => panic!("{} values in host memory, for a device", values.len()),
+            Source::Device(region) => region,
+        }
     }
 }

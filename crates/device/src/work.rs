@@ -9,7 +9,8 @@ use std::time::Duration;
 use thinwire_codec::{Codec, Error, Finite, Write};
 use thinwire_wire::random::Key;
 
-use crate::{Cpu, HostBytes, Operand, Region};
+use crate::cpu;
+use crate::{HostBytes, Operand, Region, Source};
 
 /// Work on a range of values.
 #[derive(Debug)]
@@ -18,6 +19,27 @@ pub enum Work<'a> {
     Encode(Encoding<'a>),
     /// Bytes become values, or are added to them.
     Decode(Decoding<'a>),
+    /// Values change element by element.
+    Change(Operand<'a>, Change<'a>),
+}
+
+/// Change of values. Products and sums are rounded separately.
+#[derive(Debug)]
+pub enum Change<'a> {
+    /// Every value becomes this one.
+    Fill(f32),
+    /// Values become those of the source.
+    Copy(Source<'a>),
+    /// Adds the source.
+    Add(Source<'a>),
+    /// Multiplies all values.
+    Scale(f32),
+    /// Values become those of the source times a factor, and [`Done::largest`] tells their largest magnitude.
+    Pack(Source<'a>, f32),
+    /// Changes nothing; [`Done::largest`] tells the largest magnitude.
+    Measure,
+    /// Applies [`Codec::canonicalise`].
+    Canonicalise(&'a Arc<dyn Codec>),
 }
 
 /// Encoding of `values`, or of their sum with a residual, whose error is then left in `values`.
@@ -28,20 +50,11 @@ pub struct Encoding<'a> {
     /// Values, replaced by the new residual if there is an old one.
     pub values: Operand<'a>,
     /// Residual of earlier steps, in the same memory as `values` and as long; not changed.
-    pub residual: Option<Residual<'a>>,
+    pub residual: Option<Source<'a>>,
     /// Random numbers, which count from the first element.
     pub key: Key,
     /// Memory of [`Codec::encoded_len`] bytes, returned in [`Done::bytes`].
     pub to: HostBytes,
-}
-
-/// Residual that an encoding reads.
-#[derive(Debug)]
-pub enum Residual<'a> {
-    /// In host memory.
-    Host(&'a [f32]),
-    /// In the memory of a device.
-    Device(Region),
 }
 
 /// Decoding of `from` over or onto `to`.
@@ -79,6 +92,15 @@ pub struct Done {
     pub busy: Duration,
     /// Reason why bytes could not be decoded.
     pub error: Option<Error>,
+    /// Bits of the largest magnitude of [`Change::Pack`] and [`Change::Measure`], above those of infinity if there is a NaN.
+    pub largest: u32,
+}
+
+impl Done {
+    /// The result of work whose values are finite and that has nothing else to tell.
+    pub fn new(bytes: HostBytes) -> Done {
+        Done { finite: Finite::Yes, bytes, busy: Duration::ZERO, error: None, largest: 0 }
+    }
 }
 
 /// Processor with memory of its own.
@@ -86,6 +108,12 @@ pub struct Done {
 /// Work on overlapping ranges of an allocation is carried out in the order of submission, by whatever
 /// threads it is submitted.
 pub trait Device: Debug + Send + Sync {
+    /// Allocates memory for so many values, all 0.
+    fn allocate(&self, elements: usize) -> Region;
+
+    /// Whether this device encodes and decodes with `codec`; otherwise values are copied to host memory.
+    fn encodes_with(&self, codec: &dyn Codec) -> bool;
+
     /// Queues work whose operands lie in this device's memory. Wakes `waker` when it is done.
     fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission;
 
@@ -134,9 +162,13 @@ impl Debug for Pending {
 
 /// Submits work to the processor in whose memory its values lie.
 pub fn submit(work: Work<'_>, waker: &Waker) -> Submission {
-    let (Work::Encode(Encoding { values, .. }) | Work::Decode(Decoding { to: values, .. })) = &work;
+    let values = match &work {
+        Work::Encode(encoding) => &encoding.values,
+        Work::Decode(decoding) => &decoding.to,
+        Work::Change(values, _) => values,
+    };
     match values {
-        Operand::Host(_) => Cpu.submit(work, waker),
+        Operand::Host(_) => Submission::Done(cpu::compute(work)),
         Operand::Device(region) => {
             let region = region.clone();
             region.device().submit(work, waker)

@@ -1,10 +1,14 @@
-//! The memory of a bucket: an owned vector, or an external buffer of the framework.
+//! The memory of a bucket: an owned vector, an external buffer of the framework, or memory of a device.
 //!
 //! A bucket that loses nothing can be averaged where the framework has gathered it, without a copy.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
+use std::task::Waker;
 
 use thinwire_collective::Buffer;
+use thinwire_device::{Change, Operand, Region, Source, Submission, Work, submit};
 use thinwire_wire::DType;
 
 /// Memory of the framework, which keeps it alive and leaves it alone until the step is finished.
@@ -21,15 +25,69 @@ pub enum Tensor {
     Owned(Vec<f32>),
     /// Memory of a framework.
     External(Box<dyn ExternalBuffer>),
+    /// Memory of a device.
+    Device(Region),
 }
 
 impl Tensor {
-    /// Returns the owned vector; an empty one for an external buffer.
+    /// Returns the owned vector, or a copy of what a device has; an empty vector for an external buffer.
     pub fn into_owned(self) -> Vec<f32> {
         match self {
             Tensor::Owned(values) => values,
             Tensor::External(_) => Vec::new(),
+            Tensor::Device(region) => fetch(&region),
         }
+    }
+
+    /// Returns the values in host memory, copied there if a device has them.
+    pub(crate) fn to_host(&self) -> Cow<'_, [f32]> {
+        match self {
+            Tensor::Device(region) => Cow::Owned(fetch(region)),
+            host => Cow::Borrowed(host.as_ref()),
+        }
+    }
+
+    /// Returns the values as an owned vector to write, copied to host memory if a device has them.
+    pub(crate) fn owned_mut(&mut self) -> &mut Vec<f32> {
+        if !matches!(self, Tensor::Owned(_)) {
+            *self = Tensor::Owned(self.to_host().into_owned());
+        }
+        match self {
+            Tensor::Owned(values) => values,
+            _ => unreachable!("it was made an owned vector"),
+        }
+    }
+
+    /// Returns the number of values.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Tensor::Device(region) => region.len(),
+            host => host.as_ref().len(),
+        }
+    }
+
+    /// Moves the values to the memory in which `other` lies, if they lie elsewhere.
+    pub(crate) fn move_beside(&mut self, other: &Tensor) {
+        match (&*self, other) {
+            (Tensor::Device(_), Tensor::Device(_)) => {}
+            (Tensor::Device(_), _) => *self = Tensor::Owned(self.to_host().into_owned()),
+            (host, Tensor::Device(beside)) => {
+                let region = beside.device().allocate(host.len());
+                beside.device().write(host.as_ref(), &region);
+                *self = Tensor::Device(region);
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes the values of a range; a device does it later, in its turn.
+    pub(crate) fn change(&mut self, range: Range<usize>, change: Change<'_>) -> Submission {
+        submit(Work::Change(self.operand(range), change), Waker::noop())
+    }
+
+    /// Returns all values, for a change of others in the same memory.
+    pub(crate) fn whole(&self) -> Source<'_> {
+        self.source(0..self.len())
     }
 }
 
@@ -44,6 +102,7 @@ impl AsRef<[f32]> for Tensor {
         match self {
             Tensor::Owned(values) => values,
             Tensor::External(buffer) => buffer.values(),
+            Tensor::Device(region) => panic!("{region:?} is not host memory"),
         }
     }
 }
@@ -53,6 +112,7 @@ impl AsMut<[f32]> for Tensor {
         match self {
             Tensor::Owned(values) => values,
             Tensor::External(buffer) => buffer.values_mut(),
+            Tensor::Device(region) => panic!("{region:?} is not host memory"),
         }
     }
 }
@@ -69,11 +129,44 @@ impl Buffer for Tensor {
     fn bytes_mut(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(self.as_mut())
     }
+
+    fn elements(&self) -> usize {
+        self.len()
+    }
+
+    fn is_in_host_memory(&self) -> bool {
+        !matches!(self, Tensor::Device(_))
+    }
+
+    fn operand(&mut self, range: Range<usize>) -> Operand<'_> {
+        match self {
+            Tensor::Device(region) => Operand::Device(region.slice(range)),
+            host => Operand::Host(&mut host.as_mut()[range]),
+        }
+    }
+
+    fn source(&self, range: Range<usize>) -> Source<'_> {
+        match self {
+            Tensor::Device(region) => Source::Device(region.slice(range)),
+            host => Source::Host(&host.as_ref()[range]),
+        }
+    }
+}
+
+/// Copies what a device has to host memory, after all work on it that was submitted.
+fn fetch(region: &Region) -> Vec<f32> {
+    let mut values = vec![0.0; region.len()];
+    region.device().read(region, &mut values);
+    values
 }
 
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = if matches!(self, Tensor::Owned(_)) { "Owned" } else { "External" };
-        write!(f, "{name}({} elements)", self.as_ref().len())
+        let name = match self {
+            Tensor::Owned(_) => "Owned",
+            Tensor::External(_) => "External",
+            Tensor::Device(_) => "Device",
+        };
+        write!(f, "{name}({} elements)", self.len())
     }
 }

@@ -11,9 +11,11 @@ pub(crate) mod powersgd;
 pub(crate) mod route;
 
 use std::fmt::Debug;
+use std::task::Waker;
 
 use thinwire_codec::Finite;
-use thinwire_collective::{Address, Run};
+use thinwire_collective::{Address, Check, Run};
+use thinwire_device::Device;
 
 use crate::Error;
 use crate::buffer::Tensor;
@@ -25,6 +27,11 @@ pub(crate) trait Exchange: Debug + Send {
 
     /// Takes a run that is done and starts the next one, if there is one.
     fn next(&mut self, run: Run<Tensor>) -> Progress;
+
+    /// Whether the exchange takes gradients in the memory of this device, not only in host memory.
+    fn runs_on(&self, _device: &dyn Device) -> bool {
+        false
+    }
 
     /// Takes back a run that has failed. The step is then to be committed as skipped. An exchange whose runs
     /// have no more than a message needs nothing of it.
@@ -38,7 +45,7 @@ pub(crate) trait Exchange: Debug + Send {
     ///
     /// # Panics
     /// If the exchange is not done.
-    fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error>;
+    fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Tensor), Error>;
 
     /// Returns the bytes that this rank will send in the next step, headers included.
     fn sent_bytes(&mut self) -> u64;
@@ -70,9 +77,13 @@ pub(crate) struct Departure {
     /// The gradients, scaled so that their sum over ranks is the result.
     pub(crate) values: Tensor,
     /// The residual, of an exchange with feedback.
-    pub(crate) residual: Option<Vec<f32>>,
-    /// Whether all gradients are finite on this rank.
+    pub(crate) residual: Option<Tensor>,
+    /// Whether all gradients are finite on this rank, as far as is known at once.
     pub(crate) finite: Finite,
+    /// The same of gradients of which a device will know it.
+    pub(crate) checks: Vec<Check>,
+    /// Wakes the communication thread when a device has an answer.
+    pub(crate) waker: Waker,
     /// The address of the first run; that of the second one has the next tensor.
     pub(crate) address: Address,
 }

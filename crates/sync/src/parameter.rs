@@ -5,6 +5,7 @@ use std::sync::Arc;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use thinwire_codec::{Choice, kernel};
+use thinwire_device::Region;
 use thinwire_schedule::Summation;
 use thinwire_wire::{DType, Rank};
 
@@ -97,6 +98,8 @@ pub enum Gradient<'a> {
     F16(&'a [f16]),
     /// bfloat16.
     BF16(&'a [bf16]),
+    /// Single precision in the memory of a device, which leaves it alone until the step is finished.
+    Device(&'a Region),
 }
 
 impl Gradient<'_> {
@@ -107,6 +110,7 @@ impl Gradient<'_> {
             Gradient::F32(values) => values.len(),
             Gradient::F16(values) => values.len(),
             Gradient::BF16(values) => values.len(),
+            Gradient::Device(region) => region.len(),
         }
     }
 
@@ -123,6 +127,7 @@ impl Gradient<'_> {
             }
             Gradient::F16(values) => values.convert_to_f32_slice(target),
             Gradient::BF16(values) => values.convert_to_f32_slice(target),
+            Gradient::Device(region) => region.device().read(region, target),
         }
         self::scale(target, scale)
     }

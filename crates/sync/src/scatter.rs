@@ -330,7 +330,7 @@ impl Packed {
         let chunk = (residual.len() / world.size()).max(1);
         ranges(&self.parts).map(move |(key, range)| {
             let rows = residual.chunks_exact(chunk);
-            (key, rows.flat_map(|row| &row[range.clone()]).copied().collect())
+            (key, rows.flat_map(|row| row[range.clone()].to_vec()).collect())
         })
     }
 }

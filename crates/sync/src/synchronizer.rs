@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use thinwire_collective::{Address, Group, Stop};
+use thinwire_device::Region;
 use thinwire_link::Link;
 use thinwire_wire::World;
 
@@ -327,7 +328,8 @@ impl Synchronizer {
     /// sharded one.
     ///
     /// # Panics
-    /// Before [`Synchronizer::finish`] of a step, after a skipped step, or if there is no such parameter.
+    /// Before [`Synchronizer::finish`] of a step, after a skipped step, if there is no such parameter, or if a
+    /// device has it.
     pub fn gradient(&self, parameter: usize) -> &[f32] {
         self.check_averaged(parameter);
         let (bucket, range) = &self.places[parameter];
@@ -336,6 +338,23 @@ impl Synchronizer {
             Target::Whole => &state.values()[range.clone()],
             Target::Shard => state.values(),
         }
+    }
+
+    /// The synchronised gradient of a parameter in the memory of the device that its gradients come from, after
+    /// a step that was not skipped; none if they come from host memory. The device has it once it has done the
+    /// work that it was given before.
+    ///
+    /// # Panics
+    /// As [`Synchronizer::gradient`].
+    pub fn gradient_on_device(&self, parameter: usize) -> Option<Region> {
+        self.check_averaged(parameter);
+        let (bucket, range) = &self.places[parameter];
+        let state = &self.buckets[*bucket];
+        let region = state.region()?;
+        Some(match state.bucket.target {
+            Target::Whole => region.slice(range.clone()),
+            Target::Shard => region,
+        })
     }
 
     /// Says in words which gradient has made the last step a skipped one, as far as this rank knows; none if

@@ -137,8 +137,8 @@ impl Underway {
         )
     }
 
-    fn go_on(mut self, run: Run<Tensor>) -> Next<Tensor> {
-        let (begin, times) = (Instant::now(), run.times());
+    fn go_on(mut self, mut run: Run<Tensor>) -> Next<Tensor> {
+        let (begin, times) = (Instant::now(), run.take_times());
         let progress = self.exchange.next(run);
         self.times.encode += times.encode + begin.elapsed();
         self.times.decode += times.decode;

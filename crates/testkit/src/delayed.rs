@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
 
-use thinwire_codec::{Codec, Finite, Input};
+use thinwire_codec::Codec;
 use thinwire_device::{
-    Allocation, Decoding, Device, Done, Encoding, Operand, Pending, Region, Residual, Submission,
-    Work,
+    Allocation, Change, Decoding, Device, Done, Encoding, Operand, Pending, Region, Source,
+    Submission, Work, compute,
 };
 use thinwire_wire::random::Key;
 
@@ -72,19 +71,26 @@ impl Delayed {
         lock(&self.0)
     }
 
+    /// Queues `work` on `values`, which reads `source`.
     fn queue(
         &self,
-        touches: Vec<Touch>,
+        values: Region,
+        source: Option<Region>,
         waker: &Waker,
-        work: Box<dyn FnOnce() -> Done + Send>,
+        work: impl FnOnce(&mut [f32], Option<&[f32]>) -> Done + Send + 'static,
     ) -> Submission {
+        let touches = [Some(&values), source.as_ref()].into_iter().flatten().map(touch).collect();
+        let work = move || {
+            let source = source.map(|source| read(&source));
+            write(&values, |values| work(values, source.as_deref()))
+        };
         let mut state = self.state();
         let number = state.number();
-        state.queue.push(Queued { number, touches, work, waker: waker.clone() });
+        let queued = Queued { number, touches, work: Box::new(work), waker: waker.clone() };
+        state.queue.push(queued);
         // Nobody else would poll it.
         waker.wake_by_ref();
-        let device = self.clone();
-        let waker = waker.clone();
+        let (device, waker) = (self.clone(), waker.clone());
         Submission::Pending(Pending::new(move || {
             let done = device.state().poll(number);
             if done.is_none() {
@@ -161,50 +167,38 @@ impl Allocation for Memory {
 }
 
 impl Device for Delayed {
+    fn allocate(&self, elements: usize) -> Region {
+        self.region(&vec![0.0; elements])
+    }
+
+    fn encodes_with(&self, _codec: &dyn Codec) -> bool {
+        true
+    }
+
     fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission {
         match work {
-            Work::Encode(Encoding { codec, values, residual, key, mut to }) => {
-                let codec: Arc<dyn Codec> = Arc::clone(codec);
-                let (values, residual) = (operand(values), residual.map(region));
-                let touches = [Some(&values), residual.as_ref()];
-                let touches = touches.into_iter().flatten().map(touch).collect();
-                self.queue(
-                    touches,
-                    waker,
-                    Box::new(move || {
-                        let residual = residual.map(|residual| read(&residual));
-                        let finite = write(&values, |values| {
-                            let input = match &residual {
-                                Some(residual) => Input::Feedback { values, residual },
-                                None => Input::Plain(values),
-                            };
-                            codec.encode(input, key, to.as_mut_slice())
-                        });
-                        Done { finite, bytes: to, busy: Duration::ZERO, error: None }
-                    }),
-                )
+            Work::Encode(Encoding { codec, values, residual, key, to }) => {
+                let (codec, values) = (Arc::clone(codec), values.region());
+                let residual = residual.map(Source::region);
+                self.queue(values, residual, waker, move |values, residual| {
+                    let (values, residual) = (Operand::Host(values), residual.map(Source::Host));
+                    compute(Work::Encode(Encoding { codec: &codec, values, residual, key, to }))
+                })
             }
-            Work::Decode(Decoding { codec, from, to, write: way, canonicalise }) => {
-                let (codec, to) = (Arc::clone(codec), operand(to));
-                self.queue(
-                    vec![touch(&to)],
-                    waker,
-                    Box::new(move || {
-                        let error = write(&to, |values| {
-                            if canonicalise.before {
-                                codec.canonicalise(values);
-                            }
-                            let bytes = from.as_slice();
-                            let decoded =
-                                codec.decode(&bytes[..codec.frame_len(bytes)], way, values);
-                            if canonicalise.after {
-                                codec.canonicalise(values);
-                            }
-                            decoded.err()
-                        });
-                        Done { finite: Finite::Yes, bytes: from, busy: Duration::ZERO, error }
-                    }),
-                )
+            Work::Decode(Decoding { codec, from, to, write, canonicalise }) => {
+                let (codec, to) = (Arc::clone(codec), to.region());
+                self.queue(to, None, waker, move |to, _| {
+                    let to = Operand::Host(to);
+                    let decoding = Decoding { codec: &codec, from, to, write, canonicalise };
+                    compute(Work::Decode(decoding))
+                })
+            }
+            Work::Change(values, change) => {
+                let change = OwnedChange::new(change);
+                let source = change.source.clone();
+                self.queue(values.region(), source, waker, move |values, source| {
+                    compute(Work::Change(Operand::Host(values), change.of(source)))
+                })
             }
         }
     }
@@ -220,17 +214,49 @@ impl Device for Delayed {
     }
 }
 
-fn operand(operand: Operand<'_>) -> Region {
-    match operand {
-        Operand::Device(region) => region,
-        Operand::Host(_) => panic!("work of a device is on its own memory"),
-    }
+/// A [`Change`] that waits.
+struct OwnedChange {
+    kind: Kind,
+    source: Option<Region>,
 }
 
-fn region(residual: Residual<'_>) -> Region {
-    match residual {
-        Residual::Device(region) => region,
-        Residual::Host(_) => panic!("work of a device is on its own memory"),
+enum Kind {
+    Fill(f32),
+    Copy,
+    Add,
+    Scale(f32),
+    Pack(f32),
+    Measure,
+    Canonicalise(Arc<dyn Codec>),
+}
+
+impl OwnedChange {
+    fn new(change: Change<'_>) -> OwnedChange {
+        let (kind, source) = match change {
+            Change::Fill(value) => (Kind::Fill(value), None),
+            Change::Copy(source) => (Kind::Copy, Some(source)),
+            Change::Add(source) => (Kind::Add, Some(source)),
+            Change::Scale(factor) => (Kind::Scale(factor), None),
+            Change::Pack(source, factor) => (Kind::Pack(factor), Some(source)),
+            Change::Measure => (Kind::Measure, None),
+            Change::Canonicalise(codec) => (Kind::Canonicalise(Arc::clone(codec)), None),
+        };
+        OwnedChange { kind, source: source.map(Source::region) }
+    }
+
+    /// Returns the change, of a source in host memory.
+    fn of<'a>(&'a self, source: Option<&'a [f32]>) -> Change<'a> {
+        let source =
+            || Source::Host(source.expect("a change has the source that it was made with"));
+        match &self.kind {
+            Kind::Fill(value) => Change::Fill(*value),
+            Kind::Copy => Change::Copy(source()),
+            Kind::Add => Change::Add(source()),
+            Kind::Scale(factor) => Change::Scale(*factor),
+            Kind::Pack(factor) => Change::Pack(source(), *factor),
+            Kind::Measure => Change::Measure,
+            Kind::Canonicalise(codec) => Change::Canonicalise(codec),
+        }
     }
 }
 

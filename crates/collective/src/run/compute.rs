@@ -33,7 +33,7 @@ impl<V: Buffer> Run<V> {
         let work = match operation {
             Operation::Encode { range, slot } => Work::Encode(Encoding {
                 codec: program.codec_of(*slot),
-                residual: self.residual.as_ref().map(|residual| residual.residual(range.clone())),
+                residual: self.residual.as_ref().map(|residual| residual.source(range.clone())),
                 key: self.key(range.start),
                 to: pool.take(program.lengths[slot.index()]),
                 values: self.values.operand(range.clone()),
@@ -52,11 +52,21 @@ impl<V: Buffer> Run<V> {
 
     /// Whether a device has work of this run.
     pub(crate) fn is_computing(&self) -> bool {
-        !self.running.is_empty()
+        !self.running.is_empty() || !self.checks.is_empty()
     }
 
-    /// Finishes the tasks whose work is done. Returns whether there were any.
+    /// Finishes the tasks whose work is done, and takes in the answers of the device. Returns whether there
+    /// were any.
     fn collect(&mut self, pool: &mut Pool) -> Result<bool, Error> {
+        let (unanswered, nonfinite) = (self.checks.len(), &mut self.nonfinite);
+        self.checks.retain_mut(|check| match check.answer() {
+            Some(finite) => {
+                *nonfinite |= finite == Finite::No;
+                false
+            }
+            None => true,
+        });
+        let answered = self.checks.len() < unanswered;
         let mut ended = Vec::new();
         self.running.retain_mut(|(task, pending)| match pending.poll() {
             Some(done) => {
@@ -65,14 +75,14 @@ impl<V: Buffer> Run<V> {
             }
             None => true,
         });
-        let any = !ended.is_empty();
+        let any = answered || !ended.is_empty();
         ended.into_iter().try_for_each(|(task, done)| self.computed(task, done, pool))?;
         Ok(any)
     }
 
     /// Takes in the result of a task, and releases those that waited for it.
     fn computed(&mut self, task: u32, done: Done, pool: &mut Pool) -> Result<(), Error> {
-        let Done { finite, bytes, busy, error } = done;
+        let Done { finite, bytes, busy, error, .. } = done;
         if let Some(error) = error {
             return Err(self.corrupt(None, error.to_string()));
         }

@@ -32,7 +32,7 @@ impl Synchronizer {
         let due = Planner::is_due(self.age());
         let Some(planner) = self.planner.as_mut().filter(|_| due) else { return };
         if !self.buckets[bucket].bucket.exempt {
-            planner.sample(bucket, self.buckets[bucket].given());
+            planner.sample(bucket, &self.buckets[bucket].given());
         }
     }
 

@@ -29,7 +29,7 @@ impl BucketState {
         let range = &self.bucket.members[member].1;
         let mut kept = self.memory.save(range);
         let momentum = self.velocity.as_ref().map_or(&[][..], Velocity::kept);
-        for (prefix, values) in [(RESIDUAL, &self.residual[..]), (MOMENTUM, momentum)] {
+        for (prefix, values) in [(RESIDUAL, &self.residual.to_host()[..]), (MOMENTUM, momentum)] {
             if !values.is_empty() {
                 kept.push((prefix, values[range.clone()].to_vec()));
             }
@@ -57,8 +57,9 @@ impl BucketState {
         let elements = self.bucket.elements;
         match prefix {
             RESIDUAL => {
-                self.residual.resize(elements, 0.0);
-                Some(&mut self.residual)
+                let residual = self.residual.owned_mut();
+                residual.resize(elements, 0.0);
+                Some(residual)
             }
             MOMENTUM => self.velocity.as_mut().map(|velocity| velocity.place(elements)),
             _ => self.memory.place(prefix, elements),

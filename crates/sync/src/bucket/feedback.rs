@@ -18,6 +18,8 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use crate::buffer::Tensor;
+
 /// The kind of error feedback, where the codec needs any.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Feedback {
@@ -84,12 +86,18 @@ impl Memory {
         Memory { kind, ..Memory::default() }
     }
 
+    /// Whether there is nothing beside the residual.
+    pub(crate) fn is_classic(&self) -> bool {
+        self.kind == Feedback::Classic
+    }
+
     /// Before a bucket leaves by a codec with feedback.
-    pub(crate) fn depart(&mut self, values: &mut [f32], residual: &[f32]) {
+    pub(crate) fn depart(&mut self, values: &mut Tensor, residual: &Tensor) {
         match self.kind {
             Feedback::Classic => {}
-            Feedback::Average { .. } => copy(&mut self.begun, residual),
+            Feedback::Average { .. } => copy(&mut self.begun, residual.as_ref()),
             Feedback::Ef21 => {
+                let (values, residual) = (values.as_mut(), residual.as_ref());
                 copy(&mut self.begun, values);
                 thinwire_codec::kernel::add(&mut self.begun, residual);
                 self.shift.resize(values.len(), 0.0);
@@ -101,15 +109,16 @@ impl Memory {
 
     /// After all ranks have kept the step: what was sent becomes the result, what was lost the new
     /// residual.
-    pub(crate) fn settle(&mut self, result: &mut [f32], residual: &mut [f32]) {
+    pub(crate) fn settle(&mut self, result: &mut Tensor, residual: &mut Tensor) {
         match self.kind {
             Feedback::Classic => {}
             Feedback::Average { beta } => {
-                for (lost, begun) in residual.iter_mut().zip(&self.begun) {
+                for (lost, begun) in residual.as_mut().iter_mut().zip(&self.begun) {
                     *lost = beta * begun + (1.0 - beta) * *lost;
                 }
             }
             Feedback::Ef21 => {
+                let (result, residual) = (result.as_mut(), residual.as_mut());
                 let known = self.shift.iter_mut().zip(&self.begun).zip(residual.iter());
                 known.for_each(|((shift, begun), lost)| *shift = begun - lost);
                 thinwire_codec::kernel::add(&mut self.mean, result);

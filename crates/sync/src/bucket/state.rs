@@ -5,10 +5,14 @@
 //! two change places. A step that is skipped drops the new residual and keeps the old one, so
 //! nothing has changed.
 
+use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 use thinwire_codec::{Choice, Finite, kernel};
-use thinwire_collective::Address;
+use thinwire_collective::{Address, Buffer, Check};
+use thinwire_device::{Change, Region, Source, Submission, Work, submit};
 use thinwire_schedule::Summation;
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
@@ -38,7 +42,12 @@ pub(crate) struct BucketState {
     /// The gradient while it is gathered, the average afterwards.
     pub(super) values: Tensor,
     /// The sum of what lossy codecs have lost so far; empty if nothing ever was lost.
-    pub(super) residual: Vec<f32>,
+    pub(super) residual: Tensor,
+    /// Memory of the device that has the gradients, while the bucket travels from host memory.
+    device: Option<Region>,
+    /// Questions to the device about what was given.
+    checks: Vec<Check>,
+    waker: Waker,
     pub(super) memory: Memory,
     pub(super) velocity: Option<Velocity>,
     codec: Choice,
@@ -54,13 +63,22 @@ pub(crate) struct BucketState {
     before: Vec<(usize, Kept)>,
     /// The bits of the largest magnitude given on this rank, above those of infinity if there is a NaN.
     largest: u32,
-    /// The first member that was given too large or not finite on this rank: its largest magnitude, and the
-    /// most that there may be.
-    pub(super) excess: Option<(usize, [f64; 2])>,
+    /// The first member that was found too large or not finite on this rank.
+    pub(super) excess: Arc<OnceLock<Excess>>,
     /// Whether what has arrived last is not finite on all ranks.
     pub(super) spoilt: bool,
     /// Whether all gradients of all ranks are, once the bucket has arrived.
     arrived: Option<Finite>,
+}
+
+/// Member of a bucket whose gradient is too large or not finite on this rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Excess {
+    pub(super) member: usize,
+    /// Its largest magnitude.
+    pub(super) found: f64,
+    /// The largest that there may be.
+    pub(super) most: f64,
 }
 
 /// Everything that is kept of a member of a bucket from step to step: values by prefix of their name.
@@ -95,7 +113,10 @@ impl BucketState {
             own: 0..bucket.elements,
             record: BucketRecord::default(),
             values: Tensor::default(),
-            residual: Vec::new(),
+            residual: Tensor::default(),
+            device: None,
+            checks: Vec::new(),
+            waker: Waker::noop().clone(),
             codec: Choice::Bytes(thinwire_codec::raw()),
             feedback: false,
             exchange: None,
@@ -104,11 +125,17 @@ impl BucketState {
             absent: vec![false; bucket.members.len()],
             before: Vec::new(),
             largest: 0,
-            excess: None,
+            excess: Arc::default(),
             spoilt: false,
             arrived: None,
             bucket,
         }
+    }
+
+    /// Wakes the communication thread by `waker` when a device has an answer.
+    #[must_use]
+    pub(crate) fn waking(self, waker: Waker) -> BucketState {
+        BucketState { waker, ..self }
     }
 
     /// Changes how the bucket travels. The residual stays: what was lost is still owed.
@@ -128,8 +155,8 @@ impl BucketState {
         self.exchange = Some(choose::exchange(&travel.codec, &route));
         self.feedback = choose::leaves_residual(&travel.codec);
         self.codec = travel.codec;
-        if self.feedback && self.residual.is_empty() {
-            self.residual = vec![0.0; self.bucket.elements];
+        if self.feedback && self.residual.len() == 0 {
+            self.residual = Tensor::Owned(vec![0.0; self.bucket.elements]);
         }
     }
 
@@ -142,7 +169,8 @@ impl BucketState {
         self.left = self.given.len();
         self.absent.fill(false);
         self.before.clear();
-        (self.largest, self.excess, self.spoilt) = (0, None, false);
+        (self.largest, self.excess, self.spoilt) = (0, Arc::default(), false);
+        self.checks.clear();
     }
 
     /// Says that this rank has no gradient of the member with these elements, whatever is packed for it.
@@ -165,18 +193,89 @@ impl BucketState {
         let Some(member) = member else { return false };
         self.given[member] = true;
         self.left -= 1;
+        if let Gradient::Device(region) = gradient {
+            self.pack_on_device(member, range, region, scale);
+            return true;
+        }
+        if let Tensor::Device(values) = &self.values
+            && self.left + 1 < self.given.len()
+        {
+            // Others of the bucket are on a device already.
+            let region = values.device().allocate(range.len());
+            let mut host = vec![0.0; range.len()];
+            gradient.scale_into(&mut host, 1.0);
+            values.device().write(&host, &region);
+            self.pack_on_device(member, range, &region, scale);
+            return true;
+        }
         let largest = gradient.scale_into(&mut self.own_values()[range], scale);
         self.absent[member] |= largest == 0;
         self.largest = self.largest.max(largest);
-        self.look_at(member, largest, scale);
+        let _ = look_at(&self.excess, Seen { member, largest, scale, most: self.most() });
         true
     }
 
-    /// Returns memory of the bucket's own, which is made when it is first needed.
+    /// Packs a gradient in the memory of a device, which does it later and tells then if it is finite.
+    fn pack_on_device(
+        &mut self,
+        member: usize,
+        range: Range<usize>,
+        gradient: &Region,
+        scale: f32,
+    ) {
+        let is_here = matches!(self.values, Tensor::Device(_));
+        if !is_here && self.left + 1 < self.given.len() {
+            // Others of the bucket are in host memory already.
+            let mut host = vec![0.0; gradient.len()];
+            gradient.device().read(gradient, &mut host);
+            let largest = Gradient::F32(&host).scale_into(&mut self.own_values()[range], scale);
+            self.largest = self.largest.max(largest);
+            let _ = look_at(&self.excess, Seen { member, largest, scale, most: self.most() });
+            return;
+        }
+        if !is_here {
+            let region = self.device.take();
+            let allocate = || gradient.device().allocate(self.bucket.elements);
+            self.values = Tensor::Device(region.unwrap_or_else(allocate));
+        }
+        let change = Change::Pack(Source::Device(gradient.clone()), scale);
+        let packed = submit(Work::Change(self.values.operand(range), change), &self.waker);
+        let Submission::Pending(mut pending) = packed else {
+            unreachable!("a device answers later")
+        };
+        let (excess, most) = (Arc::clone(&self.excess), self.most());
+        self.checks.push(Check::new(move || {
+            let largest = pending.poll()?.largest;
+            Some(look_at(&excess, Seen { member, largest, scale, most }))
+        }));
+    }
+
+    /// Copies gradients from a device to host memory, for an exchange or a state that the device does not
+    /// know.
+    fn leave_device(&mut self) {
+        let values = Tensor::Owned(self.values.to_host().into_owned());
+        let Tensor::Device(region) = std::mem::replace(&mut self.values, values) else { return };
+        self.device = Some(region);
+        // All work before has been done.
+        for mut check in std::mem::take(&mut self.checks) {
+            if check.answer() == Some(Finite::No) {
+                self.largest = u32::MAX;
+            }
+        }
+    }
+
+    /// Whether the device that has the gradients can do all that is due to them.
+    fn stays_on(&self, device: &Region) -> bool {
+        let exchange = self.exchange.as_ref().expect("a bucket is not on its way twice");
+        let is_plain = self.velocity.is_none() && self.memory.is_classic();
+        is_plain && exchange.runs_on(device.device())
+    }
+
+    /// Returns memory of the bucket's own in host memory, which is made when it is first needed.
     fn own_values(&mut self) -> &mut [f32] {
-        if self.values.as_ref().len() != self.bucket.elements
-            || matches!(self.values, Tensor::External(_))
-        {
+        let is_owned =
+            matches!(&self.values, Tensor::Owned(values) if values.len() == self.bucket.elements);
+        if !is_owned {
             self.values = Tensor::Owned(vec![0.0; self.bucket.elements]);
         }
         self.values.as_mut()
@@ -195,7 +294,7 @@ impl BucketState {
     /// and nothing was given yet.
     pub(crate) fn takes_external(&self) -> bool {
         let raw = matches!(&self.codec, Choice::Bytes(codec) if codec.is_raw());
-        let plain = raw && self.residual.is_empty() && self.velocity.is_none();
+        let plain = raw && self.residual.len() == 0 && self.velocity.is_none();
         plain && self.left == self.given.len()
     }
 
@@ -206,7 +305,8 @@ impl BucketState {
         if self.given_finite() == Finite::No {
             for member in 0..self.bucket.members.len() {
                 let range = self.bucket.members[member].1.clone();
-                self.look_at(member, kernel::max_magnitude(&buffer.values()[range]), scale);
+                let largest = kernel::max_magnitude(&buffer.values()[range]);
+                let _ = look_at(&self.excess, Seen { member, largest, scale, most: self.most() });
             }
         }
         self.values = Tensor::External(buffer);
@@ -226,21 +326,28 @@ impl BucketState {
 
     /// Lets the bucket set out with all that was given.
     pub(crate) fn depart(&mut self, address: Address) -> (Box<dyn Exchange>, Departure) {
-        let values = self.values.as_mut();
+        if let Tensor::Device(region) = &self.values
+            && !self.stays_on(region)
+        {
+            self.leave_device();
+        }
+        self.residual.move_beside(&self.values);
         if let Some(velocity) = &mut self.velocity {
-            velocity.depart(values);
+            velocity.depart(self.values.as_mut());
         }
         if self.feedback {
-            self.memory.depart(values, &self.residual);
-        } else if !self.residual.is_empty() {
-            kernel::add(values, &self.residual);
+            self.memory.depart(&mut self.values, &self.residual);
+        } else if self.residual.len() > 0 {
+            self.values.change(0..self.bucket.elements, Change::Add(self.residual.whole()));
         }
         let absent = (0..self.absent.len()).filter(|member| self.absent[*member]);
         self.before = absent.map(|member| (member, self.kept(member))).collect();
         let exchange = self.exchange.take().expect("a bucket is not on its way twice");
         let residual = self.feedback.then(|| std::mem::take(&mut self.residual));
         let values = std::mem::take(&mut self.values);
-        (exchange, Departure { values, residual, finite: self.given_finite(), address })
+        let (finite, waker) = (self.given_finite(), self.waker.clone());
+        let checks = std::mem::take(&mut self.checks);
+        (exchange, Departure { values, residual, finite, checks, waker, address })
     }
 
     /// Returns whether all gradients given on this rank are finite and, with feedback, not so large that sums
@@ -252,16 +359,6 @@ impl BucketState {
     /// Returns the largest magnitude that a scaled gradient may have.
     fn most(&self) -> f32 {
         if self.feedback { LARGEST_WITH_FEEDBACK } else { f32::MAX }
-    }
-
-    /// Remembers the first member whose largest magnitude, given by its bits, is too large.
-    fn look_at(&mut self, member: usize, largest: u32, scale: f32) {
-        let most = self.most();
-        if largest > most.to_bits() && self.excess.is_none() {
-            let values =
-                [f32::from_bits(largest), most].map(|value| f64::from(value) / f64::from(scale));
-            self.excess = Some((member, values));
-        }
     }
 
     /// Takes back the exchange of a bucket that has arrived.
@@ -309,8 +406,17 @@ impl BucketState {
         if outcome == Outcome::Averaged {
             self.remember();
             self.undo(absent);
+            self.return_to_device();
         }
         Ok(())
+    }
+
+    /// Copies averages to the device from which the gradients were copied.
+    fn return_to_device(&mut self) {
+        if let Some(region) = self.device.take() {
+            region.device().write(self.values.as_ref(), &region);
+            self.values = Tensor::Device(region);
+        }
     }
 
     /// Takes the step back for parameters that no rank has a gradient of.
@@ -319,8 +425,8 @@ impl BucketState {
             let (parameter, range) = self.bucket.members[member].clone();
             if absent.get(parameter) == Some(&true) {
                 // The framework's own memory has what it had.
-                if let Tensor::Owned(values) = &mut self.values {
-                    values[range].fill(0.0);
+                if !matches!(self.values, Tensor::External(_)) {
+                    self.values.change(range, Change::Fill(0.0));
                 }
                 self.restore(member, &before);
             }
@@ -330,13 +436,13 @@ impl BucketState {
     /// Brings feedback and momentum to where they are after a step that was kept.
     fn remember(&mut self) {
         if let Some(velocity) = &mut self.velocity {
-            velocity.settle(self.feedback.then_some(self.residual.as_slice()));
+            velocity.settle(self.feedback.then_some(self.residual.as_ref()));
         }
         if self.feedback {
-            self.memory.settle(self.values.as_mut(), &mut self.residual);
+            self.memory.settle(&mut self.values, &mut self.residual);
         } else {
             // What was owed was sent along.
-            self.residual = Vec::new();
+            self.residual = Tensor::default();
             self.memory.forget();
         }
     }
@@ -348,12 +454,24 @@ impl BucketState {
 
     /// Lets what is owed count `factor` times from now on.
     pub(crate) fn rescale(&mut self, factor: f32) {
-        self.residual.iter_mut().for_each(|owed| *owed *= factor);
+        self.residual.change(0..self.residual.len(), Change::Scale(factor));
     }
 
-    /// Returns the averages after a step that was kept; of a sharded bucket, those of this rank's chunk.
+    /// Returns the averages after a step that was kept, in host memory; of a sharded bucket, those of this
+    /// rank's chunk.
+    ///
+    /// # Panics
+    /// If a device has them.
     pub(crate) fn values(&self) -> &[f32] {
         &self.values.as_ref()[self.own.clone()]
+    }
+
+    /// Returns the averages after a step that was kept, if a device has them.
+    pub(crate) fn region(&self) -> Option<Region> {
+        match &self.values {
+            Tensor::Device(region) => Some(region.slice(self.own.clone())),
+            _ => None,
+        }
     }
 
     /// Returns this rank among those that exchange the bucket.
@@ -362,18 +480,18 @@ impl BucketState {
     }
 
     /// Returns all gradients that were given, before the bucket sets out.
-    pub(crate) fn given(&self) -> &[f32] {
-        self.values.as_ref()
+    pub(crate) fn given(&self) -> Cow<'_, [f32]> {
+        self.values.to_host()
     }
 
     /// Returns what is owed; empty if nothing ever was lost.
-    pub(crate) fn residual(&self) -> &[f32] {
-        &self.residual
+    pub(crate) fn residual(&self) -> Cow<'_, [f32]> {
+        self.residual.to_host()
     }
 
     /// Continues from what was owed.
     pub(crate) fn set_residual(&mut self, residual: Vec<f32>) {
-        self.residual = residual;
+        self.residual = Tensor::Owned(residual);
     }
 
     /// Returns the bytes that this rank will send of the bucket in the next step.
@@ -386,6 +504,31 @@ impl BucketState {
         let momentum = self.velocity.as_ref().map_or(0, Velocity::bytes);
         self.residual.len() * 4 + self.memory.bytes() + momentum
     }
+}
+
+/// Largest magnitude of a member that was seen.
+struct Seen {
+    member: usize,
+    /// Its bits.
+    largest: u32,
+    /// Factor of the gradient.
+    scale: f32,
+    /// The largest that the scaled gradient may have.
+    most: f32,
+}
+
+/// Returns whether a member's magnitude may travel; the first one that may not is remembered.
+fn look_at(excess: &OnceLock<Excess>, seen: Seen) -> Finite {
+    let Seen { member, largest, scale, most } = seen;
+    if largest <= most.to_bits() {
+        return Finite::Yes;
+    }
+    let of_gradient = |value: f32| f64::from(value) / f64::from(scale);
+    excess.get_or_init(|| {
+        let (found, most) = (of_gradient(f32::from_bits(largest)), of_gradient(most));
+        Excess { member, found, most }
+    });
+    Finite::No
 }
 
 #[cfg(test)]

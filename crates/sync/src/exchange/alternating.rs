@@ -104,9 +104,9 @@ impl Alternating {
 
 impl Exchange for Alternating {
     fn begin(&mut self, departure: Departure) -> Run<Tensor> {
-        let Departure { values, residual, finite, address } = departure;
+        let Departure { values, residual, finite, address, .. } = departure;
         let mut values = values.into_owned();
-        let residual = residual.expect("a bucket with factors has a residual");
+        let residual = residual.expect("a bucket with factors has a residual").into_owned();
         let message = marked(self.project(&mut values, &residual), finite);
         let program = self.program(message.len());
         self.underway = Some(Underway { values, residual, sum: Vec::new() });
@@ -125,11 +125,11 @@ impl Exchange for Alternating {
     }
 
     /// The sum is written over the old residual, and the next step has the other factors.
-    fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error> {
+    fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Tensor), Error> {
         let underway = self.underway.take().expect("a run is done before it is committed");
         let Underway { values, residual: mut output, sum } = underway;
         if outcome == Outcome::Skipped {
-            return Ok((Tensor::Owned(values), output));
+            return Ok((Tensor::Owned(values), Tensor::Owned(output)));
         }
         let mut rest = sum.as_slice();
         for matrix in &mut self.matrices {
@@ -144,7 +144,7 @@ impl Exchange for Alternating {
                 None => output.copy_from_slice(message),
             }
         }
-        Ok((Tensor::Owned(output), values))
+        Ok((Tensor::Owned(output), Tensor::Owned(values)))
     }
 
     fn state(&self, matrix: usize) -> Option<(&'static str, Vec<f32>)> {

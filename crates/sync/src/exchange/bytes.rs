@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Waker;
 
-use thinwire_codec::{Codec, Finite, kernel};
-use thinwire_collective::{Program, Run};
+use thinwire_codec::{Codec, Finite};
+use thinwire_collective::{Buffer, Check, Program, Run};
+use thinwire_device::{Change, Device, Done, Submission};
 use thinwire_wire::World;
 
 use crate::buffer::Tensor;
@@ -16,10 +18,15 @@ use crate::{Error, Outcome};
 #[derive(Debug)]
 pub(crate) struct Bytes {
     program: Arc<Program>,
+    /// The program for gradients on a device; none before the first.
+    staged: Option<Arc<Program>>,
     world: World,
     /// Of a sharded bucket, this rank's chunk, which no rank encodes.
     own: Option<Own>,
     arrived: Option<Run<Tensor>>,
+    /// Whether the sums of this step were looked at.
+    is_checked: bool,
+    waker: Waker,
 }
 
 /// The chunk of a sharded bucket that this rank sums.
@@ -42,65 +49,89 @@ impl Bytes {
         };
         Bytes {
             program: route.program(Arc::clone(codec)),
+            staged: None,
             world,
             own: (route.target == Target::Shard).then_some(own),
             arrived: None,
+            is_checked: false,
+            waker: Waker::noop().clone(),
         }
     }
 
     /// Completes this rank's chunk of a result with feedback: nothing of it was encoded, so nothing is owed.
-    fn complete(&self, own: &Own, sum: &mut [f32], residual: &mut [f32]) {
-        let codec = self.program.codec();
-        let (sum, unit) = (&mut sum[own.elements.clone()], &mut residual[own.elements.clone()]);
+    fn complete(&self, own: &Own, sum: &mut Tensor, residual: &mut Tensor) {
+        let (codec, elements) = (self.program.codec(), || own.elements.clone());
         if own.in_unit {
-            codec.canonicalise(unit);
-            kernel::add(sum, unit);
-            unit.fill(0.0);
+            residual.change(elements(), Change::Canonicalise(codec));
+            sum.change(elements(), Change::Add(residual.source(elements())));
+            residual.change(elements(), Change::Fill(0.0));
         }
-        codec.canonicalise(sum);
+        sum.change(elements(), Change::Canonicalise(codec));
     }
 
-    /// Whether all ranks gave finite numbers.
-    fn finite(&self, run: &Run<Tensor>) -> Finite {
-        let codec = self.program.codec();
-        // Sums that lose nothing more, or of which the ranks have different chunks, are as finite as
-        // what was given; other sums of finite numbers may overflow, on all ranks alike.
-        let told = codec.is_raw() || self.program.feedback() || self.own.is_some();
-        Finite::from(run.is_finite() && (told || kernel::is_finite(run.values())))
+    /// Whether sums are as finite as what the ranks gave: those that lose nothing more, and those of which
+    /// the ranks have different chunks. Other sums of finite numbers may overflow, on all ranks alike.
+    fn keeps_finite(&self) -> bool {
+        self.program.codec().is_raw() || self.program.feedback() || self.own.is_some()
     }
+}
+
+/// Whether the values of [`Run::measure`] are finite.
+fn is_finite(done: &Done) -> Finite {
+    Finite::from(done.largest <= f32::MAX.to_bits())
 }
 
 impl Exchange for Bytes {
     fn begin(&mut self, departure: Departure) -> Run<Tensor> {
-        let Departure { mut values, mut residual, finite, address } = departure;
-        if let (Some(own), Some(residual)) = (&self.own, &mut residual) {
-            let first = &mut residual[own.elements.clone()];
+        let Departure { mut values, mut residual, finite, checks, waker, address } = departure;
+        if let (Some(own), Some(first)) = (&self.own, &mut residual) {
+            let elements = || own.elements.clone();
             match own.in_unit {
                 // The unit's sum is added to the result when it is complete.
-                true => first.fill(0.0),
+                true => first.change(elements(), Change::Fill(0.0)),
                 // The result is decoded over the residual: there this rank's chunk is the first term.
                 false => {
-                    let mine = &mut values.as_mut()[own.elements.clone()];
-                    first.copy_from_slice(mine);
-                    self.program.codec().canonicalise(first);
-                    mine.fill(0.0);
+                    let codec = self.program.codec();
+                    first.change(elements(), Change::Copy(values.source(elements())));
+                    first.change(elements(), Change::Canonicalise(codec));
+                    values.change(elements(), Change::Fill(0.0))
                 }
-            }
+            };
         }
-        let (program, residual) = (Arc::clone(&self.program), residual.map(Tensor::Owned));
-        let mut run = Run::new(program, address, self.world, values, residual);
+        let program = match values.is_in_host_memory() {
+            true => &self.program,
+            false => self.staged.get_or_insert_with(|| Arc::new(self.program.staged())),
+        };
+        (self.is_checked, self.waker) = (false, waker);
+        let mut run = Run::new(Arc::clone(program), address, self.world, values, residual);
+        run.check(checks);
         if finite == Finite::No {
             run.mark_nonfinite();
         }
         run
     }
 
+    fn runs_on(&self, device: &dyn Device) -> bool {
+        device.encodes_with(self.program.codec().as_ref())
+    }
+
     fn sent_bytes(&mut self) -> u64 {
         self.program.sent_bytes()
     }
 
-    fn next(&mut self, run: Run<Tensor>) -> Progress {
-        let finite = self.finite(&run);
+    fn next(&mut self, mut run: Run<Tensor>) -> Progress {
+        let may_overflow = run.is_finite() && !self.keeps_finite();
+        if may_overflow && !std::mem::replace(&mut self.is_checked, true) {
+            match run.measure(&self.waker) {
+                Submission::Done(done) if is_finite(&done) == Finite::No => run.mark_nonfinite(),
+                Submission::Done(_) => {}
+                Submission::Pending(mut pending) => {
+                    run.check(vec![Check::new(move || pending.poll().as_ref().map(is_finite))]);
+                    return Progress::Run(run);
+                }
+            }
+        }
+        let finite = Finite::from(run.is_finite());
         self.arrived = Some(run);
         Progress::Done(finite)
     }
@@ -109,26 +140,24 @@ impl Exchange for Bytes {
         self.arrived = Some(run);
     }
 
-    fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error> {
+    fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Tensor), Error> {
         let run = self.arrived.take().expect("a run is done before it is committed");
         if outcome == Outcome::Averaged && self.program.feedback() {
             let (mut sum, mut residual) = run.commit()?;
             if let Some(own) = &self.own {
-                self.complete(own, sum.as_mut(), residual.as_mut());
+                self.complete(own, &mut sum, &mut residual);
             }
-            return Ok((sum, residual.into_owned()));
+            return Ok((sum, residual));
         }
         let (mut values, residual) = run.into_parts();
-        let mut residual = residual.map_or_else(Vec::new, Tensor::into_owned);
+        let mut residual = residual.unwrap_or_default();
         if let Some(own) = &self.own {
             let elements = own.elements.clone();
-            match residual.get_mut(elements.clone()) {
-                Some(owed) => owed.fill(0.0),
+            if self.program.feedback() {
+                residual.change(elements, Change::Fill(0.0));
+            } else if !own.merges {
                 // Nobody's encoding was merged, which would have canonicalised it.
-                None if !own.merges => {
-                    self.program.codec().canonicalise(&mut values.as_mut()[elements]);
-                }
-                None => {}
+                values.change(elements, Change::Canonicalise(self.program.codec()));
             }
         }
         Ok((values, residual))

@@ -120,7 +120,7 @@ impl Exchange for Integers {
     }
 
     /// The sum of integers becomes averages, from which the scales continue.
-    fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error> {
+    fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Tensor), Error> {
         let run = self.arrived.take().expect("a run is done before it is committed");
         let mut sum = run.into_parts().0;
         if outcome == Outcome::Averaged {
@@ -132,7 +132,7 @@ impl Exchange for Integers {
                 *scale = IntSgd::follow(*scale, &values[elements.clone()]);
             }
         }
-        Ok((sum, Vec::new()))
+        Ok((sum, Tensor::default()))
     }
 
     fn state(&self, tensor: usize) -> Option<(&'static str, Vec<f32>)> {

@@ -132,9 +132,9 @@ pub(super) fn marked(mut message: Vec<f32>, finite: Finite) -> Vec<f32> {
 
 impl Exchange for LowRank {
     fn begin(&mut self, departure: Departure) -> Run<Tensor> {
-        let Departure { values, residual, finite, address } = departure;
+        let Departure { values, residual, finite, address, .. } = departure;
         let mut values = values.into_owned();
-        let residual = residual.expect("a bucket with factors has a residual");
+        let residual = residual.expect("a bucket with factors has a residual").into_owned();
         let message = Tensor::Owned(marked(self.project(&mut values, &residual), finite));
         let (first, mine, second) = (Vec::new(), Vec::new(), Vec::new());
         self.underway = Some(Underway { values, residual, address, first, mine, second, finite });
@@ -167,11 +167,11 @@ impl Exchange for LowRank {
 
     /// The values become the new residual, the sum is written over the old one, and the next step goes
     /// on from the subspace that was found.
-    fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Vec<f32>), Error> {
+    fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Tensor), Error> {
         let underway = self.underway.take().expect("a run is done before it is committed");
         let Underway { mut values, residual: mut sum, first, mine, second, .. } = underway;
         if outcome == Outcome::Skipped {
-            return Ok((Tensor::Owned(values), sum));
+            return Ok((Tensor::Owned(values), Tensor::Owned(sum)));
         }
         for matrix in &mut self.matrices {
             let (values, sum) =
@@ -190,7 +190,7 @@ impl Exchange for LowRank {
                 }
             }
         }
-        Ok((Tensor::Owned(sum), values))
+        Ok((Tensor::Owned(sum), Tensor::Owned(values)))
     }
 
     /// The subspace of a matrix, if the matrix has one.

@@ -153,7 +153,8 @@ impl Synchronizer {
             let velocity =
                 self.options.momentum.map(|it| Velocity::new(it, share, ranks.world.size()));
             let memory = Memory::new(self.options.feedback);
-            Ok(BucketState::new(bucket, parameters, ranks, memory, velocity))
+            let state = BucketState::new(bucket, parameters, ranks, memory, velocity);
+            Ok(state.waking(self.worker.channel.driver().waker()))
         };
         buckets.into_iter().map(state).collect()
     }

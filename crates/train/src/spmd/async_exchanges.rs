@@ -223,8 +223,12 @@ impl UnderWay {
     }
 
     /// Returns the result of a leg; the residual after it is kept.
-    fn end(&mut self, run: Run<Tensor>, own: Option<Range<usize>>) -> Result<Vec<f32>, Failure> {
-        self.tally.sent.fetch_add(run.times().sent_bytes, Ordering::AcqRel);
+    fn end(
+        &mut self,
+        mut run: Run<Tensor>,
+        own: Option<Range<usize>>,
+    ) -> Result<Vec<f32>, Failure> {
+        self.tally.sent.fetch_add(run.take_times().sent_bytes, Ordering::AcqRel);
         self.tally.nonfinite.fetch_or(!run.is_finite(), Ordering::AcqRel);
         if !run.program().feedback() {
             return Ok(run.into_parts().0.into_owned());
