@@ -128,14 +128,9 @@ impl Work for Round<'_> {
     }
 }
 
-/// Returns the mean square, summed in eight lanes of f64 so that all machines get the same bits.
+/// Returns the mean square; 0 of no values.
 fn mean_square(values: &[f32]) -> f64 {
-    let mut lanes = [0.0_f64; 8];
-    for values in values.chunks(lanes.len()) {
-        let squares = values.iter().map(|x| f64::from(*x) * f64::from(*x));
-        lanes.iter_mut().zip(squares).for_each(|(lane, square)| *lane += square);
-    }
-    lanes.iter().sum::<f64>() / values.len().max(1) as f64
+    kernel::squares(values) / values.len().max(1) as f64
 }
 
 impl Code for IntSgd {

@@ -225,6 +225,10 @@ fn balance(vector: &mut [f32]) {
     vector.iter_mut().for_each(|x| *x *= factor);
 }
 
+/// Rows whose products are summed in order; sums of more rows add those of blocks in order. A device has a
+/// group of threads for each block.
+const BLOCK_ROWS: usize = 128;
+
 /// Writes the product of a matrix, or of its transpose for [`Side::Columns`], and the vectors of `basis`.
 pub(crate) fn multiply(
     side: Side,
@@ -234,15 +238,32 @@ pub(crate) fn multiply(
     product: &mut [f32],
 ) {
     let rows = values.len() / columns;
-    let (length, other) = if side == Side::Rows { (rows, columns) } else { (columns, rows) };
     product.fill(0.0);
-    for (row, values) in values.chunks_exact(columns).enumerate() {
-        for (to, basis) in product.chunks_exact_mut(length).zip(basis.chunks_exact(other)) {
-            match side {
-                Side::Rows => to[row] = kernel::dot(values, basis),
-                Side::Columns => kernel::add_scaled(to, values, basis[row]),
+    if side == Side::Rows {
+        for (row, values) in values.chunks_exact(columns).enumerate() {
+            for (to, basis) in product.chunks_exact_mut(rows).zip(basis.chunks_exact(columns)) {
+                to[row] = kernel::dot(values, basis);
             }
         }
+        return;
+    }
+    let add_block = |first: usize, values: &[f32], product: &mut [f32]| {
+        for (row, values) in (first..).zip(values.chunks_exact(columns)) {
+            for (to, basis) in product.chunks_exact_mut(columns).zip(basis.chunks_exact(rows)) {
+                kernel::add_scaled(to, values, basis[row]);
+            }
+        }
+    };
+    let mut blocks = values.chunks(BLOCK_ROWS * columns).zip((0..).step_by(BLOCK_ROWS));
+    if let Some((values, first)) = blocks.next() {
+        add_block(first, values, product);
+    }
+    let mut of_block = Vec::new();
+    for (values, first) in blocks {
+        of_block.clear();
+        of_block.resize(product.len(), 0.0);
+        add_block(first, values, &mut of_block);
+        kernel::add(product, &of_block);
     }
 }
 

@@ -146,6 +146,15 @@ pub mod collective {
     pub use thinwire_schedule::{Algorithm, Summation, UnknownAlgorithm};
 }
 
+/// Memory of devices in which gradients may lie, and the work that a device does on them.
+pub mod device {
+    #[doc(inline)]
+    pub use thinwire_device::{
+        Allocation, Canonicalise, Change, Decoding, Device, Done, Encoding, HostBytes, Operand,
+        Pending, Region, Source, Submission, Work,
+    };
+}
+
 /// The place of this process in a job, and how ranks of a job meet.
 pub mod job {
     #[doc(inline)]

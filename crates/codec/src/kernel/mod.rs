@@ -60,13 +60,24 @@ pub fn add_scaled(values: &mut [f32], other: &[f32], factor: f32) {
     imp().add_scaled(values, other, factor);
 }
 
-/// Returns the scalar product, summed in 32 lanes on every machine.
+/// Returns the scalar product, summed in one order everywhere: chunks of 4,096 elements in 32 lanes, which
+/// are added by halves, then the chunks in order.
 ///
 /// # Panics
 /// If the slices differ in length.
 pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len(), "dot");
-    imp().dot(a, b)
+    let chunks = a.chunks(CHUNK).zip(b.chunks(CHUNK)).map(|(a, b)| imp().dot(a, b));
+    chunks.reduce(|sum, of_chunk| sum + of_chunk).unwrap_or(0.0)
+}
+
+/// Elements of a sum whose order is fixed; sums of longer slices add the sums of chunks in order.
+const CHUNK: usize = 4096;
+
+/// Returns the sum of squares, summed in one order everywhere: chunks of 4,096 elements in 16 lanes, which
+/// are added in order, then the chunks in order.
+pub fn squares(values: &[f32]) -> f64 {
+    imp().run(uniform::Squares(values))
 }
 
 /// Returns the bits of the largest magnitude; above those of infinity if there is a NaN.

@@ -34,20 +34,17 @@ impl Work for AddSquares<'_> {
 
     #[inline(always)]
     fn run(self) -> f64 {
-        let mut sums = [0.0; LANES];
-        let (groups, rest) = self.values.as_chunks_mut::<LANES>();
-        let (residuals, rest_residual) = self.residual.as_chunks::<LANES>();
-        for (group, residuals) in groups.iter_mut().zip(residuals) {
-            group.iter_mut().zip(residuals).for_each(|(x, residual)| *x += residual);
-            add_squares(&mut sums, group);
-        }
-        rest.iter_mut().zip(rest_residual).for_each(|(x, residual)| *x += residual);
-        add_squares(&mut sums, rest);
-        sums.iter().sum()
+        let chunks = self.values.chunks_mut(CHUNK).zip(self.residual.chunks(CHUNK));
+        let sums = chunks.map(|(values, residual)| {
+            values.iter_mut().zip(residual).for_each(|(x, residual)| *x += residual);
+            chunk_squares(values)
+        });
+        sums.fold(0.0, |sum, of_chunk| sum + of_chunk)
     }
 }
 
-/// Sum of the squares of values.
+/// Sum of the squares of values: of each chunk in lanes, the lanes in order, then the chunks in order. A
+/// device adds in the same order, with a thread for each lane of a chunk.
 pub(crate) struct Squares<'a>(pub(crate) &'a [f32]);
 
 impl Work for Squares<'_> {
@@ -55,12 +52,20 @@ impl Work for Squares<'_> {
 
     #[inline(always)]
     fn run(self) -> f64 {
-        let mut sums = [0.0; LANES];
-        let (groups, rest) = self.0.as_chunks::<LANES>();
-        groups.iter().for_each(|group| add_squares(&mut sums, group));
-        add_squares(&mut sums, rest);
-        sums.iter().sum()
+        self.0
+            .chunks(CHUNK)
+            .map(|chunk| chunk_squares(chunk))
+            .fold(0.0, |sum, of_chunk| sum + of_chunk)
     }
+}
+
+#[inline(always)]
+fn chunk_squares(values: &[f32]) -> f64 {
+    let mut sums = [0.0; LANES];
+    let (groups, rest) = values.as_chunks::<LANES>();
+    groups.iter().for_each(|group| add_squares(&mut sums, group));
+    add_squares(&mut sums, rest);
+    sums.iter().sum()
 }
 
 #[inline(always)]

@@ -155,8 +155,7 @@ impl Velocity {
 pub(crate) const MOMENTUM: &str = "momentum";
 
 fn clip(values: &mut [f32], norm_max: f32) {
-    let square: f64 = values.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
-    let scale = f64::from(norm_max) / square.sqrt();
+    let scale = f64::from(norm_max) / thinwire_codec::kernel::squares(values).sqrt();
     if scale < 1.0 {
         values.iter_mut().for_each(|value| *value *= scale as f32);
     }
