@@ -10,6 +10,7 @@ use crate::kernel::bits::{round, signed};
 use crate::kernel::codes::Code;
 use crate::kernel::group::Layout;
 use crate::kernel::{RANDOM_BITS, Rounding, Scale};
+use crate::least_squares::LeastSquares;
 use crate::{Bound, Claims, Error};
 
 /// One byte per element and one scale per 256: 8.125 bits, errors of at most 1/254 of the largest.
@@ -22,17 +23,17 @@ pub(crate) const INT8: Entry = Entry {
 
 /// Half a byte per element and one scale per 128: 4.25 bits, errors of at most 1/14 of the largest.
 pub(crate) const INT4: Entry = Entry {
-    usage: "int4[:stochastic]",
+    usage: "int4[:stochastic|:least-squares]",
     summary: "15 levels, 68 bytes per 128 elements",
-    examples: &["int4", "int4:stochastic"],
+    examples: &["int4", "int4:stochastic", "int4:least-squares"],
     parse: parse::<4>,
 };
 
 /// Three bits per element and one scale per 128: 3.25 bits, off by at most 1/6 of the largest.
 pub(crate) const INT3: Entry = Entry {
-    usage: "int3[:stochastic]",
+    usage: "int3[:stochastic|:least-squares]",
     summary: "7 levels, 52 bytes per 128 elements",
-    examples: &["int3", "int3:stochastic"],
+    examples: &["int3", "int3:stochastic", "int3:least-squares"],
     parse: parse::<3>,
 };
 
@@ -45,9 +46,15 @@ pub(crate) fn parse<const BITS: usize>(parameter: Option<&str>) -> Result<Choice
     match parameter {
         None | Some("nearest") => Ok(Choice::bytes(Coded(Ints::<BITS, false>))),
         Some("stochastic") => Ok(Choice::bytes(Coded(Ints::<BITS, true>))),
+        // With 255 levels the scale of least squares is the usual one.
+        Some("least-squares") if BITS < 8 => Ok(Choice::bytes(Coded(LeastSquares::<BITS>))),
         _ => {
             let what = format!("int{BITS} rounding");
-            Err(refused(&what, parameter, "'nearest' or 'stochastic'"))
+            let expected = match BITS {
+                8 => "'nearest' or 'stochastic'",
+                _ => "'nearest', 'stochastic' or 'least-squares'",
+            };
+            Err(refused(&what, parameter, expected))
         }
     }
 }

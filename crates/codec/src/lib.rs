@@ -44,6 +44,7 @@ pub mod kernel;
 pub mod language;
 #[cfg(feature = "laws")]
 pub mod laws;
+mod least_squares;
 mod lossless;
 mod natural;
 mod powersgd;

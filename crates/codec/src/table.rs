@@ -104,7 +104,7 @@ mod tests {
             (
                 "zip",
                 "unknown codec 'zip', expected one of none, f16, bf16, lossless[:bf16], int8[:stochastic], \
-                 int4[:stochastic], int3[:stochastic], ecsq:STEP, int2, onebit, vote, \
+                 int4[:stochastic|:least-squares], int3[:stochastic|:least-squares], ecsq:STEP, int2, onebit, vote, \
                  terngrad[:CLIP], qsgd:BITS[:l2], natural, e4m3, e5m2, dynamic8, tbq:TAU, \
                  topk:RATIO, graddrop:RATIO, dgc:RATIO, \
                  randomk:RATIO[:block], dct:K, intsgd[:BITS], powersgd:LOW_RANK[:alternate]",

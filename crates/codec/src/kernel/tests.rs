@@ -10,6 +10,7 @@ use crate::coded::Coded;
 use crate::dynamic8::Dynamic8;
 use crate::float8::Float8;
 use crate::ints::Ints;
+use crate::least_squares::LeastSquares;
 use crate::natural::Natural;
 use crate::qsgd::{Levels, Norm};
 use crate::signs::Signs;
@@ -153,6 +154,8 @@ proptest! {
         codes_agree(Ints::<4, true>, &pair, &noise, key);
         codes_agree(Ints::<3, false>, &pair, &noise, key);
         codes_agree(Ints::<3, true>, &pair, &noise, key);
+        codes_agree(LeastSquares::<4>, &pair, &noise, key);
+        codes_agree(LeastSquares::<3>, &pair, &noise, key);
         codes_agree(Signs::<1>, &pair, &noise, key);
         codes_agree(Signs::<2>, &pair, &noise, key);
         codes_agree(Vote, &pair, &noise, key);

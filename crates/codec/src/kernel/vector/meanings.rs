@@ -13,6 +13,7 @@ use crate::kernel::bits::{INFINITY, SIGN, Scale};
 use crate::kernel::codes::Code;
 use crate::kernel::group::{GROUP, LANES, RANDOM_BITS};
 use crate::kernel::scalar::{SUMS, halved};
+use crate::least_squares::LeastSquares;
 use crate::natural::{self, Natural};
 use crate::qsgd::Levels;
 use crate::signs::{self, SHARE, Signs};
@@ -60,6 +61,17 @@ impl<const BITS: usize, const STOCHASTIC: bool> CodeLanes for Ints<BITS, STOCHAS
         // Bytes are read with their signs.
         let codes = if BITS == 8 { codes } else { signed::<L>(codes, BITS) };
         L::mul(L::float(codes), L::splat(scale))
+    }
+}
+
+impl<const BITS: usize> CodeLanes for LeastSquares<BITS> {
+    #[inline(always)]
+    unsafe fn codes<L: Lanes>(&self, x: L::F, scale: Scale, random: L::I) -> L::I {
+        Ints::<BITS, false>.codes::<L>(x, scale, random)
+    }
+    #[inline(always)]
+    unsafe fn values<L: Lanes>(&self, codes: L::I, scale: f32) -> L::F {
+        Ints::<BITS, false>.values::<L>(codes, scale)
     }
 }
 
