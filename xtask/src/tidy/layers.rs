@@ -26,6 +26,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire-member", Place::Layer(1)),
     ("thinwire-update", Place::Layer(1)),
     ("thinwire-graph", Place::Layer(1)),
+    ("thinwire-device", Place::Layer(2)),
     ("thinwire-onnx", Place::Layer(2)),
     ("thinwire-program", Place::Layer(2)),
     ("thinwire-link", Place::Layer(2)),

@@ -1,0 +1,106 @@
+//! Arguments of kernels, one struct per family, as `kernels/*.cu` and `kernels/*.hpp` declare them.
+//!
+//! Lengths count elements. An address is one of the device's memory, 0 where there is none.
+
+use thinwire_codec::Write;
+use thinwire_wire::random;
+
+/// Address in the memory of a device.
+pub type Address = u64;
+
+/// Struct that a kernel takes by value.
+///
+/// # Safety
+/// The struct has no padding, and the layout of the struct of its name in `kernels/`.
+pub unsafe trait Arguments: Copy {}
+
+/// Key of random numbers: what does not vary within a tensor.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Key {
+    tensor: u32,
+    step: u32,
+    seed: [u32; 2],
+}
+
+impl From<random::Key> for Key {
+    fn from(key: random::Key) -> Key {
+        let ([_, _, tensor, step], seed) = key.philox_input(0);
+        Key { tensor, step, seed }
+    }
+}
+
+/// Whether a decoded value is added to the one that is there.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(transparent)]
+pub struct Add(u32);
+
+impl From<Write> for Add {
+    fn from(write: Write) -> Add {
+        Add(u32::from(write == Write::Add))
+    }
+}
+
+/// Arguments of casts: `encode_*`, `decode_*` and `pack_*` of `casts.cu`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Cast {
+    /// Values, f32: read by encoding, written by decoding and packing.
+    pub values: Address,
+    /// Residual that encoding adds, if any.
+    pub residual: Address,
+    /// Place of the new residual where there is one; may be `values` or `residual`.
+    pub error: Address,
+    /// Elements in the other format, aligned as such.
+    pub elements: Address,
+    /// A u32 that encoding and packing raise to the bits of the largest magnitude.
+    pub largest: Address,
+    /// Number of elements.
+    pub length: u64,
+    /// Factor of packing.
+    pub scale: f32,
+    /// Effect of decoding.
+    pub add: Add,
+}
+
+/// Arguments of codes: `encode_*` and `decode_*` of `ints.cu`, `signs.cu`, `levels.cu` and `float8.cu`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Code {
+    /// Values, f32: read by encoding, written by decoding.
+    pub values: Address,
+    /// Residual that encoding adds, if any.
+    pub residual: Address,
+    /// Place of the new residual where there is one; may be `values` or `residual`.
+    pub error: Address,
+    /// Encoding; words are used where it is aligned to 4 bytes.
+    pub bytes: Address,
+    /// A u32 that encoding makes 1 if a block cannot be held, and else leaves.
+    pub infinite: Address,
+    /// Number of elements.
+    pub length: u64,
+    /// Random numbers of encoding, which count from the first element.
+    pub key: Key,
+    /// What the name of the codec has after its colon.
+    pub parameters: Parameters,
+    /// Effect of decoding.
+    pub add: Add,
+}
+
+/// What the name of a codec has after its colon.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+pub struct Parameters {
+    /// Threshold of `tbq`, or clip of `terngrad`.
+    pub number: f32,
+    /// Bits of a code of `qsgd`.
+    pub bits: u32,
+    /// Norm of `qsgd`: 0 the largest magnitude, 1 the length, 2 clipped.
+    pub norm: u32,
+}
+
+// SAFETY: 56 and 80 bytes without padding, field by field as in casts.cu and codes.hpp.
+unsafe impl Arguments for Cast {}
+// SAFETY: as above.
+unsafe impl Arguments for Code {}
+const _: () = assert!(size_of::<Cast>() == 56 && size_of::<Code>() == 80);

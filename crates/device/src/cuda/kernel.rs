@@ -1,0 +1,170 @@
+//! Table of kernels: which ones a codec has, and how many threads run them.
+//!
+//! Law: the geometry of a launch is a function of the length alone.
+
+use thinwire_codec::Codec;
+
+use super::arguments::Parameters;
+
+/// File of kernels, which is compiled as one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Source {
+    /// Name of the file.
+    pub name: &'static str,
+    /// CUDA C.
+    pub text: &'static str,
+}
+
+macro_rules! source {
+    ($name:literal) => {
+        Source { name: $name, text: include_str!(concat!("../../kernels/", $name)) }
+    };
+}
+
+const CASTS: Source = source!("casts.cu");
+const INTS: Source = source!("ints.cu");
+const SIGNS: Source = source!("signs.cu");
+const LEVELS: Source = source!("levels.cu");
+const FLOAT8: Source = source!("float8.cu");
+
+/// All files of kernels.
+pub const SOURCES: [Source; 5] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8];
+
+/// Files that they include.
+pub const HEADERS: [Source; 3] =
+    [source!("device.hpp"), source!("random.hpp"), source!("codes.hpp")];
+
+/// Kernel in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    /// File that has it.
+    pub source: Source,
+    /// Name of its function.
+    pub name: &'static str,
+}
+
+/// Threads of a launch; with 0 blocks there is nothing to launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks of threads.
+    pub blocks: u32,
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+/// Kernels of a cast.
+#[derive(Clone, Copy, Debug)]
+pub struct Cast {
+    /// Writes elements in the format.
+    pub encode: Kernel,
+    /// Reads elements in the format.
+    pub decode: Kernel,
+    /// Reads elements in the format, times a factor.
+    pub pack: Kernel,
+    /// Bits of the smallest largest magnitude that is not finite in the format.
+    pub limit: u32,
+}
+
+/// Kernels of codes of a fixed width, and their parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Code {
+    /// Writes blocks of codes.
+    pub encode: Kernel,
+    /// Reads blocks of codes.
+    pub decode: Kernel,
+    /// [`Codec::canonicalise`], where it does anything; its grid is that of [`Code::grid`].
+    pub canonicalise: Option<Kernel>,
+    /// Elements of a block, which a warp encodes.
+    pub block: u32,
+    /// Numbers in the name of the codec.
+    pub parameters: Parameters,
+}
+
+/// Kernels of a codec.
+#[derive(Clone, Copy, Debug)]
+pub enum Kernels {
+    /// Every element becomes one of another format.
+    Cast(Cast),
+    /// Blocks of codes.
+    Code(Code),
+}
+
+impl Cast {
+    /// Returns the threads for `length` elements.
+    pub fn grid(&self, length: usize) -> Grid {
+        const THREADS: u32 = 256;
+        /// Elements of a thread, as long as there are blocks for all processors.
+        const EACH: u32 = 4;
+        const BLOCKS_MAX: u32 = 4096;
+        Grid { blocks: blocks(length, THREADS * EACH).min(BLOCKS_MAX), threads: THREADS }
+    }
+}
+
+impl Code {
+    /// Returns the threads for `length` elements: a warp for each block.
+    pub fn grid(&self, length: usize) -> Grid {
+        /// Warps of a block of threads, as in codes.hpp.
+        const WARPS: u32 = 4;
+        Grid { blocks: blocks(length, self.block * WARPS), threads: WARPS * 32 }
+    }
+}
+
+fn blocks(length: usize, each: u32) -> u32 {
+    length.div_ceil(each as usize).try_into().expect("fewer than 2^32 blocks")
+}
+
+/// Returns the kernels of a codec, if it has some.
+pub fn kernels(codec: &dyn Codec) -> Option<Kernels> {
+    let name = codec.to_string();
+    let (head, parameter) = name.split_once(':').unwrap_or((&name, ""));
+    let cast = |encode, decode, pack, limit| {
+        let of = |name| Kernel { source: CASTS, name };
+        Kernels::Cast(Cast { encode: of(encode), decode: of(decode), pack: of(pack), limit })
+    };
+    Some(match head {
+        "none" => cast("encode_none", "decode_none", "pack_none", 0x7f80_0000),
+        "f16" => cast("encode_f16", "decode_f16", "pack_f16", 0x477f_f000),
+        "bf16" => cast("encode_bf16", "decode_bf16", "pack_bf16", 0x7f7f_8000),
+        _ => Kernels::Code(code(head, parameter, codec.block())?),
+    })
+}
+
+fn code(head: &str, parameter: &str, block: usize) -> Option<Code> {
+    let (source, encode, decode) = match (head, parameter) {
+        ("int8", "") => (INTS, "encode_int8", "decode_int8"),
+        ("int8", _) => (INTS, "encode_int8_stochastic", "decode_int8"),
+        ("int4", "") => (INTS, "encode_int4", "decode_int4"),
+        ("int4", _) => (INTS, "encode_int4_stochastic", "decode_int4"),
+        ("int3", "") => (INTS, "encode_int3", "decode_int3"),
+        ("int3", _) => (INTS, "encode_int3_stochastic", "decode_int3"),
+        ("int2", _) => (SIGNS, "encode_int2", "decode_int2"),
+        ("onebit", _) => (SIGNS, "encode_onebit", "decode_onebit"),
+        ("vote", _) => (SIGNS, "encode_vote", "decode_vote"),
+        ("tbq", _) => (SIGNS, "encode_tbq", "decode_tbq"),
+        ("terngrad" | "qsgd", _) => (LEVELS, "encode_levels", "decode_levels"),
+        ("natural", _) => (LEVELS, "encode_natural", "decode_natural"),
+        ("e4m3", _) => (FLOAT8, "encode_e4m3", "decode_e4m3"),
+        ("e5m2", _) => (FLOAT8, "encode_e5m2", "decode_e5m2"),
+        ("dynamic8", _) => (FLOAT8, "encode_dynamic8", "decode_dynamic8"),
+        _ => return None,
+    };
+    let canonicalise = (head == "vote").then_some(Kernel { source, name: "canonicalise_vote" });
+    let (encode, decode) = (Kernel { source, name: encode }, Kernel { source, name: decode });
+    let block = u32::try_from(block).ok()?;
+    Some(Code { encode, decode, canonicalise, block, parameters: parameters(head, parameter)? })
+}
+
+/// Reads what the name of a codec has after its colon.
+fn parameters(head: &str, parameter: &str) -> Option<Parameters> {
+    let (first, norm) = parameter.split_once(':').unwrap_or((parameter, ""));
+    Some(match head {
+        "tbq" => Parameters { number: first.parse().ok()?, ..Parameters::default() },
+        "terngrad" if first.is_empty() => Parameters { bits: 2, ..Parameters::default() },
+        "terngrad" => Parameters { number: first.parse().ok()?, bits: 2, norm: 2 },
+        "qsgd" => {
+            let norm = u32::from(norm == "l2");
+            Parameters { bits: first.parse().ok()?, norm, ..Parameters::default() }
+        }
+        _ => Parameters::default(),
+    })
+}

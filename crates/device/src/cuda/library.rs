@@ -1,0 +1,54 @@
+//! Libraries that are loaded when they are needed: `dlopen` and `dlsym`.
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr::NonNull;
+
+#[cfg_attr(target_os = "linux", link(name = "dl"))]
+unsafe extern "C" {
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn dlerror() -> *const c_char;
+}
+
+/// All symbols are resolved at once, and stay the library's own.
+const NOW: c_int = 2;
+
+/// Library that stays loaded until the process ends, since nothing says when its last function returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Library(NonNull<c_void>);
+
+// SAFETY: the loader's functions may be called from any thread.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// Loads the library of a name or path.
+    ///
+    /// # Errors
+    /// With the loader's message if there is none, or it cannot be loaded.
+    pub fn open(name: impl AsRef<OsStr>) -> Result<Library, String> {
+        let name = CString::new(name.as_ref().as_bytes()).map_err(|error| error.to_string())?;
+        // SAFETY: the name ends in a zero; initialisers of libraries of kernels and of CUDA are sound.
+        let library = unsafe { dlopen(name.as_ptr(), NOW) };
+        NonNull::new(library).map(Library).ok_or_else(message)
+    }
+
+    /// Returns the address of a function or variable.
+    ///
+    /// # Errors
+    /// With the loader's message if the library has none of this name.
+    pub fn symbol(&self, name: &str) -> Result<NonNull<c_void>, String> {
+        let name = CString::new(name).map_err(|error| error.to_string())?;
+        // SAFETY: the library is loaded, and the name ends in a zero.
+        let symbol = unsafe { dlsym(self.0.as_ptr(), name.as_ptr()) };
+        NonNull::new(symbol).ok_or_else(message)
+    }
+}
+
+fn message() -> String {
+    // SAFETY: `dlerror` returns null or a text that lasts until this thread's next call of the loader.
+    let text = unsafe { dlerror().as_ref().map(|text| CStr::from_ptr(text)) };
+    text.map_or("unknown error".to_owned(), |text| text.to_string_lossy().into_owned())
+}
