@@ -1,6 +1,7 @@
 //! Libraries that are loaded when they are needed: `dlopen` and `dlsym`.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::io::Error;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::NonNull;
 
@@ -28,8 +29,8 @@ impl Library {
     ///
     /// # Errors
     /// With the loader's message if there is none, or it cannot be loaded.
-    pub fn open(name: impl AsRef<OsStr>) -> Result<Library, String> {
-        let name = CString::new(name.as_ref().as_bytes()).map_err(|error| error.to_string())?;
+    pub fn open(name: impl AsRef<OsStr>) -> Result<Library, Error> {
+        let name = CString::new(name.as_ref().as_bytes())?;
         // SAFETY: the name ends in a zero; initialisers of libraries of kernels and of CUDA are sound.
         let library = unsafe { dlopen(name.as_ptr(), NOW) };
         NonNull::new(library).map(Library).ok_or_else(message)
@@ -39,16 +40,16 @@ impl Library {
     ///
     /// # Errors
     /// With the loader's message if the library has none of this name.
-    pub fn symbol(&self, name: &str) -> Result<NonNull<c_void>, String> {
-        let name = CString::new(name).map_err(|error| error.to_string())?;
+    pub fn symbol(&self, name: &str) -> Result<NonNull<c_void>, Error> {
+        let name = CString::new(name)?;
         // SAFETY: the library is loaded, and the name ends in a zero.
         let symbol = unsafe { dlsym(self.0.as_ptr(), name.as_ptr()) };
         NonNull::new(symbol).ok_or_else(message)
     }
 }
 
-fn message() -> String {
+fn message() -> Error {
     // SAFETY: `dlerror` returns null or a text that lasts until this thread's next call of the loader.
     let text = unsafe { dlerror().as_ref().map(|text| CStr::from_ptr(text)) };
-    text.map_or("unknown error".to_owned(), |text| text.to_string_lossy().into_owned())
+    Error::other(text.map_or("unknown error".into(), CStr::to_string_lossy))
 }
