@@ -99,8 +99,42 @@ pub struct Parameters {
     pub norm: u32,
 }
 
+/// Arguments of `powersgd.cu`. A matrix is `rows` x `columns`, row after row; `p` is `low_rank` vectors
+/// of `rows` numbers, `q` of `columns` numbers.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Power {
+    /// Matrix.
+    pub values: Address,
+    /// Residual that a projection adds to the matrix, which keeps the sum; none if 0.
+    pub residual: Address,
+    /// Thin factor of rows.
+    pub p: Address,
+    /// Thin factor of columns.
+    pub q: Address,
+    /// Room for [`PowerSgd::partial_len`](super::kernel::PowerSgd::partial_len) numbers.
+    pub partial: Address,
+    /// A u32, into which 1 comes if a product is not finite, and 2 if vectors outnumber dimensions.
+    pub infinite: Address,
+    /// Number of rows.
+    pub rows: u32,
+    /// Number of columns.
+    pub columns: u32,
+    /// Number of vectors of a factor.
+    pub low_rank: u32,
+    /// Effect of the product of the factors on the matrix.
+    pub add: Add,
+    /// Sign of the product of the factors, 1 or -1.
+    pub sign: f32,
+    /// Length of the vectors at `p` that are made orthonormal.
+    pub length: u32,
+}
+
 // SAFETY: 56 and 80 bytes without padding, field by field as in casts.cu and codes.hpp.
 unsafe impl Arguments for Cast {}
 // SAFETY: as above.
 unsafe impl Arguments for Code {}
+// SAFETY: 72 bytes without padding, field by field as in powersgd.cu.
+unsafe impl Arguments for Power {}
 const _: () = assert!(size_of::<Cast>() == 56 && size_of::<Code>() == 80);
+const _: () = assert!(size_of::<Power>() == 72);

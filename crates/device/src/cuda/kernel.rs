@@ -26,9 +26,10 @@ const INTS: Source = source!("ints.cu");
 const SIGNS: Source = source!("signs.cu");
 const LEVELS: Source = source!("levels.cu");
 const FLOAT8: Source = source!("float8.cu");
+const POWERSGD: Source = source!("powersgd.cu");
 
 /// All files of kernels.
-pub const SOURCES: [Source; 5] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8];
+pub const SOURCES: [Source; 6] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8, POWERSGD];
 
 /// Files that they include.
 pub const HEADERS: [Source; 3] =
@@ -107,6 +108,74 @@ impl Code {
         const WARPS: u32 = 4;
         Grid { blocks: blocks(length, self.block * WARPS), threads: WARPS * 32 }
     }
+}
+
+/// Kernels of PowerSGD on a matrix of this shape; the arguments are [`Power`](super::arguments::Power).
+#[derive(Clone, Copy, Debug)]
+pub struct PowerSgd {
+    /// Number of rows.
+    pub rows: u32,
+    /// Number of columns.
+    pub columns: u32,
+    /// Number of vectors of a factor.
+    pub low_rank: u32,
+}
+
+impl PowerSgd {
+    /// Writes `q`, each vector times a power of two, to `partial`.
+    pub const BALANCE: Kernel = powersgd("powersgd_balance");
+    /// Adds the residual to the matrix M, and writes `p = M q`.
+    pub const PROJECT: Kernel = powersgd("powersgd_project");
+    /// Adds the residual to the matrix M, and writes the sums of every 128 rows of `Mᵀ p` to `partial`.
+    pub const PROJECT_BACK: Kernel = powersgd("powersgd_project_back");
+    /// Writes `q`, the sums of what is in `partial`.
+    pub const SUM: Kernel = powersgd("powersgd_sum");
+    /// Writes `sign p qᵀ` to the matrix, or adds it.
+    pub const PRODUCT: Kernel = powersgd("powersgd_product");
+    /// Makes the vectors of `length` numbers at `p` orthonormal.
+    pub const ORTHONORMALISE: Kernel = powersgd("powersgd_orthonormalise");
+
+    /// Threads for [`PowerSgd::ORTHONORMALISE`], whose steps follow each other.
+    pub const ONE_BLOCK: Grid = Grid { blocks: 1, threads: 1024 };
+
+    /// Returns the threads for [`PowerSgd::BALANCE`].
+    pub fn balance(&self) -> Grid {
+        Grid { blocks: self.low_rank, threads: 256 }
+    }
+
+    /// Returns the threads for [`PowerSgd::PROJECT`]: a warp for four rows.
+    pub fn project(&self) -> Grid {
+        Grid { blocks: self.rows.div_ceil(4 * 4), threads: 4 * 32 }
+    }
+
+    /// Returns the threads for [`PowerSgd::PROJECT_BACK`].
+    pub fn project_back(&self) -> Grid {
+        let tiles = self.columns.div_ceil(128);
+        Grid { blocks: self.rows.div_ceil(SUMMED_ROWS) * tiles, threads: 128 }
+    }
+
+    /// Returns the threads for [`PowerSgd::SUM`].
+    pub fn sum(&self) -> Grid {
+        Grid { blocks: (self.low_rank * self.columns).div_ceil(256), threads: 256 }
+    }
+
+    /// Returns the threads for [`PowerSgd::PRODUCT`].
+    pub fn product(&self) -> Grid {
+        Grid { blocks: self.rows * self.columns.div_ceil(256), threads: 256 }
+    }
+
+    /// Returns the numbers that `partial` has room for.
+    pub fn partial_len(&self) -> usize {
+        let sums = self.rows.div_ceil(SUMMED_ROWS) as usize;
+        sums * self.low_rank as usize * self.columns as usize
+    }
+}
+
+/// Rows whose products are summed first, as in powersgd.cu.
+const SUMMED_ROWS: u32 = 128;
+
+const fn powersgd(name: &'static str) -> Kernel {
+    Kernel { source: POWERSGD, name }
 }
 
 fn blocks(length: usize, each: u32) -> u32 {

@@ -1,4 +1,5 @@
 //! Inputs on which kernels and codecs could differ.
+#![allow(dead_code, reason = "each test uses some")]
 
 use thinwire_wire::random::Key;
 
@@ -6,7 +7,7 @@ use thinwire_wire::random::Key;
 pub type Kind = (&'static str, fn(usize, u64) -> Vec<f32>);
 
 /// Returns all kinds of values.
-pub fn kinds() -> [Kind; 15] {
+pub fn kinds() -> [Kind; 16] {
     [
         ("normal", normal),
         ("ties of 1", ties::<1>),
@@ -21,6 +22,7 @@ pub fn kinds() -> [Kind; 15] {
             of(n, seed, |word, _| if word & 1 == 0 { 0.0 } else { -0.0 })
         }),
         ("subnormal", |n, seed| of(n, seed, |word, _| f32::from_bits(word & 0x807f_ffff))),
+        ("powers of two", |n, seed| of(n, seed, powers_of_two)),
         ("2^100 and 2^-100", |n, seed| of(n, seed, extreme_powers)),
         ("largest", |n, seed| {
             of(n, seed, |word, _| f32::from_bits(0x7f7f_ffff - (word & 7) | word & 1 << 31))
@@ -74,6 +76,12 @@ fn ties_of_casts(length: usize, seed: u64) -> Vec<f32> {
         };
         if seed == 1 { x } else { 0.0 }
     })
+}
+
+/// Powers from 2^-103 to 2^26, the largest in every block.
+fn powers_of_two(word: u32, at: usize) -> f32 {
+    let power = if at % 64 == 0 { 26 } else { (word >> 1 & 0xffff) as i32 % 130 - 103 };
+    (if word & 1 == 0 { 1.0 } else { -1.0 }) * 2.0f32.powi(power)
 }
 
 fn extreme_powers(word: u32, at: usize) -> f32 {
