@@ -234,6 +234,7 @@ inline u32 exchange(u32 own, u32 from, const char* place) {
 
 #define KERNEL(name, Args)                                                                      \
     static void name(const Args args);                                                          \
+    extern "C" __attribute__((visibility("default"))) const u32 name##_arguments = sizeof(Args); \
     extern "C" __attribute__((visibility("default"))) void name##_on_host(                      \
         const Args* args, u32 blocks, u32 threads, u64 seed) {                                  \
         host::launch(blocks, threads, seed, [args] { name(*args); });                           \

@@ -1,16 +1,15 @@
 //! PowerSGD's kernels give the bits of the codec, and those of its sums in blocks.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
-mod host;
 mod inputs;
 
 use std::iter::zip;
 
-use host::launch;
 use thinwire_codec::kernel::{add, add_scaled, dot, max_magnitude};
 use thinwire_codec::{Finite, PowerSgd as Codec, Write};
-use thinwire_device::cuda::arguments::{Address, Power};
-use thinwire_device::cuda::kernel::PowerSgd;
+use thinwire_device::cuda::arguments::{Address, Arguments, Power};
+use thinwire_device::cuda::kernel::{Grid, Kernel, PowerSgd};
+use thinwire_device::cuda::simulated::host;
 use thinwire_wire::random::Key;
 
 const KEY: Key = Key { seed: 5, step: 0, tensor: 1 };
@@ -86,6 +85,12 @@ impl Matrix {
         let arguments = Power { sign, add: write.into(), ..self.arguments() };
         launch(PowerSgd::PRODUCT, self.kernels.product(), &arguments, 6);
     }
+}
+
+/// Runs a kernel on buffers of this test.
+fn launch<A: Arguments>(kernel: Kernel, grid: Grid, arguments: &A, seed: u64) {
+    // SAFETY: tests name buffers of the lengths that they pass.
+    unsafe { host::launch(kernel, grid, arguments, seed) };
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {

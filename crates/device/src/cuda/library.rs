@@ -12,7 +12,35 @@ unsafe extern "C" {
     fn dlerror() -> *const c_char;
 }
 
-/// All symbols are resolved at once, and stay the library's own.
+/// Declares a table of a library's functions under their real names, and how it is filled.
+macro_rules! functions {
+    (
+        $(#[$doc:meta])*
+        $visibility:vis struct $table:ident;
+        $($name:ident: $type:ty;)*
+    ) => {
+        $(#[$doc])*
+        #[allow(non_snake_case)]
+        #[allow(missing_docs, reason = "the library's own documentation has them by these names")]
+        #[derive(Clone, Copy, Debug)]
+        $visibility struct $table {$($visibility $name: $type,)*}
+
+        impl $table {
+            #[allow(non_snake_case)]
+            fn of(library: &$crate::cuda::library::Library) -> std::io::Result<$table> {
+                $(
+                    let symbol = library.symbol(stringify!($name))?;
+                    // SAFETY: the library's function of this name has this type.
+                    let $name = unsafe { std::mem::transmute::<*mut c_void, $type>(symbol.as_ptr()) };
+                )*
+                Ok($table { $($name,)* })
+            }
+        }
+    };
+}
+pub(super) use functions;
+
+/// Flag that resolves all symbols at once.
 const NOW: c_int = 2;
 
 /// Library that stays loaded until the process ends, since nothing says when its last function returns.

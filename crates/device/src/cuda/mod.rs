@@ -4,6 +4,9 @@
 #![allow(unsafe_code)]
 
 pub mod arguments;
+pub mod driver;
 pub mod kernel;
 pub mod library;
 pub mod nvrtc;
+#[cfg(feature = "simulated")]
+pub mod simulated;

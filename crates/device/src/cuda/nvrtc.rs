@@ -5,12 +5,11 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::mem::transmute_copy;
 use std::path::{Path, PathBuf};
 use std::{fs, io, ptr};
 
 use super::kernel::{HEADERS, Source};
-use super::library::Library;
+use super::library::{Library, functions};
 
 /// Names by which wheels and distributions install it, the newest first; the plain one is often missing.
 const NAMES: [&str; 4] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
@@ -69,27 +68,9 @@ type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type Get = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 type Strings = *const *const c_char;
 
-/// Declares the table of functions, which have their real names.
-macro_rules! functions {
-    ($($name:ident: $type:ty;)*) => {
-        #[allow(non_snake_case)]
-        #[derive(Clone, Copy, Debug)]
-        struct Functions {$($name: $type,)*}
-
-        impl Functions {
-            fn of(library: &Library) -> io::Result<Functions> {
-                // SAFETY: the functions of these names have these types in all versions.
-                Ok(Functions {$(
-                    $name: unsafe {
-                        transmute_copy::<_, $type>(&library.symbol(stringify!($name))?)
-                    },
-                )*})
-            }
-        }
-    };
-}
-
 functions! {
+    /// Functions of the library.
+    struct Functions;
     nvrtcVersion: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
     nvrtcGetNumSupportedArchs: unsafe extern "C" fn(*mut c_int) -> c_int;
     nvrtcGetSupportedArchs: unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -135,8 +116,9 @@ impl Nvrtc {
 
     fn of(functions: Functions) -> Result<Nvrtc, Error> {
         let (mut major, mut minor, mut count) = (0, 0, 0);
-        // SAFETY: the arguments are the places of two numbers, and of one.
+        // SAFETY: the arguments are the places of two numbers.
         check("nvrtcVersion", unsafe { (functions.nvrtcVersion)(&mut major, &mut minor) })?;
+        // SAFETY: the argument is the place of a number.
         let code = unsafe { (functions.nvrtcGetNumSupportedArchs)(&mut count) };
         check("nvrtcGetNumSupportedArchs", code)?;
         let mut found = vec![0; count.max(0) as usize];

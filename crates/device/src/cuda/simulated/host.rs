@@ -1,15 +1,15 @@
 //! Kernels on the host: the same files, compiled as C++ behind `kernels/host.hpp`.
 
-use std::ffi::OsString;
+use std::ffi::{OsString, c_void};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
 
-use thinwire_device::cuda::arguments::Arguments;
-use thinwire_device::cuda::kernel::{Grid, HEADERS, Kernel, SOURCES, Source};
-use thinwire_device::cuda::library::Library;
+use crate::cuda::arguments::Arguments;
+use crate::cuda::kernel::{Grid, HEADERS, Kernel, SOURCES, Source};
+use crate::cuda::library::Library;
 
 /// Alignment and shifts are checked; a violation ends the process.
 const FLAGS: [&str; 12] = [
@@ -70,7 +70,9 @@ fn compile(compiler: &OsString, folder: &Path, source: Source) -> Compiled {
         fs::read(folder.join(name)).expect("a file of kernels").hash(&mut hasher);
     }
     let name = format!("{}-{:016x}.so", source.name, hasher.finish());
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Beside the test that runs, whose folder is of this build.
+    let program = std::env::current_exe().expect("the path of this program");
+    let path = program.with_file_name(name);
     if path.exists() {
         return Compiled::There(path);
     }
@@ -90,16 +92,47 @@ pub fn is_there() -> bool {
 }
 
 /// Runs a kernel, with lanes and warps in an order that `seed` gives.
-pub fn launch<A: Arguments>(kernel: Kernel, grid: Grid, arguments: &A, seed: u64) {
-    type Function<A> = unsafe extern "C" fn(*const A, u32, u32, u64);
-    // The shared memory of a library is one.
-    static ONE: Mutex<()> = Mutex::new(());
-    let libraries = LIBRARIES.as_ref().expect("kernels for the host");
-    let (_, library) = libraries.iter().find(|(source, _)| *source == kernel.source).unwrap();
-    let symbol = library.symbol(&format!("{}_on_host", kernel.name)).unwrap();
-    // SAFETY: host.hpp defines functions of this type, and `Arguments` have the kernel's layout.
-    let function: Function<A> = unsafe { std::mem::transmute(symbol.as_ptr()) };
-    let _one = ONE.lock();
-    // SAFETY: the test's arguments name buffers of the lengths that the kernel uses.
-    unsafe { function(arguments, grid.blocks, grid.threads, seed) };
+///
+/// # Panics
+/// If there are no kernels for the host.
+///
+/// # Safety
+/// The addresses in `arguments` are of buffers of the lengths that the kernel uses.
+pub unsafe fn launch<A: Arguments>(kernel: Kernel, grid: Grid, arguments: &A, seed: u64) {
+    let function = Function::find(kernel).expect("kernels for the host");
+    assert_eq!(size_of::<A>(), function.arguments, "arguments of {}", kernel.name);
+    // SAFETY: the caller's promise.
+    unsafe { function.run(grid, std::ptr::from_ref(arguments).cast(), seed) }
+}
+
+/// Kernel for the host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Function {
+    run: unsafe extern "C" fn(*const c_void, u32, u32, u64),
+    /// Bytes of its arguments.
+    pub arguments: usize,
+}
+
+impl Function {
+    /// Returns the kernel, if there is a compiler and the file has it.
+    pub fn find(kernel: Kernel) -> Option<Function> {
+        let libraries = LIBRARIES.as_ref().ok()?;
+        let (_, library) = libraries.iter().find(|(source, _)| *source == kernel.source)?;
+        let run = library.symbol(&format!("{}_on_host", kernel.name)).ok()?;
+        let length = library.symbol(&format!("{}_arguments", kernel.name)).ok()?;
+        // SAFETY: host.hpp defines a function of this type and a u32 for each kernel.
+        let (run, arguments) = unsafe {
+            (std::mem::transmute::<*mut c_void, _>(run.as_ptr()), *length.cast::<u32>().as_ref())
+        };
+        Some(Function { run, arguments: arguments as usize })
+    }
+
+    /// Runs the kernel; of one file only one kernel runs at a time.
+    ///
+    /// # Safety
+    /// The arguments are the kernel's, and name buffers of the lengths that it uses.
+    pub unsafe fn run(&self, grid: Grid, arguments: *const c_void, seed: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.run)(arguments, grid.blocks, grid.threads, seed) }
+    }
 }

@@ -1,0 +1,3 @@
+//! Driver without a device.
+
+pub mod host;
