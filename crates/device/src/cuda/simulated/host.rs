@@ -105,10 +105,12 @@ pub unsafe fn launch<A: Arguments>(kernel: Kernel, grid: Grid, arguments: &A, se
     unsafe { function.run(grid, std::ptr::from_ref(arguments).cast(), seed) }
 }
 
+type Run = unsafe extern "C" fn(*const c_void, u32, u32, u64);
+
 /// Kernel for the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function {
-    run: unsafe extern "C" fn(*const c_void, u32, u32, u64),
+    run: Run,
     /// Bytes of its arguments.
     pub arguments: usize,
 }
@@ -122,7 +124,7 @@ impl Function {
         let length = library.symbol(&format!("{}_arguments", kernel.name)).ok()?;
         // SAFETY: host.hpp defines a function of this type and a u32 for each kernel.
         let (run, arguments) = unsafe {
-            (std::mem::transmute::<*mut c_void, _>(run.as_ptr()), *length.cast::<u32>().as_ref())
+            (std::mem::transmute::<*mut c_void, Run>(run.as_ptr()), *length.cast::<u32>().as_ref())
         };
         Some(Function { run, arguments: arguments as usize })
     }

@@ -124,9 +124,7 @@ impl Machine {
     /// Waits until a stream has done everything, or the context is broken.
     pub fn drain(&self, stream: Number) {
         let mut state = self.state();
-        while !state.is_broken
-            && !(state.streams[stream].is_empty() && state.running != Some(stream))
-        {
+        while !(state.is_broken || state.is_idle(stream)) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -187,6 +185,11 @@ impl State {
     fn draw(&mut self) -> u32 {
         self.drawn += 1;
         self.key.word(self.drawn)
+    }
+
+    /// Returns whether a stream has nothing left, not even under way.
+    fn is_idle(&self, stream: Number) -> bool {
+        self.streams[stream].is_empty() && self.running != Some(stream)
     }
 
     /// Chooses a stream that can go on.

@@ -121,8 +121,11 @@ fn put<T>(place: *mut T, value: T) -> Status {
     0
 }
 
-fn require(condition: bool, status: Status) -> Result<(), Status> {
-    if condition { Ok(()) } else { Err(status) }
+/// Result of a call that is refused with a status unless a condition holds.
+macro_rules! require {
+    ($condition:expr, $status:expr) => {
+        if $condition { Ok(()) } else { Err($status) }
+    };
 }
 
 /// Returns the number of a stream or event of this machine; the null stream is the first.
@@ -132,7 +135,7 @@ fn number(machine: &'static Machine, handle: *mut c_void) -> Result<Number, Stat
     }
     // SAFETY: handles are made below and never freed.
     let handle = unsafe { &*handle.cast::<Handle>() };
-    require(std::ptr::eq(handle.machine, machine), INVALID_CONTEXT).map(|()| handle.number)
+    require!(std::ptr::eq(handle.machine, machine), INVALID_CONTEXT).map(|()| handle.number)
 }
 
 fn handle(machine: &'static Machine, number: Number) -> *mut c_void {
@@ -144,7 +147,7 @@ fn allocate(machine: &'static Machine, bytes: usize) -> Result<usize, Status> {
     // SAFETY: the layout is not empty, and the memory is as long.
     let place = unsafe {
         let place = alloc(layout);
-        require(!place.is_null(), OUT_OF_MEMORY)?;
+        require!(!place.is_null(), OUT_OF_MEMORY)?;
         place.write_bytes(POISON, bytes);
         place as usize
     };
@@ -164,7 +167,7 @@ fn copy(name: &str, from: usize, to: usize, length: usize, stream: Stream) -> St
         let state = machine.state();
         let inside = state.holds(from, length) && state.holds(to, length);
         drop(state);
-        require(inside, INVALID_VALUE)?;
+        require!(inside, INVALID_VALUE)?;
         machine.queue(number(machine, stream)?, Operation::Copy { from, to, length });
         Ok(())
     })
@@ -249,7 +252,7 @@ unsafe extern "C" fn stream_wait_event(stream: Stream, event: Event, _flags: c_u
 unsafe extern "C" fn stream_synchronize(stream: Stream) -> Status {
     call("cuStreamSynchronize", |machine| {
         machine.drain(number(machine, stream)?);
-        require(!machine.state().is_broken, BROKEN)
+        require!(!machine.state().is_broken, BROKEN)
     })
 }
 
@@ -281,7 +284,7 @@ unsafe extern "C" fn event_record(event: Event, stream: Stream) -> Status {
 unsafe extern "C" fn event_query(event: Event) -> Status {
     call("cuEventQuery", |machine| {
         let event = machine.state().events[number(machine, event)?];
-        require(event.reached == event.recorded, NOT_READY)
+        require!(event.reached == event.recorded, NOT_READY)
     })
 }
 
@@ -325,7 +328,7 @@ unsafe extern "C" fn host_get_device_pointer(
     _flags: c_uint,
 ) -> Status {
     call("cuMemHostGetDevicePointer", |machine| {
-        require(machine.state().holds(host as usize, 0), INVALID_VALUE)?;
+        require!(machine.state().holds(host as usize, 0), INVALID_VALUE)?;
         put(device, host as Address);
         Ok(())
     })
@@ -361,7 +364,7 @@ unsafe extern "C" fn copy_on_device(
 unsafe extern "C" fn fill(at: Address, word: c_uint, count: usize, stream: Stream) -> Status {
     call("cuMemsetD32Async", |machine| {
         let at = at as usize;
-        require(machine.state().holds(at, 4 * count), INVALID_VALUE)?;
+        require!(machine.state().holds(at, 4 * count), INVALID_VALUE)?;
         machine.queue(number(machine, stream)?, Operation::Fill { at, word, count });
         Ok(())
     })
@@ -420,7 +423,7 @@ unsafe extern "C" fn launch_kernel(
         let function = (function as usize).checked_sub(1);
         let function = function.and_then(|at| machine.state().functions.get(at).copied());
         let function = function.ok_or(INVALID_VALUE)?;
-        require(blocks > 0 && threads > 0 && threads % 32 == 0, INVALID_VALUE)?;
+        require!(blocks > 0 && threads > 0 && threads.is_multiple_of(32), INVALID_VALUE)?;
         let mut copied = vec![0u64; function.arguments.div_ceil(8)];
         // SAFETY: the only argument of a kernel is a struct of this length.
         unsafe {
