@@ -130,11 +130,41 @@ pub struct Power {
     pub length: u32,
 }
 
+/// Arguments of `sparse.cu`, the same for all steps of encoding or decoding but for `digit`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Sparse {
+    /// Values, f32: read by encoding, written by decoding.
+    pub values: Address,
+    /// Residual that encoding adds, if any.
+    pub residual: Address,
+    /// Place of the sums and then of the new residual, where there is one; may be `values`.
+    pub error: Address,
+    /// Encoding.
+    pub bytes: Address,
+    /// A u32, into which 1 comes if a chosen element is not finite, and 2 if indices are corrupt.
+    pub infinite: Address,
+    /// Room for [`Sparse::scratch_len`](super::kernel::Sparse::scratch_len) words.
+    pub scratch: Address,
+    /// Number of elements, below 2^32.
+    pub length: u64,
+    /// Number of chosen elements.
+    pub count: u32,
+    /// Lower bits of an index, which are written as they are.
+    pub low_bits: u32,
+    /// Step of the search for the smallest magnitude that is chosen.
+    pub digit: u32,
+    /// Effect of decoding.
+    pub add: Add,
+}
+
 // SAFETY: 56 and 80 bytes without padding, field by field as in casts.cu and codes.hpp.
 unsafe impl Arguments for Cast {}
 // SAFETY: as above.
 unsafe impl Arguments for Code {}
+// SAFETY: 72 bytes without padding, field by field as in sparse.cu.
+unsafe impl Arguments for Sparse {}
 // SAFETY: 72 bytes without padding, field by field as in powersgd.cu.
 unsafe impl Arguments for Power {}
 const _: () = assert!(size_of::<Cast>() == 56 && size_of::<Code>() == 80);
-const _: () = assert!(size_of::<Power>() == 72);
+const _: () = assert!(size_of::<Power>() == 72 && size_of::<Sparse>() == 72);

@@ -2,7 +2,7 @@
 //!
 //! Law: the geometry of a launch is a function of the length alone.
 
-use thinwire_codec::Codec;
+use thinwire_codec::{Codec, Write};
 
 use super::arguments::Parameters;
 
@@ -27,9 +27,10 @@ const SIGNS: Source = source!("signs.cu");
 const LEVELS: Source = source!("levels.cu");
 const FLOAT8: Source = source!("float8.cu");
 const POWERSGD: Source = source!("powersgd.cu");
+const SPARSE: Source = source!("sparse.cu");
 
 /// All files of kernels.
-pub const SOURCES: [Source; 6] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8, POWERSGD];
+pub const SOURCES: [Source; 7] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8, POWERSGD, SPARSE];
 
 /// Files that they include.
 pub const HEADERS: [Source; 3] =
@@ -88,6 +89,8 @@ pub enum Kernels {
     Cast(Cast),
     /// Blocks of codes.
     Code(Code),
+    /// The largest elements with their indices, in several launches.
+    Sparse(Ratio),
 }
 
 impl Cast {
@@ -171,6 +174,109 @@ impl PowerSgd {
     }
 }
 
+/// Part of the elements that `topk` chooses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio(f64);
+
+/// Kernels of `topk` on a number of elements; the arguments are [`Sparse`](super::arguments::Sparse).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sparse {
+    /// Number of elements.
+    pub length: u32,
+    /// Number of chosen elements.
+    pub count: u32,
+    /// Lower bits of an index, which are written as they are.
+    pub low_bits: u32,
+}
+
+/// Launch of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Kernel to launch.
+    pub kernel: Kernel,
+    /// Its threads.
+    pub grid: Grid,
+    /// Its argument of this name.
+    pub digit: u32,
+}
+
+impl Ratio {
+    /// Returns the kernels for `length` elements, as `codec::sparse` counts them; none from 2^32 on.
+    pub fn of(self, length: usize) -> Option<Sparse> {
+        let count = ((self.0 * length as f64 - 1e-6).ceil() as usize).max(1).min(length);
+        let low_bits = (length / count.max(1)).max(1).ilog2();
+        Some(Sparse { length: length.try_into().ok()?, count: count.try_into().ok()?, low_bits })
+    }
+}
+
+impl Sparse {
+    /// Returns the launches of encoding, in order.
+    pub fn encoding(&self) -> impl Iterator<Item = Step> {
+        let cut = (0..3).flat_map(|digit| {
+            [
+                Step { digit, ..step("sparse_histogram", self.all()) },
+                Step { digit, ..step("sparse_digit", ONE_WARP) },
+            ]
+        });
+        let bytes = self.low_len() + self.high_len() + 4 * self.count as usize;
+        let rest = [
+            step("sparse_count", self.tiled()),
+            step("sparse_scan", ONE_WARP),
+            step("sparse_gather", self.tiled()),
+            step("sparse_write", Grid { blocks: blocks(bytes, 256), threads: 256 }),
+        ];
+        let start = step("sparse_clear", Grid { blocks: 8, threads: 256 });
+        [start].into_iter().chain(cut).chain(rest)
+    }
+
+    /// Returns the launches of decoding, in order.
+    pub fn decoding(&self, write: Write) -> impl Iterator<Item = Step> {
+        let start = (write == Write::Set).then(|| step("sparse_zero", self.all()));
+        let rest = [
+            step("sparse_ones", self.tiled()),
+            step("sparse_scan", ONE_WARP),
+            step("sparse_scatter", self.tiled()),
+        ];
+        start.into_iter().chain(rest)
+    }
+
+    /// Returns the words that `scratch` has room for.
+    pub fn scratch_len(&self) -> usize {
+        3 * 2048 + 2 + 2 * self.tiles() as usize + 2 * self.count as usize
+    }
+
+    fn low_len(&self) -> usize {
+        (self.count as usize * self.low_bits as usize).div_ceil(8)
+    }
+
+    fn high_len(&self) -> usize {
+        let last = self.length.saturating_sub(1) as usize;
+        if self.count == 0 {
+            return 0;
+        }
+        ((last >> self.low_bits) + self.count as usize).div_ceil(8)
+    }
+
+    /// Tiles of 4,096 elements, or of as many bytes of upper bits.
+    fn tiles(&self) -> u32 {
+        blocks((self.length as usize).max(self.high_len()), 4096)
+    }
+
+    fn tiled(&self) -> Grid {
+        Grid { blocks: self.tiles().div_ceil(4), threads: 4 * 32 }
+    }
+
+    fn all(&self) -> Grid {
+        Grid { blocks: blocks(self.length as usize, 256 * 8).min(1024), threads: 256 }
+    }
+}
+
+const ONE_WARP: Grid = Grid { blocks: 1, threads: 32 };
+
+const fn step(name: &'static str, grid: Grid) -> Step {
+    Step { kernel: Kernel { source: SPARSE, name }, grid, digit: 0 }
+}
+
 /// Rows whose products are summed first, as in powersgd.cu.
 const SUMMED_ROWS: u32 = 128;
 
@@ -194,6 +300,7 @@ pub fn kernels(codec: &dyn Codec) -> Option<Kernels> {
         "none" => cast("encode_none", "decode_none", "pack_none", 0x7f80_0000),
         "f16" => cast("encode_f16", "decode_f16", "pack_f16", 0x477f_f000),
         "bf16" => cast("encode_bf16", "decode_bf16", "pack_bf16", 0x7f7f_8000),
+        "topk" => Kernels::Sparse(Ratio(parameter.parse().ok()?)),
         _ => Kernels::Code(code(head, parameter, codec.block())?),
     })
 }

@@ -25,7 +25,7 @@ pub fn kinds() -> [Kind; 16] {
         ("powers of two", |n, seed| of(n, seed, powers_of_two)),
         ("2^100 and 2^-100", |n, seed| of(n, seed, extreme_powers)),
         ("largest", |n, seed| {
-            of(n, seed, |word, _| f32::from_bits(0x7f7f_ffff - (word & 7) | word & 1 << 31))
+            of(n, seed, |word, _| f32::from_bits((0x7f7f_ffff - (word & 7)) | (word & 1) << 31))
         }),
         ("one that is infinite or NaN", not_finite),
         ("any bits", |n, seed| of(n, seed, |word, _| f32::from_bits(word))),
@@ -45,7 +45,7 @@ pub fn normal(length: usize, seed: u64) -> Vec<f32> {
 
 /// Returns values of every finite exponent.
 pub fn exponents(length: usize, seed: u64) -> Vec<f32> {
-    of(length, seed, |word, _| f32::from_bits(word & 0x807f_ffff | (word >> 8) % 254 << 23))
+    of(length, seed, |word, _| f32::from_bits(word & 0x807f_ffff | ((word >> 8) % 254) << 23))
 }
 
 /// Returns bytes of every kind.
@@ -80,12 +80,12 @@ fn ties_of_casts(length: usize, seed: u64) -> Vec<f32> {
 
 /// Powers from 2^-103 to 2^26, the largest in every block.
 fn powers_of_two(word: u32, at: usize) -> f32 {
-    let power = if at % 64 == 0 { 26 } else { (word >> 1 & 0xffff) as i32 % 130 - 103 };
+    let power = if at.is_multiple_of(64) { 26 } else { (word >> 1 & 0xffff) as i32 % 130 - 103 };
     (if word & 1 == 0 { 1.0 } else { -1.0 }) * 2.0f32.powi(power)
 }
 
 fn extreme_powers(word: u32, at: usize) -> f32 {
-    let power = if at / 256 % 2 == 0 { 100 } else { -100 };
+    let power = if (at / 256).is_multiple_of(2) { 100 } else { -100 };
     let sign = if word & 1 == 0 { 1.0 } else { -1.0 };
     sign * 2.0f32.powi(power) * [1.0, 0.5, 1.0 - f32::EPSILON, 0.0][word as usize >> 1 & 3]
 }
