@@ -5,6 +5,8 @@
 //! memory is done before [`submit`] returns. A device may finish its work later, on memory that the work
 //! keeps alive.
 //!
+//! The feature `cuda` adds kernels for NVIDIA's processors.
+//!
 //! Laws: a device gives the bytes, residuals and sums that the CPU gives, bit for bit. Work on overlapping
 //! ranges of an allocation is carried out in the order of submission, other work in any order.
 //!
@@ -41,6 +43,8 @@
 
 mod bytes;
 mod cpu;
+#[cfg(all(feature = "cuda", unix))]
+pub mod cuda;
 mod region;
 mod work;
 

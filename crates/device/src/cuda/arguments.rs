@@ -1,0 +1,170 @@
+//! Arguments of kernels, one struct per family, as `kernels/*.cu` and `kernels/*.hpp` declare them.
+//!
+//! Lengths count elements. An address is one of the device's memory, 0 where there is none.
+
+use thinwire_codec::Write;
+use thinwire_wire::random;
+
+/// Address in the memory of a device.
+pub type Address = u64;
+
+/// Struct that a kernel takes by value.
+///
+/// # Safety
+/// The struct has no padding, and the layout of the struct of its name in `kernels/`.
+pub unsafe trait Arguments: Copy {}
+
+/// Key of random numbers: what does not vary within a tensor.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Key {
+    tensor: u32,
+    step: u32,
+    seed: [u32; 2],
+}
+
+impl From<random::Key> for Key {
+    fn from(key: random::Key) -> Key {
+        let ([_, _, tensor, step], seed) = key.philox_input(0);
+        Key { tensor, step, seed }
+    }
+}
+
+/// Whether a decoded value is added to the one that is there.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(transparent)]
+pub struct Add(u32);
+
+impl From<Write> for Add {
+    fn from(write: Write) -> Add {
+        Add(u32::from(write == Write::Add))
+    }
+}
+
+/// Arguments of casts: `encode_*`, `decode_*` and `pack_*` of `casts.cu`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Cast {
+    /// Values, f32: read by encoding, written by decoding and packing.
+    pub values: Address,
+    /// Residual that encoding adds, if any.
+    pub residual: Address,
+    /// Place of the new residual where there is one; may be `values` or `residual`.
+    pub error: Address,
+    /// Elements in the other format, aligned as such.
+    pub elements: Address,
+    /// A u32 that encoding and packing raise to the bits of the largest magnitude.
+    pub largest: Address,
+    /// Number of elements.
+    pub length: u64,
+    /// Factor of packing.
+    pub scale: f32,
+    /// Effect of decoding.
+    pub add: Add,
+}
+
+/// Arguments of codes: `encode_*` and `decode_*` of `ints.cu`, `signs.cu`, `levels.cu` and `float8.cu`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Code {
+    /// Values, f32: read by encoding, written by decoding.
+    pub values: Address,
+    /// Residual that encoding adds, if any.
+    pub residual: Address,
+    /// Place of the new residual where there is one; may be `values` or `residual`.
+    pub error: Address,
+    /// Encoding; words are used where it is aligned to 4 bytes.
+    pub bytes: Address,
+    /// A u32 that encoding makes 1 if a block cannot be held, and else leaves.
+    pub infinite: Address,
+    /// Number of elements.
+    pub length: u64,
+    /// Random numbers of encoding, which count from the first element.
+    pub key: Key,
+    /// What the name of the codec has after its colon.
+    pub parameters: Parameters,
+    /// Effect of decoding.
+    pub add: Add,
+}
+
+/// What the name of a codec has after its colon.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+pub struct Parameters {
+    /// Threshold of `tbq`, or clip of `terngrad`.
+    pub number: f32,
+    /// Bits of a code of `qsgd`.
+    pub bits: u32,
+    /// Norm of `qsgd`: 0 the largest magnitude, 1 the length, 2 clipped.
+    pub norm: u32,
+}
+
+/// Arguments of `powersgd.cu`. A matrix is `rows` x `columns`, row after row; `p` is `low_rank` vectors
+/// of `rows` numbers, `q` of `columns` numbers.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Power {
+    /// Matrix.
+    pub values: Address,
+    /// Residual that a projection adds to the matrix, which keeps the sum; none if 0.
+    pub residual: Address,
+    /// Thin factor of rows.
+    pub p: Address,
+    /// Thin factor of columns.
+    pub q: Address,
+    /// Room for [`PowerSgd::partial_len`](super::kernel::PowerSgd::partial_len) numbers.
+    pub partial: Address,
+    /// A u32, into which 1 comes if a product is not finite, and 2 if vectors outnumber dimensions.
+    pub infinite: Address,
+    /// Number of rows.
+    pub rows: u32,
+    /// Number of columns.
+    pub columns: u32,
+    /// Number of vectors of a factor.
+    pub low_rank: u32,
+    /// Effect of the product of the factors on the matrix.
+    pub add: Add,
+    /// Sign of the product of the factors, 1 or -1.
+    pub sign: f32,
+    /// Length of the vectors at `p` that are made orthonormal.
+    pub length: u32,
+}
+
+/// Arguments of `sparse.cu`, the same for all steps of encoding or decoding but for `digit`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Sparse {
+    /// Values, f32: read by encoding, written by decoding.
+    pub values: Address,
+    /// Residual that encoding adds, if any.
+    pub residual: Address,
+    /// Place of the sums and then of the new residual, where there is one; may be `values`.
+    pub error: Address,
+    /// Encoding.
+    pub bytes: Address,
+    /// A u32, into which 1 comes if a chosen element is not finite, and 2 if indices are corrupt.
+    pub infinite: Address,
+    /// Room for [`Sparse::scratch_len`](super::kernel::Sparse::scratch_len) words.
+    pub scratch: Address,
+    /// Number of elements, below 2^32.
+    pub length: u64,
+    /// Number of chosen elements.
+    pub count: u32,
+    /// Lower bits of an index, which are written as they are.
+    pub low_bits: u32,
+    /// Step of the search for the smallest magnitude that is chosen.
+    pub digit: u32,
+    /// Effect of decoding.
+    pub add: Add,
+}
+
+// SAFETY: 56 and 80 bytes without padding, field by field as in casts.cu and codes.hpp.
+unsafe impl Arguments for Cast {}
+// SAFETY: as above.
+unsafe impl Arguments for Code {}
+// SAFETY: 72 bytes without padding, field by field as in sparse.cu.
+unsafe impl Arguments for Sparse {}
+// SAFETY: 72 bytes without padding, field by field as in powersgd.cu.
+unsafe impl Arguments for Power {}
+const _: () = assert!(size_of::<Cast>() == 56 && size_of::<Code>() == 80);
+const _: () = assert!(size_of::<Power>() == 72 && size_of::<Sparse>() == 72);

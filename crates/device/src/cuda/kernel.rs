@@ -1,0 +1,346 @@
+//! Table of kernels: which ones a codec has, and how many threads run them.
+//!
+//! Law: the geometry of a launch is a function of the length alone.
+
+use thinwire_codec::{Codec, Write};
+
+use super::arguments::Parameters;
+
+/// File of kernels, which is compiled as one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Source {
+    /// Name of the file.
+    pub name: &'static str,
+    /// CUDA C.
+    pub text: &'static str,
+}
+
+macro_rules! source {
+    ($name:literal) => {
+        Source { name: $name, text: include_str!(concat!("../../kernels/", $name)) }
+    };
+}
+
+const CASTS: Source = source!("casts.cu");
+const INTS: Source = source!("ints.cu");
+const SIGNS: Source = source!("signs.cu");
+const LEVELS: Source = source!("levels.cu");
+const FLOAT8: Source = source!("float8.cu");
+const POWERSGD: Source = source!("powersgd.cu");
+const SPARSE: Source = source!("sparse.cu");
+
+/// All files of kernels.
+pub const SOURCES: [Source; 7] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8, POWERSGD, SPARSE];
+
+/// Files that they include.
+pub const HEADERS: [Source; 3] =
+    [source!("device.hpp"), source!("random.hpp"), source!("codes.hpp")];
+
+/// Kernel in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    /// File that has it.
+    pub source: Source,
+    /// Name of its function.
+    pub name: &'static str,
+}
+
+/// Threads of a launch; with 0 blocks there is nothing to launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks of threads.
+    pub blocks: u32,
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+/// Kernels of a cast.
+#[derive(Clone, Copy, Debug)]
+pub struct Cast {
+    /// Writes elements in the format.
+    pub encode: Kernel,
+    /// Reads elements in the format.
+    pub decode: Kernel,
+    /// Reads elements in the format, times a factor.
+    pub pack: Kernel,
+    /// Bits of the smallest largest magnitude that is not finite in the format.
+    pub limit: u32,
+}
+
+/// Kernels of codes of a fixed width, and their parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Code {
+    /// Writes blocks of codes.
+    pub encode: Kernel,
+    /// Reads blocks of codes.
+    pub decode: Kernel,
+    /// [`Codec::canonicalise`], where it does anything; its grid is that of [`Code::grid`].
+    pub canonicalise: Option<Kernel>,
+    /// Elements of a block, which a warp encodes.
+    pub block: u32,
+    /// Numbers in the name of the codec.
+    pub parameters: Parameters,
+}
+
+/// Kernels of a codec.
+#[derive(Clone, Copy, Debug)]
+pub enum Kernels {
+    /// Every element becomes one of another format.
+    Cast(Cast),
+    /// Blocks of codes.
+    Code(Code),
+    /// The largest elements with their indices, in several launches.
+    Sparse(Ratio),
+}
+
+impl Cast {
+    /// Returns the threads for `length` elements.
+    pub fn grid(&self, length: usize) -> Grid {
+        const THREADS: u32 = 256;
+        /// Elements of a thread, as long as there are blocks for all processors.
+        const EACH: u32 = 4;
+        const BLOCKS_MAX: u32 = 4096;
+        Grid { blocks: blocks(length, THREADS * EACH).min(BLOCKS_MAX), threads: THREADS }
+    }
+}
+
+impl Code {
+    /// Returns the threads for `length` elements: a warp for each block.
+    pub fn grid(&self, length: usize) -> Grid {
+        /// Warps of a block of threads, as in codes.hpp.
+        const WARPS: u32 = 4;
+        Grid { blocks: blocks(length, self.block * WARPS), threads: WARPS * 32 }
+    }
+}
+
+/// Kernels of PowerSGD on a matrix of this shape; the arguments are [`Power`](super::arguments::Power).
+#[derive(Clone, Copy, Debug)]
+pub struct PowerSgd {
+    /// Number of rows.
+    pub rows: u32,
+    /// Number of columns.
+    pub columns: u32,
+    /// Number of vectors of a factor.
+    pub low_rank: u32,
+}
+
+impl PowerSgd {
+    /// Writes `q`, each vector times a power of two, to `partial`.
+    pub const BALANCE: Kernel = powersgd("powersgd_balance");
+    /// Adds the residual to the matrix M, and writes `p = M q`.
+    pub const PROJECT: Kernel = powersgd("powersgd_project");
+    /// Adds the residual to the matrix M, and writes the sums of every 128 rows of `Mᵀ p` to `partial`.
+    pub const PROJECT_BACK: Kernel = powersgd("powersgd_project_back");
+    /// Writes `q`, the sums of what is in `partial`.
+    pub const SUM: Kernel = powersgd("powersgd_sum");
+    /// Writes `sign p qᵀ` to the matrix, or adds it.
+    pub const PRODUCT: Kernel = powersgd("powersgd_product");
+    /// Makes the vectors of `length` numbers at `p` orthonormal.
+    pub const ORTHONORMALISE: Kernel = powersgd("powersgd_orthonormalise");
+
+    /// Threads for [`PowerSgd::ORTHONORMALISE`], whose steps follow each other.
+    pub const ONE_BLOCK: Grid = Grid { blocks: 1, threads: 1024 };
+
+    /// Returns the threads for [`PowerSgd::BALANCE`].
+    pub fn balance(&self) -> Grid {
+        Grid { blocks: self.low_rank, threads: 256 }
+    }
+
+    /// Returns the threads for [`PowerSgd::PROJECT`]: a warp for four rows.
+    pub fn project(&self) -> Grid {
+        Grid { blocks: self.rows.div_ceil(4 * 4), threads: 4 * 32 }
+    }
+
+    /// Returns the threads for [`PowerSgd::PROJECT_BACK`].
+    pub fn project_back(&self) -> Grid {
+        let tiles = self.columns.div_ceil(128);
+        Grid { blocks: self.rows.div_ceil(SUMMED_ROWS) * tiles, threads: 128 }
+    }
+
+    /// Returns the threads for [`PowerSgd::SUM`].
+    pub fn sum(&self) -> Grid {
+        Grid { blocks: (self.low_rank * self.columns).div_ceil(256), threads: 256 }
+    }
+
+    /// Returns the threads for [`PowerSgd::PRODUCT`].
+    pub fn product(&self) -> Grid {
+        Grid { blocks: self.rows * self.columns.div_ceil(256), threads: 256 }
+    }
+
+    /// Returns the numbers that `partial` has room for.
+    pub fn partial_len(&self) -> usize {
+        let sums = self.rows.div_ceil(SUMMED_ROWS) as usize;
+        sums * self.low_rank as usize * self.columns as usize
+    }
+}
+
+/// Part of the elements that `topk` chooses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio(f64);
+
+/// Kernels of `topk` on a number of elements; the arguments are [`Sparse`](super::arguments::Sparse).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sparse {
+    /// Number of elements.
+    pub length: u32,
+    /// Number of chosen elements.
+    pub count: u32,
+    /// Lower bits of an index, which are written as they are.
+    pub low_bits: u32,
+}
+
+/// Launch of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Kernel to launch.
+    pub kernel: Kernel,
+    /// Its threads.
+    pub grid: Grid,
+    /// Its argument of this name.
+    pub digit: u32,
+}
+
+impl Ratio {
+    /// Returns the kernels for `length` elements, as `codec::sparse` counts them; none from 2^32 on.
+    pub fn of(self, length: usize) -> Option<Sparse> {
+        let count = ((self.0 * length as f64 - 1e-6).ceil() as usize).max(1).min(length);
+        let low_bits = (length / count.max(1)).max(1).ilog2();
+        Some(Sparse { length: length.try_into().ok()?, count: count.try_into().ok()?, low_bits })
+    }
+}
+
+impl Sparse {
+    /// Returns the launches of encoding, in order.
+    pub fn encoding(&self) -> impl Iterator<Item = Step> {
+        let cut = (0..3).flat_map(|digit| {
+            [
+                Step { digit, ..step("sparse_histogram", self.all()) },
+                Step { digit, ..step("sparse_digit", ONE_WARP) },
+            ]
+        });
+        let bytes = self.low_len() + self.high_len() + 4 * self.count as usize;
+        let rest = [
+            step("sparse_count", self.tiled()),
+            step("sparse_scan", ONE_WARP),
+            step("sparse_gather", self.tiled()),
+            step("sparse_write", Grid { blocks: blocks(bytes, 256), threads: 256 }),
+        ];
+        let start = step("sparse_clear", Grid { blocks: 8, threads: 256 });
+        [start].into_iter().chain(cut).chain(rest)
+    }
+
+    /// Returns the launches of decoding, in order.
+    pub fn decoding(&self, write: Write) -> impl Iterator<Item = Step> {
+        let start = (write == Write::Set).then(|| step("sparse_zero", self.all()));
+        let rest = [
+            step("sparse_ones", self.tiled()),
+            step("sparse_scan", ONE_WARP),
+            step("sparse_scatter", self.tiled()),
+        ];
+        start.into_iter().chain(rest)
+    }
+
+    /// Returns the words that `scratch` has room for.
+    pub fn scratch_len(&self) -> usize {
+        3 * 2048 + 2 + 2 * self.tiles() as usize + 2 * self.count as usize
+    }
+
+    fn low_len(&self) -> usize {
+        (self.count as usize * self.low_bits as usize).div_ceil(8)
+    }
+
+    fn high_len(&self) -> usize {
+        let last = self.length.saturating_sub(1) as usize;
+        if self.count == 0 {
+            return 0;
+        }
+        ((last >> self.low_bits) + self.count as usize).div_ceil(8)
+    }
+
+    /// Tiles of 4,096 elements, or of as many bytes of upper bits.
+    fn tiles(&self) -> u32 {
+        blocks((self.length as usize).max(self.high_len()), 4096)
+    }
+
+    fn tiled(&self) -> Grid {
+        Grid { blocks: self.tiles().div_ceil(4), threads: 4 * 32 }
+    }
+
+    fn all(&self) -> Grid {
+        Grid { blocks: blocks(self.length as usize, 256 * 8).min(1024), threads: 256 }
+    }
+}
+
+const ONE_WARP: Grid = Grid { blocks: 1, threads: 32 };
+
+const fn step(name: &'static str, grid: Grid) -> Step {
+    Step { kernel: Kernel { source: SPARSE, name }, grid, digit: 0 }
+}
+
+/// Rows whose products are summed first, as in powersgd.cu.
+const SUMMED_ROWS: u32 = 128;
+
+const fn powersgd(name: &'static str) -> Kernel {
+    Kernel { source: POWERSGD, name }
+}
+
+fn blocks(length: usize, each: u32) -> u32 {
+    length.div_ceil(each as usize).try_into().expect("fewer than 2^32 blocks")
+}
+
+/// Returns the kernels of a codec, if it has some.
+pub fn kernels(codec: &dyn Codec) -> Option<Kernels> {
+    let name = codec.to_string();
+    let (head, parameter) = name.split_once(':').unwrap_or((&name, ""));
+    let cast = |encode, decode, pack, limit| {
+        let of = |name| Kernel { source: CASTS, name };
+        Kernels::Cast(Cast { encode: of(encode), decode: of(decode), pack: of(pack), limit })
+    };
+    Some(match head {
+        "none" => cast("encode_none", "decode_none", "pack_none", 0x7f80_0000),
+        "f16" => cast("encode_f16", "decode_f16", "pack_f16", 0x477f_f000),
+        "bf16" => cast("encode_bf16", "decode_bf16", "pack_bf16", 0x7f7f_8000),
+        "topk" => Kernels::Sparse(Ratio(parameter.parse().ok()?)),
+        _ => Kernels::Code(code(head, parameter, codec.block())?),
+    })
+}
+
+fn code(head: &str, parameter: &str, block: usize) -> Option<Code> {
+    let (source, encode, decode) = match (head, parameter) {
+        ("int8", "") => (INTS, "encode_int8", "decode_int8"),
+        ("int8", "stochastic") => (INTS, "encode_int8_stochastic", "decode_int8"),
+        ("int4", "") => (INTS, "encode_int4", "decode_int4"),
+        ("int4", "stochastic") => (INTS, "encode_int4_stochastic", "decode_int4"),
+        ("int3", "") => (INTS, "encode_int3", "decode_int3"),
+        ("int3", "stochastic") => (INTS, "encode_int3_stochastic", "decode_int3"),
+        ("int2", _) => (SIGNS, "encode_int2", "decode_int2"),
+        ("onebit", _) => (SIGNS, "encode_onebit", "decode_onebit"),
+        ("vote", _) => (SIGNS, "encode_vote", "decode_vote"),
+        ("tbq", _) => (SIGNS, "encode_tbq", "decode_tbq"),
+        ("terngrad" | "qsgd", _) => (LEVELS, "encode_levels", "decode_levels"),
+        ("natural", _) => (LEVELS, "encode_natural", "decode_natural"),
+        ("e4m3", _) => (FLOAT8, "encode_e4m3", "decode_e4m3"),
+        ("e5m2", _) => (FLOAT8, "encode_e5m2", "decode_e5m2"),
+        ("dynamic8", _) => (FLOAT8, "encode_dynamic8", "decode_dynamic8"),
+        _ => return None,
+    };
+    let canonicalise = (head == "vote").then_some(Kernel { source, name: "canonicalise_vote" });
+    let (encode, decode) = (Kernel { source, name: encode }, Kernel { source, name: decode });
+    let block = u32::try_from(block).ok()?;
+    Some(Code { encode, decode, canonicalise, block, parameters: parameters(head, parameter)? })
+}
+
+/// Reads what the name of a codec has after its colon.
+fn parameters(head: &str, parameter: &str) -> Option<Parameters> {
+    let (first, norm) = parameter.split_once(':').unwrap_or((parameter, ""));
+    Some(match head {
+        "tbq" => Parameters { number: first.parse().ok()?, ..Parameters::default() },
+        "terngrad" if first.is_empty() => Parameters { bits: 2, ..Parameters::default() },
+        "terngrad" => Parameters { number: first.parse().ok()?, bits: 2, norm: 2 },
+        "qsgd" => {
+            let norm = u32::from(norm == "l2");
+            Parameters { bits: first.parse().ok()?, norm, ..Parameters::default() }
+        }
+        _ => Parameters::default(),
+    })
+}

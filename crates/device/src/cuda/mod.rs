@@ -1,0 +1,12 @@
+//! Kernels of `thinwire-codec`'s codecs in CUDA C, and the library that compiles them.
+//!
+//! Law: a kernel gives the bits of the Rust codec, wherever all values are finite.
+#![allow(unsafe_code)]
+
+pub mod arguments;
+pub mod driver;
+pub mod kernel;
+pub mod library;
+pub mod nvrtc;
+#[cfg(feature = "simulated")]
+pub mod simulated;
