@@ -9,7 +9,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use thinwire_device::{HostBytes, Operand, Region, Source};
+use thinwire_device::{Device, HostBytes, Operand, Region, Source};
 use thinwire_wire::DType;
 
 /// Memory that a run reads and writes.
@@ -53,9 +53,10 @@ pub trait Buffer {
         }
     }
 
-    /// Whether the elements lie in host memory, where the link can read and write them.
-    fn is_in_host_memory(&self) -> bool {
-        true
+    /// The device in whose memory the elements lie; none for host memory, where the link can read and write
+    /// them.
+    fn device(&self) -> Option<&dyn Device> {
+        None
     }
 
     /// The elements of `range` of a buffer of f32, as work of a device takes them.
@@ -93,8 +94,8 @@ impl Buffer for Region {
         self.len()
     }
 
-    fn is_in_host_memory(&self) -> bool {
-        false
+    fn device(&self) -> Option<&dyn Device> {
+        Some(Region::device(self))
     }
 
     fn operand(&mut self, range: Range<usize>) -> Operand<'_> {
@@ -196,8 +197,11 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A buffer of `length` bytes with whatever was in it.
-    pub(crate) fn take(&mut self, length: usize) -> HostBytes {
+    /// A buffer of `length` bytes with whatever was in it; a device has a pool of its own.
+    pub(crate) fn take(&mut self, length: usize, device: Option<&dyn Device>) -> HostBytes {
+        if let Some(device) = device {
+            return device.host(length);
+        }
         match self.idle.get_mut(&length).and_then(Vec::pop) {
             Some(buffer) => {
                 self.idle_bytes -= length;
@@ -210,7 +214,8 @@ impl Pool {
     /// Gives a buffer back, for others once no device reads it any more.
     pub(crate) fn put(&mut self, mut buffer: HostBytes) {
         let has_room = self.idle_bytes + buffer.len() <= IDLE_BYTES_MAX;
-        if !buffer.is_empty() && has_room && buffer.is_unique() {
+        let is_own = buffer.block::<Vec<u8>>().is_some();
+        if is_own && !buffer.is_empty() && has_room && buffer.is_unique() {
             self.idle_bytes += buffer.len();
             self.idle.entry(buffer.len()).or_default().push(buffer);
         }

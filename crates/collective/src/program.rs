@@ -180,7 +180,7 @@ impl Program {
     /// Whether `buffer` is what it runs on.
     pub(crate) fn fits(&self, buffer: &impl Buffer) -> bool {
         let in_place = self.homes.iter().any(|home| *home != Home::Buffer);
-        let is_reachable = !in_place || buffer.is_in_host_memory();
+        let is_reachable = !in_place || buffer.device().is_none();
         buffer.dtype() == self.dtype && buffer.elements() == self.elements && is_reachable
     }
 

@@ -243,7 +243,7 @@ impl<V: Buffer> Run<V> {
         for &task in &program.deferred {
             let work = decoding(&program, &self.slots, task, &mut result, Canonicalise::default());
             if let Some(error) = complete(work).error {
-                return Err(self.corrupt(None, error.to_string()));
+                return Err(self.corrupt(None, error));
             }
         }
         Ok((result, self.values))
@@ -354,7 +354,7 @@ impl<V: Buffer> Run<V> {
             Home::Tensor(range) => &mut self.values.bytes_mut()[range.clone()],
             Home::Buffer => {
                 if self.slots[slot].is_empty() {
-                    self.slots[slot] = pool.take(self.program.lengths[slot]);
+                    self.slots[slot] = pool.take(self.program.lengths[slot], self.values.device());
                 }
                 &mut self.slots[slot].as_mut_slice()[..header.length as usize]
             }

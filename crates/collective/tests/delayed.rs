@@ -73,7 +73,7 @@ fn steps<V: Buffer>(
     let shape = Shape { length: case.elements, block: codec.block(), partitions: case.partitions };
     let schedule = case.summation.all_reduce(world, &shape);
     let program = Program::new(schedule, case.elements, Arc::clone(&codec));
-    let is_host = place(&[]).is_in_host_memory();
+    let is_host = place(&[]).device().is_none();
     let program = Arc::new(if is_host { program } else { program.staged() });
     let mut residuals: Vec<_> = (0..BUCKETS)
         .map(|_| program.feedback().then(|| place(&vec![0.0; case.elements])))

@@ -48,7 +48,7 @@ fn decode(decoding: Decoding<'_>) -> Done {
     if decoded.is_ok() && canonicalise.after {
         codec.canonicalise(values);
     }
-    Done { error: decoded.err(), ..Done::new(from) }
+    Done { error: decoded.err().map(|error| error.to_string()), ..Done::new(from) }
 }
 
 /// Changes values. Returns what [`Done::largest`] tells.

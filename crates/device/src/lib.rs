@@ -48,7 +48,7 @@ pub mod cuda;
 mod region;
 mod work;
 
-pub use bytes::HostBytes;
+pub use bytes::{Block, HostBytes};
 pub use cpu::compute;
 pub use region::{Allocation, Operand, Region, Source};
 pub use work::{

@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 use std::thread::{Thread, current, park};
 use std::time::Duration;
 
-use thinwire_codec::{Codec, Error, Finite, Write};
+use thinwire_codec::{Codec, Finite, Write};
 use thinwire_wire::random::Key;
 
 use crate::cpu;
@@ -90,8 +90,8 @@ pub struct Done {
     pub bytes: HostBytes,
     /// Time for which the processor was busy with it.
     pub busy: Duration,
-    /// Reason why bytes could not be decoded.
-    pub error: Option<Error>,
+    /// Reason why bytes could not be decoded, or why the device has failed.
+    pub error: Option<String>,
     /// Bits of the largest magnitude of [`Change::Pack`] and [`Change::Measure`], above those of infinity if there is a NaN.
     pub largest: u32,
 }
@@ -110,6 +110,11 @@ impl Done {
 pub trait Device: Debug + Send + Sync {
     /// Allocates memory for so many values, all 0.
     fn allocate(&self, elements: usize) -> Region;
+
+    /// Returns memory for encodings of so many bytes, with whatever was in it.
+    fn host(&self, bytes: usize) -> HostBytes {
+        HostBytes::new(bytes)
+    }
 
     /// Whether this device encodes and decodes with `codec`; otherwise values are copied to host memory.
     fn encodes_with(&self, codec: &dyn Codec) -> bool;

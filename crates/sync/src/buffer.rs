@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::task::Waker;
 
 use thinwire_collective::Buffer;
-use thinwire_device::{Change, Operand, Region, Source, Submission, Work, submit};
+use thinwire_device::{Change, Device, Operand, Region, Source, Submission, Work, submit};
 use thinwire_wire::DType;
 
 /// Memory of the framework, which keeps it alive and leaves it alone until the step is finished.
@@ -134,8 +134,11 @@ impl Buffer for Tensor {
         self.len()
     }
 
-    fn is_in_host_memory(&self) -> bool {
-        !matches!(self, Tensor::Device(_))
+    fn device(&self) -> Option<&dyn Device> {
+        match self {
+            Tensor::Device(region) => Some(region.device()),
+            _ => None,
+        }
     }
 
     fn operand(&mut self, range: Range<usize>) -> Operand<'_> {

@@ -35,7 +35,7 @@ impl<V: Buffer> Run<V> {
                 codec: program.codec_of(*slot),
                 residual: self.residual.as_ref().map(|residual| residual.source(range.clone())),
                 key: self.key(range.start),
-                to: pool.take(program.lengths[slot.index()]),
+                to: pool.take(program.lengths[slot.index()], self.values.device()),
                 values: self.values.operand(range.clone()),
             }),
             _ => self.decoding(&program, task),
@@ -84,7 +84,7 @@ impl<V: Buffer> Run<V> {
     fn computed(&mut self, task: u32, done: Done, pool: &mut Pool) -> Result<(), Error> {
         let Done { finite, bytes, busy, error, .. } = done;
         if let Some(error) = error {
-            return Err(self.corrupt(None, error.to_string()));
+            return Err(self.corrupt(None, error));
         }
         if let Operation::Encode { slot, .. } = self.program.operations[task as usize] {
             self.nonfinite |= finite == Finite::No;

@@ -4,9 +4,13 @@
 #![allow(unsafe_code)]
 
 pub mod arguments;
+mod device;
 pub mod driver;
 pub mod kernel;
 pub mod library;
 pub mod nvrtc;
+mod pinned;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+
+pub use device::{Cuda, Kept};

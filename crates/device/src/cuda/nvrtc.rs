@@ -38,6 +38,15 @@ pub enum Image {
     Ptx(Vec<u8>),
 }
 
+impl Image {
+    /// Returns the bytes that the driver loads.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Image::Cubin(bytes) | Image::Ptx(bytes) => bytes,
+        }
+    }
+}
+
 /// Compiled kernels, and what the compiler says of them: registers, spills, warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {

@@ -98,9 +98,9 @@ impl Exchange for Bytes {
                 }
             };
         }
-        let program = match values.is_in_host_memory() {
-            true => &self.program,
-            false => self.staged.get_or_insert_with(|| Arc::new(self.program.staged())),
+        let program = match values.device() {
+            None => &self.program,
+            Some(_) => self.staged.get_or_insert_with(|| Arc::new(self.program.staged())),
         };
         (self.is_checked, self.waker) = (false, waker);
         let mut run = Run::new(Arc::clone(program), address, self.world, values, residual);

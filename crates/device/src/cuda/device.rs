@@ -1,0 +1,690 @@
+//! A CUDA device: work is queued on one stream, and its end is told from another one.
+//!
+//! Kernels write encodings into pinned memory and read them there, so that nothing but encodings crosses the
+//! bus. A host function on a second stream tells that work is done, behind an event: on the stream of the
+//! work it would hold up what follows. It calls nothing of the driver; what it leaves is dropped by the next
+//! thread that submits work or asks for its result. After a fault of the context no host function is called,
+//! so a long wait ends with a look at the event.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::fmt::Debug;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use thinwire_codec::{Codec, Finite, Write};
+
+use super::arguments::{self, Address};
+use super::driver::{
+    Context, DeviceNumber, Driver, EVENT_DISABLE_TIMING, Event, Fault, Function, Module, NOT_READY,
+    STREAM_NON_BLOCKING, Status, Stream,
+};
+use super::kernel::{Cast, Code, Grid, Kernel, Kernels, SOURCES, Source, kernels};
+use super::nvrtc::Image;
+use super::pinned::{Pinned, Pool};
+use crate::{
+    Allocation, Change, Decoding, Device, Done, Encoding, HostBytes, Pending, Region, Submission,
+    Work,
+};
+
+/// Time after which a wait looks if the context has had a fault.
+const FAULT_AFTER: Duration = Duration::from_secs(1);
+
+/// Device of NVIDIA, with kernels for the codecs; clones are the same device.
+#[derive(Clone, Debug)]
+pub struct Cuda(Arc<Owner>);
+
+/// What all clones share.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) driver: Driver,
+    context: Handle<Context>,
+    /// Stream of all work.
+    work: Handle<Stream>,
+    /// Stream of host functions.
+    calls: Handle<Stream>,
+    modules: HashMap<Source, Handle<Module>>,
+    state: Mutex<State>,
+    pub(super) pool: Mutex<Pool>,
+}
+
+/// Pointer of the driver, whose functions may be called from any thread.
+#[derive(Clone, Copy, Debug)]
+struct Handle<T>(T);
+
+// SAFETY: the driver's functions take its handles on any thread.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Handle<T> {}
+
+#[derive(Debug, Default)]
+struct State {
+    functions: HashMap<&'static str, Handle<Function>>,
+    events: Vec<Handle<Event>>,
+    words: Vec<Word>,
+    /// Flights that a host function has ended, to be dropped by another thread.
+    ended: Vec<Arc<Flight>>,
+}
+
+/// A u32 on the device that kernels raise, and where it is copied to.
+#[derive(Debug)]
+struct Word {
+    device: Address,
+    host: HostBytes,
+}
+
+/// Work under way, and all that it needs.
+struct Flight {
+    owner: Arc<Owner>,
+    is_done: AtomicBool,
+    waker: Waker,
+    parts: Mutex<Option<Parts>>,
+}
+
+struct Parts {
+    event: Handle<Event>,
+    word: Word,
+    bytes: HostBytes,
+    /// Memory that the work reads and writes.
+    _regions: Vec<Region>,
+}
+
+/// Memory of the device.
+#[derive(Debug)]
+struct Memory {
+    device: Cuda,
+    address: Address,
+    elements: usize,
+    /// Owner of memory that is not this device's own.
+    kept: Option<Box<dyn Kept>>,
+}
+
+/// Owner of foreign memory, such as a framework's tensor, which is dropped when no work needs it.
+pub trait Kept: Any + Debug + Send + Sync {}
+
+impl<T: Any + Debug + Send + Sync> Kept for T {}
+
+impl Cuda {
+    /// Takes a device into use, with its primary context. `image` returns what the driver loads for a file
+    /// of kernels.
+    ///
+    /// # Errors
+    /// If there is no such device, or it takes no image.
+    pub fn new(
+        driver: Driver,
+        device: DeviceNumber,
+        mut image: impl FnMut(Source) -> Result<Image, Fault>,
+    ) -> Result<Cuda, Fault> {
+        let context = made(&driver, null_mut(), |place| {
+            // SAFETY: there is a place for the context.
+            unsafe { (driver.cuDevicePrimaryCtxRetain)(place, device) }
+        })?;
+        let _current = Current::enter(&driver, context);
+        let stream = |priority| {
+            made(&driver, null_mut(), |place| {
+                // SAFETY: there is a place for the stream.
+                unsafe { (driver.cuStreamCreateWithPriority)(place, STREAM_NON_BLOCKING, priority) }
+            })
+        };
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: there are places for both priorities.
+        driver.check(unsafe { (driver.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) })?;
+        // The highest priority is the smallest number: encodings are small and are waited for.
+        let (work, calls) = (stream(greatest)?, stream(least)?);
+        let mut modules = HashMap::new();
+        for source in SOURCES {
+            let image = image(source)?;
+            let module = made(&driver, null_mut(), |place| {
+                // SAFETY: images end in a zero or have their length in their head.
+                unsafe { (driver.cuModuleLoadData)(place, image.bytes().as_ptr().cast()) }
+            })?;
+            modules.insert(source, Handle(module));
+        }
+        let (context, work, calls) = (Handle(context), Handle(work), Handle(calls));
+        let (state, pool) = (Mutex::default(), Mutex::default());
+        Ok(Cuda(Arc::new(Owner { driver, context, work, calls, modules, state, pool })))
+    }
+
+    /// Returns foreign memory of f32 on this device, which `kept` keeps alive.
+    ///
+    /// # Safety
+    /// The memory has so many f32, and nobody else reads or writes it while work on the region is under way.
+    pub unsafe fn foreign(&self, address: Address, elements: usize, kept: impl Kept) -> Region {
+        let kept: Option<Box<dyn Kept>> = Some(Box::new(kept));
+        Region::new(Arc::new(Memory { device: self.clone(), address, elements, kept }))
+    }
+
+    /// Lets work that is submitted from now on wait for what a stream of the framework has been given.
+    ///
+    /// # Errors
+    /// If the driver refuses it.
+    ///
+    /// # Safety
+    /// The stream is one of this device's context.
+    pub unsafe fn after(&self, stream: Stream) -> Result<(), Fault> {
+        self.0.order(stream, self.0.work.0)
+    }
+
+    /// Lets what a stream of the framework is given from now on wait for all work that was submitted.
+    ///
+    /// # Errors
+    /// If the driver refuses it.
+    ///
+    /// # Safety
+    /// The stream is one of this device's context.
+    pub unsafe fn before(&self, stream: Stream) -> Result<(), Fault> {
+        self.0.order(self.0.work.0, stream)
+    }
+
+    fn encode(&self, launch: &mut Launch<'_>, encoding: Encoding<'_>) -> Result<Limit, Fault> {
+        let Encoding { codec, values, residual, key, to } = encoding;
+        let values = launch.region(values.region());
+        let residual = residual.map_or(0, |residual| launch.region(residual.region()));
+        let error = if residual == 0 { 0 } else { values };
+        let length = launch.lengths[0];
+        let bytes = launch.bytes(to);
+        match kernels(codec.as_ref()) {
+            Some(Kernels::Cast(cast)) => {
+                let arguments = arguments::Cast {
+                    residual,
+                    error,
+                    elements: bytes,
+                    largest: launch.word.device,
+                    scale: 1.0,
+                    ..launch.cast(values, length)
+                };
+                launch.run(cast.encode, cast.grid(length), &arguments)?;
+                Ok(Limit(cast.limit))
+            }
+            Some(Kernels::Code(code)) => {
+                let arguments = arguments::Code {
+                    residual,
+                    error,
+                    bytes,
+                    infinite: launch.word.device,
+                    key: key.into(),
+                    ..launch.code(&code, values, length)
+                };
+                launch.run(code.encode, code.grid(length), &arguments)?;
+                Ok(Limit(1))
+            }
+            _ => panic!("codec {codec} has no kernels on a device"),
+        }
+    }
+
+    fn decode(&self, launch: &mut Launch<'_>, decoding: Decoding<'_>) -> Result<Limit, Fault> {
+        let Decoding { codec, from, to, write, canonicalise } = decoding;
+        let values = launch.region(to.region());
+        let length = launch.lengths[0];
+        let bytes = launch.bytes(from);
+        match kernels(codec.as_ref()) {
+            Some(Kernels::Cast(cast)) => {
+                let cast_arguments = arguments::Cast {
+                    elements: bytes,
+                    add: write.into(),
+                    ..launch.cast(values, length)
+                };
+                launch.run(cast.decode, cast.grid(length), &cast_arguments)?;
+            }
+            Some(Kernels::Code(code)) => {
+                if canonicalise.before {
+                    launch.canonicalise(&code, values, length)?;
+                }
+                let arguments = arguments::Code {
+                    bytes,
+                    add: write.into(),
+                    ..launch.code(&code, values, length)
+                };
+                launch.run(code.decode, code.grid(length), &arguments)?;
+                if canonicalise.after {
+                    launch.canonicalise(&code, values, length)?;
+                }
+            }
+            _ => panic!("codec {codec} has no kernels on a device"),
+        }
+        Ok(Limit::NONE)
+    }
+
+    fn change(
+        &self,
+        launch: &mut Launch<'_>,
+        values: Region,
+        change: Change<'_>,
+    ) -> Result<Limit, Fault> {
+        let values = launch.region(values);
+        let length = launch.lengths[0];
+        let (driver, stream) = (&self.0.driver, self.0.work.0);
+        let raw = raw();
+        let cast = launch.cast(values, length);
+        let arguments = match change {
+            Change::Fill(value) => {
+                // SAFETY: the region has so many words, and the launch keeps it.
+                let status =
+                    unsafe { (driver.cuMemsetD32Async)(values, value.to_bits(), length, stream) };
+                return driver.check(status).map(|()| Limit::NONE);
+            }
+            Change::Copy(source) => {
+                let source = launch.region(source.region());
+                // SAFETY: both regions have so many words, and the launch keeps them.
+                let status =
+                    unsafe { (driver.cuMemcpyDtoDAsync_v2)(values, source, 4 * length, stream) };
+                return driver.check(status).map(|()| Limit::NONE);
+            }
+            Change::Add(source) => {
+                let elements = launch.region(source.region());
+                let arguments = arguments::Cast { elements, add: Write::Add.into(), ..cast };
+                launch.run(raw.decode, raw.grid(length), &arguments)?;
+                return Ok(Limit::NONE);
+            }
+            Change::Canonicalise(codec) => {
+                if let Some(Kernels::Code(code)) = kernels(codec.as_ref()) {
+                    launch.canonicalise(&code, values, length)?;
+                }
+                return Ok(Limit::NONE);
+            }
+            Change::Scale(scale) => arguments::Cast { elements: values, scale, ..cast },
+            Change::Measure => arguments::Cast { elements: values, scale: 1.0, ..cast },
+            Change::Pack(source, scale) => {
+                arguments::Cast { elements: launch.region(source.region()), scale, ..cast }
+            }
+        };
+        let largest = launch.word.device;
+        let arguments = arguments::Cast { largest, ..arguments };
+        launch.run(raw.pack, raw.grid(length), &arguments)?;
+        Ok(Limit::NONE)
+    }
+}
+
+/// Smallest value of a word with which an encoding is not finite.
+#[derive(Clone, Copy)]
+struct Limit(u32);
+
+impl Limit {
+    const NONE: Limit = Limit(u32::MAX);
+}
+
+/// Kernels of f32 as they are.
+fn raw() -> Cast {
+    match kernels(thinwire_codec::raw().as_ref()) {
+        Some(Kernels::Cast(cast)) => cast,
+        _ => unreachable!("f32 as they are have kernels"),
+    }
+}
+
+/// One submission: what it keeps, and the stream on which it runs.
+struct Launch<'a> {
+    owner: &'a Arc<Owner>,
+    word: Word,
+    regions: Vec<Region>,
+    /// Elements of the regions.
+    lengths: Vec<usize>,
+    bytes: HostBytes,
+}
+
+impl Launch<'_> {
+    /// Keeps a region until the work is done; returns its address.
+    fn region(&mut self, region: Region) -> Address {
+        let address = address(&region);
+        self.lengths.push(region.len());
+        self.regions.push(region);
+        address
+    }
+
+    /// Keeps bytes until the work is done; returns their address on the device.
+    fn bytes(&mut self, bytes: HostBytes) -> Address {
+        self.bytes = match bytes.block::<Pinned>() {
+            Some(_) => bytes,
+            // Bytes from elsewhere, which this device cannot reach.
+            None => {
+                let mut pinned = Pinned::take(self.owner, bytes.len());
+                pinned.as_mut_slice().copy_from_slice(bytes.as_slice());
+                pinned
+            }
+        };
+        self.bytes.block::<Pinned>().map_or(0, Pinned::address)
+    }
+
+    fn cast(&self, values: Address, length: usize) -> arguments::Cast {
+        arguments::Cast { values, length: length as u64, ..arguments::Cast::default() }
+    }
+
+    fn code(&self, code: &Code, values: Address, length: usize) -> arguments::Code {
+        let (length, parameters) = (length as u64, code.parameters);
+        arguments::Code { values, length, parameters, ..arguments::Code::default() }
+    }
+
+    fn canonicalise(&self, code: &Code, values: Address, length: usize) -> Result<(), Fault> {
+        let Some(kernel) = code.canonicalise else { return Ok(()) };
+        self.run(kernel, code.grid(length), &self.code(code, values, length))
+    }
+
+    fn run<A: arguments::Arguments>(
+        &self,
+        kernel: Kernel,
+        grid: Grid,
+        arguments: &A,
+    ) -> Result<(), Fault> {
+        let function = self.owner.function(kernel)?;
+        // SAFETY: the table has the kernel's arguments, and the launch keeps the memory that they name.
+        unsafe { self.owner.driver.launch(function, grid, arguments, self.owner.work.0) }
+    }
+}
+
+impl Owner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the context that of the calling thread, until the result is dropped.
+    pub(super) fn enter(&self) -> Current<'_> {
+        Current::enter(&self.driver, self.context.0)
+    }
+
+    /// Drops what host functions have left.
+    fn bury(&self) {
+        let ended = std::mem::take(&mut self.state().ended);
+        drop(ended);
+    }
+
+    fn function(&self, kernel: Kernel) -> Result<Function, Fault> {
+        if let Some(function) = self.state().functions.get(kernel.name) {
+            return Ok(function.0);
+        }
+        let name = CString::new(kernel.name).expect("names of kernels have no zero");
+        let module = self.modules[&kernel.source].0;
+        let function = made(&self.driver, null_mut(), |place| {
+            // SAFETY: the module is loaded, and the name ends in a zero.
+            unsafe { (self.driver.cuModuleGetFunction)(place, module, name.as_ptr()) }
+        })?;
+        self.state().functions.insert(kernel.name, Handle(function));
+        Ok(function)
+    }
+
+    fn event(&self) -> Result<Event, Fault> {
+        if let Some(event) = self.state().events.pop() {
+            return Ok(event.0);
+        }
+        made(&self.driver, null_mut(), |place| {
+            // SAFETY: there is a place for the event.
+            unsafe { (self.driver.cuEventCreate)(place, EVENT_DISABLE_TIMING) }
+        })
+    }
+
+    fn word(self: &Arc<Owner>) -> Result<Word, Fault> {
+        let found = self.state().words.pop();
+        let word = match found {
+            Some(word) => word,
+            None => {
+                let device = made(&self.driver, 0, |place| {
+                    // SAFETY: there is a place for the address.
+                    unsafe { (self.driver.cuMemAlloc_v2)(place, 4) }
+                })?;
+                Word { device, host: Pinned::take(self, 4) }
+            }
+        };
+        // SAFETY: the word is 4 bytes of the device.
+        let status = unsafe { (self.driver.cuMemsetD32Async)(word.device, 0, 1, self.work.0) };
+        self.driver.check(status).map(|()| word)
+    }
+
+    /// Lets `later` wait for what `earlier` has been given.
+    fn order(&self, earlier: Stream, later: Stream) -> Result<(), Fault> {
+        let _current = self.enter();
+        let event = self.event()?;
+        // SAFETY: event and streams are of this context.
+        unsafe {
+            self.driver.check((self.driver.cuEventRecord)(event, earlier))?;
+            self.driver.check((self.driver.cuStreamWaitEvent)(later, event, 0))?;
+        }
+        // A wait is for the record before it, so the event may be recorded again.
+        self.state().events.push(Handle(event));
+        Ok(())
+    }
+
+    /// Queues the end of a launch, and returns the flight that tells it.
+    fn depart(self: &Arc<Owner>, launch: Launch<'_>, waker: &Waker) -> Result<Arc<Flight>, Fault> {
+        let Launch { word, regions, bytes, .. } = launch;
+        let event = self.event()?;
+        let (work, calls) = (self.work.0, self.calls.0);
+        let host = word.host.block::<Pinned>().expect("words are pinned").pointer();
+        // SAFETY: the word and its place have 4 bytes, and stay until the flight has ended.
+        unsafe {
+            let driver = &self.driver;
+            driver.check((driver.cuMemcpyDtoHAsync_v2)(host.cast(), word.device, 4, work))?;
+            driver.check((driver.cuEventRecord)(event, work))?;
+            driver.check((driver.cuStreamWaitEvent)(calls, event, 0))?;
+        }
+        let parts = Parts { event: Handle(event), word, bytes, _regions: regions };
+        let flight = Arc::new(Flight {
+            owner: Arc::clone(self),
+            is_done: AtomicBool::new(false),
+            waker: waker.clone(),
+            parts: Mutex::new(Some(parts)),
+        });
+        let argument = Arc::into_raw(Arc::clone(&flight)).cast_mut().cast::<c_void>();
+        // SAFETY: the host function takes the clone of the flight, once.
+        let status = unsafe { (self.driver.cuLaunchHostFunc)(calls, land, argument) };
+        if let Err(fault) = self.driver.check(status) {
+            // SAFETY: it was not queued, so that nobody else takes the clone.
+            drop(unsafe { Arc::from_raw(argument.cast_const().cast::<Flight>()) });
+            return Err(fault);
+        }
+        Ok(flight)
+    }
+}
+
+/// Ends a flight, on a thread of the driver.
+unsafe extern "C" fn land(flight: *mut c_void) {
+    // SAFETY: the pointer is that of a clone, and is given once.
+    let flight = unsafe { Arc::from_raw(flight.cast_const().cast::<Flight>()) };
+    flight.is_done.store(true, Ordering::Release);
+    flight.waker.wake_by_ref();
+    // Dropped elsewhere: memory is given back by calls of the driver, which are not allowed here.
+    let owner = Arc::clone(&flight.owner);
+    owner.state().ended.push(flight);
+}
+
+impl Debug for Flight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Flight").field("is_done", &self.is_done).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Flight {
+    /// Gives back what work that nobody asked about had.
+    fn drop(&mut self) {
+        let parts = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Parts { event, word, .. }) = parts.filter(|_| *self.is_done.get_mut()) {
+            let mut state = self.owner.state();
+            state.events.push(event);
+            state.words.push(word);
+        }
+    }
+}
+
+impl Flight {
+    /// Returns the result, once the work is done or the device has failed.
+    fn result(&self, limit: Limit) -> Option<Done> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Parts { event, word, bytes, .. } = parts.take()?;
+        let stored = word.host.as_slice();
+        let largest = u32::from_le_bytes([stored[0], stored[1], stored[2], stored[3]]);
+        let mut state = self.owner.state();
+        state.events.push(event);
+        state.words.push(word);
+        Some(Done { finite: Finite::from(largest < limit.0), largest, ..Done::new(bytes) })
+    }
+
+    /// Returns the fault of the context, if it had one.
+    fn fault(&self) -> Option<Fault> {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let event = parts.as_ref()?.event.0;
+        let _current = self.owner.enter();
+        // SAFETY: the event is of this context.
+        let status: Status = unsafe { (self.owner.driver.cuEventQuery)(event) };
+        if status == NOT_READY { None } else { self.owner.driver.check(status).err() }
+    }
+}
+
+impl Device for Cuda {
+    /// Allocates memory.
+    ///
+    /// # Panics
+    /// If the device has no more.
+    fn allocate(&self, elements: usize) -> Region {
+        let _current = self.0.enter();
+        self.0.bury();
+        let driver = &self.0.driver;
+        let allocated = made(driver, 0, |place| {
+            // SAFETY: there is a place for the address.
+            unsafe { (driver.cuMemAlloc_v2)(place, 4 * elements.max(1)) }
+        });
+        let address = allocated.and_then(|address| {
+            // SAFETY: the memory has so many words.
+            let status = unsafe { (driver.cuMemsetD32Async)(address, 0, elements, self.0.work.0) };
+            driver.check(status).map(|()| address)
+        });
+        let address = address.unwrap_or_else(|fault| panic!("{elements} f32 on a device: {fault}"));
+        Region::new(Arc::new(Memory { device: self.clone(), address, elements, kept: None }))
+    }
+
+    fn host(&self, bytes: usize) -> HostBytes {
+        let _current = self.0.enter();
+        Pinned::take(&self.0, bytes)
+    }
+
+    fn encodes_with(&self, codec: &dyn Codec) -> bool {
+        matches!(kernels(codec), Some(Kernels::Cast(_) | Kernels::Code(_)))
+    }
+
+    fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission {
+        let _current = self.0.enter();
+        self.0.bury();
+        let begun = self.0.word().and_then(|word| {
+            let (regions, lengths, bytes) = Default::default();
+            let mut launch = Launch { owner: &self.0, word, regions, lengths, bytes };
+            let limit = match work {
+                Work::Encode(encoding) => self.encode(&mut launch, encoding),
+                Work::Decode(decoding) => self.decode(&mut launch, decoding),
+                Work::Change(values, change) => self.change(&mut launch, values.region(), change),
+            }?;
+            Ok((limit, self.0.depart(launch, waker)?))
+        });
+        let (limit, flight) = match begun {
+            Ok(begun) => begun,
+            Err(fault) => {
+                let error = Some(format!("a device has failed: {fault}"));
+                return Submission::Done(Done { error, ..Done::new(HostBytes::default()) });
+            }
+        };
+        let mut asked = Instant::now();
+        Submission::Pending(Pending::new(move || {
+            if flight.is_done.load(Ordering::Acquire) {
+                return flight.result(limit);
+            }
+            if asked.elapsed() < FAULT_AFTER {
+                return None;
+            }
+            asked = Instant::now();
+            let fault = flight.fault()?;
+            let error = Some(format!("a device has failed: {fault}"));
+            Some(Done { error, ..Done::new(HostBytes::default()) })
+        }))
+    }
+
+    fn read(&self, from: &Region, to: &mut [f32]) {
+        assert_eq!(from.len(), to.len(), "values to read");
+        let _current = self.0.enter();
+        let bytes = 4 * to.len();
+        let pinned = Pinned::take(&self.0, bytes);
+        let place = pinned.block::<Pinned>().map_or(null_mut(), Pinned::pointer);
+        let (driver, stream) = (&self.0.driver, self.0.work.0);
+        // SAFETY: region and place have so many bytes, and stay until the stream has copied them.
+        let copied = unsafe {
+            driver
+                .check((driver.cuMemcpyDtoHAsync_v2)(place.cast(), address(from), bytes, stream))
+                .and_then(|()| driver.check((driver.cuStreamSynchronize)(stream)))
+        };
+        copied.unwrap_or_else(|fault| panic!("reading {bytes} bytes of a device: {fault}"));
+        for (value, bytes) in to.iter_mut().zip(pinned.as_slice().chunks_exact(4)) {
+            *value = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+        self.0.bury();
+    }
+
+    fn write(&self, from: &[f32], to: &Region) {
+        assert_eq!(from.len(), to.len(), "values to write");
+        let _current = self.0.enter();
+        let mut pinned = Pinned::take(&self.0, 4 * from.len());
+        for (bytes, value) in pinned.as_mut_slice().chunks_exact_mut(4).zip(from) {
+            bytes.copy_from_slice(&value.to_le_bytes());
+        }
+        let place = pinned.block::<Pinned>().map_or(null_mut(), Pinned::pointer);
+        let (driver, stream) = (&self.0.driver, self.0.work.0);
+        let bytes = 4 * from.len();
+        // SAFETY: region and place have so many bytes, and stay until the stream has copied them.
+        let copied = unsafe {
+            driver
+                .check((driver.cuMemcpyHtoDAsync_v2)(address(to), place.cast(), bytes, stream))
+                .and_then(|()| driver.check((driver.cuStreamSynchronize)(stream)))
+        };
+        copied.unwrap_or_else(|fault| panic!("writing {bytes} bytes to a device: {fault}"));
+    }
+}
+
+impl Allocation for Memory {
+    fn device(&self) -> &dyn Device {
+        &self.device
+    }
+
+    fn elements(&self) -> usize {
+        self.elements
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.kept.is_none() {
+            let owner = &self.device.0;
+            let _current = owner.enter();
+            // SAFETY: the memory was allocated, and work on it has ended. A failed context frees nothing.
+            unsafe { (owner.driver.cuMemFree_v2)(self.address) };
+        }
+    }
+}
+
+/// Returns the address of a region's first element.
+fn address(region: &Region) -> Address {
+    let memory = region.allocation::<Memory>().expect("work of a device is on its own memory");
+    memory.address + 4 * region.elements().start as Address
+}
+
+/// A context that is the calling thread's.
+pub(super) struct Current<'a>(&'a Driver);
+
+impl Current<'_> {
+    fn enter(driver: &Driver, context: Context) -> Current<'_> {
+        // SAFETY: the context is retained as long as its device. After a fault calls say so themselves.
+        unsafe { (driver.cuCtxPushCurrent_v2)(context) };
+        Current(driver)
+    }
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        let mut context = null_mut();
+        // SAFETY: there is a place for the context.
+        unsafe { (self.0.cuCtxPopCurrent_v2)(&mut context) };
+    }
+}
+
+/// Returns what a function of the driver writes to a place.
+fn made<T>(driver: &Driver, start: T, make: impl FnOnce(&mut T) -> Status) -> Result<T, Fault> {
+    let mut place = start;
+    let status = make(&mut place);
+    driver.check(status).map(|()| place)
+}
