@@ -12,6 +12,8 @@
 //! | a peer is lost | [`Steps::lost`] |
 //! | a step has ended | [`Steps::due`] decides what follows it |
 //!
+//! A trainer whose calls fail when a peer is lost, as the native one's do, has no need of [`Steps::lost`].
+//!
 //! Laws: only an applied step moves [`Steps::done`] within an epoch. A rank keeps its residuals only if it
 //! lacks at most the last step. All ranks of an epoch decide alike who hands over to whom, and what follows
 //! a step that all have completed. A void step has the same number when it is repeated, and so the same rows.
