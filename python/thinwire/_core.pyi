@@ -231,8 +231,8 @@ class EpochEntry:
         """Whether this rank takes over the state of the others."""
     @property
     def residuals(self) -> Literal["kept", "of lost step", "dropped"]:
-        """Whether residuals stay as they are, are those of a step that this rank took part in and another one
-        has applied, or belong to a state that is gone: this rank then begins as a new one."""
+        """Whether residuals stay as they are, are those of a step that this rank took part in and another
+        one has applied, or belong to a state that is gone: this rank then begins as a new one."""
 
 @final
 class ElasticSteps:
@@ -253,11 +253,11 @@ class ElasticSteps:
         """Whether a rank was lost: no step may be applied until the next epoch."""
     @property
     def due(self) -> Literal["step", "change", "repeat"]:
-        """What follows: the next step; the next epoch, after leavers have handed their residuals on; or the next
-        epoch at once, which may repeat the step."""
+        """What follows: the next step; the next epoch, after leavers have handed their residuals on; or the
+        next epoch at once, which may repeat the step."""
     def begin(self, epoch: Epoch, done: int) -> EpochEntry:
-        """Decides how this rank begins an epoch in which rank 0 has `done` steps. InvalidError if the others
-        count on a state that this rank lacks, or would fall back behind this rank's state."""
+        """Decides how this rank begins an epoch in which rank 0 has `done` steps. InvalidError if the
+        others count on a state that this rank lacks, or would fall back behind this rank's state."""
     def synced(self, done: int) -> None:
         """Notes that this rank has the state after `done` steps."""
     def begin_step(self) -> None:
