@@ -12,7 +12,9 @@ from typing import Any, Literal, final
 
 __all__ = [
     "Coordinator",
+    "ElasticSteps",
     "Epoch",
+    "EpochEntry",
     "Error",
     "Graph",
     "GraphBatch",
