@@ -8,11 +8,13 @@ from another thread. After a PeerError the group is over: every later call fails
 
 from collections.abc import Callable
 from os import PathLike
-from typing import Any, final
+from typing import Any, Literal, final
 
 __all__ = [
     "Coordinator",
+    "ElasticSteps",
     "Epoch",
+    "EpochEntry",
     "Error",
     "Graph",
     "GraphBatch",
@@ -217,6 +219,57 @@ class Epoch:
         """Ends the epoch on all its ranks."""
     def close(self) -> None:
         """Says goodbye to the other ranks, once no synchronizer uses the epoch."""
+
+@final
+class EpochEntry:
+    """How a rank begins an epoch, as all its ranks decide alike."""
+
+    @property
+    def hand_over(self) -> int | None:
+        """Number of ranks, the first ones, that hand their state over to all others; None if nobody lacks
+        it."""
+    @property
+    def takes_over(self) -> bool:
+        """Whether this rank takes over the state of the others."""
+    @property
+    def residuals(self) -> Literal["kept", "of lost step", "dropped"]:
+        """Whether residuals stay as they are, are those of a step that this rank took part in and another
+        one has applied, or belong to a state that is gone: this rank then begins as a new one."""
+
+@final
+class ElasticSteps:
+    """The steps of a rank of an elastic job, from epoch to epoch: what follows each of them.
+
+    Only `applied` moves `done` within an epoch.
+    """
+
+    def __new__(cls) -> ElasticSteps: ...
+    @property
+    def done(self) -> int:
+        """Steps in this rank's state."""
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a step has begun and was not applied."""
+    @property
+    def is_void(self) -> bool:
+        """Whether a rank was lost: no step may be applied until the next epoch."""
+    @property
+    def due(self) -> Literal["step", "change", "repeat"]:
+        """What follows: the next step; the next epoch, after leavers have handed their residuals on; or the
+        next epoch at once, which may repeat the step."""
+    def begin(self, epoch: Epoch, done: int) -> EpochEntry:
+        """Decides how this rank begins an epoch in which rank 0 has `done` steps. InvalidError if the
+        others count on a state that this rank lacks, or would fall back behind this rank's state."""
+    def synced(self, done: int) -> None:
+        """Notes that this rank has the state after `done` steps."""
+    def begin_step(self) -> None:
+        """Notes that a step begins."""
+    def agreed(self, ends: bool) -> None:
+        """Notes whether any rank wants the epoch to end after this step."""
+    def applied(self) -> None:
+        """Notes that the step was applied."""
+    def lost(self) -> None:
+        """Notes that a rank was lost; the step under way is void."""
 
 @final
 class Group:

@@ -15,6 +15,8 @@
 //! | wants to leave, or has done the last step | [`Membership::leave`], [`Membership::complete`] |
 //! | saves its state, because all leave or the job is stopped | [`Membership::closing`], [`Membership::depart`] |
 //!
+//! What the process does at the beginning of an epoch and after each step, [`Steps`] decides.
+//!
 //! Where etcd keeps the coordinator's state ([`Store`]), every launcher has a [`Candidate`]: one of them hosts
 //! the coordinator, and another takes over when that one has gone.
 //!
@@ -72,6 +74,7 @@ mod role;
 mod roles;
 mod service;
 mod status;
+mod steps;
 mod store;
 mod views;
 
@@ -83,6 +86,7 @@ pub use membership::{Membership, NUMBER, Next, Run};
 pub use operator::Operator;
 pub use presence::Presence;
 pub use role::Role;
+pub use steps::{Due, Entry, EpochStart, Residuals, StateFrom, Steps, Wish};
 pub use store::Store;
 pub use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 pub use views::{

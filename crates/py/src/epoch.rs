@@ -39,6 +39,11 @@ impl Epoch {
         Epoch { context, world, number, state_sources, cell, background: Background::start() }
     }
 
+    /// This rank among those of the epoch.
+    pub(crate) fn place(&self) -> World {
+        self.world
+    }
+
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -101,7 +106,7 @@ impl Epoch {
     }
 
     #[getter]
-    fn state_sources(&self) -> u32 {
+    pub(crate) fn state_sources(&self) -> u32 {
         self.state_sources
     }
 

@@ -10,6 +10,7 @@ mod arguments;
 mod background;
 mod calls;
 mod coordinator;
+mod elastic_steps;
 mod epoch;
 mod error;
 mod graph;
@@ -46,6 +47,8 @@ mod _core {
     use crate::background::settle;
     #[pymodule_export]
     use crate::coordinator::Coordinator;
+    #[pymodule_export]
+    use crate::elastic_steps::{ElasticSteps, EpochEntry};
     #[pymodule_export]
     use crate::epoch::Epoch;
     #[pymodule_export]

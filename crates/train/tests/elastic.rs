@@ -123,9 +123,8 @@ fn shrunk(codec: &str, killed: bool) -> Vec<Vec<(f64, u32)>> {
                 if killed {
                     rank.step(&mut executor).unwrap_err();
                 }
-                let mut detached = executor.into_detached();
+                let detached = executor.into_detached();
                 assert_eq!(detached.step(), LOST);
-                detached.settle(LOST).unwrap();
                 let link = later[world.rank().index()].lock().unwrap().take().unwrap();
                 let rank = Rank::new(link.world(), position);
                 let mut executor = rank.resume(link, detached, codec);
@@ -166,8 +165,7 @@ fn who_joins_has_the_parameters_of_the_others() {
                     let rank = Rank::new(world, Position::default());
                     let mut executor = rank.start(link, codec);
                     rank.steps(&mut executor, LOST);
-                    let mut detached = executor.into_detached();
-                    detached.settle(LOST).unwrap();
+                    let detached = executor.into_detached();
                     let position =
                         serde_json::to_string(&rank.sampler.borrow().position()).unwrap();
                     handed.lock().unwrap().push(detached.snapshot(&position).unwrap());

@@ -14,7 +14,7 @@ import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from thinwire._core import Epoch, InvalidError, PeerError, Synchronizer
+from thinwire._core import ElasticSteps, Epoch, EpochEntry, InvalidError, PeerError, Synchronizer
 
 Described = tuple[str, list[int], str, int]
 """Name, shape, dtype and bucket of a parameter, as the core takes them."""
@@ -42,10 +42,8 @@ class Exchange:
         """Part of the global batch that this rank computes."""
         self.count = 0
         """Exchanges that were completed; the same on all ranks."""
-        self.void: PeerError | None = None
-        """Error that made the step void, if it is."""
-        self.ends = False
-        """Whether all ranks know that the epoch ends after this step."""
+        self.steps = ElasticSteps()
+        """The steps of this rank, and what follows each of them."""
 
     @property
     def sync(self) -> Synchronizer:
@@ -64,18 +62,13 @@ class Exchange:
         """Number, address and elements of the number that ends an epoch, in the place of a gradient's."""
         return len(self._described) - 1, self._flag.buffer_info()[0], 1
 
-    def start(self, epoch: Epoch, count: int, behind: int) -> None:
-        """Continues in an epoch; all its ranks call it. `behind` is the number of steps that this rank has
-        not applied and another one has.
-
-        With one such step, the residuals are those of that step: this rank had a part in it. With more,
-        they belong to a state that is gone, and this rank begins as a new one."""
-        if self._sync is not None and behind in (0, 1):
-            self._sync.reform(epoch, behind == 1)
-        else:
+    def start(self, epoch: Epoch, count: int, entry: EpochEntry) -> None:
+        """Continues in an epoch as `entry` says; all its ranks call it."""
+        if entry.residuals == "dropped":
             self._sync = Synchronizer(epoch, self._described, **self._options)
+        else:
+            self.sync.reform(epoch, entry.residuals == "of lost step")
         self._epoch, self.count = epoch, count
-        self.void, self.ends = None, False
 
     def begin(self) -> None:
         """Begins a step, before its first gradient."""
@@ -87,16 +80,16 @@ class Exchange:
     def complete(self) -> None:
         """Ends a step whose averages are there, with that of the flag."""
         self.count += 1
-        self.ends = self._flag[0] > 0
+        self.steps.agreed(self._flag[0] > 0)
 
     def attempt(self, action: Callable[[], None]) -> bool:
         """Calls `action` unless the step is void; returns whether it is not."""
-        if self.void is None:
+        if not self.steps.is_void:
             try:
                 action()
-            except PeerError as error:
-                self.void = error
-        return self.void is None
+            except PeerError:
+                self.steps.lost()
+        return not self.steps.is_void
 
     def gather(self, mine: bytes) -> list[bytes]:
         """The bytes of every rank of the epoch, in rank order."""

@@ -15,7 +15,7 @@ import logging
 import time
 from typing import Any, Protocol
 
-from thinwire._core import Epoch, InvalidError, PeerError
+from thinwire._core import Epoch, EpochEntry, PeerError
 from thinwire.elastic.comparison import Comparison
 from thinwire.elastic.deal import Deal, Place
 from thinwire.elastic.exchange import Exchange
@@ -57,15 +57,12 @@ class Job(abc.ABC):
         """In no epoch yet: `_enter` waits for the first. Ranks compare what must be equal in the first
         step of an epoch, and every `compare_every` steps; never if that is 0."""
         self.batch = batch
-        self.steps = 0
-        """Optimizer steps that the job has made."""
         self._members = members
         self._exchange = exchange
         self._compare_every = compare_every
         self._comparison = Comparison()
         self._compares = False
         self._is_over = False
-        self._is_between_steps = True
         self._is_kept = False
         self._sources: list[Source] = []
         self._positions: list[Position] = []
@@ -74,6 +71,11 @@ class Job(abc.ABC):
         self._change: str | None = None
         self._told = (0, self._ended_s)
         leave_when_signalled(self._terminate)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps that the job has made."""
+        return self._exchange.steps.done
 
     @property
     def place(self) -> Place:
@@ -93,9 +95,10 @@ class Job(abc.ABC):
     def settle(self) -> None:
         """Ends the step before, and enters the next epoch if that step was void or the last one of its
         epoch. Sources call it before each batch."""
-        if self._exchange.void is None and not self._exchange.ends:
+        due = self._exchange.steps.due
+        if due == "step":
             return
-        if self._exchange.void is None:
+        if due == "change":
             self._exchange.part(self._members.successors)
         self._members.halted()
         self._enter()
@@ -104,10 +107,10 @@ class Job(abc.ABC):
         """Takes note of the part of a batch that comes next. Sources call it with each batch."""
         self.resume()
         self._weigh(deal)
-        if self._is_between_steps:
+        if not self._exchange.steps.is_under_way:
             self._remember()
             self._compare()
-            self._is_between_steps = False
+            self._exchange.steps.begin_step()
 
     def keep(self) -> None:
         """Undoes what the program changes up to `resume`: the state was taken over from a rank that has
@@ -158,8 +161,8 @@ class Job(abc.ABC):
         """Returns the result of `_notice` of rank 0, on all ranks."""
 
     @abc.abstractmethod
-    def _receive(self, epoch: Epoch, state_sources: int, said: dict[str, Any]) -> None:
-        """Takes over the state of the first `state_sources` ranks, of which rank 0 has said `said`."""
+    def _receive(self, epoch: Epoch, entry: EpochEntry, said: dict[str, Any]) -> None:
+        """Hands the state over or takes it over as `entry` says; rank 0 has said `said`."""
 
     def _notice(self) -> dict[str, Any]:
         """Returns the small part of the state that is not the framework's: steps and positions."""
@@ -174,7 +177,7 @@ class Job(abc.ABC):
 
     def _follow_notice(self, said: dict[str, Any]) -> None:
         """Continues from the result of `_notice` of another rank."""
-        self._exchange.count, self.steps = said["count"], said["steps"]
+        self._exchange.count = said["count"]
         self._positions = [Position(*each) for each in said["positions"]]
         self._streams = said["streams"]
         for source, position in zip(self._sources, self._positions):
@@ -197,9 +200,8 @@ class Job(abc.ABC):
     def _enter(self) -> None:
         """Enters the next epoch, and the one after it if a rank is lost on the way."""
         self.resume()
-        if not self._is_between_steps:
+        if self._exchange.steps.is_under_way:
             self._restore()
-            self._is_between_steps = True
         while True:
             epoch = self._members.next()
             if epoch is None:
@@ -215,19 +217,17 @@ class Job(abc.ABC):
         self._comparison.drop()
         self._compares = True
         said = self._heard(epoch)
-        if epoch.state_sources == 0 and self.steps > said["steps"]:
-            raise InvalidError(
-                f"no rank has the newest state any more, rank 0 is at step {said['steps']} and this one at "
-                f"step {self.steps} (hint: start this process again, so that all ranks load one checkpoint)"
-            )
-        self._exchange.start(epoch, said["count"], said["steps"] - self.steps)
-        self._receive(epoch, max(epoch.state_sources, 1), said)
+        # Counts of exchanges differ where a step was skipped by a scaler, so all ranks need rank 0's word.
+        entry = self._exchange.steps.begin(epoch, said["steps"])
+        self._exchange.start(epoch, said["count"], entry)
+        self._receive(epoch, entry, said)
+        self._exchange.steps.synced(said["steps"])
         self._members.synced(self.steps)
         self._place = Place(epoch.number, epoch.rank, epoch.world)
         self._change = changed(self._place, epoch.state_sources) if epoch.rank == 0 else None
         for source in self._sources:
             source.seek()
-        if epoch.rank >= epoch.state_sources > 0:
+        if entry.takes_over and epoch.state_sources > 0:
             self.keep()
         self._told = (self.steps, time.monotonic())
 
@@ -248,12 +248,11 @@ class Job(abc.ABC):
     def _may_step(self) -> bool:
         """Returns whether the optimizer may apply the step."""
         self._comparison.wait()
-        return self._exchange.void is None
+        return not self._exchange.steps.is_void
 
     def _stepped(self) -> None:
         """Counts an optimizer step, with which the batches since the last one are done."""
-        self.steps += 1
-        self._is_between_steps = True
+        self._exchange.steps.applied()
         for source in self._sources:
             source.commit()
         self._members.applied(self.steps)

@@ -18,7 +18,9 @@ use serde_json::json;
 use thinwire_checkpoint::{FolderLock, latest, mark, save, save_last};
 use thinwire_collective::Group;
 use thinwire_job::Place;
-use thinwire_job::elastic::{self, Membership, Next, Run as EpochRun};
+use thinwire_job::elastic::{
+    self, Due, EpochStart, Membership, Next, Residuals, Run as EpochRun, StateFrom, Steps,
+};
 use thinwire_link::mem;
 use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 use thinwire_sync::{Channel, Policy};
@@ -34,7 +36,7 @@ use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
 use super::job_role::{JobRole, Seat, change, of_member};
 use super::messages;
 use super::plan::{Built, Parallelism};
-use super::session::{About, End, Session, TrainingProgress};
+use super::session::{About, Session, TrainingProgress};
 use super::trace::Trace;
 use super::{Trained, checkpoints, machine};
 use crate::failure::{self, hinted};
@@ -260,7 +262,6 @@ impl<'a> Elastic<'a> {
     ) -> Result<Engine<'b>> {
         let timeout = self.job.settings.link.timeout();
         let channel = Channel::new(Group::new(mem::alone()).with_timeout(timeout));
-        detached.settle(detached.step())?;
         detached.reform(&channel)?;
         Engine::resume(self.job, self.codec, seat, channel, built, detached)
     }
@@ -295,7 +296,7 @@ impl<'a> Elastic<'a> {
         };
         let rows = rows(job.recipe.batch, model.unit()?, world);
         let built = Built::replica(model, rows.len())?;
-        let (engine, reached) = self.begin(membership, &epoch, &seat, channel.clone(), &built)?;
+        let (engine, reached) = self.begin(&epoch, &seat, channel.clone(), &built)?;
         membership.synced(reached.done());
         if !epoch.has_state(membership.id()) {
             messages::joined(epoch.number, world, reached.done());
@@ -306,9 +307,9 @@ impl<'a> Elastic<'a> {
         let session = Session::resume(job, title.as_deref(), engine, &seat, reached)?;
         let mut session = session.of_epoch(JobRole::Member(membership), change);
         match session.steps().and_then(|end| session.meet(end)) {
-            Ok(end @ (End::Over | End::Stopped)) => {
-                match end {
-                    End::Over => tell_completion(membership, place.rank),
+            Ok(due @ (Due::Finish | Due::Stop)) => {
+                match due {
+                    Due::Finish => tell_completion(membership, place.rank),
                     _ => membership.depart(),
                 }
                 let (run, kept) = session.finish()?;
@@ -332,28 +333,26 @@ impl<'a> Elastic<'a> {
     /// lost, this process keeps its own state for the next epoch.
     fn begin<'b>(
         &mut self,
-        membership: &Membership,
         epoch: &Epoch,
         seat: &Seat<'_>,
         channel: Channel,
         built: &'b Built,
     ) -> Result<(Engine<'b>, TrainingProgress)> {
-        if epoch.state_sources == 0 {
+        let mut steps = self.kept.as_ref().map_or(Steps::default(), |(reached, _)| reached.steps());
+        let (state_sources, done) = (epoch.state_sources, epoch.done);
+        let entry = steps.begin(EpochStart { world: channel.world(), state_sources, done })?;
+        if entry.residuals == Residuals::Dropped {
             self.kept = None;
-            return self.found(epoch, seat, channel, built);
         }
-        // The residuals of a rank belong to the others' state only if it lacks at most the last step.
-        self.kept.take_if(|(_, detached)| {
-            !(epoch.done.saturating_sub(1)..=epoch.done).contains(&detached.step())
-        });
-        let holds = epoch.has_state(membership.id());
-        if self.kept.is_none() && holds {
-            return Err(anyhow!("the job counts on a state that this process does not have"));
+        if entry.state == StateFrom::Checkpoint {
+            return self.found(epoch, seat, channel, built);
         }
         // Joiners make their replica while state sources write their state down.
         let joined = match &mut self.kept {
             Some((_, detached)) => {
-                detached.settle(epoch.done)?;
+                if entry.residuals == Residuals::OfLostStep {
+                    detached.keep_lost()?;
+                }
                 detached.reform(&channel)?;
                 None
             }
@@ -363,10 +362,10 @@ impl<'a> Elastic<'a> {
             }
         };
         let mut state = None;
-        if (epoch.state_sources as usize) < epoch.members.len() {
-            let held = self.kept.as_ref().filter(|_| holds);
+        if let Some(sources) = entry.hand_over {
+            let held = self.kept.as_ref().filter(|_| entry.state == StateFrom::Own);
             let held = held.map(|(reached, it)| it.snapshot(&json!(reached.about()).to_string()));
-            state = Some(channel.hand_over(epoch.state_sources, held.transpose()?)?);
+            state = Some(channel.hand_over(sources, held.transpose()?)?);
         }
         let (mut engine, mut reached) = match joined {
             Some(engine) => (engine, self.reached(epoch, 0)),
@@ -375,7 +374,7 @@ impl<'a> Elastic<'a> {
                 (Engine::resume(self.job, self.codec, seat, channel, built, detached)?, reached)
             }
         };
-        if let Some(state) = state.filter(|_| !holds) {
+        if let Some(state) = state.filter(|_| entry.state == StateFrom::Others) {
             let snapshot = Snapshot::parse(&state)?;
             let about = serde_json::from_str(&snapshot.about)
                 .context("the position in the data that another rank has sent")?;

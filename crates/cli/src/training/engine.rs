@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
+use thinwire_job::elastic::Wish;
 use thinwire_plan::report::{counted, devices};
 use thinwire_report::training::{Passed, Planned};
 use thinwire_sync::Error::Invalid;
@@ -165,16 +166,16 @@ impl<'a> Engine<'a> {
         self.built.file.is_some()
     }
 
-    /// Takes a step that began then, and tells the others of a signal; returns the step and the highest signal that any rank has got,
-    /// 0 for none.
+    /// Takes a step that began then, and tells the others of a wish; returns the step and the highest wish of
+    /// any rank.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
-    pub fn step(&mut self, batch: &Batch, begun: Instant, signal: i32) -> Result<(Step, i32)> {
+    pub fn step(&mut self, batch: &Batch, begun: Instant, wish: Wish) -> Result<(Step, Wish)> {
         let (waited_s, sent_bytes) = (self.machine.waited_s(), self.machine.sent_bytes());
         let number = self.machine.next_step();
         let pace = Pace { learning_rate: self.rate.at(number), gradient_scale: 1.0 };
-        self.machine.say(signal as f32);
+        self.machine.say(wish.number() as f32);
         self.machine.step(&self.built.modality.inputs(batch), pace, &self.adamw)?;
         let Agreed { loss, said } = self.machine.agreed();
         let step = Step {
@@ -187,7 +188,7 @@ impl<'a> Engine<'a> {
             record: self.machine.sync().record().clone(),
             skipped: !self.machine.gradient_norm().is_finite(),
         };
-        Ok((step, said as i32))
+        Ok((step, Wish::of(said as i32)))
     }
 
     /// Passes of the last step; none of a replica, which has but one micro-batch after the other.

@@ -2,17 +2,12 @@
 
 use serde_json::{Map, Value};
 use thinwire_checkpoint::FolderLock;
-use thinwire_job::elastic::{JobAddress, Membership, Presence};
+use thinwire_job::elastic::{JobAddress, Membership, Presence, Wish};
 use thinwire_job::{Form, Host, Place, Source};
 use thinwire_member::{Epoch, Id};
 use thinwire_report::training::Change;
 
 use super::interrupt::Interrupt;
-
-/// Wish to end the epoch after this step. Larger than the number of any signal.
-pub const CHANGE: i32 = 1 << 10;
-/// Wish to end the epoch after this step because all ranks leave.
-pub const STOP: i32 = 1 << 11;
 
 /// One process of a training: its rank, and what all its runs or epochs share.
 pub struct Seat<'a> {
@@ -78,24 +73,19 @@ impl JobRole<'_> {
         !matches!(self, JobRole::Fixed)
     }
 
-    /// Returns this rank's wish in a step of `ranks` ranks: the number of a signal that ends the training,
-    /// [`CHANGE`] or [`STOP`] to end the epoch, or 0. In an elastic job, a signal makes only this process
-    /// leave.
-    pub fn wish(self, signal: Option<i32>, ranks: usize) -> i32 {
+    /// Returns this rank's wish in a step of `ranks` ranks. In an elastic job, a signal makes only this
+    /// process leave.
+    pub fn wish(self, signal: Option<i32>, ranks: usize) -> Wish {
         match self {
             JobRole::Member(membership) => {
                 signal.iter().for_each(|_| membership.leave());
-                match membership.finishing() {
-                    Some(leavers) if leavers.len() == ranks => STOP,
-                    Some(_) => CHANGE,
-                    None => 0,
-                }
+                membership.wish(ranks)
             }
             JobRole::Worker(presence, number) if signal.is_none() => {
                 let is_over = presence.epoch().is_some_and(|epoch| epoch.number > number);
-                if is_over { CHANGE } else { 0 }
+                if is_over { Wish::Change } else { Wish::Continue }
             }
-            JobRole::Worker(..) | JobRole::Fixed => signal.unwrap_or(0),
+            JobRole::Worker(..) | JobRole::Fixed => signal.map_or(Wish::Continue, Wish::Signal),
         }
     }
 }

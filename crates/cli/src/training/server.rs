@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use thinwire_checkpoint::FolderLock;
 use thinwire_collective::Group;
 use thinwire_job::Place;
-use thinwire_job::elastic::{self, Operator, Presence};
+use thinwire_job::elastic::{self, Due, Operator, Presence};
 use thinwire_link::mem;
 use thinwire_member::{CoordinatorMode, Epoch, Id, Options};
 use thinwire_report::figures;
@@ -35,7 +35,7 @@ use super::messages;
 use super::plan::{Built, Parallelism};
 use super::served::Served;
 use super::server_flags::{self, ServerMode};
-use super::session::{About, End, Session, TrainingProgress};
+use super::session::{About, Session, TrainingProgress};
 use super::trace::Trace;
 use super::{Trained, checkpoints, conclude, snapshots};
 use crate::output::say;
@@ -171,7 +171,7 @@ impl Worker<'_> {
             session = session.of_epoch(JobRole::Worker(self.presence, epoch.number), change);
         }
         (kept.members, kept.served) = (epoch.members.clone(), Some(served.clone()));
-        if session.steps()? == End::Changed {
+        if session.steps()? == Due::Change {
             kept.replica = Some(session.leave());
             return Ok(None);
         }
@@ -210,7 +210,6 @@ impl Worker<'_> {
     ) -> Result<(Engine<'b>, TrainingProgress)> {
         let (job, codec) = (self.job, Some(&self.codec));
         if let Some((reached, mut detached)) = replica {
-            detached.settle(detached.step())?;
             detached.reform(&channel)?;
             return Ok((Engine::resume(job, codec, seat, channel, built, detached)?, reached));
         }

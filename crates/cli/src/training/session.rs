@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use thinwire_checkpoint::{save, save_between, save_last};
+use thinwire_job::elastic::{Due, Steps, Wish};
 use thinwire_link::Bandwidth;
 use thinwire_report::training::{Change, Planned, Run};
 use thinwire_sync::{Live, Policy};
@@ -15,7 +16,7 @@ use thinwire_wire::{Rank, World};
 
 use super::engine::Engine;
 use super::job::TrainingJob;
-use super::job_role::{CHANGE, JobRole, STOP, Seat};
+use super::job_role::{JobRole, Seat};
 use super::log::Log;
 use super::progress::{News, Progress};
 use super::trace::Trace;
@@ -45,8 +46,6 @@ pub struct Session<'a> {
     change: Option<Change>,
     /// The time of the last figures.
     told: Instant,
-    /// All members of the elastic job end here.
-    is_stopped: bool,
 }
 
 /// Progress of a training as one process has seen it, through all epochs.
@@ -56,8 +55,8 @@ pub struct TrainingProgress {
     name: String,
     /// The step that the training began with.
     first: u64,
-    /// Steps that are done.
-    done: u64,
+    /// Steps of this process.
+    steps: Steps,
     /// Where the batch of the next step begins.
     position: Position,
     /// The end of the last step.
@@ -77,28 +76,19 @@ pub struct About {
     pub position: Position,
 }
 
-/// End of a session's steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The last step is done, or a signal has stopped the training.
-    Over,
-    /// All members of an elastic job end here, before the last step.
-    Stopped,
-    /// The epoch ends here; the training continues in the next one.
-    Changed,
-}
-
 impl TrainingProgress {
     /// A training that begins after `first` steps.
     pub fn new(codec: Option<&Policy>, trace: Trace, first: u64) -> TrainingProgress {
         let name = codec.map_or(plan::NAME.to_owned(), Policy::to_string);
         let (log, position) = (Log::default(), Position::default());
+        let mut steps = Steps::default();
+        steps.synced(first);
         TrainingProgress {
             log,
             trace,
             name,
             first,
-            done: first,
+            steps,
             position,
             at: Instant::now(),
             job: None,
@@ -114,13 +104,18 @@ impl TrainingProgress {
 
     /// Returns the number of steps that are done.
     pub fn done(&self) -> u64 {
-        self.done
+        self.steps.done()
+    }
+
+    /// Returns the steps of this process.
+    pub fn steps(&self) -> Steps {
+        self.steps
     }
 
     /// Returns the name of the elastic job, where the batch of the next step begins, and whether any step is
     /// done.
     pub fn kept(&self) -> (Option<&str>, Position, bool) {
-        (self.job.as_deref(), self.position, self.done > self.first)
+        (self.job.as_deref(), self.position, self.done() > self.first)
     }
 
     /// Returns what ranks that join take over.
@@ -130,7 +125,8 @@ impl TrainingProgress {
 
     /// Continues from another rank's state.
     pub fn seek(&mut self, done: u64, About { first, position }: About) {
-        (self.first, self.done, self.position) = (first, done, position);
+        (self.first, self.position) = (first, position);
+        self.steps.synced(done);
     }
 }
 
@@ -168,8 +164,9 @@ impl<'a> Session<'a> {
         title: Option<&str>,
         engine: Engine<'a>,
         seat: &'a Seat<'a>,
-        reached: TrainingProgress,
+        mut reached: TrainingProgress,
     ) -> Result<Session<'a>> {
+        reached.steps.synced(reached.done());
         let world = World::new(seat.place.rank, seat.place.world)?;
         let sampling = engine.sampling(job, world);
         let mut sampler = Sampler::new(job.dataset.clone(), sampling)?;
@@ -183,7 +180,7 @@ impl<'a> Session<'a> {
         };
         let speaks = world.rank() == Rank(0);
         let progress = match speaks {
-            true => Progress::new(title, reached.done, job.recipe.steps),
+            true => Progress::new(title, reached.done(), job.recipe.steps),
             false => Progress::default(),
         };
         // Once: later epochs of an elastic job have no title.
@@ -204,7 +201,6 @@ impl<'a> Session<'a> {
             job_role,
             change,
             told,
-            is_stopped: false,
         })
     }
 
@@ -224,59 +220,52 @@ impl<'a> Session<'a> {
         self.finish()
     }
 
-    /// Takes steps until the training or the epoch is over. Validation and checkpoints that are due after the
-    /// last step of an epoch are made when the next one begins.
+    /// Takes steps until the training or the epoch is over; returns what is due then. Validation and
+    /// checkpoints that are due after the last step of an epoch are made when the next one begins.
     ///
     /// # Errors
     /// As [`Session::run`].
-    pub fn steps(&mut self) -> Result<End> {
-        let steps = self.job.recipe.steps;
-        if self.reached.done > self.reached.first {
-            self.rest(None, 0)?;
+    pub fn steps(&mut self) -> Result<Due> {
+        if self.reached.done() > self.reached.first {
+            self.rest(None)?;
         }
-        while self.reached.done < steps {
-            let done = self.reached.done;
-            let (batch, news, said) = self.step().map_err(|error| in_step(error, done))?;
-            match said {
-                CHANGE => return Ok(End::Changed),
-                STOP => self.close(),
-                0 => {}
-                signal => self.seat.interrupt.follow(signal),
+        while self.due() == Due::Step {
+            let done = self.reached.done();
+            let (batch, news) = self.step().map_err(|error| in_step(error, done))?;
+            let wish = self.reached.steps.wish();
+            match wish {
+                Wish::Change => break,
+                Wish::Stop => self.job_role.closing(),
+                Wish::Signal(signal) => self.seat.interrupt.follow(signal),
+                Wish::Continue => {}
             }
-            self.rest(Some((&batch, news)), said)?;
-            if said != 0 {
+            self.rest(Some((&batch, news)))?;
+            if wish != Wish::Continue {
                 self.say_stopped();
-                return Ok(if said == STOP { End::Stopped } else { End::Over });
             }
         }
-        Ok(End::Over)
+        Ok(self.due())
     }
 
-    /// Returns whether the training ends after a step in which ranks have `said` this.
-    fn ends(&self, said: i32) -> bool {
-        said != 0 || self.reached.done == self.job.recipe.steps
-    }
-
-    /// Prepares for the last checkpoint of all members of an elastic job.
-    fn close(&mut self) {
-        self.job_role.closing();
-        self.is_stopped = true;
+    /// Returns what follows the last step.
+    fn due(&self) -> Due {
+        self.reached.steps.due(Some(self.job.recipe.steps))
     }
 
     /// Waits for all ranks at the end of the training: a rank that is lost later has done all steps.
     ///
     /// # Errors
     /// If a rank is lost.
-    pub fn meet(&mut self, end: End) -> Result<End> {
-        if end == End::Over {
+    pub fn meet(&mut self, due: Due) -> Result<Due> {
+        if due == Due::Finish {
             self.engine.machine.gather(&[0.0])?;
         }
-        Ok(end)
+        Ok(due)
     }
 
     /// Returns the number of steps that are done.
     pub fn done(&self) -> u64 {
-        self.reached.done
+        self.reached.done()
     }
 
     /// Ends the epoch of a replica, after any step or the loss of a peer.
@@ -284,52 +273,53 @@ impl<'a> Session<'a> {
         (self.reached, self.engine.machine.into_detached())
     }
 
-    /// Does what is due after a step in which ranks have `said` this: validation, news, measurements and a checkpoint.
-    fn rest(&mut self, step: Option<(&Batch, News)>, said: i32) -> Result<()> {
-        let due = self.is_validated() || self.ends(said);
+    /// Does what is due after a step: validation, news, measurements and a checkpoint.
+    fn rest(&mut self, step: Option<(&Batch, News)>) -> Result<()> {
+        let due = self.is_validated() || self.due() != Due::Step;
         let validation = if due { self.validate()? } else { None };
         if let Some((batch, news)) = step {
             self.progress.tell(&News { validation, ..news });
             if self.is_measured_alone() {
                 let measured = self.engine.alone_s(batch);
                 let seconds = measured
-                    .with_context(|| format!("measuring after step {}", self.reached.done))?;
+                    .with_context(|| format!("measuring after step {}", self.reached.done()))?;
                 seconds.into_iter().for_each(|seconds| self.reached.log.alone(seconds));
             }
         }
-        self.save(said)
+        self.save()
     }
 
-    /// Takes one step; returns the batch, news of the step, and the highest number that any rank has said:
-    /// a signal that ends the training, [`CHANGE`], or 0.
-    fn step(&mut self) -> Result<(Batch, News, i32)> {
+    /// Takes one step; returns the batch, and news of the step.
+    fn step(&mut self) -> Result<(Batch, News)> {
         let begun = Instant::now();
         let batch = self.sampler.next_batch();
         let wish = self.job_role.wish(self.seat.interrupt.signal(), self.world.size());
+        self.reached.steps.begin_step();
         let taken = self.engine.step(&batch, begun, wish);
         // A peer that is lost while ranks plan anew takes nothing back.
-        if self.engine.machine.next_step() > self.reached.done {
-            (self.reached.done, self.reached.position) =
-                (self.reached.done + 1, self.sampler.position());
-            self.job_role.applied(self.reached.done);
+        if self.engine.machine.next_step() > self.reached.done() {
+            self.reached.steps.applied();
+            self.reached.position = self.sampler.position();
+            self.job_role.applied(self.reached.done());
         }
-        let (step, said) = taken?;
+        let (step, wish) = taken?;
+        self.reached.steps.agreed(wish);
         self.reached.trace.step(&step.record, || self.engine.passes())?;
         step.record.planning.iter().for_each(|planning| self.progress.planned(planning));
         let (loss, sent_bytes) = (step.loss, step.sent_bytes);
         let (step_s, wait_s) = (step.step_s, step.wait_s);
-        let taken = Taken { step: self.reached.done, loss, steps: 1, step_s, wait_s, sent_bytes };
+        let taken = Taken { step: self.reached.done(), loss, steps: 1, step_s, wait_s, sent_bytes };
         self.job.metrics.add(taken);
         self.reached.log.step(step);
         let step_s = self.reached.log.recent_step_s();
         self.tell(loss);
-        let news = News { done: self.reached.done, loss, step_s, sent_bytes, validation: None };
-        Ok((batch, news, said))
+        let news = News { done: self.reached.done(), loss, step_s, sent_bytes, validation: None };
+        Ok((batch, news))
     }
 
     /// Tells people of an elastic job: of the change before an epoch's first step, and of figures now and then.
     fn tell(&mut self, loss: f64) {
-        let (done, pause) = (self.reached.done, self.reached.at.elapsed());
+        let (done, pause) = (self.reached.done(), self.reached.at.elapsed());
         self.reached.at = Instant::now();
         if let Some(change) = self.change.take() {
             let change = Change { step: done - 1, pause_s: pause.as_secs_f64(), ..change };
@@ -347,7 +337,7 @@ impl<'a> Session<'a> {
         let (recipe, log) = (&self.job.recipe, &self.reached.log);
         let time = log.recent();
         let live = Live {
-            step: Some(self.reached.done),
+            step: Some(self.reached.done()),
             steps: Some(recipe.steps),
             loss: Some(loss),
             samples_per_s: Some(recipe.batch as f64 / time.step_s),
@@ -366,16 +356,17 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let loss = self.engine.evaluate(&self.validation);
-        let loss = loss.with_context(|| format!("validating after step {}", self.reached.done))?;
-        self.reached.log.validated(self.reached.done, loss);
+        let loss =
+            loss.with_context(|| format!("validating after step {}", self.reached.done()))?;
+        self.reached.log.validated(self.reached.done(), loss);
         Ok(Some(loss))
     }
 
     /// Writes a checkpoint where one is due. An error of the last one waits until the training has ended. One
     /// that ends the training is saved elsewhere ([`save_last`]). Any other one is only told in an elastic job, whose ranks would otherwise end one after the other: the
     /// checkpoint before stays the newest, and the next one may find room.
-    fn save(&mut self, said: i32) -> Result<()> {
-        let (job, done, over) = (self.job, self.reached.done, self.ends(said));
+    fn save(&mut self) -> Result<()> {
+        let (job, done, over) = (self.job, self.reached.done(), self.due() != Due::Step);
         let due = |every: u64| done.is_multiple_of(every);
         let Some(policy) = job.policy.as_ref().filter(|it| over || it.every.is_some_and(due))
         else {
@@ -418,12 +409,12 @@ impl<'a> Session<'a> {
         // After each validation of a planned training a step follows that counts for its figures.
         let least = if self.engine.is_planned() { 2 } else { 1 };
         let every = (self.job.recipe.steps - self.reached.first).div_ceil(VALIDATIONS).max(least);
-        (self.reached.done - self.reached.first).is_multiple_of(every)
+        (self.reached.done() - self.reached.first).is_multiple_of(every)
     }
 
     fn is_measured_alone(&self) -> bool {
         let (steps, done) =
-            (self.job.recipe.steps - self.reached.first, self.reached.done - self.reached.first);
+            (self.job.recipe.steps - self.reached.first, self.reached.done() - self.reached.first);
         let every = (steps / 2 / ALONE_RUNS).max(1);
         2 * done > steps && done.is_multiple_of(every)
     }
@@ -437,7 +428,7 @@ impl<'a> Session<'a> {
             let steps = self.job.recipe.steps;
             let saved = self.reached.saved.as_ref().ok().and_then(Option::as_ref);
             let saved = saved.map_or(String::new(), |path| format!("; {}", machine::go_on(path)));
-            say(format!("stopped{by} after step {} of {steps}{saved}", self.reached.done));
+            say(format!("stopped{by} after step {} of {steps}{saved}", self.reached.done()));
         }
     }
 
@@ -446,14 +437,15 @@ impl<'a> Session<'a> {
     /// # Errors
     /// If a rank is lost.
     pub fn finish(mut self) -> Result<(Run, Result<()>)> {
-        let (steps, log) = (self.reached.done - self.reached.first, &self.reached.log);
+        let (steps, log) = (self.reached.done() - self.reached.first, &self.reached.log);
         let figures = self.engine.figures(steps, log.settled_step_s(), log.settled_busy_s());
         // Who was lost while the last checkpoint was written is told of there.
         let planned = match figures {
             Err(error) => return Err(self.take_saved().err().unwrap_or(error)),
             Ok(planned) => planned,
         };
-        let is_over = self.seat.interrupt.signal().is_none() && !self.is_stopped;
+        let is_over =
+            self.seat.interrupt.signal().is_none() && self.reached.steps.wish() != Wish::Stop;
         let writes = self.world.rank() == Rank(0) && is_over;
         let whole = if writes { self.engine.machine.whole()? } else { None };
         let Session { job, seat, world, engine, reached, progress, .. } = self;

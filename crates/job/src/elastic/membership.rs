@@ -25,6 +25,7 @@ use super::envelope::FIGURES_BYTES_MAX;
 use super::job_address::JobAddress;
 use super::job_spec::JobSpec;
 use super::role::Role;
+use super::steps::Wish;
 use crate::environment::process;
 use crate::error::Error;
 use crate::meeting::Settings;
@@ -227,6 +228,15 @@ impl Membership {
     /// after a step that all agree on. Costs next to nothing.
     pub fn finishing(&self) -> Option<Vec<Id>> {
         self.shared.finishing()
+    }
+
+    /// Returns this process's wish about the end of its epoch of `ranks` ranks.
+    pub fn wish(&self, ranks: usize) -> Wish {
+        match self.finishing() {
+            Some(leavers) if leavers.len() == ranks => Wish::Stop,
+            Some(_) => Wish::Change,
+            None => Wish::Continue,
+        }
     }
 
     /// Returns each leaver of an epoch that ends after a step that all agree on, with the rank that takes

@@ -35,16 +35,13 @@ impl DetachedReplica {
         self.step
     }
 
-    /// Ends the step that was under way, given the number of `steps` that the others have taken. If one of them
-    /// has applied this step before a peer was lost, its codec error is owed; otherwise it leaves no trace.
+    /// Keeps what the encodings of the step under way have lost: another rank has applied this step before a
+    /// peer was lost. Without this call the step leaves no trace.
     ///
     /// # Errors
     /// If what peers sent is no encoding.
-    pub fn settle(&mut self, steps: u64) -> Result<(), Error> {
-        if steps > self.step {
-            self.sync.keep_lost().map_err(Error::exchange)?;
-        }
-        self.sync.reclaim().map_err(Error::exchange)
+    pub fn keep_lost(&mut self) -> Result<(), Error> {
+        self.sync.keep_lost().map_err(Error::exchange)
     }
 
     /// Returns what this replica alone owes, as bytes for [`DetachedReplica::take_on`].
@@ -68,7 +65,8 @@ impl DetachedReplica {
         self.sync.release();
     }
 
-    /// Continues with the exchange among the ranks of a channel; all of them call this or [`Executor::new`].
+    /// Continues with the exchange among the ranks of a channel; all of them call this or [`Executor::new`]. A
+    /// step under way leaves no trace.
     ///
     /// # Errors
     /// If a peer of the channel is lost, or disagrees: the call may be made again with another channel.

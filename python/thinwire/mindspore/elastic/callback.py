@@ -17,8 +17,11 @@ from .exchange import Outcome
 class Job(Protocol):
     """The part of a job that the callback uses."""
 
-    steps: int
     optimizer: nn.Optimizer
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps that the job has made."""
 
     def begin_step(self) -> None:
         """Begins a step, whose batch is there."""

@@ -13,7 +13,7 @@ import numpy as np
 from mindspore import nn
 
 from thinwire import arguments
-from thinwire._core import Epoch, InvalidError, Membership, __version__, measure_codecs
+from thinwire._core import Epoch, EpochEntry, InvalidError, Membership, __version__, measure_codecs
 from thinwire.elastic.hand_over import from_oldest, from_state_sources
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
@@ -175,14 +175,14 @@ class Elastic(Job):
         found: dict[str, Any] = json.loads(from_oldest(epoch, json.dumps(mine).encode()))
         return found
 
-    def _receive(self, epoch: Epoch, state_sources: int, said: dict[str, Any]) -> None:
-        if state_sources < epoch.world:
-            self._hand_over(epoch, state_sources)
+    def _receive(self, epoch: Epoch, entry: EpochEntry, said: dict[str, Any]) -> None:
+        if entry.hand_over:
+            self._hand_over(epoch, entry.hand_over)
         if self._state.own:
             own = state.arrays(self._state.own)
             flat = from_state_sources(epoch, 1, state.packed(own))
             state.store(self._state.own, state.unpacked(flat, [each.nbytes for each in own]))
-        if epoch.rank >= state_sources:
+        if entry.takes_over:
             self._follow_notice(said)
             ms.set_rng_state(ms.Tensor(said["random"], ms.uint8))
 

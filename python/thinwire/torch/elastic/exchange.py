@@ -47,11 +47,12 @@ class Exchange(exchange.Exchange):
 
         def ended(error: BaseException | None, averaged: bool = False) -> None:
             if isinstance(error, PeerError):
-                self.void, error = error, None
-            if self.void is None:
-                self.complete()
-            else:
+                self.steps.lost()
+                error = None
+            if self.steps.is_void:
                 blank(flats)
+            else:
+                self.complete()
             done(error, averaged)
 
         self._marks.clear()

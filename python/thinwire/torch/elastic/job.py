@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
 from thinwire import arguments
-from thinwire._core import Epoch, Membership, __version__, measure_codecs
+from thinwire._core import Epoch, EpochEntry, Membership, __version__, measure_codecs
 from thinwire.elastic.deal import Deal
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
@@ -174,6 +174,7 @@ class Elastic(Job):
         """Continues from what `state_dict` returned, between steps; all ranks call it alike."""
         self._take_over({**whole, "streams": []})
         load_buffers(self._module, plain(whole["buffers"].items()))
+        self._exchange.steps.synced(whole["steps"])
         self._members.applied(self.steps)
 
     def _weigh(self, deal: Deal) -> None:
@@ -205,11 +206,11 @@ class Elastic(Job):
         random = random_to_hand_over(self._module)
         return hand_over.notice(epoch, {**self._notice(), "random": random})
 
-    def _receive(self, epoch: Epoch, state_sources: int, said: dict[str, Any]) -> None:
-        handed = self._handed(epoch, state_sources) if state_sources < epoch.world else {}
+    def _receive(self, epoch: Epoch, entry: EpochEntry, said: dict[str, Any]) -> None:
+        handed = self._handed(epoch, entry.hand_over) if entry.hand_over else {}
         buffers = plain(self._module.named_buffers())
         buffers = hand_over.taken(epoch, 1, hand_over.shapes(buffers), buffers)
-        if epoch.rank >= state_sources:
+        if entry.takes_over:
             self._take_over({**handed, **said})
             take_random(said["random"], self._module)
         load_buffers(self._module, buffers)
