@@ -258,9 +258,10 @@ impl Sparse {
     /// Returns the launches of encoding, in order.
     pub fn encoding(&self) -> impl Iterator<Item = Step> {
         let tiled = self.tiled();
-        let sampled = [step("sparse_sample", Grid { blocks: 32, threads: 256 })]
+        let sample = Grid { blocks: blocks(self.samples as usize, 256), threads: 256 };
+        let sampled = [step("sparse_sample", sample)]
             .into_iter()
-            .chain(find(1, Grid { blocks: 32, threads: 256 }))
+            .chain(find(1, sample))
             .chain([step("sparse_pass", self.all())]);
         let has_cut = self.crowd != Crowd::First;
         let bytes = self.low_len() + self.high_len() + 4 * self.count as usize;
@@ -330,7 +331,7 @@ fn find(in_sample: u32, all: Grid) -> impl Iterator<Item = Step> {
         [step("sparse_histogram", all), step("sparse_digit", ONE_WARP)]
             .map(|step| Step { digit, ..step })
     });
-    let start = step("sparse_clear", Grid { blocks: 8, threads: 256 });
+    let start = step("sparse_clear", Grid { blocks: 1, threads: 256 });
     [start].into_iter().chain(digits).map(move |step| Step { in_sample, ..step })
 }
 
