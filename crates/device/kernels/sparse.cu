@@ -1,8 +1,10 @@
-// The largest elements with their indices: topk.
+// Some elements with their indices: topk, graddrop and dgc.
 //
-// Equal to codec::{sparse, select, indices}. Encoding is a sequence of launches, and so is decoding:
-//   sparse_clear, then for three digits of a magnitude sparse_histogram and sparse_digit: the cut
-//   sparse_count, sparse_scan, sparse_gather: the chosen ones in order; sparse_write: their encoding
+// Equal to codec::{sparse, select, crowd, indices}. Encoding is a sequence of launches, and so is decoding:
+//   find: sparse_clear, then for three digits of a magnitude sparse_histogram and sparse_digit
+//   sparse_sample, find, sparse_pass of graddrop and dgc: what reaches the threshold of a sample
+//   find of topk and dgc: the cut, below which nothing is among the largest
+//   sparse_count, sparse_scan, sparse_start, sparse_gather: the chosen elements; sparse_write: their encoding
 //   sparse_zero unless it adds, sparse_ones, sparse_scan, sparse_scatter: decoding
 #include "device.hpp"
 
@@ -18,24 +20,34 @@ struct SparseArgs {
     u32 low_bits;  // of an index
     u32 digit;     // of the cut: 0 to 2
     u32 add;       // decoding adds to the values
+    u32 in_sample;  // the cut is that of the sample
+    u32 samples, stride, rank;  // size of the sample, elements between two, and rank of the threshold
+    u32 crowd;  // choice among those that reach the threshold
+    u32 start;  // element from which on some are taken
 };
 
+// codec::crowd::Crowd; without it the threshold is the cut.
+enum Crowd : u32 { NONE, FIRST, LARGEST };
+
 constexpr u32 TILE = 4096;
-constexpr u32 BINS = 2048, DIGITS = 3;
+constexpr u32 BINS = 2048, DIGITS = 3, SAMPLES_MAX = 8192;
 
 // select::DIGITS: shift and number of bits of a digit, the highest first.
 inline u32 shift_of(u32 digit) { return digit == 0 ? 20 : digit == 1 ? 10 : 0; }
 inline u32 width_of(u32 digit) { return digit == 0 ? 11 : 10; }
 
-// Scratch: a histogram per digit, the cut, two numbers per tile, and the chosen elements.
+// Scratch: a histogram per digit, the sample, the cut and what belongs to it, two numbers per tile, and the
+// chosen elements.
 struct Scratch {
-    u32 *histograms, *cut, *equal, *above, *at_cut, *indices, *bits;
+    u32 *histograms, *sample, *cut, *equal, *threshold, *passed, *total, *before_start;
+    u32 *above, *at_cut, *indices, *bits;
 
     Scratch(const SparseArgs& args, u32 tiles) {
         histograms = args.scratch;
-        cut = histograms + DIGITS * BINS;
-        equal = cut + 1;
-        above = cut + 2;
+        sample = histograms + DIGITS * BINS;
+        cut = sample + SAMPLES_MAX, equal = cut + 1;
+        threshold = cut + 2, passed = cut + 3, total = cut + 4, before_start = cut + 5;
+        above = cut + 6;
         at_cut = above + tiles;
         indices = at_cut + tiles;
         bits = indices + args.count;
@@ -66,7 +78,18 @@ inline const float* sums(const SparseArgs& args) { return args.residual ? args.e
 KERNEL(sparse_clear, SparseArgs) {
     Scratch scratch(args, tiles(args));
     for (u64 i = thread_of_launch(); i < DIGITS * BINS; i += threads_of_launch()) scratch.histograms[i] = 0;
-    if (thread_of_launch() == 0) *scratch.cut = 0, *scratch.equal = args.count;
+    if (thread_of_launch() > 0) return;
+    *scratch.cut = 0, *scratch.equal = args.in_sample ? args.rank : args.count;
+    if (args.in_sample) *scratch.passed = 0;
+}
+
+// select::sampled_threshold: every stride-th element, with a fixed jitter.
+KERNEL(sparse_sample, SparseArgs) {
+    Scratch scratch(args, tiles(args));
+    for (u64 k = thread_of_launch(); k < args.samples; k += threads_of_launch()) {
+        u64 i = k * args.stride + ((u32)k * 0x9e3779b9 >> 8) % args.stride;
+        scratch.sample[k] = bits_of(args.residual ? args.values[i] + args.residual[i] : args.values[i]);
+    }
 }
 
 // select::Cut::find, one histogram: magnitudes that begin with the digits of the cut so far.
@@ -76,9 +99,12 @@ KERNEL(sparse_histogram, SparseArgs) {
     __syncthreads();
     Scratch scratch(args, tiles(args));
     u32 shift = shift_of(args.digit), width = width_of(args.digit), prefix = *scratch.cut;
-    for (u64 i = thread_of_launch(); i < args.length; i += threads_of_launch()) {
+    bool add = args.digit == 0 && args.residual && args.crowd == NONE;
+    u64 length = args.in_sample ? args.samples : args.length;
+    for (u64 i = thread_of_launch(); i < length; i += threads_of_launch()) {
         float x = 0;
-        if (args.digit == 0 && args.residual) args.error[i] = x = args.values[i] + args.residual[i];
+        if (args.in_sample) x = float_of(scratch.sample[i]);
+        else if (add) args.error[i] = x = args.values[i] + args.residual[i];
         else x = sums(args)[i];
         u32 magnitude = magnitude_bits(x);
         if (magnitude >> shift >> width == prefix)
@@ -108,17 +134,53 @@ KERNEL(sparse_digit, SparseArgs) {
     if (lane_of_warp() == 0) *scratch.cut = *scratch.cut << width | bin, *scratch.equal = equal;
 }
 
+// select::reaching: M += residual, and the number of elements that reach the threshold, which is not 0.
+KERNEL(sparse_pass, SparseArgs) {
+    Scratch scratch(args, tiles(args));
+    u32 threshold = larger(*scratch.cut, 1), passed = 0;
+    if (thread_of_launch() == 0) *scratch.threshold = threshold;
+    for (u64 i = thread_of_launch(); i < args.length; i += threads_of_launch()) {
+        float x = args.values[i];
+        if (args.residual) args.error[i] = x += args.residual[i];
+        if (magnitude_bits(x) < threshold) continue;
+        passed++;
+        if (magnitude_bits(x) >= INFINITE) atomicOr(args.infinite, 1);
+    }
+    if (passed > 0) atomicAdd(scratch.passed, passed);
+}
+
+// sparse::Sparse::choose and Crowd::choose: all elements are chosen that are `above`, and of those that are
+// `at_cut` a number, `some`, from element `start` on, cyclically.
+struct Choice {
+    u32 low, high, some, start;
+
+    Choice(const SparseArgs& args, const Scratch& scratch) {
+        u32 threshold = *scratch.threshold, passed = *scratch.passed;
+        start = args.crowd == NONE ? 0 : args.start;
+        if (args.crowd != NONE && passed <= args.count) {
+            low = 0, high = threshold, some = args.count - passed;
+        } else if (args.crowd == FIRST) {
+            low = threshold, high = 0xffffffff, some = args.count;
+        } else {
+            low = *scratch.cut, high = low + 1, some = *scratch.equal, start = 0;
+        }
+    }
+    bool above(u32 magnitude) const { return magnitude >= high; }
+    bool at_cut(u32 magnitude) const { return magnitude >= low && magnitude < high; }
+};
+
 // Elements of a tile above the cut, and at it; a warp for each tile.
 KERNEL(sparse_count, SparseArgs) {
     u64 tile = warp_of_launch();
     if (tile >= tiles(args)) return;
     Scratch scratch(args, tiles(args));
-    u32 cut = *scratch.cut, above = 0, at_cut = 0;
+    const Choice choice(args, scratch);
+    u32 above = 0, at_cut = 0;
     for (u32 k = 0; k < TILE; k += WARP) {
         u64 i = tile * TILE + k + lane_of_warp();
         u32 magnitude = i < args.length ? magnitude_bits(sums(args)[i]) : 0;
-        above += __popc(__ballot_sync(ALL_LANES, i < args.length && magnitude > cut));
-        at_cut += __popc(__ballot_sync(ALL_LANES, i < args.length && magnitude == cut));
+        above += __popc(__ballot_sync(ALL_LANES, i < args.length && choice.above(magnitude)));
+        at_cut += __popc(__ballot_sync(ALL_LANES, i < args.length && choice.at_cut(magnitude)));
     }
     if (lane_of_warp() == 0) scratch.above[tile] = above, scratch.at_cut[tile] = at_cut;
 }
@@ -145,22 +207,42 @@ KERNEL(sparse_scan, SparseArgs) {
         sum_above = __shfl_sync(ALL_LANES, before + above, WARP - 1);
         sum_at_cut = __shfl_sync(ALL_LANES, before_at_cut + at_cut, WARP - 1);
     }
+    if (lane_of_warp() == 0) *scratch.total = sum_at_cut;
 }
 
-// select::Cut::keeps: elements above the cut, and the first ones at it; they are no residual any more.
+// Number of elements at the cut before the start, by one warp.
+KERNEL(sparse_start, SparseArgs) {
+    Scratch scratch(args, tiles(args));
+    const Choice choice(args, scratch);
+    u32 tile = choice.start / TILE, before = scratch.at_cut[tile];
+    for (u32 first = tile * TILE; first < choice.start; first += WARP) {
+        u32 i = first + lane_of_warp();
+        bool counts = i < choice.start && choice.at_cut(magnitude_bits(sums(args)[i]));
+        before += __popc(__ballot_sync(ALL_LANES, counts));
+    }
+    if (lane_of_warp() == 0) *scratch.before_start = before;
+}
+
+// The chosen elements in order; they are no residual any more.
 KERNEL(sparse_gather, SparseArgs) {
     u64 tile = warp_of_launch();
     if (tile >= tiles(args)) return;
     Scratch scratch(args, tiles(args));
-    u32 cut = *scratch.cut, equal = *scratch.equal, before = scratch.at_cut[tile];
-    u32 place = scratch.above[tile] + smaller(before, equal);
+    const Choice choice(args, scratch);
+    // Of those at the cut, in order, the first `around` are chosen, and `some` from number `start` on.
+    u32 start = *scratch.before_start, end = start + choice.some, total = *scratch.total;
+    u32 around = end > total ? end - total : 0, before = scratch.at_cut[tile];
+    u32 behind = before > start ? before - start : 0;
+    u32 place = scratch.above[tile] + smaller(before, around) + smaller(behind, choice.some);
     for (u32 k = 0; k < TILE; k += WARP) {
         u64 i = tile * TILE + k + lane_of_warp();
         bool exists = i < args.length;
         float x = exists ? sums(args)[i] : 0;
-        u32 at_cut = __ballot_sync(ALL_LANES, exists && magnitude_bits(x) == cut);
-        bool first = exists && magnitude_bits(x) == cut && before + __popc(at_cut & lower_lanes()) < equal;
-        bool keeps = first || (exists && magnitude_bits(x) > cut);
+        bool at_cut = exists && choice.at_cut(magnitude_bits(x));
+        u32 all_at_cut = __ballot_sync(ALL_LANES, at_cut);
+        u32 number = before + __popc(all_at_cut & lower_lanes());
+        bool is_some = at_cut && (number < around || (number >= start && number < end));
+        bool keeps = is_some || (exists && choice.above(magnitude_bits(x)));
         u32 kept = __ballot_sync(ALL_LANES, keeps);
         if (keeps) {
             u32 at = place + __popc(kept & lower_lanes());
@@ -168,7 +250,7 @@ KERNEL(sparse_gather, SparseArgs) {
             if (magnitude_bits(x) >= INFINITE) atomicOr(args.infinite, 1);
             if (args.residual) args.error[i] = 0;
         }
-        before += __popc(at_cut), place += __popc(kept);
+        before += __popc(all_at_cut), place += __popc(kept);
     }
 }
 

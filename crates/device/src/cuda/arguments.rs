@@ -130,7 +130,7 @@ pub struct Power {
     pub length: u32,
 }
 
-/// Arguments of `sparse.cu`, the same for all steps of encoding or decoding but for `digit`.
+/// Arguments of `sparse.cu`, the same for all steps of encoding or decoding but for `digit` and `in_sample`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Sparse {
@@ -152,19 +152,31 @@ pub struct Sparse {
     pub count: u32,
     /// Lower bits of an index, which are written as they are.
     pub low_bits: u32,
-    /// Step of the search for the smallest magnitude that is chosen.
+    /// Digit of the smallest magnitude that is chosen, which is searched for digit by digit.
     pub digit: u32,
     /// Effect of decoding.
     pub add: Add,
+    /// 1 where that magnitude is searched for in the sample.
+    pub in_sample: u32,
+    /// Number of samples, 0 for `topk`.
+    pub samples: u32,
+    /// Elements between two samples.
+    pub stride: u32,
+    /// Rank of the threshold among the samples, from 1 on.
+    pub rank: u32,
+    /// Choice among elements that reach the threshold: 0 of `topk`, 1 `graddrop`, 2 `dgc`.
+    pub crowd: u32,
+    /// Element from which on some are taken.
+    pub start: u32,
 }
 
 // SAFETY: 56 and 80 bytes without padding, field by field as in casts.cu and codes.hpp.
 unsafe impl Arguments for Cast {}
 // SAFETY: as above.
 unsafe impl Arguments for Code {}
-// SAFETY: 72 bytes without padding, field by field as in sparse.cu.
+// SAFETY: 96 bytes without padding, field by field as in sparse.cu.
 unsafe impl Arguments for Sparse {}
 // SAFETY: 72 bytes without padding, field by field as in powersgd.cu.
 unsafe impl Arguments for Power {}
 const _: () = assert!(size_of::<Cast>() == 56 && size_of::<Code>() == 80);
-const _: () = assert!(size_of::<Power>() == 72 && size_of::<Sparse>() == 72);
+const _: () = assert!(size_of::<Power>() == 72 && size_of::<Sparse>() == 96);

@@ -3,8 +3,9 @@
 //! Law: the geometry of a launch is a function of the length alone.
 
 use thinwire_codec::{Codec, Write};
+use thinwire_wire::random::Key;
 
-use super::arguments::Parameters;
+use super::arguments::{self, Parameters};
 
 /// File of kernels, which is compiled as one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,8 +90,8 @@ pub enum Kernels {
     Cast(Cast),
     /// Blocks of codes.
     Code(Code),
-    /// The largest elements with their indices, in several launches.
-    Sparse(Ratio),
+    /// Some elements with their indices, in several launches.
+    Sparse(Selection),
 }
 
 impl Cast {
@@ -174,19 +175,33 @@ impl PowerSgd {
     }
 }
 
-/// Part of the elements that `topk` chooses.
+/// Choice of some elements: their part of all, and how they are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ratio(f64);
+pub struct Selection {
+    ratio: f64,
+    crowd: Crowd,
+}
 
-/// Kernels of `topk` on a number of elements; the arguments are [`Sparse`](super::arguments::Sparse).
+/// Choice among elements that reach the threshold of a sample, as in sparse.cu.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crowd {
+    /// No threshold: the largest of all, `topk`.
+    None,
+    /// The first ones from a given element on, `graddrop`.
+    First,
+    /// The largest, `dgc`.
+    Largest,
+}
+
+/// Kernels of `topk`, `graddrop` and `dgc` on a number of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sparse {
-    /// Number of elements.
-    pub length: u32,
-    /// Number of chosen elements.
-    pub count: u32,
-    /// Lower bits of an index, which are written as they are.
-    pub low_bits: u32,
+    length: u32,
+    count: u32,
+    low_bits: u32,
+    samples: u32,
+    rank: u32,
+    crowd: Crowd,
 }
 
 /// Launch of a sequence.
@@ -196,37 +211,70 @@ pub struct Step {
     pub kernel: Kernel,
     /// Its threads.
     pub grid: Grid,
-    /// Its argument of this name.
-    pub digit: u32,
+    digit: u32,
+    in_sample: u32,
 }
 
-impl Ratio {
+impl Selection {
     /// Returns the kernels for `length` elements, as `codec::sparse` counts them; none from 2^32 on.
     pub fn of(self, length: usize) -> Option<Sparse> {
-        let count = ((self.0 * length as f64 - 1e-6).ceil() as usize).max(1).min(length);
+        const SAMPLES: usize = 1 << 13;
+        let count = ((self.ratio * length as f64 - 1e-6).ceil() as usize).max(1).min(length);
         let low_bits = (length / count.max(1)).max(1).ilog2();
-        Some(Sparse { length: length.try_into().ok()?, count: count.try_into().ok()?, low_bits })
+        let samples = if self.crowd == Crowd::None { 0 } else { SAMPLES.min(length) };
+        // As in select::sampled_threshold, with the deviations of sparse::Sparse::choose.
+        let deviations = if self.crowd == Crowd::Largest { 3.0 } else { 0.0 };
+        let expected = count as f64 * samples as f64 / length.max(1) as f64;
+        let rank = (expected + deviations * (expected.sqrt() + 1.0)) as usize;
+        let rank = rank.min(samples.saturating_sub(1)) as u32 + 1;
+        let (length, count) = (u32::try_from(length).ok()?, u32::try_from(count).ok()?);
+        Some(Sparse { length, count, low_bits, samples: samples as u32, rank, crowd: self.crowd })
+    }
+}
+
+impl Step {
+    /// Returns the arguments of this step.
+    pub fn arguments(&self, all: &arguments::Sparse) -> arguments::Sparse {
+        arguments::Sparse { digit: self.digit, in_sample: self.in_sample, ..*all }
     }
 }
 
 impl Sparse {
+    /// Returns the arguments without addresses; only encoding uses the key.
+    pub fn arguments(&self, key: Key) -> arguments::Sparse {
+        arguments::Sparse {
+            length: self.length.into(),
+            count: self.count,
+            low_bits: self.low_bits,
+            samples: self.samples,
+            stride: self.length.checked_div(self.samples).unwrap_or(1),
+            rank: self.rank,
+            crowd: self.crowd as u32,
+            start: key.below(0, self.length.max(1)),
+            ..arguments::Sparse::default()
+        }
+    }
+
     /// Returns the launches of encoding, in order.
     pub fn encoding(&self) -> impl Iterator<Item = Step> {
-        let cut = (0..3).flat_map(|digit| {
-            [
-                Step { digit, ..step("sparse_histogram", self.all()) },
-                Step { digit, ..step("sparse_digit", ONE_WARP) },
-            ]
-        });
+        let tiled = self.tiled();
+        let sample = Grid { blocks: blocks(self.samples as usize, 256), threads: 256 };
+        let sampled = [step("sparse_sample", sample)]
+            .into_iter()
+            .chain(find(1, sample))
+            .chain([step("sparse_pass", self.all())]);
+        let has_cut = self.crowd != Crowd::First;
         let bytes = self.low_len() + self.high_len() + 4 * self.count as usize;
         let rest = [
-            step("sparse_count", self.tiled()),
+            step("sparse_count", tiled),
             step("sparse_scan", ONE_WARP),
-            step("sparse_gather", self.tiled()),
+            step("sparse_start", ONE_WARP),
+            step("sparse_gather", tiled),
             step("sparse_write", Grid { blocks: blocks(bytes, 256), threads: 256 }),
         ];
-        let start = step("sparse_clear", Grid { blocks: 8, threads: 256 });
-        [start].into_iter().chain(cut).chain(rest)
+        let steps = sampled.filter(|_| self.crowd != Crowd::None);
+        let steps = steps.chain(find(0, self.all()).filter(move |_| has_cut)).chain(rest);
+        steps.filter(|_| self.length > 0)
     }
 
     /// Returns the launches of decoding, in order.
@@ -237,12 +285,12 @@ impl Sparse {
             step("sparse_scan", ONE_WARP),
             step("sparse_scatter", self.tiled()),
         ];
-        start.into_iter().chain(rest)
+        start.into_iter().chain(rest).filter(|_| self.length > 0)
     }
 
     /// Returns the words that `scratch` has room for.
     pub fn scratch_len(&self) -> usize {
-        3 * 2048 + 2 + 2 * self.tiles() as usize + 2 * self.count as usize
+        3 * 2048 + 8192 + 6 + 2 * self.tiles() as usize + 2 * self.count as usize
     }
 
     fn low_len(&self) -> usize {
@@ -274,7 +322,17 @@ impl Sparse {
 const ONE_WARP: Grid = Grid { blocks: 1, threads: 32 };
 
 const fn step(name: &'static str, grid: Grid) -> Step {
-    Step { kernel: Kernel { source: SPARSE, name }, grid, digit: 0 }
+    Step { kernel: Kernel { source: SPARSE, name }, grid, digit: 0, in_sample: 0 }
+}
+
+/// Returns the launches that find the magnitude of a rank, digit by digit.
+fn find(in_sample: u32, all: Grid) -> impl Iterator<Item = Step> {
+    let digits = (0..3).flat_map(move |digit| {
+        [step("sparse_histogram", all), step("sparse_digit", ONE_WARP)]
+            .map(|step| Step { digit, ..step })
+    });
+    let start = step("sparse_clear", Grid { blocks: 1, threads: 256 });
+    [start].into_iter().chain(digits).map(move |step| Step { in_sample, ..step })
 }
 
 /// Rows whose products are summed first, as in powersgd.cu.
@@ -300,7 +358,13 @@ pub fn kernels(codec: &dyn Codec) -> Option<Kernels> {
         "none" => cast("encode_none", "decode_none", "pack_none", 0x7f80_0000),
         "f16" => cast("encode_f16", "decode_f16", "pack_f16", 0x477f_f000),
         "bf16" => cast("encode_bf16", "decode_bf16", "pack_bf16", 0x7f7f_8000),
-        "topk" => Kernels::Sparse(Ratio(parameter.parse().ok()?)),
+        "topk" => Kernels::Sparse(Selection { ratio: parameter.parse().ok()?, crowd: Crowd::None }),
+        "graddrop" => {
+            Kernels::Sparse(Selection { ratio: parameter.parse().ok()?, crowd: Crowd::First })
+        }
+        "dgc" => {
+            Kernels::Sparse(Selection { ratio: parameter.parse().ok()?, crowd: Crowd::Largest })
+        }
         _ => Kernels::Code(code(head, parameter, codec.block())?),
     })
 }
