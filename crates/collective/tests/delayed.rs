@@ -11,6 +11,8 @@ use thinwire_collective::{Address, Buffer, Group, Program, Run};
 use thinwire_device::Region;
 use thinwire_schedule::{Algorithm, Shape, Summation};
 use thinwire_testkit::delayed::Delayed;
+#[cfg(target_os = "linux")]
+use thinwire_testkit::simulated::Simulated;
 use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::Rank;
 
@@ -111,15 +113,33 @@ fn values(case: &Case, rank: Rank, step: u64, tensor: u32) -> Vec<f32> {
     (0..case.elements).map(|i| (i as f32 * 0.37 + phase).sin()).collect()
 }
 
-/// Runs a case; the ranks below `delayed` have their values on a device.
-fn run(case: &Case, delayed: usize) -> Vec<Results> {
+/// Device of a rank, which makes memory for values.
+trait Memory {
+    fn region(&self, values: &[f32]) -> Region;
+}
+
+impl Memory for Delayed {
+    fn region(&self, values: &[f32]) -> Region {
+        Delayed::region(self, values)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Memory for Simulated {
+    fn region(&self, values: &[f32]) -> Region {
+        Simulated::region(self, values)
+    }
+}
+
+/// Runs a case; the first ranks have their values on the devices that `device` makes by a seed.
+fn run<M: Memory>(case: &Case, devices: usize, device: impl Fn(u64) -> M + Sync) -> Vec<Results> {
     testkit::spawn(Network::Mem, case.ranks, |link| {
         let mut group = Group::new(link);
         let rank = group.world().rank();
-        if rank.index() >= delayed {
+        if rank.index() >= devices {
             return steps(&mut group, case, <[f32]>::to_vec, Clone::clone);
         }
-        let device = Delayed::new(case.seed ^ u64::from(rank.0));
+        let device = device(case.seed ^ u64::from(rank.0));
         let fetch = |region: &Region| {
             let mut values = vec![0.0; region.len()];
             region.device().read(region, &mut values);
@@ -134,9 +154,26 @@ proptest! {
 
     #[test]
     fn results_are_those_of_host_memory(case in cases()) {
-        let expected = run(&case, 0);
-        for delayed in [case.ranks, case.ranks - 1] {
-            prop_assert_eq!(run(&case, delayed), expected.clone(), "{} delayed", delayed);
+        let expected = run(&case, 0, Delayed::new);
+        for devices in [case.ranks, case.ranks - 1] {
+            let found = run(&case, devices, Delayed::new);
+            prop_assert_eq!(found, expected.clone(), "{} devices", devices);
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn results_on_cuda_are_those_of_host_memory(case in cases()) {
+        use thinwire_device::cuda::kernel::{Kernels, kernels};
+        let Some(_) = Simulated::new(0) else { return Ok(()) };
+        let has_kernels = matches!(
+            kernels(codec(case.codec).as_ref()),
+            Some(Kernels::Cast(_) | Kernels::Code(_))
+        );
+        prop_assume!(has_kernels);
+        let expected = run(&case, 0, Delayed::new);
+        let simulated = |seed| Simulated::new(seed).expect("it was there before");
+        let found = run(&case, case.ranks, simulated);
+        prop_assert_eq!(found, expected);
     }
 }

@@ -12,6 +12,8 @@ use thinwire_sync::{
     Feedback, Gradient, Momentum, Options, Outcome, Parameter, Policy, State, Synchronizer, Target,
 };
 use thinwire_testkit::delayed::Delayed;
+#[cfg(target_os = "linux")]
+use thinwire_testkit::simulated::Simulated;
 use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::random::Key;
 
@@ -142,9 +144,11 @@ fn gradient(case: &Case, rank: u32, step: u64, index: usize, elements: usize) ->
     values
 }
 
-fn steps(case: &Case, link: thinwire_link::Link, devices: usize) -> Seen {
+/// Makes memory of a device for values.
+type Memory<'a> = Box<dyn Fn(&[f32]) -> Region + 'a>;
+
+fn steps(case: &Case, link: thinwire_link::Link, device: Option<Memory<'_>>) -> Seen {
     let rank = link.world().rank();
-    let device = (rank.index() < devices).then(|| Delayed::new(case.seed ^ 0x5eed));
     let parameters = parameters(case);
     let mut sync = Synchronizer::start(link, parameters.clone(), options(case)).unwrap();
     let mut seen =
@@ -159,7 +163,7 @@ fn steps(case: &Case, link: thinwire_link::Link, devices: usize) -> Seen {
             let on_device = key.below(index as u64, 4) < case.quarters;
             match device.as_ref().filter(|_| on_device) {
                 Some(device) => {
-                    regions.push(device.region(&values));
+                    regions.push(device(&values));
                     sync.ready(index, Gradient::Device(&regions[regions.len() - 1])).unwrap();
                 }
                 None => sync.ready(index, &values).unwrap(),
@@ -191,7 +195,34 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 fn run(case: &Case, devices: usize) -> Vec<Seen> {
-    testkit::spawn(Network::Mem, case.ranks, |link| steps(case, link, devices))
+    testkit::spawn(Network::Mem, case.ranks, |link| {
+        let device = Delayed::new(case.seed ^ 0x5eed);
+        let memory: Memory<'_> = Box::new(move |values| device.region(values));
+        let has_device = link.world().rank().index() < devices;
+        steps(case, link, has_device.then_some(memory))
+    })
+}
+
+/// Runs a case with the gradients of all ranks on simulated CUDA devices.
+#[cfg(target_os = "linux")]
+fn run_on_cuda(case: &Case) -> Vec<Seen> {
+    testkit::spawn(Network::Mem, case.ranks, |link| {
+        let device = Simulated::new(case.seed).expect("it was there before");
+        let seen = steps(case, link, Some(Box::new(|values| device.region(values))));
+        assert_eq!(device.mistakes(), Vec::<String>::new());
+        seen
+    })
+}
+
+/// Compares what ranks have seen.
+fn compare(found: &[Seen], expected: &[Seen]) -> Result<(), TestCaseError> {
+    for (rank, (found, expected)) in found.iter().zip(expected).enumerate() {
+        prop_assert_eq!(&found.outcomes, &expected.outcomes, "rank {}", rank);
+        prop_assert_eq!(&found.faults, &expected.faults, "rank {}", rank);
+        prop_assert!(found.averages == expected.averages, "averages of rank {rank} differ");
+        prop_assert!(found.state == expected.state, "states of rank {rank} differ");
+    }
+    Ok(())
 }
 
 proptest! {
@@ -199,13 +230,13 @@ proptest! {
 
     #[test]
     fn averages_are_those_of_host_memory(case in cases()) {
-        let expected = run(&case, 0);
-        let found = run(&case, case.devices);
-        for (rank, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            prop_assert_eq!(&found.outcomes, &expected.outcomes, "rank {}", rank);
-            prop_assert_eq!(&found.faults, &expected.faults, "rank {}", rank);
-            prop_assert!(found.averages == expected.averages, "averages of rank {rank} differ");
-            prop_assert!(found.state == expected.state, "states of rank {rank} differ");
-        }
+        compare(&run(&case, case.devices), &run(&case, 0))?;
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn averages_on_cuda_are_those_of_host_memory(case in cases()) {
+        let Some(_) = Simulated::new(0) else { return Ok(()) };
+        compare(&run_on_cuda(&case), &run(&case, 0))?;
     }
 }

@@ -8,6 +8,8 @@
 pub mod delayed;
 pub mod net;
 pub mod objects;
+#[cfg(target_os = "linux")]
+pub mod simulated;
 
 use std::time::Duration;
 

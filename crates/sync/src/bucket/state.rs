@@ -256,11 +256,18 @@ impl BucketState {
         let values = Tensor::Owned(self.values.to_host().into_owned());
         let Tensor::Device(region) = std::mem::replace(&mut self.values, values) else { return };
         self.device = Some(region);
-        // All work before has been done.
-        for mut check in std::mem::take(&mut self.checks) {
-            if check.answer() == Some(Finite::No) {
-                self.largest = u32::MAX;
-            }
+        // The work has been done, but its end may still be on its way here.
+        while !self.checks.is_empty() {
+            let largest = &mut self.largest;
+            self.checks.retain_mut(|check| match check.answer() {
+                Some(Finite::No) => {
+                    *largest = u32::MAX;
+                    false
+                }
+                Some(Finite::Yes) => false,
+                None => true,
+            });
+            std::thread::yield_now();
         }
     }
 

@@ -1,0 +1,39 @@
+//! A CUDA device over a driver without a card: kernels run on the host, late and interleaved by a seed.
+
+use thinwire_device::cuda::Cuda;
+use thinwire_device::cuda::simulated::{device, driver, host, image, mistakes};
+use thinwire_device::{Device, Region};
+
+/// Device, and its number in the simulated driver.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    cuda: Cuda,
+    number: i32,
+}
+
+impl Simulated {
+    /// A device whose lateness is that of `seed`; none without a compiler for the kernels, which is said.
+    ///
+    /// # Panics
+    /// If the simulated driver fails.
+    pub fn new(seed: u64) -> Option<Simulated> {
+        if !host::is_there() {
+            return None;
+        }
+        let number = device(seed);
+        let cuda = Cuda::new(driver(), number, |source| Ok(image(source)));
+        Some(Simulated { cuda: cuda.expect("a simulated device starts"), number })
+    }
+
+    /// Allocates memory for `values`, which are copied to it.
+    pub fn region(&self, values: &[f32]) -> Region {
+        let region = self.cuda.allocate(values.len());
+        self.cuda.write(values, &region);
+        region
+    }
+
+    /// Returns what the driver found wrong without saying so.
+    pub fn mistakes(&self) -> Vec<String> {
+        mistakes(self.number)
+    }
+}
