@@ -52,10 +52,7 @@ impl Work for Squares<'_> {
 
     #[inline(always)]
     fn run(self) -> f64 {
-        self.0
-            .chunks(CHUNK)
-            .map(|chunk| chunk_squares(chunk))
-            .fold(0.0, |sum, of_chunk| sum + of_chunk)
+        self.0.chunks(CHUNK).map(chunk_squares).fold(0.0, |sum, of_chunk| sum + of_chunk)
     }
 }
 
