@@ -403,7 +403,8 @@ impl Group {
         awaited.dedup();
         let names: Vec<String> = awaited.iter().map(Rank::to_string).collect();
         let (operation, step) = self.doing(runs);
-        let late = match runs.iter().any(Run::is_computing) {
+        let first = runs.iter().find(|run| !run.is_done());
+        let late = match first.is_some_and(Run::is_computing) {
             true => "a device has not finished its work".to_owned(),
             false => format!("nothing came from {}", names.join(", ")),
         };

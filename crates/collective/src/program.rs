@@ -51,6 +51,8 @@ pub struct Program {
     expected: Vec<usize>,
     /// For each slot, where its bytes are.
     pub(crate) homes: Vec<Home>,
+    /// For each slot of a program for a device, whether its bytes would be in the tensor; else empty.
+    unseen: Vec<bool>,
     /// For each slot, how many tasks read it.
     pub(crate) readers: Vec<u32>,
     pub(crate) arrivals: HashMap<(Rank, u32), u32>,
@@ -81,9 +83,15 @@ impl Program {
     /// The program for values in the memory of a device: every message has bytes of its own in host memory,
     /// also where the codec sends the values as they are.
     #[must_use]
-    pub fn staged(&self) -> Program {
+    pub fn on_device(&self) -> Program {
+        let unseen = self.homes.iter().map(|home| *home != Home::Buffer).collect();
         let homes = vec![Home::Buffer; self.homes.len()];
-        Program { homes, ..self.clone() }
+        Program { homes, unseen, ..self.clone() }
+    }
+
+    /// Whether a slot has values that in host memory would be sent from where they are, unseen.
+    pub(crate) fn is_unseen(&self, slot: Slot) -> bool {
+        self.unseen.get(slot.index()) == Some(&true)
     }
 
     /// Binds `schedule`, over `elements` of `dtype` (bytes if there is none), to no codec: elements of
@@ -117,6 +125,7 @@ impl Program {
             homes: homes(&schedule, size_of::<f32>(), |slot| {
                 codec.is_raw() || schedule.is_raw(slot)
             }),
+            unseen: Vec::new(),
             plain: thinwire_codec::raw(),
             raw: schedule.raw,
             origin: schedule.origin,

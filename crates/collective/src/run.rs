@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use thinwire_codec::Finite;
 use thinwire_device::{
-    Canonicalise, Change, HostBytes, Pending, Submission, Work, complete, submit,
+    Batch, Canonicalise, Change, Failure, HostBytes, Pending, Submission, Work, submit,
 };
 use thinwire_schedule::{Operation, Slot};
 use thinwire_wire::{DType, HEADER_BYTES, Header, Kind, Rank, Tag, World};
@@ -56,16 +56,19 @@ pub struct Times {
 }
 
 /// A question that a device answers later: whether values that this rank gives are finite.
-pub struct Check(Box<dyn FnMut() -> Option<Finite> + Send>);
+pub struct Check(Box<dyn FnMut() -> Option<Result<Finite, Failure>> + Send>);
 
 impl Check {
     /// A question whose answer `poll` returns, once there is one.
-    pub fn new(poll: impl FnMut() -> Option<Finite> + Send + 'static) -> Check {
+    pub fn new(poll: impl FnMut() -> Option<Result<Finite, Failure>> + Send + 'static) -> Check {
         Check(Box::new(poll))
     }
 
     /// Returns the answer, once, if there is one.
-    pub fn answer(&mut self) -> Option<Finite> {
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub fn answer(&mut self) -> Option<Result<Finite, Failure>> {
         (self.0)()
     }
 }
@@ -240,12 +243,17 @@ impl<V: Buffer> Run<V> {
         assert!(self.is_done() && self.program.feedback, "commit of an unfinished run");
         let mut result = self.residual.take().expect("a run with feedback has a residual");
         let program = Arc::clone(&self.program);
+        let mut batch = Batch::new();
         for &task in &program.deferred {
-            let work = decoding(&program, &self.slots, task, &mut result, Canonicalise::default());
-            if let Some(error) = complete(work).error {
-                return Err(self.corrupt(None, error));
-            }
+            batch.submit(decoding(
+                &program,
+                &self.slots,
+                task,
+                &mut result,
+                Canonicalise::default(),
+            ));
         }
+        batch.wait().map_err(|failure| self.failed(failure))?;
         Ok((result, self.values))
     }
 
@@ -422,6 +430,14 @@ impl<V: Buffer> Run<V> {
 
     fn repeated(&self, from: Rank, message: u32) -> Error {
         self.corrupt(Some(from), format!("{from} sent message {message} twice"))
+    }
+
+    /// Returns the error of work that has failed: no peer is to blame for a device.
+    fn failed(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::Corrupt(detail) => self.corrupt(None, detail),
+            Failure::Device(detail) => Error::stopped(detail),
+        }
     }
 
     fn corrupt(&self, peer: Option<Rank>, detail: String) -> Error {

@@ -37,6 +37,12 @@ inline u32 largest_of_warp(u32 own) {
     return own;
 }
 
+// Sum of the 32 lanes, in every lane; sums of integers have no order.
+inline u32 sum_of_warp(u32 own) {
+    for (u32 half = WARP / 2; half > 0; half /= 2) own += __shfl_xor_sync(ALL_LANES, own, half);
+    return own;
+}
+
 // codec::kernel::scalar::halved: lane i adds lane i + half; the sum of lane 0 comes to all lanes.
 inline float halved(float own) {
     for (u32 half = WARP / 2; half > 0; half /= 2)

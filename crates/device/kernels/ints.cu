@@ -1,6 +1,6 @@
 // Small integers under one scale per block: int8, int4 and int3, to the nearest or with random rounding.
 //
-// Equal to codec::ints. c = round(x / s), or floor(x / s + u) with random u from 0 to 1.
+// Equal to codec::ints and codec::least_squares. c = round(x / s), or floor(x / s + u) with random u from 0 to 1.
 #include "codes.hpp"
 
 template <u32 BITS, bool STOCHASTIC>
@@ -25,12 +25,40 @@ struct Ints : Code {
     float value(u32 code, float scale) const { return signed_code(code, BITS) * scale; }
 };
 
+// codec::least_squares: the codes of the nearest integers l, under the scale sum(x l) / sum(l l).
+template <u32 BITS>
+struct LeastSquares : Ints<BITS, false> {
+    using Nearest = Ints<BITS, false>;
+    using Nearest::Nearest;
+
+    template <u32 N>
+    Scale scale(const float (&x)[N], u32 count, u32 max) const {
+        Scale scale = Nearest::scale(x, count, max);
+        if (!scale.finite) return scale;
+        u32 products = 0, squares = 0;
+        for (u32 k = 0; k < N; k++) {
+            i32 level = round_even(x[k] * scale.inverse);
+            products += (u32)(round_even(x[k] * (scale.inverse * 4096.0f)) * level);
+            squares += (u32)(level * level);
+        }
+        products = sum_of_warp(products);
+        squares = sum_of_warp(squares);
+        if (squares == 0) return scale;
+        float ratio = (float)(i32)products / ((float)(i32)squares * 4096.0f);
+        float fitted = float_of((bits_of(scale.scale * ratio) + UNUSED / 2 + 1) & ~UNUSED);
+        if (magnitude_bits(fitted * (float)Nearest::MAX) < INFINITE) scale.scale = fitted;
+        return scale;
+    }
+};
+
 ENCODE(int8, Ints<8, false>)
 ENCODE(int8_stochastic, Ints<8, true>)
 DECODE(int8, Ints<8, false>)
 ENCODE(int4, Ints<4, false>)
 ENCODE(int4_stochastic, Ints<4, true>)
+ENCODE(int4_least_squares, LeastSquares<4>)
 DECODE(int4, Ints<4, false>)
 ENCODE(int3, Ints<3, false>)
 ENCODE(int3_stochastic, Ints<3, true>)
+ENCODE(int3_least_squares, LeastSquares<3>)
 DECODE(int3, Ints<3, false>)

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use thinwire_codec::{Finite, Input, kernel};
 
-use crate::{Change, Decoding, Done, Encoding, HostBytes, Work};
+use crate::{Change, Decoding, Done, Encoding, Failure, HostBytes, Work};
 
 /// Elements of a block that stays in the cache between two passes.
 const BLOCK: usize = 4096;
@@ -48,7 +48,10 @@ fn decode(decoding: Decoding<'_>) -> Done {
     if decoded.is_ok() && canonicalise.after {
         codec.canonicalise(values);
     }
-    Done { error: decoded.err().map(|error| error.to_string()), ..Done::new(from) }
+    Done {
+        failure: decoded.err().map(|error| Failure::Corrupt(error.to_string())),
+        ..Done::new(from)
+    }
 }
 
 /// Changes values. Returns what [`Done::largest`] tells.

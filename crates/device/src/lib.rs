@@ -36,7 +36,7 @@
 //!     write: Write::Set,
 //!     canonicalise: Default::default(),
 //! };
-//! assert!(done(Work::Decode(decoding)).error.is_none());
+//! assert!(done(Work::Decode(decoding)).failure.is_none());
 //! assert_eq!(decoded[1], -1.0);
 //! ```
 #![deny(unsafe_code)]
@@ -52,6 +52,6 @@ pub use bytes::{Block, HostBytes};
 pub use cpu::compute;
 pub use region::{Allocation, Operand, Region, Source};
 pub use work::{
-    Canonicalise, Change, Decoding, Device, Done, Encoding, Pending, Submission, Work, complete,
-    submit,
+    Batch, Canonicalise, Change, Decoding, Device, Done, Encoding, Failure, Pending, Submission,
+    Work, submit,
 };

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::thread::{Thread, current, park};
+use std::thread::{Thread, current, park_timeout};
 use std::time::Duration;
 
 use thinwire_codec::{Codec, Finite, Write};
@@ -36,7 +36,7 @@ pub enum Change<'a> {
     Scale(f32),
     /// Values become those of the source times a factor, and [`Done::largest`] tells their largest magnitude.
     Pack(Source<'a>, f32),
-    /// Changes nothing; [`Done::largest`] tells the largest magnitude.
+    /// Leaves the values as they are; [`Done::largest`] tells the largest magnitude.
     Measure,
     /// Applies [`Codec::canonicalise`].
     Canonicalise(&'a Arc<dyn Codec>),
@@ -90,16 +90,31 @@ pub struct Done {
     pub bytes: HostBytes,
     /// Time for which the processor was busy with it.
     pub busy: Duration,
-    /// Reason why bytes could not be decoded, or why the device has failed.
-    pub error: Option<String>,
+    /// Reason why the work has failed, if it has.
+    pub failure: Option<Failure>,
     /// Bits of the largest magnitude of [`Change::Pack`] and [`Change::Measure`], above those of infinity if there is a NaN.
     pub largest: u32,
 }
 
+/// Reason why work has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The bytes are no encoding.
+    Corrupt(String),
+    /// The device cannot work any more. All work that is submitted later fails too, so that the result of
+    /// work on which later work builds need not be asked for.
+    Device(String),
+}
+
 impl Done {
+    /// The result of work that has failed.
+    pub fn failed(failure: Failure) -> Done {
+        Done { failure: Some(failure), ..Done::new(HostBytes::default()) }
+    }
+
     /// The result of work whose values are finite and that has nothing else to tell.
     pub fn new(bytes: HostBytes) -> Done {
-        Done { finite: Finite::Yes, bytes, busy: Duration::ZERO, error: None, largest: 0 }
+        Done { finite: Finite::Yes, bytes, busy: Duration::ZERO, failure: None, largest: 0 }
     }
 }
 
@@ -108,6 +123,9 @@ impl Done {
 /// Work on overlapping ranges of an allocation is carried out in the order of submission, by whatever
 /// threads it is submitted.
 pub trait Device: Debug + Send + Sync {
+    /// Returns a number that no other device of this process has.
+    fn id(&self) -> usize;
+
     /// Allocates memory for so many values, all 0.
     fn allocate(&self, elements: usize) -> Region;
 
@@ -135,13 +153,27 @@ pub trait Device: Debug + Send + Sync {
     fn write(&self, from: &[f32], to: &Region);
 }
 
-/// Work that was submitted.
+/// Work that was submitted. A change whose result is of no interest may be dropped: a device whose work has
+/// failed fails all later work.
 #[derive(Debug)]
 pub enum Submission {
     /// Work that is done already.
     Done(Done),
     /// Work under way.
     Pending(Pending),
+}
+
+impl Submission {
+    /// Returns the work as one whose end is still to be asked for.
+    pub fn into_pending(self) -> Pending {
+        match self {
+            Submission::Pending(pending) => pending,
+            Submission::Done(done) => {
+                let mut done = Some(done);
+                Pending::new(move || done.take())
+            }
+        }
+    }
 }
 
 /// Work under way on a device.
@@ -181,19 +213,58 @@ pub fn submit(work: Work<'_>, waker: &Waker) -> Submission {
     }
 }
 
-/// Submits work and waits until it is done.
-pub fn complete(work: Work<'_>) -> Done {
-    let waker = Waker::from(Arc::new(Sleeper(current())));
-    let mut pending = match submit(work, &waker) {
-        Submission::Done(done) => return done,
-        Submission::Pending(pending) => pending,
-    };
-    loop {
-        match pending.poll() {
-            Some(done) => return done,
-            // A wake that came before makes this return at once.
-            None => park(),
+/// Works of which a thread waits for all.
+#[derive(Debug)]
+pub struct Batch {
+    waker: Waker,
+    pending: Vec<Pending>,
+    failure: Option<Failure>,
+}
+
+/// Longest sleep of a thread that waits: after a fault a device may call nobody.
+const NAP: Duration = Duration::from_millis(100);
+
+impl Batch {
+    /// No work yet, of this thread.
+    pub fn new() -> Batch {
+        let waker = Waker::from(Arc::new(Sleeper(current())));
+        Batch { waker, pending: Vec::new(), failure: None }
+    }
+
+    /// Submits work.
+    pub fn submit(&mut self, work: Work<'_>) {
+        match submit(work, &self.waker) {
+            Submission::Done(done) => self.failure = self.failure.take().or(done.failure),
+            Submission::Pending(pending) => self.pending.push(pending),
         }
+    }
+
+    /// Waits until all work is done.
+    ///
+    /// # Errors
+    /// If some of it has failed.
+    pub fn wait(mut self) -> Result<(), Failure> {
+        while !self.pending.is_empty() {
+            let failure = &mut self.failure;
+            self.pending.retain_mut(|pending| match pending.poll() {
+                Some(done) => {
+                    *failure = failure.take().or(done.failure);
+                    false
+                }
+                None => true,
+            });
+            if !self.pending.is_empty() {
+                // A wake that came before makes this return at once.
+                park_timeout(NAP);
+            }
+        }
+        self.failure.map_or(Ok(()), Err)
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch::new()
     }
 }
 

@@ -241,8 +241,16 @@ fn check(codec: &dyn Codec, lengths: impl IntoIterator<Item = usize>) {
 
 /// Names of codecs with kernels, of one file each.
 const CASTS: [&str; 3] = ["none", "f16", "bf16"];
-const INTS: [&str; 6] =
-    ["int8", "int4", "int3", "int8:stochastic", "int4:stochastic", "int3:stochastic"];
+const INTS: [&str; 8] = [
+    "int8",
+    "int4",
+    "int3",
+    "int8:stochastic",
+    "int4:stochastic",
+    "int3:stochastic",
+    "int4:least-squares",
+    "int3:least-squares",
+];
 const SIGNS: [&str; 5] = ["int2", "onebit", "vote", "tbq:0.5", "tbq:0.001"];
 const LEVELS: [&str; 10] = [
     "terngrad",
@@ -384,7 +392,7 @@ fn a_vote_is_canonicalised_alike() {
 
 #[test]
 fn all_codecs_of_the_table_are_known_or_listed_here() {
-    let without = ["lossless", "ecsq", "randomk", "dct", "int4:least", "int3:least"];
+    let without = ["lossless", "ecsq", "randomk", "dct"];
     for choice in thinwire_codec::all() {
         let Choice::Bytes(codec) = choice else { continue };
         let name = codec.to_string();

@@ -68,15 +68,26 @@ impl Tensor {
 
     /// Moves the values to the memory in which `other` lies, if they lie elsewhere.
     pub(crate) fn move_beside(&mut self, other: &Tensor) {
-        match (&*self, other) {
-            (Tensor::Device(_), Tensor::Device(_)) => {}
-            (Tensor::Device(_), _) => *self = Tensor::Owned(self.to_host().into_owned()),
-            (host, Tensor::Device(beside)) => {
+        let id = |tensor: &Tensor| tensor.device().map(|device| device.id());
+        if self.len() == 0 || id(self) == id(other) {
+            return;
+        }
+        let host = self.to_host().into_owned();
+        *self = match other {
+            Tensor::Device(beside) => {
                 let region = beside.device().allocate(host.len());
-                beside.device().write(host.as_ref(), &region);
-                *self = Tensor::Device(region);
+                beside.device().write(&host, &region);
+                Tensor::Device(region)
             }
-            _ => {}
+            _ => Tensor::Owned(host),
+        };
+    }
+
+    /// Returns a range of the values in host memory, copied there if a device has them.
+    pub(crate) fn range_to_host(&self, range: Range<usize>) -> Vec<f32> {
+        match self {
+            Tensor::Device(region) => fetch(&region.slice(range)),
+            host => host.as_ref()[range].to_vec(),
         }
     }
 

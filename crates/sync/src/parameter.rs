@@ -98,7 +98,8 @@ pub enum Gradient<'a> {
     F16(&'a [f16]),
     /// bfloat16.
     BF16(&'a [bf16]),
-    /// Single precision in the memory of a device, which leaves it alone until the step is finished.
+    /// Single precision in the memory of a device. The caller has ordered the device's work behind what writes
+    /// the gradient, and leaves it alone until the step is finished.
     Device(&'a Region),
 }
 

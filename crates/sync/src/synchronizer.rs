@@ -340,9 +340,9 @@ impl Synchronizer {
         }
     }
 
-    /// The synchronised gradient of a parameter in the memory of the device that its gradients come from, after
-    /// a step that was not skipped; none if they come from host memory. The device has it once it has done the
-    /// work that it was given before.
+    /// The synchronised gradient of a parameter in the memory of a device, after a step that was not skipped;
+    /// none if host memory has it. The first gradient of a bucket decides where all averages of the bucket are.
+    /// The device has them once it has done the work that it was given before.
     ///
     /// # Panics
     /// As [`Synchronizer::gradient`].

@@ -174,6 +174,7 @@ fn steps(case: &Case, link: thinwire_link::Link, device: Option<Memory<'_>>) -> 
         seen.faults.push(sync.fault().map(str::to_owned));
         let average = |index| match sync.gradient_on_device(index) {
             Some(region) => {
+                assert!(!regions.is_empty(), "averages of host memory are there");
                 let mut values = vec![0.0; region.len()];
                 region.device().read(&region, &mut values);
                 values
@@ -196,8 +197,10 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 fn run(case: &Case, devices: usize) -> Vec<Seen> {
     testkit::spawn(Network::Mem, case.ranks, |link| {
-        let device = Delayed::new(case.seed ^ 0x5eed);
-        let memory: Memory<'_> = Box::new(move |values| device.region(values));
+        let pair = [1, 2].map(|seed| Delayed::new(case.seed ^ seed));
+        // Some gradients of a bucket are on another device than the first one.
+        let memory: Memory<'_> =
+            Box::new(move |values| pair[usize::from(values[0] > 1.0)].region(values));
         let has_device = link.world().rank().index() < devices;
         steps(case, link, has_device.then_some(memory))
     })
@@ -239,4 +242,33 @@ proptest! {
         let Some(_) = Simulated::new(0) else { return Ok(()) };
         compare(&run_on_cuda(&case), &run(&case, 0))?;
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_device_that_fails_ends_the_group_and_blames_no_peer() {
+    let Some(_) = Simulated::new(0) else { return };
+    let errors = testkit::spawn(Network::Mem, 2, |link| {
+        let rank = link.world().rank().0;
+        let device = Simulated::new(u64::from(rank)).expect("it was there before");
+        let policy = "int8".parse::<Policy>().unwrap();
+        let parameters = vec![Parameter::new("p", &[64, 64])];
+        let options = Options { policy, ..Options::default() };
+        let mut sync = Synchronizer::start(link, parameters, options).unwrap();
+        let gradient = device.region(&[1.0; 64 * 64]);
+        for step in 0.. {
+            if step == 3 && rank == 0 {
+                device.break_down();
+            }
+            sync.begin(step).unwrap();
+            let ended = sync.ready(0, Gradient::Device(&gradient)).and_then(|()| sync.finish());
+            if let Err(error) = ended {
+                return (step, error.to_string());
+            }
+        }
+        unreachable!("steps end with the device")
+    });
+    assert!(errors[0].1.contains("a device has failed: CUDA error"), "{errors:?}");
+    assert!(errors.iter().all(|(step, _)| *step == 3), "{errors:?}");
+    assert!(errors[1].1.contains("a device has failed"), "{errors:?}");
 }

@@ -167,6 +167,10 @@ impl Allocation for Memory {
 }
 
 impl Device for Delayed {
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     fn allocate(&self, elements: usize) -> Region {
         self.region(&vec![0.0; elements])
     }

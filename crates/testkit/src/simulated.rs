@@ -1,7 +1,7 @@
 //! A CUDA device over a driver without a card: kernels run on the host, late and interleaved by a seed.
 
 use thinwire_device::cuda::Cuda;
-use thinwire_device::cuda::simulated::{device, driver, host, image, mistakes};
+use thinwire_device::cuda::simulated::{break_down, cuda, host, mistakes};
 use thinwire_device::{Device, Region};
 
 /// Device, and its number in the simulated driver.
@@ -20,9 +20,8 @@ impl Simulated {
         if !host::is_there() {
             return None;
         }
-        let number = device(seed);
-        let cuda = Cuda::new(driver(), number, |source| Ok(image(source)));
-        Some(Simulated { cuda: cuda.expect("a simulated device starts"), number })
+        let (cuda, number) = cuda(seed).expect("a simulated device starts");
+        Some(Simulated { cuda, number })
     }
 
     /// Allocates memory for `values`, which are copied to it.
@@ -30,6 +29,11 @@ impl Simulated {
         let region = self.cuda.allocate(values.len());
         self.cuda.write(values, &region);
         region
+    }
+
+    /// Breaks the device's context: no work goes on, and nobody is told.
+    pub fn break_down(&self) {
+        break_down(self.number);
     }
 
     /// Returns what the driver found wrong without saying so.

@@ -150,8 +150,8 @@ pub mod collective {
 pub mod device {
     #[doc(inline)]
     pub use thinwire_device::{
-        Allocation, Block, Canonicalise, Change, Decoding, Device, Done, Encoding, HostBytes,
-        Operand, Pending, Region, Source, Submission, Work,
+        Allocation, Block, Canonicalise, Change, Decoding, Device, Done, Encoding, Failure,
+        HostBytes, Operand, Pending, Region, Source, Submission, Work,
     };
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A reader of lines, not of syntax: it relies on rustfmt's layout and errs on the quiet side.
 
-/// The only places where `unsafe` may stand: kernels, the crossing into Python, the allocator's
-/// settings, and the mapping of files.
+/// The only places where `unsafe` may stand: kernels, the driver of a device, the crossing into Python, the
+/// allocator's settings, and the mapping of files.
 const UNSAFE_ALLOWED: [&str; 8] = [
     "crates/cli/src/memory.rs",
     "crates/codec/src/kernel",

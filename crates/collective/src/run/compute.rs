@@ -59,13 +59,20 @@ impl<V: Buffer> Run<V> {
     /// were any.
     fn collect(&mut self, pool: &mut Pool) -> Result<bool, Error> {
         let (unanswered, nonfinite) = (self.checks.len(), &mut self.nonfinite);
+        let mut failure = None;
         self.checks.retain_mut(|check| match check.answer() {
-            Some(finite) => {
-                *nonfinite |= finite == Finite::No;
+            Some(answer) => {
+                match answer {
+                    Ok(finite) => *nonfinite |= finite == Finite::No,
+                    Err(error) => failure = Some(error),
+                }
                 false
             }
             None => true,
         });
+        if let Some(failure) = failure {
+            return Err(self.failed(failure));
+        }
         let answered = self.checks.len() < unanswered;
         let mut ended = Vec::new();
         self.running.retain_mut(|(task, pending)| match pending.poll() {
@@ -82,12 +89,14 @@ impl<V: Buffer> Run<V> {
 
     /// Takes in the result of a task, and releases those that waited for it.
     fn computed(&mut self, task: u32, done: Done, pool: &mut Pool) -> Result<(), Error> {
-        let Done { finite, bytes, busy, error, .. } = done;
-        if let Some(error) = error {
-            return Err(self.corrupt(None, error));
+        let Done { finite, bytes, busy, failure, .. } = done;
+        if let Some(failure) = failure {
+            return Err(self.failed(failure));
         }
         if let Operation::Encode { slot, .. } = self.program.operations[task as usize] {
-            self.nonfinite |= finite == Finite::No;
+            // Where values in host memory are sent as they are, nobody looks at them either.
+            let is_told = self.program.is_unseen(slot);
+            self.nonfinite |= finite == Finite::No && !is_told;
             self.slots[slot.index()] = bytes;
             self.times.encode += busy;
         } else {

@@ -1,7 +1,6 @@
 //! A CUDA device: work is queued on one stream, and its end is told from another one.
 //!
-//! Kernels write encodings into pinned memory and read them there, so that nothing but encodings crosses the
-//! bus. A host function on a second stream tells that work is done, behind an event: on the stream of the
+//! Kernels write encodings into pinned memory and read them there, so that no gradient crosses the bus. A host function on a second stream tells that work is done, behind an event: on the stream of the
 //! work it would hold up what follows. It calls nothing of the driver; what it leaves is dropped by the next
 //! thread that submits work or asks for its result. After a fault of the context no host function is called,
 //! so a long wait ends with a look at the event.
@@ -17,6 +16,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use thinwire_codec::{Codec, Finite, Write};
+use thinwire_wire::random::Key;
 
 use super::arguments::{self, Address};
 use super::driver::{
@@ -27,14 +27,15 @@ use super::kernel::{Cast, Code, Grid, Kernel, Kernels, SOURCES, Source, kernels}
 use super::nvrtc::Image;
 use super::pinned::{Pinned, Pool};
 use crate::{
-    Allocation, Change, Decoding, Device, Done, Encoding, HostBytes, Pending, Region, Submission,
-    Work,
+    Allocation, Change, Decoding, Device, Done, Encoding, Failure, HostBytes, Pending, Region,
+    Submission, Work,
 };
 
 /// Time after which a wait looks if the context has had a fault.
 const FAULT_AFTER: Duration = Duration::from_secs(1);
 
-/// Device of NVIDIA, with kernels for the codecs; clones are the same device.
+/// Device of NVIDIA, with kernels for the codecs. Clones are the same device, which stays in use until the
+/// process ends.
 #[derive(Clone, Debug)]
 pub struct Cuda(Arc<Owner>);
 
@@ -48,6 +49,9 @@ pub(super) struct Owner {
     /// Stream of host functions.
     calls: Handle<Stream>,
     modules: HashMap<Source, Handle<Module>>,
+    /// Held while work is queued, so that the launches of one work follow each other. The region has
+    /// intermediate results, which all work shares.
+    queue: Mutex<Option<Region>>,
     state: Mutex<State>,
     pub(super) pool: Mutex<Pool>,
 }
@@ -66,6 +70,8 @@ struct State {
     functions: HashMap<&'static str, Handle<Function>>,
     events: Vec<Handle<Event>>,
     words: Vec<Word>,
+    /// First fault of the device, after which no work is taken.
+    fault: Option<Fault>,
     /// Flights that a host function has ended, to be dropped by another thread.
     ended: Vec<Arc<Flight>>,
 }
@@ -90,7 +96,7 @@ struct Parts {
     word: Word,
     bytes: HostBytes,
     /// Memory that the work reads and writes.
-    _regions: Vec<Region>,
+    regions: Vec<Region>,
 }
 
 /// Memory of the device.
@@ -103,7 +109,8 @@ struct Memory {
     kept: Option<Box<dyn Kept>>,
 }
 
-/// Owner of foreign memory, such as a framework's tensor, which is dropped when no work needs it.
+/// Owner of foreign memory, such as a framework's tensor. It is dropped when no work needs it, by the thread
+/// that asks for a result or submits more work.
 pub trait Kept: Any + Debug + Send + Sync {}
 
 impl<T: Any + Debug + Send + Sync> Kept for T {}
@@ -114,7 +121,10 @@ impl Cuda {
     ///
     /// # Errors
     /// If there is no such device, or it takes no image.
-    pub fn new(
+    ///
+    /// # Safety
+    /// The functions of the driver are what their names say, and images are those of the files.
+    pub unsafe fn new(
         driver: Driver,
         device: DeviceNumber,
         mut image: impl FnMut(Source) -> Result<Image, Fault>,
@@ -145,8 +155,8 @@ impl Cuda {
             modules.insert(source, Handle(module));
         }
         let (context, work, calls) = (Handle(context), Handle(work), Handle(calls));
-        let (state, pool) = (Mutex::default(), Mutex::default());
-        Ok(Cuda(Arc::new(Owner { driver, context, work, calls, modules, state, pool })))
+        let (queue, state, pool) = Default::default();
+        Ok(Cuda(Arc::new(Owner { driver, context, work, calls, modules, queue, state, pool })))
     }
 
     /// Returns foreign memory of f32 on this device, which `kept` keeps alive.
@@ -180,12 +190,21 @@ impl Cuda {
         self.0.order(self.0.work.0, stream)
     }
 
-    fn encode(&self, launch: &mut Launch<'_>, encoding: Encoding<'_>) -> Result<Limit, Fault> {
+    /// Returns the address of a region's first element.
+    fn address(&self, region: &Region) -> Address {
+        let memory = region.allocation::<Memory>().expect("work of a device is on its own memory");
+        assert!(Arc::ptr_eq(&memory.device.0, &self.0), "work of a device is on its own memory");
+        memory.address + 4 * region.elements().start as Address
+    }
+
+    fn encode(&self, launch: &mut Launch<'_>, encoding: Encoding<'_>) -> Result<Verdict, Fault> {
         let Encoding { codec, values, residual, key, to } = encoding;
-        let values = launch.region(values.region());
-        let residual = residual.map_or(0, |residual| launch.region(residual.region()));
+        let values = values.region();
+        let length = values.len();
+        assert_eq!(to.len(), codec.encoded_len(length), "output of {codec}");
+        let values = launch.region(self, values);
+        let residual = residual.map_or(0, |residual| launch.other(self, residual.region(), length));
         let error = if residual == 0 { 0 } else { values };
-        let length = launch.lengths[0];
         let bytes = launch.bytes(to);
         match kernels(codec.as_ref()) {
             Some(Kernels::Cast(cast)) => {
@@ -198,7 +217,7 @@ impl Cuda {
                     ..launch.cast(values, length)
                 };
                 launch.run(cast.encode, cast.grid(length), &arguments)?;
-                Ok(Limit(cast.limit))
+                Ok(Verdict { finite_below: cast.limit, ..Verdict::NONE })
             }
             Some(Kernels::Code(code)) => {
                 let arguments = arguments::Code {
@@ -210,16 +229,37 @@ impl Cuda {
                     ..launch.code(&code, values, length)
                 };
                 launch.run(code.encode, code.grid(length), &arguments)?;
-                Ok(Limit(1))
+                Ok(Verdict { finite_below: 1, ..Verdict::NONE })
             }
-            _ => panic!("codec {codec} has no kernels on a device"),
+            Some(Kernels::Sparse(selection)) => {
+                let sparse = selection.of(length).expect("a bucket has fewer than 2^32 elements");
+                let arguments = arguments::Sparse {
+                    values,
+                    residual,
+                    error,
+                    bytes,
+                    infinite: launch.word.device,
+                    scratch: launch.scratch(self, sparse.scratch_len()),
+                    ..sparse.arguments(key)
+                };
+                for step in sparse.encoding() {
+                    launch.run(step.kernel, step.grid, &step.arguments(&arguments))?;
+                }
+                Ok(Verdict { finite_below: 1, ..Verdict::NONE })
+            }
+            None => panic!("codec {codec} has no kernels on a device"),
         }
     }
 
-    fn decode(&self, launch: &mut Launch<'_>, decoding: Decoding<'_>) -> Result<Limit, Fault> {
+    fn decode(&self, launch: &mut Launch<'_>, decoding: Decoding<'_>) -> Result<Begun, Fault> {
         let Decoding { codec, from, to, write, canonicalise } = decoding;
-        let values = launch.region(to.region());
-        let length = launch.lengths[0];
+        let to = to.region();
+        let (length, expected) = (to.len(), codec.encoded_len(to.len()));
+        if from.len() != expected {
+            let found = from.len();
+            return Ok(Begun::Refused(format!("{codec} has {found} bytes, expected {expected}")));
+        }
+        let values = launch.region(self, to);
         let bytes = launch.bytes(from);
         match kernels(codec.as_ref()) {
             Some(Kernels::Cast(cast)) => {
@@ -244,9 +284,24 @@ impl Cuda {
                     launch.canonicalise(&code, values, length)?;
                 }
             }
-            _ => panic!("codec {codec} has no kernels on a device"),
+            Some(Kernels::Sparse(selection)) => {
+                let sparse = selection.of(length).expect("a bucket has fewer than 2^32 elements");
+                let arguments = arguments::Sparse {
+                    values,
+                    bytes,
+                    infinite: launch.word.device,
+                    scratch: launch.scratch(self, sparse.scratch_len()),
+                    add: write.into(),
+                    ..sparse.arguments(NO_KEY)
+                };
+                for step in sparse.decoding(write) {
+                    launch.run(step.kernel, step.grid, &step.arguments(&arguments))?;
+                }
+                return Ok(Begun::Queued(Verdict { corrupt_from: 1, ..Verdict::NONE }));
+            }
+            None => panic!("codec {codec} has no kernels on a device"),
         }
-        Ok(Limit::NONE)
+        Ok(Begun::Queued(Verdict::NONE))
     }
 
     fn change(
@@ -254,9 +309,9 @@ impl Cuda {
         launch: &mut Launch<'_>,
         values: Region,
         change: Change<'_>,
-    ) -> Result<Limit, Fault> {
-        let values = launch.region(values);
-        let length = launch.lengths[0];
+    ) -> Result<Verdict, Fault> {
+        let length = values.len();
+        let values = launch.region(self, values);
         let (driver, stream) = (&self.0.driver, self.0.work.0);
         let raw = raw();
         let cast = launch.cast(values, length);
@@ -265,46 +320,64 @@ impl Cuda {
                 // SAFETY: the region has so many words, and the launch keeps it.
                 let status =
                     unsafe { (driver.cuMemsetD32Async)(values, value.to_bits(), length, stream) };
-                return driver.check(status).map(|()| Limit::NONE);
+                return driver.check(status).map(|()| Verdict::NONE);
             }
             Change::Copy(source) => {
-                let source = launch.region(source.region());
+                let source = launch.other(self, source.region(), length);
                 // SAFETY: both regions have so many words, and the launch keeps them.
                 let status =
                     unsafe { (driver.cuMemcpyDtoDAsync_v2)(values, source, 4 * length, stream) };
-                return driver.check(status).map(|()| Limit::NONE);
+                return driver.check(status).map(|()| Verdict::NONE);
             }
             Change::Add(source) => {
-                let elements = launch.region(source.region());
+                let elements = launch.other(self, source.region(), length);
                 let arguments = arguments::Cast { elements, add: Write::Add.into(), ..cast };
                 launch.run(raw.decode, raw.grid(length), &arguments)?;
-                return Ok(Limit::NONE);
+                return Ok(Verdict::NONE);
             }
             Change::Canonicalise(codec) => {
                 if let Some(Kernels::Code(code)) = kernels(codec.as_ref()) {
                     launch.canonicalise(&code, values, length)?;
                 }
-                return Ok(Limit::NONE);
+                return Ok(Verdict::NONE);
             }
             Change::Scale(scale) => arguments::Cast { elements: values, scale, ..cast },
             Change::Measure => arguments::Cast { elements: values, scale: 1.0, ..cast },
             Change::Pack(source, scale) => {
-                arguments::Cast { elements: launch.region(source.region()), scale, ..cast }
+                let elements = launch.other(self, source.region(), length);
+                arguments::Cast { elements, scale, ..cast }
             }
         };
         let largest = launch.word.device;
         let arguments = arguments::Cast { largest, ..arguments };
         launch.run(raw.pack, raw.grid(length), &arguments)?;
-        Ok(Limit::NONE)
+        Ok(Verdict::NONE)
     }
 }
 
-/// Smallest value of a word with which an encoding is not finite.
-#[derive(Clone, Copy)]
-struct Limit(u32);
+/// Random numbers of a decoding, which draws none.
+const NO_KEY: Key = Key { seed: 0, step: 0, tensor: 0 };
 
-impl Limit {
-    const NONE: Limit = Limit(u32::MAX);
+/// Meaning of the word that the kernels of a launch raise.
+#[derive(Clone, Copy)]
+struct Verdict {
+    /// The encoding is finite if the word is smaller.
+    finite_below: u32,
+    /// The encoding is none from this value on.
+    corrupt_from: u32,
+}
+
+impl Verdict {
+    /// The word says nothing of either.
+    const NONE: Verdict = Verdict { finite_below: u32::MAX, corrupt_from: u32::MAX };
+}
+
+/// Beginning of work.
+enum Begun {
+    /// Its launches are on the stream.
+    Queued(Verdict),
+    /// The bytes are no encoding.
+    Refused(String),
 }
 
 /// Kernels of f32 as they are.
@@ -320,18 +393,30 @@ struct Launch<'a> {
     owner: &'a Arc<Owner>,
     word: Word,
     regions: Vec<Region>,
-    /// Elements of the regions.
-    lengths: Vec<usize>,
     bytes: HostBytes,
+    scratch: &'a mut Option<Region>,
 }
 
 impl Launch<'_> {
     /// Keeps a region until the work is done; returns its address.
-    fn region(&mut self, region: Region) -> Address {
-        let address = address(&region);
-        self.lengths.push(region.len());
+    fn region(&mut self, device: &Cuda, region: Region) -> Address {
+        let address = device.address(&region);
         self.regions.push(region);
         address
+    }
+
+    /// Keeps a region that has to be `length` long.
+    fn other(&mut self, device: &Cuda, region: Region, length: usize) -> Address {
+        assert_eq!(region.len(), length, "values of one work");
+        self.region(device, region)
+    }
+
+    /// Returns the address of so many words for intermediate results.
+    fn scratch(&mut self, device: &Cuda, words: usize) -> Address {
+        let found = self.scratch.take().filter(|region| region.len() >= words);
+        let region = found.unwrap_or_else(|| device.allocate(words));
+        *self.scratch = Some(region.clone());
+        self.region(device, region)
     }
 
     /// Keeps bytes until the work is done; returns their address on the device.
@@ -382,6 +467,11 @@ impl Owner {
     /// Makes the context that of the calling thread, until the result is dropped.
     pub(super) fn enter(&self) -> Current<'_> {
         Current::enter(&self.driver, self.context.0)
+    }
+
+    /// Notes a fault, after which no work is taken; returns it as the reason of a failure.
+    fn fail(&self, fault: Fault) -> Failure {
+        failure(self.state().fault.get_or_insert(fault))
     }
 
     /// Drops what host functions have left.
@@ -446,10 +536,14 @@ impl Owner {
     }
 
     /// Queues the end of a launch, and returns the flight that tells it.
-    fn depart(self: &Arc<Owner>, launch: Launch<'_>, waker: &Waker) -> Result<Arc<Flight>, Fault> {
-        let Launch { word, regions, bytes, .. } = launch;
+    fn depart(
+        self: &Arc<Owner>,
+        launch: &mut Launch<'_>,
+        waker: &Waker,
+    ) -> Result<Arc<Flight>, Fault> {
         let event = self.event()?;
         let (work, calls) = (self.work.0, self.calls.0);
+        let word = &launch.word;
         let host = word.host.block::<Pinned>().expect("words are pinned").pointer();
         // SAFETY: the word and its place have 4 bytes, and stay until the flight has ended.
         unsafe {
@@ -458,7 +552,9 @@ impl Owner {
             driver.check((driver.cuEventRecord)(event, work))?;
             driver.check((driver.cuStreamWaitEvent)(calls, event, 0))?;
         }
-        let parts = Parts { event: Handle(event), word, bytes, _regions: regions };
+        let word = Word { device: word.device, host: word.host.clone() };
+        let (regions, bytes) = (launch.regions.clone(), launch.bytes.clone());
+        let parts = Parts { event: Handle(event), word, bytes, regions };
         let flight = Arc::new(Flight {
             owner: Arc::clone(self),
             is_done: AtomicBool::new(false),
@@ -508,15 +604,26 @@ impl Drop for Flight {
 
 impl Flight {
     /// Returns the result, once the work is done or the device has failed.
-    fn result(&self, limit: Limit) -> Option<Done> {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let Parts { event, word, bytes, .. } = parts.take()?;
+    fn result(&self, verdict: Verdict) -> Option<Done> {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Parts { event, word, bytes, regions } = parts?;
         let stored = word.host.as_slice();
         let largest = u32::from_le_bytes([stored[0], stored[1], stored[2], stored[3]]);
         let mut state = self.owner.state();
         state.events.push(event);
         state.words.push(word);
-        Some(Done { finite: Finite::from(largest < limit.0), largest, ..Done::new(bytes) })
+        let fault = state.fault.clone();
+        drop(state);
+        // Perhaps the last clones: memory is given back, and owners of foreign memory are dropped.
+        drop(regions);
+        if let Some(fault) = fault {
+            return Some(Done::failed(failure(&fault)));
+        }
+        let finite = Finite::from(largest < verdict.finite_below);
+        let is_corrupt = largest >= verdict.corrupt_from;
+        let corrupt =
+            || Failure::Corrupt("an encoding names elements that do not exist".to_owned());
+        Some(Done { finite, failure: is_corrupt.then(corrupt), largest, ..Done::new(bytes) })
     }
 
     /// Returns the fault of the context, if it had one.
@@ -531,6 +638,10 @@ impl Flight {
 }
 
 impl Device for Cuda {
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// Allocates memory.
     ///
     /// # Panics
@@ -558,41 +669,55 @@ impl Device for Cuda {
     }
 
     fn encodes_with(&self, codec: &dyn Codec) -> bool {
-        matches!(kernels(codec), Some(Kernels::Cast(_) | Kernels::Code(_)))
+        kernels(codec).is_some()
     }
 
     fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission {
-        let _current = self.0.enter();
-        self.0.bury();
-        let begun = self.0.word().and_then(|word| {
-            let (regions, lengths, bytes) = Default::default();
-            let mut launch = Launch { owner: &self.0, word, regions, lengths, bytes };
-            let limit = match work {
-                Work::Encode(encoding) => self.encode(&mut launch, encoding),
-                Work::Decode(decoding) => self.decode(&mut launch, decoding),
-                Work::Change(values, change) => self.change(&mut launch, values.region(), change),
-            }?;
-            Ok((limit, self.0.depart(launch, waker)?))
+        let owner = &self.0;
+        let _current = owner.enter();
+        owner.bury();
+        if let Some(fault) = &owner.state().fault {
+            return Submission::Done(Done::failed(failure(fault)));
+        }
+        let mut queue = owner.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let word = match owner.word() {
+            Ok(word) => word,
+            Err(fault) => return Submission::Done(Done::failed(owner.fail(fault))),
+        };
+        let (regions, bytes) = Default::default();
+        let mut launch = Launch { owner, word, regions, bytes, scratch: &mut queue };
+        let begun = match work {
+            Work::Encode(encoding) => self.encode(&mut launch, encoding).map(Begun::Queued),
+            Work::Decode(decoding) => self.decode(&mut launch, decoding),
+            Work::Change(values, change) => {
+                self.change(&mut launch, values.region(), change).map(Begun::Queued)
+            }
+        };
+        let begun = begun.and_then(|begun| match begun {
+            Begun::Queued(verdict) => Ok(Ok((verdict, owner.depart(&mut launch, waker)?))),
+            Begun::Refused(detail) => Ok(Err(detail)),
         });
-        let (limit, flight) = match begun {
-            Ok(begun) => begun,
+        let (verdict, flight) = match begun {
+            Ok(Ok(flight)) => flight,
+            Ok(Err(detail)) => return Submission::Done(Done::failed(Failure::Corrupt(detail))),
             Err(fault) => {
-                let error = Some(format!("a device has failed: {fault}"));
-                return Submission::Done(Done { error, ..Done::new(HostBytes::default()) });
+                // Earlier launches of the work may still use what it has.
+                // SAFETY: the stream is of this context.
+                unsafe { (owner.driver.cuStreamSynchronize)(owner.work.0) };
+                return Submission::Done(Done::failed(owner.fail(fault)));
             }
         };
         let mut asked = Instant::now();
         Submission::Pending(Pending::new(move || {
             if flight.is_done.load(Ordering::Acquire) {
-                return flight.result(limit);
+                return flight.result(verdict);
             }
             if asked.elapsed() < FAULT_AFTER {
                 return None;
             }
             asked = Instant::now();
             let fault = flight.fault()?;
-            let error = Some(format!("a device has failed: {fault}"));
-            Some(Done { error, ..Done::new(HostBytes::default()) })
+            Some(Done::failed(flight.owner.fail(fault)))
         }))
     }
 
@@ -606,7 +731,12 @@ impl Device for Cuda {
         // SAFETY: region and place have so many bytes, and stay until the stream has copied them.
         let copied = unsafe {
             driver
-                .check((driver.cuMemcpyDtoHAsync_v2)(place.cast(), address(from), bytes, stream))
+                .check((driver.cuMemcpyDtoHAsync_v2)(
+                    place.cast(),
+                    self.address(from),
+                    bytes,
+                    stream,
+                ))
                 .and_then(|()| driver.check((driver.cuStreamSynchronize)(stream)))
         };
         copied.unwrap_or_else(|fault| panic!("reading {bytes} bytes of a device: {fault}"));
@@ -629,10 +759,11 @@ impl Device for Cuda {
         // SAFETY: region and place have so many bytes, and stay until the stream has copied them.
         let copied = unsafe {
             driver
-                .check((driver.cuMemcpyHtoDAsync_v2)(address(to), place.cast(), bytes, stream))
+                .check((driver.cuMemcpyHtoDAsync_v2)(self.address(to), place.cast(), bytes, stream))
                 .and_then(|()| driver.check((driver.cuStreamSynchronize)(stream)))
         };
         copied.unwrap_or_else(|fault| panic!("writing {bytes} bytes to a device: {fault}"));
+        self.0.bury();
     }
 }
 
@@ -657,28 +788,28 @@ impl Drop for Memory {
     }
 }
 
-/// Returns the address of a region's first element.
-fn address(region: &Region) -> Address {
-    let memory = region.allocation::<Memory>().expect("work of a device is on its own memory");
-    memory.address + 4 * region.elements().start as Address
+fn failure(fault: &Fault) -> Failure {
+    Failure::Device(format!("a device has failed: {fault}"))
 }
 
 /// A context that is the calling thread's.
-pub(super) struct Current<'a>(&'a Driver);
+pub(super) struct Current<'a>(Option<&'a Driver>);
 
 impl Current<'_> {
     fn enter(driver: &Driver, context: Context) -> Current<'_> {
-        // SAFETY: the context is retained as long as its device. After a fault calls say so themselves.
-        unsafe { (driver.cuCtxPushCurrent_v2)(context) };
-        Current(driver)
+        // SAFETY: the context is retained as long as its device.
+        let status = unsafe { (driver.cuCtxPushCurrent_v2)(context) };
+        // What follows a push that has failed says so itself.
+        Current((status == 0).then_some(driver))
     }
 }
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
+        let Some(driver) = self.0 else { return };
         let mut context = null_mut();
         // SAFETY: there is a place for the context.
-        unsafe { (self.0.cuCtxPopCurrent_v2)(&mut context) };
+        unsafe { (driver.cuCtxPopCurrent_v2)(&mut context) };
     }
 }
 

@@ -95,12 +95,15 @@ pub struct Fault {
 }
 
 impl Driver {
-    /// Loads the driver's library. A card is another matter: `cuInit` says whether there is one.
+    /// Loads the driver's library.
     ///
     /// # Errors
-    /// If there is none, or it is too old to have all functions.
+    /// If there is none, it is too old to have all functions, or there is no device.
     pub fn load() -> io::Result<Driver> {
-        Driver::of(&Library::open("libcuda.so.1")?)
+        let driver = Driver::of(&Library::open("libcuda.so.1")?)?;
+        // SAFETY: the flags are none, as they have to be; a second call does nothing.
+        driver.check(unsafe { (driver.cuInit)(0) }).map_err(io::Error::other)?;
+        Ok(driver)
     }
 
     /// Turns what a function returned into a result.

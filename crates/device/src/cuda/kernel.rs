@@ -374,6 +374,8 @@ fn code(head: &str, parameter: &str, block: usize) -> Option<Code> {
         ("int8", "") => (INTS, "encode_int8", "decode_int8"),
         ("int8", "stochastic") => (INTS, "encode_int8_stochastic", "decode_int8"),
         ("int4", "") => (INTS, "encode_int4", "decode_int4"),
+        ("int4", "least-squares") => (INTS, "encode_int4_least_squares", "decode_int4"),
+        ("int3", "least-squares") => (INTS, "encode_int3_least_squares", "decode_int3"),
         ("int4", "stochastic") => (INTS, "encode_int4_stochastic", "decode_int4"),
         ("int3", "") => (INTS, "encode_int3", "decode_int3"),
         ("int3", "stochastic") => (INTS, "encode_int3_stochastic", "decode_int3"),

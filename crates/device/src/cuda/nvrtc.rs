@@ -189,7 +189,13 @@ impl Nvrtc {
         let compiled = self.compile(source, device)?;
         let (Image::Cubin(bytes) | Image::Ptx(bytes)) = &compiled.image;
         // Renamed when it is complete, since several ranks may start at once.
-        let partial = path.with_extension(std::process::id().to_string());
+        let partial = folder.join(format!(
+            "{}.{}-{}",
+            self.file_name(source, device),
+            std::process::id(),
+            // Containers that share a folder may have equal numbers of processes.
+            std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos()),
+        ));
         let written = fs::create_dir_all(folder).and_then(|()| fs::write(&partial, bytes));
         if written.and_then(|()| fs::rename(&partial, &path)).is_err() {
             let _ = fs::remove_file(&partial);

@@ -11,8 +11,9 @@ use super::driver::{HOST_MAPPED, HOST_PORTABLE};
 use crate::HostBytes;
 use crate::bytes::Block;
 
-/// Most bytes that the pool of a device keeps idle.
-const IDLE_BYTES_MAX: usize = 64 << 20;
+/// Most bytes that the pool of a device keeps idle. With feedback all encodings of a step are there until it
+/// ends, and pinning memory within a step would hold up the device.
+const IDLE_BYTES_MAX: usize = 1 << 30;
 
 /// Memory that is locked in place, so that kernels read and write it over the bus.
 #[derive(Debug)]

@@ -28,11 +28,12 @@ impl BucketState {
     pub(super) fn kept(&self, member: usize) -> Kept {
         let range = &self.bucket.members[member].1;
         let mut kept = self.memory.save(range);
+        if self.residual.len() > 0 {
+            kept.push((RESIDUAL, self.residual.range_to_host(range.clone())));
+        }
         let momentum = self.velocity.as_ref().map_or(&[][..], Velocity::kept);
-        for (prefix, values) in [(RESIDUAL, &self.residual.to_host()[..]), (MOMENTUM, momentum)] {
-            if !values.is_empty() {
-                kept.push((prefix, values[range.clone()].to_vec()));
-            }
+        if !momentum.is_empty() {
+            kept.push((MOMENTUM, momentum[range.clone()].to_vec()));
         }
         kept.extend(self.exchange.as_ref().and_then(|exchange| exchange.state(member)));
         kept

@@ -12,7 +12,7 @@ use std::task::Waker;
 
 use thinwire_codec::{Choice, Finite, kernel};
 use thinwire_collective::{Address, Buffer, Check};
-use thinwire_device::{Change, Region, Source, Submission, Work, submit};
+use thinwire_device::{Change, Done, Region, Source, Work, submit};
 use thinwire_schedule::Summation;
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
@@ -43,7 +43,7 @@ pub(crate) struct BucketState {
     pub(super) values: Tensor,
     /// The sum of what lossy codecs have lost so far; empty if nothing ever was lost.
     pub(super) residual: Tensor,
-    /// Memory of the device that has the gradients, while the bucket travels from host memory.
+    /// Memory of the device that has the gradients, from a departure in host memory to the end of the step.
     device: Option<Region>,
     /// Questions to the device about what was given.
     checks: Vec<Check>,
@@ -162,7 +162,10 @@ impl BucketState {
 
     /// Forgets what was given in the last step.
     pub(crate) fn clear(&mut self) {
-        if matches!(self.values, Tensor::External(_)) {
+        if let Some(region) = self.device.take() {
+            // A step that was not kept has left its gradients in host memory.
+            self.values = Tensor::Device(region);
+        } else if matches!(self.values, Tensor::External(_)) {
             self.values = Tensor::default();
         }
         self.given.fill(false);
@@ -193,29 +196,46 @@ impl BucketState {
         let Some(member) = member else { return false };
         self.given[member] = true;
         self.left -= 1;
-        if let Gradient::Device(region) = gradient {
-            self.pack_on_device(member, range, region, scale);
-            return true;
+        let is_first = self.left + 1 == self.given.len();
+        match (gradient, &self.values) {
+            (Gradient::Device(region), _) if is_first => {
+                self.use_device(region);
+                self.pack_on_device(member, range, region, scale);
+            }
+            // The first gradient decides where those of the bucket are; others are copied there.
+            (Gradient::Device(region), Tensor::Device(values))
+                if region.device().id() == values.device().id() =>
+            {
+                self.pack_on_device(member, range, region, scale);
+            }
+            (gradient, Tensor::Device(values)) if !is_first => {
+                let mut host = vec![0.0; range.len()];
+                gradient.scale_into(&mut host, 1.0);
+                let region = values.device().allocate(range.len());
+                values.device().write(&host, &region);
+                self.pack_on_device(member, range, &region, scale);
+            }
+            (gradient, _) => {
+                let largest = gradient.scale_into(&mut self.own_values()[range], scale);
+                self.absent[member] |= largest == 0;
+                self.largest = self.largest.max(largest);
+                let _ = look_at(&self.excess, Seen { member, largest, scale, most: self.most() });
+            }
         }
-        if let Tensor::Device(values) = &self.values
-            && self.left + 1 < self.given.len()
-        {
-            // Others of the bucket are on a device already.
-            let region = values.device().allocate(range.len());
-            let mut host = vec![0.0; range.len()];
-            gradient.scale_into(&mut host, 1.0);
-            values.device().write(&host, &region);
-            self.pack_on_device(member, range, &region, scale);
-            return true;
-        }
-        let largest = gradient.scale_into(&mut self.own_values()[range], scale);
-        self.absent[member] |= largest == 0;
-        self.largest = self.largest.max(largest);
-        let _ = look_at(&self.excess, Seen { member, largest, scale, most: self.most() });
         true
     }
 
-    /// Packs a gradient in the memory of a device, which does it later and tells then if it is finite.
+    /// Makes memory for the bucket on the device of a gradient, unless it is there.
+    fn use_device(&mut self, gradient: &Region) {
+        let is_there = matches!(&self.values, Tensor::Device(values)
+            if values.device().id() == gradient.device().id());
+        if !is_there {
+            self.values = Tensor::Device(gradient.device().allocate(self.bucket.elements));
+        }
+    }
+
+    /// Packs a gradient in the memory of the bucket's device, which does it later and tells then if it is
+    /// finite.
     fn pack_on_device(
         &mut self,
         member: usize,
@@ -223,30 +243,14 @@ impl BucketState {
         gradient: &Region,
         scale: f32,
     ) {
-        let is_here = matches!(self.values, Tensor::Device(_));
-        if !is_here && self.left + 1 < self.given.len() {
-            // Others of the bucket are in host memory already.
-            let mut host = vec![0.0; gradient.len()];
-            gradient.device().read(gradient, &mut host);
-            let largest = Gradient::F32(&host).scale_into(&mut self.own_values()[range], scale);
-            self.largest = self.largest.max(largest);
-            let _ = look_at(&self.excess, Seen { member, largest, scale, most: self.most() });
-            return;
-        }
-        if !is_here {
-            let region = self.device.take();
-            let allocate = || gradient.device().allocate(self.bucket.elements);
-            self.values = Tensor::Device(region.unwrap_or_else(allocate));
-        }
         let change = Change::Pack(Source::Device(gradient.clone()), scale);
         let packed = submit(Work::Change(self.values.operand(range), change), &self.waker);
-        let Submission::Pending(mut pending) = packed else {
-            unreachable!("a device answers later")
-        };
-        let (excess, most) = (Arc::clone(&self.excess), self.most());
+        let (mut pending, excess, most) =
+            (packed.into_pending(), Arc::clone(&self.excess), self.most());
         self.checks.push(Check::new(move || {
-            let largest = pending.poll()?.largest;
-            Some(look_at(&excess, Seen { member, largest, scale, most }))
+            let Done { largest, failure, .. } = pending.poll()?;
+            let seen = Seen { member, largest, scale, most };
+            Some(failure.map_or_else(|| Ok(look_at(&excess, seen)), Err))
         }));
     }
 
@@ -260,11 +264,12 @@ impl BucketState {
         while !self.checks.is_empty() {
             let largest = &mut self.largest;
             self.checks.retain_mut(|check| match check.answer() {
-                Some(Finite::No) => {
+                Some(Ok(Finite::Yes)) => false,
+                // What a device that has failed had is worthless; its next work says why.
+                Some(Ok(Finite::No) | Err(_)) => {
                     *largest = u32::MAX;
                     false
                 }
-                Some(Finite::Yes) => false,
                 None => true,
             });
             std::thread::yield_now();

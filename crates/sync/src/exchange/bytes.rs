@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use thinwire_codec::{Codec, Finite};
 use thinwire_collective::{Buffer, Check, Program, Run};
-use thinwire_device::{Change, Device, Done, Submission};
+use thinwire_device::{Change, Device, Done, Failure};
 use thinwire_wire::World;
 
 use crate::buffer::Tensor;
@@ -19,7 +19,7 @@ use crate::{Error, Outcome};
 pub(crate) struct Bytes {
     program: Arc<Program>,
     /// The program for gradients on a device; none before the first.
-    staged: Option<Arc<Program>>,
+    on_device: Option<Arc<Program>>,
     world: World,
     /// Of a sharded bucket, this rank's chunk, which no rank encodes.
     own: Option<Own>,
@@ -49,7 +49,7 @@ impl Bytes {
         };
         Bytes {
             program: route.program(Arc::clone(codec)),
-            staged: None,
+            on_device: None,
             world,
             own: (route.target == Target::Shard).then_some(own),
             arrived: None,
@@ -77,8 +77,11 @@ impl Bytes {
 }
 
 /// Whether the values of [`Run::measure`] are finite.
-fn is_finite(done: &Done) -> Finite {
-    Finite::from(done.largest <= f32::MAX.to_bits())
+fn is_finite(done: Done) -> Result<Finite, Failure> {
+    match done.failure {
+        Some(failure) => Err(failure),
+        None => Ok(Finite::from(done.largest <= f32::MAX.to_bits())),
+    }
 }
 
 impl Exchange for Bytes {
@@ -100,7 +103,7 @@ impl Exchange for Bytes {
         }
         let program = match values.device() {
             None => &self.program,
-            Some(_) => self.staged.get_or_insert_with(|| Arc::new(self.program.staged())),
+            Some(_) => self.on_device.get_or_insert_with(|| Arc::new(self.program.on_device())),
         };
         (self.is_checked, self.waker) = (false, waker);
         let mut run = Run::new(Arc::clone(program), address, self.world, values, residual);
@@ -122,11 +125,14 @@ impl Exchange for Bytes {
     fn next(&mut self, mut run: Run<Tensor>) -> Progress {
         let may_overflow = run.is_finite() && !self.keeps_finite();
         if may_overflow && !std::mem::replace(&mut self.is_checked, true) {
-            match run.measure(&self.waker) {
-                Submission::Done(done) if is_finite(&done) == Finite::No => run.mark_nonfinite(),
-                Submission::Done(_) => {}
-                Submission::Pending(mut pending) => {
-                    run.check(vec![Check::new(move || pending.poll().as_ref().map(is_finite))]);
+            let mut measured = run.measure(&self.waker).into_pending();
+            match measured.poll().map(is_finite) {
+                Some(Ok(Finite::Yes)) => {}
+                Some(Ok(Finite::No)) => run.mark_nonfinite(),
+                // A device answers later, or has failed, which the group tells.
+                mut first => {
+                    let answer = move || first.take().or_else(|| measured.poll().map(is_finite));
+                    run.check(vec![Check::new(answer)]);
                     return Progress::Run(run);
                 }
             }

@@ -10,7 +10,8 @@ use crate::{Error, Parameter, Policy, Synchronizer};
 impl Synchronizer {
     /// Declares that this rank has no gradient of a parameter in this step. Call it before `ready`, whose
     /// values for the parameter are then ignored: a framework may still have those of an earlier step. A
-    /// gradient of zeros counts as absent without this call. A parameter that is absent on all ranks keeps
+    /// gradient of zeros in host memory counts as absent without this call; one in the memory of a device does
+    /// not, since its values are known too late. A parameter that is absent on all ranks keeps
     /// its residual, momentum and factors.
     ///
     /// # Errors

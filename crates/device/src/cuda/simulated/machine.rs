@@ -129,6 +129,12 @@ impl Machine {
         }
     }
 
+    /// Waits until all streams have done everything, or the context is broken.
+    pub fn drain_all(&self) {
+        let streams = self.state().streams.len();
+        (0..streams).for_each(|stream| self.drain(stream));
+    }
+
     fn work(&'static self) {
         let mut state = self.state();
         loop {

@@ -12,9 +12,10 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use self::machine::{BROKEN, Event as EventState, Machine, Number, Operation, calling};
+use super::Cuda;
 use super::arguments::Address;
 use super::driver::{
-    ATTRIBUTE_MAJOR, Context, DeviceNumber, Driver, Event, Function, HostFunction, Module,
+    ATTRIBUTE_MAJOR, Context, DeviceNumber, Driver, Event, Fault, Function, HostFunction, Module,
     NOT_PERMITTED, NOT_READY, Status, Stream,
 };
 use super::kernel::{Grid, Kernel, SOURCES, Source};
@@ -42,6 +43,17 @@ struct Handle {
 /// Returns a new device, whose lateness is by `seed`.
 pub fn device(seed: u64) -> DeviceNumber {
     Machine::start(seed) as DeviceNumber
+}
+
+/// Returns a new device that is in use, whose lateness is by `seed`.
+///
+/// # Errors
+/// If the driver does not do what it should.
+pub fn cuda(seed: u64) -> Result<(Cuda, DeviceNumber), Fault> {
+    let number = device(seed);
+    // SAFETY: the functions below are the simulated ones, and images are theirs.
+    let cuda = unsafe { Cuda::new(driver(), number, |source| Ok(image(source))) };
+    cuda.map(|cuda| (cuda, number))
 }
 
 /// Breaks the context of a device, as an illegal address does: no work goes on, and no host function is
@@ -307,8 +319,14 @@ unsafe extern "C" fn mem_alloc(place: *mut Address, bytes: usize) -> Status {
     })
 }
 
+/// Waits for all work, as the driver does. Work that is under way finds NaN all the same, since memory may
+/// come from an allocator that does not wait.
 unsafe extern "C" fn mem_free(place: Address) -> Status {
-    call("cuMemFree", |machine| free(machine, place as usize))
+    call("cuMemFree", |machine| {
+        let freed = free(machine, place as usize);
+        machine.drain_all();
+        freed
+    })
 }
 
 unsafe extern "C" fn host_alloc(place: *mut *mut c_void, bytes: usize, _flags: c_uint) -> Status {
@@ -319,7 +337,11 @@ unsafe extern "C" fn host_alloc(place: *mut *mut c_void, bytes: usize, _flags: c
 }
 
 unsafe extern "C" fn host_free(place: *mut c_void) -> Status {
-    call("cuMemFreeHost", |machine| free(machine, place as usize))
+    call("cuMemFreeHost", |machine| {
+        let freed = free(machine, place as usize);
+        machine.drain_all();
+        freed
+    })
 }
 
 unsafe extern "C" fn host_get_device_pointer(
