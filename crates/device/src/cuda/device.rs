@@ -19,6 +19,7 @@ use thinwire_codec::{Codec, Finite, Write};
 use thinwire_wire::random::Key;
 
 use super::arguments::{self, Address};
+use super::context::{Current, Handle, made};
 use super::driver::{
     Context, DeviceNumber, Driver, EVENT_DISABLE_TIMING, Event, Fault, Function, Module, NOT_READY,
     STREAM_NON_BLOCKING, Status, Stream,
@@ -55,15 +56,6 @@ pub(super) struct Owner {
     state: Mutex<State>,
     pub(super) pool: Mutex<Pool>,
 }
-
-/// Pointer of the driver, whose functions may be called from any thread.
-#[derive(Clone, Copy, Debug)]
-struct Handle<T>(T);
-
-// SAFETY: the driver's functions take its handles on any thread.
-unsafe impl<T> Send for Handle<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Handle<T> {}
 
 #[derive(Debug, Default)]
 struct State {
@@ -790,32 +782,4 @@ impl Drop for Memory {
 
 fn failure(fault: &Fault) -> Failure {
     Failure::Device(format!("a device has failed: {fault}"))
-}
-
-/// A context that is the calling thread's.
-pub(super) struct Current<'a>(Option<&'a Driver>);
-
-impl Current<'_> {
-    fn enter(driver: &Driver, context: Context) -> Current<'_> {
-        // SAFETY: the context is retained as long as its device.
-        let status = unsafe { (driver.cuCtxPushCurrent_v2)(context) };
-        // What follows a push that has failed says so itself.
-        Current((status == 0).then_some(driver))
-    }
-}
-
-impl Drop for Current<'_> {
-    fn drop(&mut self) {
-        let Some(driver) = self.0 else { return };
-        let mut context = null_mut();
-        // SAFETY: there is a place for the context.
-        unsafe { (driver.cuCtxPopCurrent_v2)(&mut context) };
-    }
-}
-
-/// Returns what a function of the driver writes to a place.
-fn made<T>(driver: &Driver, start: T, make: impl FnOnce(&mut T) -> Status) -> Result<T, Fault> {
-    let mut place = start;
-    let status = make(&mut place);
-    driver.check(status).map(|()| place)
 }

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 pub mod arguments;
+mod context;
 mod device;
 pub mod driver;
 pub mod kernel;
