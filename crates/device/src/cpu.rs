@@ -4,10 +4,7 @@ use std::time::Instant;
 
 use thinwire_codec::{Finite, Input, kernel};
 
-use crate::{Change, Decoding, Done, Encoding, Failure, HostBytes, Work};
-
-/// Elements of a block that stays in the cache between two passes.
-const BLOCK: usize = 4096;
+use crate::{Change, Decoding, Done, Encoding, Failure, HostBytes, Source, Work};
 
 /// Does work on host memory. [`submit`](crate::submit) calls it; devices of tests do so on memory of theirs.
 ///
@@ -55,7 +52,7 @@ fn decode(decoding: Decoding<'_>) -> Done {
 }
 
 /// Changes values. Returns what [`Done::largest`] tells.
-fn apply(values: &mut [f32], change: Change<'_>) -> u32 {
+fn apply(values: &mut [f32], change: Change<Source<'_>>) -> u32 {
     match change {
         Change::Fill(value) => values.fill(value),
         Change::Copy(source) => values.copy_from_slice(source.host()),
@@ -63,15 +60,7 @@ fn apply(values: &mut [f32], change: Change<'_>) -> u32 {
         Change::Scale(factor) => values.iter_mut().for_each(|value| *value *= factor),
         Change::Measure => return kernel::max_magnitude(values),
         Change::Canonicalise(codec) => codec.canonicalise(values),
-        Change::Pack(source, factor) => {
-            let source = source.host();
-            assert_eq!(values.len(), source.len(), "values to pack");
-            let blocks = values.chunks_mut(BLOCK).zip(source.chunks(BLOCK));
-            return blocks.fold(0, |largest, (values, source)| {
-                kernel::scale_copy(values, source, factor);
-                largest.max(kernel::max_magnitude(values))
-            });
-        }
+        Change::Pack(source, factor) => return kernel::pack(values, source.host(), factor),
     }
     0
 }

@@ -50,7 +50,7 @@ mod work;
 
 pub use bytes::{Block, HostBytes};
 pub use cpu::compute;
-pub use region::{Allocation, Operand, Region, Source};
+pub use region::{Allocation, Operand, Region, Source, Values};
 pub use work::{
     Batch, Canonicalise, Change, Decoding, Device, Done, Encoding, Failure, Pending, Submission,
     Work, submit,

@@ -73,33 +73,30 @@ impl Region {
     }
 }
 
-/// Values that work changes.
+/// Values in host memory, as `H` borrows them, or in the memory of a device.
 #[derive(Debug)]
-pub enum Operand<'a> {
+pub enum Values<H> {
     /// In host memory.
-    Host(&'a mut [f32]),
+    Host(H),
     /// In the memory of a device.
     Device(Region),
 }
+
+/// Values that work changes.
+pub type Operand<'a> = Values<&'a mut [f32]>;
 
 /// Values that work reads, in the same memory as those that it changes.
-#[derive(Debug)]
-pub enum Source<'a> {
-    /// In host memory.
-    Host(&'a [f32]),
-    /// In the memory of a device.
-    Device(Region),
-}
+pub type Source<'a> = Values<&'a [f32]>;
 
-impl<'a> Operand<'a> {
+impl<H: AsRef<[f32]>> Values<H> {
     /// Returns the values.
     ///
     /// # Panics
     /// If they lie in the memory of a device.
-    pub fn host(self) -> &'a mut [f32] {
+    pub fn host(self) -> H {
         match self {
-            Operand::Host(values) => values,
-            Operand::Device(region) => panic!("{region:?} is not host memory"),
+            Values::Host(values) => values,
+            Values::Device(region) => panic!("{region:?} is not host memory"),
         }
     }
 
@@ -109,32 +106,10 @@ impl<'a> Operand<'a> {
     /// If the values lie in host memory.
     pub fn region(self) -> Region {
         match self {
-            Operand::Host(values) => panic!("{} values in host memory, for a device", values.len()),
-            Operand::Device(region) => region,
-        }
-    }
-}
-
-impl<'a> Source<'a> {
-    /// Returns the values.
-    ///
-    /// # Panics
-    /// If they lie in the memory of a device.
-    pub fn host(self) -> &'a [f32] {
-        match self {
-            Source::Host(values) => values,
-            Source::Device(region) => panic!("{region:?} is not host memory"),
-        }
-    }
-
-    /// Returns the memory of a device.
-    ///
-    /// # Panics
-    /// If the values lie in host memory.
-    pub fn region(self) -> Region {
-        match self {
-            Source::Host(values) => panic!("{} values in host memory, for a device", values.len()),
-            Source::Device(region) => region,
+            Values::Host(values) => {
+                panic!("{} values in host memory, for a device", values.as_ref().len())
+            }
+            Values::Device(region) => region,
         }
     }
 }

@@ -20,26 +20,49 @@ pub enum Work<'a> {
     /// Bytes become values, or are added to them.
     Decode(Decoding<'a>),
     /// Values change element by element.
-    Change(Operand<'a>, Change<'a>),
+    Change(Operand<'a>, Change<Source<'a>>),
 }
 
-/// Change of values. Products and sums are rounded separately.
+/// Change of values, by those of a source where it has one. Products and sums are rounded separately.
 #[derive(Debug)]
-pub enum Change<'a> {
+pub enum Change<S> {
     /// Every value becomes this one.
     Fill(f32),
     /// Values become those of the source.
-    Copy(Source<'a>),
+    Copy(S),
     /// Adds the source.
-    Add(Source<'a>),
+    Add(S),
     /// Multiplies all values.
     Scale(f32),
     /// Values become those of the source times a factor, and [`Done::largest`] tells their largest magnitude.
-    Pack(Source<'a>, f32),
+    Pack(S, f32),
     /// Leaves the values as they are; [`Done::largest`] tells the largest magnitude.
     Measure,
     /// Applies [`Codec::canonicalise`].
-    Canonicalise(&'a Arc<dyn Codec>),
+    Canonicalise(Arc<dyn Codec>),
+}
+
+impl<S> Change<S> {
+    /// Returns the same change, by what `map` makes of its source.
+    pub fn map<T>(self, map: impl FnOnce(S) -> T) -> Change<T> {
+        match self {
+            Change::Fill(value) => Change::Fill(value),
+            Change::Copy(source) => Change::Copy(map(source)),
+            Change::Add(source) => Change::Add(map(source)),
+            Change::Scale(factor) => Change::Scale(factor),
+            Change::Pack(source, factor) => Change::Pack(map(source), factor),
+            Change::Measure => Change::Measure,
+            Change::Canonicalise(codec) => Change::Canonicalise(codec),
+        }
+    }
+
+    /// Returns the source, if the change has one.
+    pub fn source(&self) -> Option<&S> {
+        match self {
+            Change::Copy(source) | Change::Add(source) | Change::Pack(source, _) => Some(source),
+            Change::Fill(_) | Change::Scale(_) | Change::Measure | Change::Canonicalise(_) => None,
+        }
+    }
 }
 
 /// Encoding of `values`, or of their sum with a residual, whose error is then left in `values`.

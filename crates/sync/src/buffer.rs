@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::task::Waker;
 
 use thinwire_collective::Buffer;
-use thinwire_device::{Change, Device, Operand, Region, Source, Submission, Work, submit};
+use thinwire_device::{Change, Device, Operand, Region, Source, Work, submit};
 use thinwire_wire::DType;
 
 /// Memory of the framework, which keeps it alive and leaves it alone until the step is finished.
@@ -91,14 +91,10 @@ impl Tensor {
         }
     }
 
-    /// Changes the values of a range; a device does it later, in its turn.
-    pub(crate) fn change(&mut self, range: Range<usize>, change: Change<'_>) -> Submission {
-        submit(Work::Change(self.operand(range), change), Waker::noop())
-    }
-
-    /// Returns all values, for a change of others in the same memory.
-    pub(crate) fn whole(&self) -> Source<'_> {
-        self.source(0..self.len())
+    /// Changes the values of a range; a device does it later, in its turn. What a failed device has is told by
+    /// the work that follows.
+    pub(crate) fn change(&mut self, range: Range<usize>, change: Change<Source<'_>>) {
+        submit(Work::Change(self.operand(range), change), Waker::noop());
     }
 }
 

@@ -119,13 +119,7 @@ impl Gradient<'_> {
     /// above those of infinity if there is a NaN.
     pub(crate) fn scale_into(&self, target: &mut [f32], scale: f32) -> u32 {
         match self {
-            Gradient::F32(values) => {
-                let blocks = target.chunks_mut(BLOCK).zip(values.chunks(BLOCK));
-                return blocks.fold(0, |largest, (target, values)| {
-                    kernel::scale_copy(target, values, scale);
-                    largest.max(kernel::max_magnitude(target))
-                });
-            }
+            Gradient::F32(values) => return kernel::pack(target, values, scale),
             Gradient::F16(values) => values.convert_to_f32_slice(target),
             Gradient::BF16(values) => values.convert_to_f32_slice(target),
             Gradient::Device(region) => region.device().read(region, target),

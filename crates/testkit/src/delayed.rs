@@ -7,8 +7,8 @@ use std::task::Waker;
 
 use thinwire_codec::Codec;
 use thinwire_device::{
-    Allocation, Change, Decoding, Device, Done, Encoding, Operand, Pending, Region, Source,
-    Submission, Work, compute,
+    Allocation, Decoding, Device, Done, Encoding, Operand, Pending, Region, Source, Submission,
+    Work, compute,
 };
 use thinwire_wire::random::Key;
 
@@ -198,10 +198,11 @@ impl Device for Delayed {
                 })
             }
             Work::Change(values, change) => {
-                let change = OwnedChange::new(change);
-                let source = change.source.clone();
+                let change = change.map(Source::region);
+                let source = change.source().cloned();
                 self.queue(values.region(), source, waker, move |values, source| {
-                    compute(Work::Change(Operand::Host(values), change.of(source)))
+                    let source = Source::Host(source.unwrap_or_default());
+                    compute(Work::Change(Operand::Host(values), change.map(|_| source)))
                 })
             }
         }
@@ -215,52 +216,6 @@ impl Device for Delayed {
     fn write(&self, from: &[f32], to: &Region) {
         while self.state().step() {}
         write(to, |values| values.copy_from_slice(from));
-    }
-}
-
-/// A [`Change`] that waits.
-struct OwnedChange {
-    kind: Kind,
-    source: Option<Region>,
-}
-
-enum Kind {
-    Fill(f32),
-    Copy,
-    Add,
-    Scale(f32),
-    Pack(f32),
-    Measure,
-    Canonicalise(Arc<dyn Codec>),
-}
-
-impl OwnedChange {
-    fn new(change: Change<'_>) -> OwnedChange {
-        let (kind, source) = match change {
-            Change::Fill(value) => (Kind::Fill(value), None),
-            Change::Copy(source) => (Kind::Copy, Some(source)),
-            Change::Add(source) => (Kind::Add, Some(source)),
-            Change::Scale(factor) => (Kind::Scale(factor), None),
-            Change::Pack(source, factor) => (Kind::Pack(factor), Some(source)),
-            Change::Measure => (Kind::Measure, None),
-            Change::Canonicalise(codec) => (Kind::Canonicalise(Arc::clone(codec)), None),
-        };
-        OwnedChange { kind, source: source.map(Source::region) }
-    }
-
-    /// Returns the change, of a source in host memory.
-    fn of<'a>(&'a self, source: Option<&'a [f32]>) -> Change<'a> {
-        let source =
-            || Source::Host(source.expect("a change has the source that it was made with"));
-        match &self.kind {
-            Kind::Fill(value) => Change::Fill(*value),
-            Kind::Copy => Change::Copy(source()),
-            Kind::Add => Change::Add(source()),
-            Kind::Scale(factor) => Change::Scale(*factor),
-            Kind::Pack(factor) => Change::Pack(source(), *factor),
-            Kind::Measure => Change::Measure,
-            Kind::Canonicalise(codec) => Change::Canonicalise(codec),
-        }
     }
 }
 

@@ -151,7 +151,7 @@ pub mod device {
     #[doc(inline)]
     pub use thinwire_device::{
         Allocation, Block, Canonicalise, Change, Decoding, Device, Done, Encoding, Failure,
-        HostBytes, Operand, Pending, Region, Source, Submission, Work,
+        HostBytes, Operand, Pending, Region, Source, Submission, Values, Work,
     };
 }
 

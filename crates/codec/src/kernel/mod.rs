@@ -28,6 +28,8 @@ pub(crate) use vector::{CodeLanes, FormatLanes};
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use {codes::Code as CodeLanes, format::Format as FormatLanes};
 
+use self::uniform::CHUNK;
+
 /// Name of the instructions in use: `scalar`, `avx2` or `avx512`.
 pub fn name() -> &'static str {
     imp().name()
@@ -51,6 +53,20 @@ pub fn scale_copy(destination: &mut [f32], source: &[f32], factor: f32) {
     imp().scale_copy(destination, source, factor);
 }
 
+/// Writes `source * factor` to `destination`, element by element. Returns the bits of the largest magnitude
+/// that was written, above those of infinity if there is a NaN.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn pack(destination: &mut [f32], source: &[f32], factor: f32) -> u32 {
+    assert_eq!(destination.len(), source.len(), "pack");
+    // A chunk is still in the cache when it is looked at again.
+    destination.chunks_mut(CHUNK).zip(source.chunks(CHUNK)).fold(0, |largest, (to, from)| {
+        scale_copy(to, from, factor);
+        largest.max(max_magnitude(to))
+    })
+}
+
 /// Adds `other * factor` to `values`, element by element. Product and sum are rounded separately.
 ///
 /// # Panics
@@ -70,9 +86,6 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     let chunks = a.chunks(CHUNK).zip(b.chunks(CHUNK)).map(|(a, b)| imp().dot(a, b));
     chunks.reduce(|sum, of_chunk| sum + of_chunk).unwrap_or(0.0)
 }
-
-/// Elements of a sum whose order is fixed; sums of longer slices add the sums of chunks in order.
-const CHUNK: usize = 4096;
 
 /// Returns the sum of squares, summed in one order everywhere: chunks of 4,096 elements in 16 lanes, which
 /// are added in order, then the chunks in order.

@@ -20,8 +20,9 @@ pub(crate) const DEAD_ZONE: f32 = 0.1;
 
 /// Lanes of sums: a fixed number, so that every machine adds in the same order.
 const LANES: usize = 16;
-/// Elements that are summed in f32 before f64 takes over.
-const CHUNK: usize = 4096;
+/// Elements whose sum is complete before the next ones are added: lanes come together, and f64 takes over from
+/// f32.
+pub(super) const CHUNK: usize = 4096;
 
 /// Addition of a residual; returns the sum of the squares.
 pub(crate) struct AddSquares<'a> {

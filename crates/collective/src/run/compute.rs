@@ -26,7 +26,9 @@ impl<V: Buffer> Run<V> {
         let operation = &program.operations[task as usize];
         if program.homes[operation.slot().index()] != Home::Buffer {
             // The link reads and writes the values themselves.
-            self.release_read(task, pool);
+            if !matches!(operation, Operation::Encode { .. }) {
+                self.release_slot(task, pool);
+            }
             self.finish(task);
             return Ok(true);
         }
@@ -95,8 +97,7 @@ impl<V: Buffer> Run<V> {
         }
         if let Operation::Encode { slot, .. } = self.program.operations[task as usize] {
             // Where values in host memory are sent as they are, nobody looks at them either.
-            let is_told = self.program.is_unseen(slot);
-            self.nonfinite |= finite == Finite::No && !is_told;
+            self.nonfinite |= finite == Finite::No && !self.program.is_unseen(slot);
             self.slots[slot.index()] = bytes;
             self.times.encode += busy;
         } else {
@@ -107,13 +108,6 @@ impl<V: Buffer> Run<V> {
         }
         self.finish(task);
         Ok(())
-    }
-
-    /// Ends a task that had nothing to compute: a reader of a slot has read it.
-    fn release_read(&mut self, task: u32, pool: &mut Pool) {
-        if !matches!(self.program.operations[task as usize], Operation::Encode { .. }) {
-            self.release_slot(task, pool);
-        }
     }
 
     /// Returns the work of a merge or a decode over the values.

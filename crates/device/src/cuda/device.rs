@@ -1,7 +1,8 @@
 //! A CUDA device: work is queued on one stream, and its end is told from another one.
 //!
-//! Kernels write encodings into pinned memory and read them there, so that no gradient crosses the bus. A host function on a second stream tells that work is done, behind an event: on the stream of the
-//! work it would hold up what follows. It calls nothing of the driver; what it leaves is dropped by the next
+//! Kernels write encodings into pinned memory and read them there, so that no gradient crosses the bus. A
+//! host function on a second stream tells that work is done, behind an event: on the stream of the work it
+//! would hold up what follows. It calls nothing of the driver; what it leaves is dropped by the next
 //! thread that submits work or asks for its result. After a fault of the context no host function is called,
 //! so a long wait ends with a look at the event.
 
@@ -29,7 +30,7 @@ use super::nvrtc::Image;
 use super::pinned::{Pinned, Pool};
 use crate::{
     Allocation, Change, Decoding, Device, Done, Encoding, Failure, HostBytes, Pending, Region,
-    Submission, Work,
+    Submission, Values, Work,
 };
 
 /// Time after which a wait looks if the context has had a fault.
@@ -66,6 +67,14 @@ struct State {
     fault: Option<Fault>,
     /// Flights that a host function has ended, to be dropped by another thread.
     ended: Vec<Arc<Flight>>,
+}
+
+impl State {
+    /// Takes back what work had that has ended.
+    fn recycle(&mut self, event: Handle<Event>, word: Word) {
+        self.events.push(event);
+        self.words.push(word);
+    }
 }
 
 /// A u32 on the device that kernels raise, and where it is copied to.
@@ -243,14 +252,10 @@ impl Cuda {
         }
     }
 
-    fn decode(&self, launch: &mut Launch<'_>, decoding: Decoding<'_>) -> Result<Begun, Fault> {
+    fn decode(&self, launch: &mut Launch<'_>, decoding: Decoding<'_>) -> Result<Verdict, Fault> {
         let Decoding { codec, from, to, write, canonicalise } = decoding;
         let to = to.region();
-        let (length, expected) = (to.len(), codec.encoded_len(to.len()));
-        if from.len() != expected {
-            let found = from.len();
-            return Ok(Begun::Refused(format!("{codec} has {found} bytes, expected {expected}")));
-        }
+        let length = to.len();
         let values = launch.region(self, to);
         let bytes = launch.bytes(from);
         match kernels(codec.as_ref()) {
@@ -289,23 +294,23 @@ impl Cuda {
                 for step in sparse.decoding(write) {
                     launch.run(step.kernel, step.grid, &step.arguments(&arguments))?;
                 }
-                return Ok(Begun::Queued(Verdict { corrupt_from: 1, ..Verdict::NONE }));
+                return Ok(Verdict { corrupt_from: 1, ..Verdict::NONE });
             }
             None => panic!("codec {codec} has no kernels on a device"),
         }
-        Ok(Begun::Queued(Verdict::NONE))
+        Ok(Verdict::NONE)
     }
 
     fn change(
         &self,
         launch: &mut Launch<'_>,
         values: Region,
-        change: Change<'_>,
+        change: Change<crate::Source<'_>>,
     ) -> Result<Verdict, Fault> {
         let length = values.len();
         let values = launch.region(self, values);
         let (driver, stream) = (&self.0.driver, self.0.work.0);
-        let raw = raw();
+        let raw = Cast::RAW;
         let cast = launch.cast(values, length);
         let arguments = match change {
             Change::Fill(value) => {
@@ -364,20 +369,13 @@ impl Verdict {
     const NONE: Verdict = Verdict { finite_below: u32::MAX, corrupt_from: u32::MAX };
 }
 
-/// Beginning of work.
-enum Begun {
-    /// Its launches are on the stream.
-    Queued(Verdict),
-    /// The bytes are no encoding.
-    Refused(String),
-}
-
-/// Kernels of f32 as they are.
-fn raw() -> Cast {
-    match kernels(thinwire_codec::raw().as_ref()) {
-        Some(Kernels::Cast(cast)) => cast,
-        _ => unreachable!("f32 as they are have kernels"),
-    }
+/// Returns why bytes are no encoding of the values over which they are to be decoded, if their length says so.
+fn refusal(work: &Work<'_>) -> Option<String> {
+    let Work::Decode(Decoding { codec, from, to: Values::Device(to), .. }) = work else {
+        return None;
+    };
+    let (found, expected) = (from.len(), codec.encoded_len(to.len()));
+    (found != expected).then(|| format!("{codec} has {found} bytes, expected {expected}"))
 }
 
 /// One submission: what it keeps, and the stream on which it runs.
@@ -528,11 +526,7 @@ impl Owner {
     }
 
     /// Queues the end of a launch, and returns the flight that tells it.
-    fn depart(
-        self: &Arc<Owner>,
-        launch: &mut Launch<'_>,
-        waker: &Waker,
-    ) -> Result<Arc<Flight>, Fault> {
+    fn depart(self: &Arc<Owner>, launch: &Launch<'_>, waker: &Waker) -> Result<Arc<Flight>, Fault> {
         let event = self.event()?;
         let (work, calls) = (self.work.0, self.calls.0);
         let word = &launch.word;
@@ -587,9 +581,7 @@ impl Drop for Flight {
     fn drop(&mut self) {
         let parts = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Parts { event, word, .. }) = parts.filter(|_| *self.is_done.get_mut()) {
-            let mut state = self.owner.state();
-            state.events.push(event);
-            state.words.push(word);
+            self.owner.state().recycle(event, word);
         }
     }
 }
@@ -602,8 +594,7 @@ impl Flight {
         let stored = word.host.as_slice();
         let largest = u32::from_le_bytes([stored[0], stored[1], stored[2], stored[3]]);
         let mut state = self.owner.state();
-        state.events.push(event);
-        state.words.push(word);
+        state.recycle(event, word);
         let fault = state.fault.clone();
         drop(state);
         // Perhaps the last clones: memory is given back, and owners of foreign memory are dropped.
@@ -671,6 +662,9 @@ impl Device for Cuda {
         if let Some(fault) = &owner.state().fault {
             return Submission::Done(Done::failed(failure(fault)));
         }
+        if let Some(detail) = refusal(&work) {
+            return Submission::Done(Done::failed(Failure::Corrupt(detail)));
+        }
         let mut queue = owner.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let word = match owner.word() {
             Ok(word) => word,
@@ -678,20 +672,14 @@ impl Device for Cuda {
         };
         let (regions, bytes) = Default::default();
         let mut launch = Launch { owner, word, regions, bytes, scratch: &mut queue };
-        let begun = match work {
-            Work::Encode(encoding) => self.encode(&mut launch, encoding).map(Begun::Queued),
+        let queued = match work {
+            Work::Encode(encoding) => self.encode(&mut launch, encoding),
             Work::Decode(decoding) => self.decode(&mut launch, decoding),
-            Work::Change(values, change) => {
-                self.change(&mut launch, values.region(), change).map(Begun::Queued)
-            }
+            Work::Change(values, change) => self.change(&mut launch, values.region(), change),
         };
-        let begun = begun.and_then(|begun| match begun {
-            Begun::Queued(verdict) => Ok(Ok((verdict, owner.depart(&mut launch, waker)?))),
-            Begun::Refused(detail) => Ok(Err(detail)),
-        });
-        let (verdict, flight) = match begun {
-            Ok(Ok(flight)) => flight,
-            Ok(Err(detail)) => return Submission::Done(Done::failed(Failure::Corrupt(detail))),
+        let queued = queued.and_then(|verdict| Ok((verdict, owner.depart(&launch, waker)?)));
+        let (verdict, flight) = match queued {
+            Ok(queued) => queued,
             Err(fault) => {
                 // Earlier launches of the work may still use what it has.
                 // SAFETY: the stream is of this context.

@@ -94,7 +94,16 @@ pub enum Kernels {
     Sparse(Selection),
 }
 
+const fn cast(encode: &'static str, decode: &'static str, pack: &'static str, limit: u32) -> Cast {
+    let (encode, decode) =
+        (Kernel { source: CASTS, name: encode }, Kernel { source: CASTS, name: decode });
+    Cast { encode, decode, pack: Kernel { source: CASTS, name: pack }, limit }
+}
+
 impl Cast {
+    /// Kernels of f32 as they are.
+    pub const RAW: Cast = cast("encode_none", "decode_none", "pack_none", 0x7f80_0000);
+
     /// Returns the threads for `length` elements.
     pub fn grid(&self, length: usize) -> Grid {
         const THREADS: u32 = 256;
@@ -350,14 +359,10 @@ fn blocks(length: usize, each: u32) -> u32 {
 pub fn kernels(codec: &dyn Codec) -> Option<Kernels> {
     let name = codec.to_string();
     let (head, parameter) = name.split_once(':').unwrap_or((&name, ""));
-    let cast = |encode, decode, pack, limit| {
-        let of = |name| Kernel { source: CASTS, name };
-        Kernels::Cast(Cast { encode: of(encode), decode: of(decode), pack: of(pack), limit })
-    };
     Some(match head {
-        "none" => cast("encode_none", "decode_none", "pack_none", 0x7f80_0000),
-        "f16" => cast("encode_f16", "decode_f16", "pack_f16", 0x477f_f000),
-        "bf16" => cast("encode_bf16", "decode_bf16", "pack_bf16", 0x7f7f_8000),
+        "none" => Kernels::Cast(Cast::RAW),
+        "f16" => Kernels::Cast(cast("encode_f16", "decode_f16", "pack_f16", 0x477f_f000)),
+        "bf16" => Kernels::Cast(cast("encode_bf16", "decode_bf16", "pack_bf16", 0x7f7f_8000)),
         "topk" => Kernels::Sparse(Selection { ratio: parameter.parse().ok()?, crowd: Crowd::None }),
         "graddrop" => {
             Kernels::Sparse(Selection { ratio: parameter.parse().ok()?, crowd: Crowd::First })

@@ -350,7 +350,9 @@ impl BucketState {
         if self.feedback {
             self.memory.depart(&mut self.values, &self.residual);
         } else if self.residual.len() > 0 {
-            self.values.change(0..self.bucket.elements, Change::Add(self.residual.whole()));
+            let elements = 0..self.bucket.elements;
+            let change = Change::Add(self.residual.source(elements.clone()));
+            self.values.change(elements, change);
         }
         let absent = (0..self.absent.len()).filter(|member| self.absent[*member]);
         self.before = absent.map(|member| (member, self.kept(member))).collect();

@@ -62,11 +62,11 @@ impl Bytes {
     fn complete(&self, own: &Own, sum: &mut Tensor, residual: &mut Tensor) {
         let (codec, elements) = (self.program.codec(), || own.elements.clone());
         if own.in_unit {
-            residual.change(elements(), Change::Canonicalise(codec));
+            residual.change(elements(), Change::Canonicalise(Arc::clone(codec)));
             sum.change(elements(), Change::Add(residual.source(elements())));
             residual.change(elements(), Change::Fill(0.0));
         }
-        sum.change(elements(), Change::Canonicalise(codec));
+        sum.change(elements(), Change::Canonicalise(Arc::clone(codec)));
     }
 
     /// Whether sums are as finite as what the ranks gave: those that lose nothing more, and those of which
@@ -96,10 +96,10 @@ impl Exchange for Bytes {
                 false => {
                     let codec = self.program.codec();
                     first.change(elements(), Change::Copy(values.source(elements())));
-                    first.change(elements(), Change::Canonicalise(codec));
-                    values.change(elements(), Change::Fill(0.0))
+                    first.change(elements(), Change::Canonicalise(Arc::clone(codec)));
+                    values.change(elements(), Change::Fill(0.0));
                 }
-            };
+            }
         }
         let program = match values.device() {
             None => &self.program,
@@ -163,7 +163,7 @@ impl Exchange for Bytes {
                 residual.change(elements, Change::Fill(0.0));
             } else if !own.merges {
                 // Nobody's encoding was merged, which would have canonicalised it.
-                values.change(elements, Change::Canonicalise(self.program.codec()));
+                values.change(elements, Change::Canonicalise(Arc::clone(self.program.codec())));
             }
         }
         Ok((values, residual))
