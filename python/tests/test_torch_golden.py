@@ -133,5 +133,6 @@ def trained(model: Any) -> str:
     digest = hashlib.sha256()
     for parameter in model.parameters():
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-        digest.update(local.detach().contiguous().numpy().tobytes())
+        octets = local.detach().contiguous().view(torch.uint8)
+        digest.update(octets.numpy().tobytes())
     return digest.hexdigest()[:16]

@@ -6,12 +6,13 @@ the GIL and end on Ctrl-C. A call with `done` returns at once; `done(error_or_No
 from another thread. After a PeerError the group is over: every later call fails with it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Literal, final
 
 __all__ = [
     "Coordinator",
+    "Cuda",
     "ElasticSteps",
     "Epoch",
     "EpochEntry",
@@ -48,6 +49,8 @@ __version__: str
 
 _Done = Callable[[BaseException | None], object] | None
 _Tensors = dict[str, tuple[list[int], bytes]]
+# Number of a parameter or bucket, address, elements and, for f32 in the memory of a device, the device.
+_Target = tuple[int, int, int] | tuple[int, int, int, "Cuda"]
 
 class Error(RuntimeError):
     """Whatever went wrong in Thinwire."""
@@ -115,6 +118,28 @@ def reshard(rank: int, world: int, saved: int, read: Callable[[int], _Tensors]) 
     """What `rank` of `world` ranks continues from, where `saved` others have saved: their residuals and
     momenta keep their sum over ranks. `read` gives the tensors of one of them, of rank 0 and of every
     world-th from `rank` on. InvalidError if what ranks hold alike differs."""
+
+@final
+class Cuda:
+    """A device of NVIDIA on which gradients are encoded, in its primary context."""
+
+    @staticmethod
+    def open(ordinal: int, torch: str) -> Cuda:
+        """Takes a device into use, once in a process. Kernels are compiled by the NVRTC that is in `torch`,
+        the folder of PyTorch's libraries, or beside it. InvalidError where there is no driver, no NVRTC or no
+        such device."""
+    @property
+    def stream(self) -> int:
+        """Address of the stream of all work."""
+    def after(self, stream: int) -> None:
+        """Lets work from now on wait for what the stream at an address was given."""
+    def synchronize(self) -> None:
+        """Waits until all work is done."""
+    @staticmethod
+    def simulated(seed: int) -> Cuda | None:
+        """A device without a card, in builds for tests; None without a C++ compiler."""
+    def allocate(self, elements: int) -> int:
+        """The address of new memory for f32, in builds for tests."""
 
 @final
 class Store:
@@ -412,9 +437,14 @@ class Synchronizer:
         """Sets the part of the global batch that this rank computes, from the next step on."""
     def begin(self, step: int | None = None) -> None:
         """Begins a step, with the next number unless one is given; the same on all ranks."""
-    def ready(self, parameter: int, address: int, elements: int) -> None:
-        """Takes a gradient (it is copied); its bucket leaves when it is full."""
-    def ready_bucket(self, bucket: int, address: int, elements: int) -> None:
+    def ready(
+        self, parameter: int, address: int, elements: int, device: Cuda | None = None
+    ) -> None:
+        """Takes a gradient (it is copied); its bucket leaves when it is full. With a `device` the address
+        is of f32 in its memory, and the copy is queued on its stream."""
+    def ready_bucket(
+        self, bucket: int, address: int, elements: int, device: Cuda | None = None
+    ) -> None:
         """Takes all gradients of a bucket, one after the other in one flat tensor."""
     def absent(self, parameters: list[int]) -> None:
         """Declares that this rank has no gradients of these parameters in this step, before any values are
@@ -426,21 +456,15 @@ class Synchronizer:
     def finish(self) -> bool:
         """Waits for all averages. False: a gradient of some rank was not finite, the step is to be
         skipped, and no residual has changed."""
-    def write(self, parameter: int, address: int, elements: int) -> None:
+    def write(
+        self, parameter: int, address: int, elements: int, device: Cuda | None = None
+    ) -> None:
         """Writes an average after `finish`; NaN after a step that is to be skipped."""
-    def finish_into(
-        self,
-        targets: list[tuple[int, int, int]],
-        done: Callable[..., object],
-    ) -> None:
-        """Finishes and writes each (parameter, address, elements), then calls `done(None, averaged)`
-        or `done(error)` from another thread."""
-    def finish_buckets(
-        self,
-        targets: list[tuple[int, int, int]],
-        done: Callable[..., object],
-    ) -> None:
-        """As `finish_into` for flat tensors, each (bucket, address, elements)."""
+    def finish_into(self, targets: Sequence[_Target], done: Callable[..., object]) -> None:
+        """Finishes and writes each parameter, then calls `done(None, averaged)` or `done(error)` from
+        another thread. What is written to a device is queued on its stream."""
+    def finish_buckets(self, targets: Sequence[_Target], done: Callable[..., object]) -> None:
+        """As `finish_into` for flat tensors, each with the number of a bucket."""
     def exchange(self, sources: list[int], targets: list[int]) -> bool:
         """A whole step: gradients at `sources`, averages to `targets`, in the parameters' order."""
     def rescale(self, previous_rate: float, rate: float) -> None:

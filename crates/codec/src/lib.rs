@@ -47,7 +47,7 @@ pub mod laws;
 mod least_squares;
 mod lossless;
 mod natural;
-mod powersgd;
+pub mod powersgd;
 mod qsgd;
 mod randomk;
 mod select;

@@ -150,19 +150,8 @@ impl Factor {
     /// # Panics
     /// If the length of a slice does not fit its shape.
     pub fn project(&self, values: &mut [f32], residual: &[f32], p: &mut [f32]) -> Finite {
-        assert_eq!(residual.len(), values.len(), "residual");
         self.check(values, p, &self.q);
-        let q = balanced(&self.q, self.columns);
-        let rows = values.chunks_exact_mut(self.columns).zip(residual.chunks_exact(self.columns));
-        // Row by row, so that the sum is still in the cache.
-        for (row, (values, residual)) in rows.enumerate() {
-            kernel::add(values, residual);
-            for (p, q) in p.chunks_exact_mut(self.rows).zip(q.chunks_exact(self.columns)) {
-                p[row] = kernel::dot(values, q);
-            }
-        }
-        // A row that is not finite has no finite product, not even with zero.
-        Finite::from(kernel::is_finite(p))
+        project(values, residual, &self.q, p, self.rows)
     }
 
     /// Orthonormalises `p`, the sum over ranks, and writes the rank's own `q = valuesᵀ p`.
@@ -171,8 +160,7 @@ impl Factor {
     /// If the length of a slice does not fit its shape.
     pub fn project_back(&self, values: &[f32], p: &mut [f32], q: &mut [f32]) {
         self.check(values, p, q);
-        orthonormalise(p, self.rows);
-        multiply(Side::Columns, values, p, self.columns, q);
+        project_back(values, p, q, self.rows);
     }
 
     /// Subtracts `p qᵀ` from `values`: with the rank's own `q`, that leaves the new residual.
@@ -181,7 +169,7 @@ impl Factor {
     /// If the length of a slice does not fit its shape.
     pub fn subtract(&self, p: &[f32], q: &[f32], values: &mut [f32]) {
         self.check(values, p, q);
-        add_product(p, q, -1.0, self.columns, values);
+        subtract(p, q, values, self.rows);
     }
 
     /// Writes `p qᵀ` to `output`: with the sum of `q` over ranks, the sum of all matrices.
@@ -190,8 +178,7 @@ impl Factor {
     /// If the length of a slice does not fit its shape.
     pub fn reconstruct(&self, p: &[f32], q: &[f32], output: &mut [f32]) {
         self.check(output, p, q);
-        output.fill(0.0);
-        add_product(p, q, 1.0, self.columns, output);
+        reconstruct(p, q, output, self.rows);
     }
 
     /// Starts the next step from `q`, the sum over ranks; not to be called for a skipped step.
@@ -207,6 +194,51 @@ impl Factor {
         assert_eq!(p.len(), self.p_len(), "p of a matrix");
         assert_eq!(q.len(), self.q_len(), "q of a matrix");
     }
+}
+
+/// [`Factor::project`] of a matrix of so many rows from the subspace `q`.
+///
+/// # Panics
+/// If the residual is of another length.
+pub fn project(
+    values: &mut [f32],
+    residual: &[f32],
+    q: &[f32],
+    p: &mut [f32],
+    rows: usize,
+) -> Finite {
+    assert_eq!(residual.len(), values.len(), "residual");
+    let columns = values.len() / rows;
+    let q = balanced(q, columns);
+    let sums = values.chunks_exact_mut(columns).zip(residual.chunks_exact(columns));
+    // Row by row, so that the sum is still in the cache.
+    for (row, (values, residual)) in sums.enumerate() {
+        kernel::add(values, residual);
+        for (p, q) in p.chunks_exact_mut(rows).zip(q.chunks_exact(columns)) {
+            p[row] = kernel::dot(values, q);
+        }
+    }
+    // A row that is not finite has no finite product, not even with zero.
+    Finite::from(kernel::is_finite(p))
+}
+
+/// [`Factor::project_back`] of a matrix of so many rows.
+pub fn project_back(values: &[f32], p: &mut [f32], q: &mut [f32], rows: usize) {
+    orthonormalise(p, rows);
+    multiply(Side::Columns, values, p, values.len() / rows, q);
+}
+
+/// [`Factor::subtract`] from a matrix of so many rows.
+pub fn subtract(p: &[f32], q: &[f32], values: &mut [f32], rows: usize) {
+    let columns = values.len() / rows;
+    add_product(p, q, -1.0, columns, values);
+}
+
+/// [`Factor::reconstruct`] of a matrix of so many rows.
+pub fn reconstruct(p: &[f32], q: &[f32], output: &mut [f32], rows: usize) {
+    output.fill(0.0);
+    let columns = output.len() / rows;
+    add_product(p, q, 1.0, columns, output);
 }
 
 /// Returns vectors with a largest magnitude from 1 to below 2. Those that a step has found are as large as its

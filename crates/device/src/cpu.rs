@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
-use thinwire_codec::{Finite, Input, kernel};
+use thinwire_codec::{Finite, Input, kernel, powersgd};
 
-use crate::{Change, Decoding, Done, Encoding, Failure, HostBytes, Source, Work};
+use crate::{
+    Change, Decoding, Done, Encoding, FactorStep, Factoring, Failure, HostBytes, Source, Work,
+};
 
 /// Does work on host memory. [`submit`](crate::submit) calls it; devices of tests do so on memory of theirs.
 ///
@@ -17,6 +19,9 @@ pub fn compute(work: Work<'_>) -> Done {
         Work::Decode(decoding) => decode(decoding),
         Work::Change(values, change) => {
             Done { largest: apply(values.host(), change), ..Done::new(HostBytes::default()) }
+        }
+        Work::Factor(factoring) => {
+            Done { finite: factor(factoring), ..Done::new(HostBytes::default()) }
         }
     };
     done.busy = begin.elapsed();
@@ -49,6 +54,21 @@ fn decode(decoding: Decoding<'_>) -> Done {
         failure: decoded.err().map(|error| Failure::Corrupt(error.to_string())),
         ..Done::new(from)
     }
+}
+
+/// Takes a step of PowerSGD. Returns whether the factor that it writes is finite, as far as it looks.
+fn factor(factoring: Factoring<'_>) -> Finite {
+    let Factoring { matrix, p, q, rows, step } = factoring;
+    let (matrix, p, q) = (matrix.host(), p.host(), q.host());
+    match step {
+        FactorStep::Project(residual) => {
+            return powersgd::project(matrix, residual.host(), q, p, rows);
+        }
+        FactorStep::ProjectBack => powersgd::project_back(matrix, p, q, rows),
+        FactorStep::Subtract => powersgd::subtract(p, q, matrix, rows),
+        FactorStep::Reconstruct => powersgd::reconstruct(p, q, matrix, rows),
+    }
+    Finite::Yes
 }
 
 /// Changes values. Returns what [`Done::largest`] tells.

@@ -52,6 +52,6 @@ pub use bytes::{Block, HostBytes};
 pub use cpu::compute;
 pub use region::{Allocation, Operand, Region, Source, Values};
 pub use work::{
-    Batch, Canonicalise, Change, Decoding, Device, Done, Encoding, Failure, Pending, Submission,
-    Work, submit,
+    Batch, Canonicalise, Change, Decoding, Device, Done, Encoding, FactorStep, Factoring, Failure,
+    Pending, Submission, Work, submit,
 };

@@ -21,6 +21,49 @@ pub enum Work<'a> {
     Decode(Decoding<'a>),
     /// Values change element by element.
     Change(Operand<'a>, Change<Source<'a>>),
+    /// A matrix becomes two thin factors, or they become a matrix.
+    Factor(Factoring<'a>),
+}
+
+/// Step of PowerSGD on one matrix M, by `thinwire_codec::powersgd`'s functions of the same names. All operands
+/// lie in the same memory.
+#[derive(Debug)]
+pub struct Factoring<'a> {
+    /// M, row after row.
+    pub matrix: Operand<'a>,
+    /// P, vectors of as many numbers as M has rows.
+    pub p: Operand<'a>,
+    /// Q, as many vectors, of as many numbers as M has columns.
+    pub q: Operand<'a>,
+    /// Number of rows of M.
+    pub rows: usize,
+    /// What becomes of them.
+    pub step: FactorStep<Source<'a>>,
+}
+
+/// What a [`Factoring`] does.
+#[derive(Debug)]
+pub enum FactorStep<S> {
+    /// Adds this residual to M, and writes `P = M Q`. [`Done::finite`] tells whether P is finite.
+    Project(S),
+    /// Makes P orthonormal, and writes `Q = Mᵀ P`.
+    ProjectBack,
+    /// Subtracts `P Qᵀ` from M.
+    Subtract,
+    /// Writes `M = P Qᵀ`.
+    Reconstruct,
+}
+
+impl<S> FactorStep<S> {
+    /// Returns the same step, by what `map` makes of its residual.
+    pub fn map<T>(self, map: impl FnOnce(S) -> T) -> FactorStep<T> {
+        match self {
+            FactorStep::Project(residual) => FactorStep::Project(map(residual)),
+            FactorStep::ProjectBack => FactorStep::ProjectBack,
+            FactorStep::Subtract => FactorStep::Subtract,
+            FactorStep::Reconstruct => FactorStep::Reconstruct,
+        }
+    }
 }
 
 /// Change of values, by those of a source where it has one. Products and sums are rounded separately.
@@ -160,6 +203,11 @@ pub trait Device: Debug + Send + Sync {
     /// Whether this device encodes and decodes with `codec`; otherwise values are copied to host memory.
     fn encodes_with(&self, codec: &dyn Codec) -> bool;
 
+    /// Whether this device does [`Work::Factor`]; otherwise values are copied to host memory.
+    fn factors(&self) -> bool {
+        false
+    }
+
     /// Queues work whose operands lie in this device's memory. Wakes `waker` when it is done.
     fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission;
 
@@ -226,6 +274,7 @@ pub fn submit(work: Work<'_>, waker: &Waker) -> Submission {
         Work::Encode(encoding) => &encoding.values,
         Work::Decode(decoding) => &decoding.to,
         Work::Change(values, _) => values,
+        Work::Factor(factoring) => &factoring.matrix,
     };
     match values {
         Operand::Host(_) => Submission::Done(cpu::compute(work)),

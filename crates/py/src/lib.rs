@@ -10,6 +10,7 @@ mod arguments;
 mod background;
 mod calls;
 mod coordinator;
+mod device;
 mod elastic_steps;
 mod epoch;
 mod error;
@@ -47,6 +48,8 @@ mod _core {
     use crate::background::settle;
     #[pymodule_export]
     use crate::coordinator::Coordinator;
+    #[pymodule_export]
+    use crate::device::Cuda;
     #[pymodule_export]
     use crate::elastic_steps::{ElasticSteps, EpochEntry};
     #[pymodule_export]

@@ -7,6 +7,7 @@ use thinwire_collective::Stop;
 use thinwire_sync::{Channel, Outcome, Parameter};
 use thinwire_wire::DType;
 
+use crate::device::{Average, Place, Target};
 use crate::error::Failure;
 use crate::lifetime::{Context, Member, one_line};
 use crate::memory::Memory;
@@ -85,7 +86,7 @@ impl Inner {
         }
         for (&index, source) in parameters.iter().zip(sources) {
             let memory = self.whole(index, source.address)?;
-            self.ready(index, memory)?;
+            self.ready(index, &Place::Host(memory))?;
         }
         Ok(())
     }
@@ -99,15 +100,15 @@ impl Inner {
         let averaged = self.finish()?;
         for (index, address) in targets.iter().enumerate() {
             let memory = self.whole(index, *address)?;
-            self.write(index, memory)?;
+            self.write(index, Place::Host(memory))?;
         }
         self.ended = Instant::now();
         Ok(averaged)
     }
 
-    pub(crate) fn ready(&mut self, parameter: usize, memory: Memory) -> Result<(), Failure> {
+    pub(crate) fn ready(&mut self, parameter: usize, place: &Place) -> Result<(), Failure> {
         let dtype = self.parameter(parameter)?.dtype;
-        Ok(self.sync.ready(parameter, memory.gradient(dtype))?)
+        Ok(self.sync.ready(parameter, place.gradient(dtype))?)
     }
 
     pub(crate) fn finish(&mut self) -> Result<bool, Failure> {
@@ -118,26 +119,27 @@ impl Inner {
     }
 
     /// Writes an average, or NaN after a step that was skipped.
-    pub(crate) fn write(&self, parameter: usize, mut memory: Memory) -> Result<(), Failure> {
+    pub(crate) fn write(&self, parameter: usize, mut place: Place) -> Result<(), Failure> {
         let Parameter { dtype, name, .. } = self.parameter(parameter)?;
         match (self.averaged && self.sync.has_averages(), self.skipped) {
-            (true, _) => memory.write(*dtype, self.sync.gradient(parameter)),
-            (false, true) => memory.spoil(*dtype),
-            (false, false) => {
-                return Err(Failure::invalid(format!(
-                    "no average of {name} yet, expected finish before write"
-                )));
+            (true, _) => {
+                let on_device = self.sync.gradient_on_device(parameter).map(Average::Device);
+                let in_host = || Average::Host(self.sync.gradient(parameter));
+                place.write(*dtype, on_device.unwrap_or_else(in_host))
             }
+            (false, true) => place.spoil(*dtype),
+            (false, false) => Err(Failure::invalid(format!(
+                "no average of {name} yet, expected finish before write"
+            ))),
         }
-        Ok(())
     }
 
     /// Writes an average over this rank's gradient. Where no rank had one, a framework's memory may have that of
     /// an earlier step, which stays.
-    pub(crate) fn update(&self, parameter: usize, memory: Memory) -> Result<(), Failure> {
+    pub(crate) fn update(&self, parameter: usize, place: Place) -> Result<(), Failure> {
         match self.sync.has_averages() && self.sync.is_absent(parameter) {
             true => Ok(()),
-            false => self.write(parameter, memory),
+            false => self.write(parameter, place),
         }
     }
 
@@ -151,44 +153,38 @@ impl Inner {
 
     /// The memory at an address, as long as a parameter's gradient.
     fn whole(&self, index: usize, address: usize) -> Result<Memory, Failure> {
-        self.memory(index, address, self.parameter(index)?.elements())
+        let parameter = self.parameter(index)?;
+        Memory::of(address, parameter.elements(), parameter.dtype)
     }
 
     /// The memory of a parameter's gradient.
-    pub(crate) fn memory(
-        &self,
-        index: usize,
-        address: usize,
-        elements: usize,
-    ) -> Result<Memory, Failure> {
-        let parameter = self.parameter(index)?;
-        if elements != parameter.elements() {
-            let (name, expected) = (&parameter.name, parameter.elements());
+    pub(crate) fn place(&self, target: &Target) -> Result<Place, Failure> {
+        let parameter = self.parameter(target.number())?;
+        let (found, expected) = (target.elements(), parameter.elements());
+        if found != expected {
+            let name = &parameter.name;
             return Err(Failure::invalid(format!(
-                "gradient of {name} has {elements} elements, expected {expected}"
+                "gradient of {name} has {found} elements, expected {expected}"
             )));
         }
-        Memory::of(address, elements, parameter.dtype)
+        target.place(parameter.dtype)
     }
 
     /// The memory of each parameter of one of the framework's buckets, which is one flat tensor.
-    pub(crate) fn split(
-        &self,
-        bucket: u32,
-        address: usize,
-        elements: usize,
-    ) -> Result<Vec<(usize, Memory)>, Failure> {
-        let members = self.sync.parameters().iter().enumerate().filter(|(_, p)| p.bucket == bucket);
-        let (mut parts, mut end, mut begin) = (Vec::new(), 0, address);
+    pub(crate) fn split(&self, target: &Target) -> Result<Vec<(usize, Place)>, Failure> {
+        let bucket = target.number();
+        let all = self.sync.parameters().iter().enumerate();
+        let members = all.filter(|(_, parameter)| parameter.bucket as usize == bucket);
+        let (mut parts, mut end, mut bytes) = (Vec::new(), 0, 0);
         for (index, parameter) in members {
-            let memory = Memory::of(begin, parameter.elements(), parameter.dtype)?;
+            parts.push((index, target.part(bytes, parameter.elements(), parameter.dtype)?));
             end += parameter.elements();
-            begin += parameter.elements() * parameter.dtype.size();
-            parts.push((index, memory));
+            bytes += parameter.elements() * target.width(parameter.dtype);
         }
-        if end != elements {
+        let found = target.elements();
+        if end != found {
             return Err(Failure::invalid(format!(
-                "bucket {bucket} has {elements} elements, expected {end}"
+                "bucket {bucket} has {found} elements, expected {end}"
             )));
         }
         Ok(parts)

@@ -11,6 +11,7 @@ use thinwire_wire::DType;
 
 use crate::arguments;
 use crate::background::Background;
+use crate::device::{Cuda, Place, Target};
 use crate::epoch::Epoch;
 use crate::error::{self, Failure};
 use crate::group::Group;
@@ -192,39 +193,46 @@ impl Synchronizer {
         self.wait(py, move |shared| shared.reform(channel, applied))
     }
 
+    #[pyo3(signature = (parameter, address, elements, device = None))]
     fn ready(
         &self,
         py: Python<'_>,
         parameter: usize,
         address: usize,
         elements: usize,
+        device: Option<Py<Cuda>>,
     ) -> PyResult<()> {
+        let target = Target::new(parameter, address, elements, device);
         let ready = |inner: &mut Inner| {
-            let memory = inner.memory(parameter, address, elements)?;
-            inner.ready(parameter, memory)
+            let place = inner.place(&target)?;
+            inner.ready(parameter, &place)
         };
         Ok(py.detach(|| self.shared.with(ready))?)
     }
 
+    #[pyo3(signature = (bucket, address, elements, device = None))]
     fn ready_bucket(
         &self,
         py: Python<'_>,
         bucket: u32,
         address: usize,
         elements: usize,
+        device: Option<Py<Cuda>>,
     ) -> PyResult<()> {
+        let target = Target::new(bucket as usize, address, elements, device);
         let ready = |inner: &mut Inner| {
-            let parts = inner.split(bucket, address, elements)?;
-            let whole = |(parameter, _): &(usize, Memory)| {
-                inner.sync.parameters()[*parameter].dtype == DType::F32
+            let parts = inner.split(&target)?;
+            let whole = |(parameter, place): &(usize, Place)| {
+                let is_f32 = inner.sync.parameters()[*parameter].dtype == DType::F32;
+                is_f32 && matches!(place, Place::Host(_))
             };
             if parts.iter().all(whole) {
                 let memory = Memory::of(address, elements, DType::F32)?;
                 let part = |range: Range<usize>| memory.part(range.start * 4, range.len() * 4);
                 return Ok(inner.sync.ready_bucket(bucket, part)?);
             }
-            for (parameter, memory) in parts {
-                inner.ready(parameter, memory)?;
+            for (parameter, place) in parts {
+                inner.ready(parameter, &place)?;
             }
             Ok(())
         };
@@ -253,37 +261,39 @@ impl Synchronizer {
         self.wait(py, |shared| shared.with(Inner::finish))
     }
 
+    #[pyo3(signature = (parameter, address, elements, device = None))]
     fn write(
         &self,
         py: Python<'_>,
         parameter: usize,
         address: usize,
         elements: usize,
+        device: Option<Py<Cuda>>,
     ) -> PyResult<()> {
-        let write =
-            |inner: &mut Inner| inner.write(parameter, inner.memory(parameter, address, elements)?);
+        let target = Target::new(parameter, address, elements, device);
+        let write = |inner: &mut Inner| inner.write(parameter, inner.place(&target)?);
         Ok(py.detach(|| self.shared.with(write))?)
     }
 
-    fn finish_into(&self, targets: Vec<(usize, usize, usize)>, done: Py<PyAny>) -> PyResult<()> {
+    fn finish_into(&self, targets: Vec<Target>, done: Py<PyAny>) -> PyResult<()> {
         self.later(done, move |shared| {
             shared.with(|inner| {
                 let averaged = inner.finish()?;
-                for (parameter, address, elements) in targets {
-                    inner.update(parameter, inner.memory(parameter, address, elements)?)?;
+                for target in targets {
+                    inner.update(target.number(), inner.place(&target)?)?;
                 }
                 Ok(averaged)
             })
         })
     }
 
-    fn finish_buckets(&self, targets: Vec<(u32, usize, usize)>, done: Py<PyAny>) -> PyResult<()> {
+    fn finish_buckets(&self, targets: Vec<Target>, done: Py<PyAny>) -> PyResult<()> {
         self.later(done, move |shared| {
             shared.with(|inner| {
                 let averaged = inner.finish()?;
-                for (bucket, address, elements) in targets {
-                    for (parameter, memory) in inner.split(bucket, address, elements)? {
-                        inner.update(parameter, memory)?;
+                for target in targets {
+                    for (parameter, place) in inner.split(&target)? {
+                        inner.update(parameter, place)?;
                     }
                 }
                 Ok(averaged)

@@ -15,7 +15,7 @@ use std::task::Waker;
 
 use thinwire_codec::Finite;
 use thinwire_collective::{Address, Check, Run};
-use thinwire_device::Device;
+use thinwire_device::{Device, Done, Submission};
 
 use crate::Error;
 use crate::buffer::Tensor;
@@ -96,4 +96,35 @@ pub(crate) enum Progress {
     Run(Run<Tensor>),
     /// Everything has come. All ranks say alike whether all of them gave finite numbers.
     Done(Finite),
+}
+
+/// Takes note of what some work tells of its values: in `finite` if it is done, else as one of `checks`.
+fn look(
+    submission: Submission,
+    tell: fn(&Done) -> Finite,
+    finite: &mut Finite,
+    checks: &mut Vec<Check>,
+) {
+    let mut pending = match submission {
+        // The group hears of a failure by a check.
+        Submission::Done(done) if done.failure.is_none() => {
+            if tell(&done) == Finite::No {
+                *finite = Finite::No;
+            }
+            return;
+        }
+        other => other.into_pending(),
+    };
+    checks.push(Check::new(move || {
+        let done = pending.poll()?;
+        Some(match done.failure {
+            Some(failure) => Err(failure),
+            None => Ok(tell(&done)),
+        })
+    }));
+}
+
+/// Whether measured values are finite.
+fn is_finite(done: &Done) -> Finite {
+    Finite::from(done.largest <= f32::MAX.to_bits())
 }

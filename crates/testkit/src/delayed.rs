@@ -7,8 +7,8 @@ use std::task::Waker;
 
 use thinwire_codec::Codec;
 use thinwire_device::{
-    Allocation, Decoding, Device, Done, Encoding, Operand, Pending, Region, Source, Submission,
-    Work, compute,
+    Allocation, Decoding, Device, Done, Encoding, Factoring, Operand, Pending, Region, Source,
+    Submission, Work, compute,
 };
 use thinwire_wire::random::Key;
 
@@ -79,11 +79,22 @@ impl Delayed {
         waker: &Waker,
         work: impl FnOnce(&mut [f32], Option<&[f32]>) -> Done + Send + 'static,
     ) -> Submission {
-        let touches = [Some(&values), source.as_ref()].into_iter().flatten().map(touch).collect();
-        let work = move || {
+        let touched: Vec<Region> =
+            [Some(values.clone()), source.clone()].into_iter().flatten().collect();
+        self.queue_on(&touched, waker, move || {
             let source = source.map(|source| read(&source));
             write(&values, |values| work(values, source.as_deref()))
-        };
+        })
+    }
+
+    /// Queues `work` that touches some memory.
+    fn queue_on(
+        &self,
+        touched: &[Region],
+        waker: &Waker,
+        work: impl FnOnce() -> Done + Send + 'static,
+    ) -> Submission {
+        let touches = touched.iter().map(touch).collect();
         let mut state = self.state();
         let number = state.number();
         let queued = Queued { number, touches, work: Box::new(work), waker: waker.clone() };
@@ -179,6 +190,10 @@ impl Device for Delayed {
         true
     }
 
+    fn factors(&self) -> bool {
+        true
+    }
+
     fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission {
         match work {
             Work::Encode(Encoding { codec, values, residual, key, to }) => {
@@ -195,6 +210,28 @@ impl Device for Delayed {
                     let to = Operand::Host(to);
                     let decoding = Decoding { codec: &codec, from, to, write, canonicalise };
                     compute(Work::Decode(decoding))
+                })
+            }
+            Work::Factor(Factoring { matrix, p, q, rows, step }) => {
+                let (matrix, p, q) = (matrix.region(), p.region(), q.region());
+                let mut residual = None;
+                let step = step.map(|source| residual.insert(source.region()).clone());
+                let touched: Vec<Region> =
+                    [&matrix, &p, &q].into_iter().chain(&residual).cloned().collect();
+                self.queue_on(&touched, waker, move || {
+                    let ([mut thin, mut wide], mut residual) = ([&p, &q].map(read), Vec::new());
+                    let step = step.map(|region| {
+                        residual = read(&region);
+                        Source::Host(&*residual)
+                    });
+                    let done = write(&matrix, |matrix| {
+                        let matrix = Operand::Host(matrix);
+                        let (p, q) = (Operand::Host(&mut thin), Operand::Host(&mut wide));
+                        compute(Work::Factor(Factoring { matrix, p, q, rows, step }))
+                    });
+                    write(&p, |p| p.copy_from_slice(&thin));
+                    write(&q, |q| q.copy_from_slice(&wide));
+                    done
                 })
             }
             Work::Change(values, change) => {

@@ -12,7 +12,7 @@ from typing import Any
 
 from thinwire._core import Group, Synchronizer
 from thinwire.torch import state
-from thinwire.torch.layout import Flat, Layout, dtype, names, same_model
+from thinwire.torch.layout import Flat, Layout, names, same_model
 from thinwire.torch.state import Saved
 
 OWED = ("residual.", "momentum.")
@@ -35,9 +35,8 @@ class Alone:
 
     def give(self, index: int, flat: Flat) -> bool:
         """Checks bucket `index` of a step."""
-        kind = dtype(flat.gradients)
         if self._layout.has(index, flat.parameters):
-            self._layout.expect(index, kind)
+            self._layout.expect(index, flat.dtype)
         return True
 
     def finish(

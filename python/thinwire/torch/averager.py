@@ -19,7 +19,7 @@ from thinwire.torch import state
 from thinwire.torch.layout import (
     Flat,
     Layout,
-    dtype,
+    Target,
     memory_order,
     names,
     of_memory,
@@ -56,12 +56,11 @@ class Averager:
 
     def give(self, index: int, flat: Flat) -> bool:
         """Takes bucket `index` of a step, in order, if it is the one expected; else `finish` will."""
-        kind = dtype(flat.gradients)
         if index == 0:
             self._begun = self._begin(flat)
         if not self._begun or not self._layout.has(index, flat.parameters):
             return False
-        self._layout.expect(index, kind)
+        self._layout.expect(index, flat.dtype)
         self._leave(index, flat)
         return True
 
@@ -156,10 +155,7 @@ class Averager:
         for index, flat in enumerate(flats):
             if not given[index]:
                 self._leave(index, flat)
-        targets = [
-            (index, flat.gradients.data_ptr(), flat.gradients.numel())
-            for index, flat in enumerate(flats)
-        ]
+        targets = [flat.target(index) for index, flat in enumerate(flats)]
         self.sync.finish_buckets(targets, done)
 
     def _finish_parameters(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
@@ -171,10 +167,11 @@ class Averager:
             for parameter in flat.parameters
             if was_given
         }
-        targets = []
+        targets: list[Target] = []
         self.sync.absent(self._marks.without(self._layout.parameters))
         for number, parameter in enumerate(self._layout.parameters):
-            target = (number, *places[id(parameter)])
+            flat, start = places[id(parameter)]
+            target = flat.target(number, start, math.prod(real_shape(parameter)))
             if id(parameter) not in taken:
                 self.sync.ready(*target)
             targets.append(target)
@@ -186,16 +183,15 @@ class Averager:
         missing = self._marks.without(flat.parameters)
         if missing:
             self.sync.absent([first + place for place in missing])
-        self.sync.ready_bucket(index, flat.gradients.data_ptr(), flat.gradients.numel())
+        self.sync.ready_bucket(*flat.target(index))
 
-    def _places(self, flats: Sequence[Flat]) -> dict[int, tuple[int, int]]:
-        """Address and elements of each parameter's gradient, by the parameter's identity."""
+    def _places(self, flats: Sequence[Flat]) -> dict[int, tuple[Flat, int]]:
+        """Bucket of each parameter's gradient, and its start there, by the parameter's identity."""
         places = {}
         for flat in flats:
-            address, width = flat.gradients.data_ptr(), flat.gradients.element_size()
+            start = 0
             for parameter in flat.parameters:
-                elements = math.prod(real_shape(parameter))
-                places[id(parameter)] = (address, elements)
-                address += elements * width
+                places[id(parameter)] = flat, start
+                start += math.prod(real_shape(parameter))
         same_model(places, self._names)
         return places

@@ -33,6 +33,7 @@ from torch.nn.parallel import DistributedDataParallel
 from thinwire import arguments
 from thinwire._core import Group, InvalidError, PeerError
 from thinwire.torch import ddp, skipped, state
+from thinwire.torch import device as devices
 from thinwire.torch import group as groups
 from thinwire.torch.alone import Alone
 from thinwire.torch.averager import Averager
@@ -60,6 +61,7 @@ def hook(
     named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
     timeout_s: float | None = None,
     heartbeat_timeout_s: float | None = None,
+    device: str | None = None,
 ) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
     """State and function for `DistributedDataParallel.register_comm_hook`. All ranks call it alike.
 
@@ -94,6 +96,8 @@ def hook(
             `thinwire.Group`, with which no other is taken.
         heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, at most
             `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10, or that of a `thinwire.Group`.
+        device: None encodes gradients where they are, on the CPU or on a GPU; "host" copies those of a GPU
+            to host memory and encodes them there.
 
     # Errors
 
@@ -114,9 +118,9 @@ def hook(
         "unchecked": unchecked,
     }
     timeouts = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
-    check({**options, "group": group, **timeouts})
+    check({**options, "group": group, **timeouts, "device": device})
     given = given_names(named_parameters)
-    made = Hook(options, given, group, timeout_s, heartbeat_timeout_s)
+    made = Hook(options, given, group, timeout_s, heartbeat_timeout_s, device)
     if group is not None or (dist.is_available() and dist.is_initialized()):
         made.connect()
     return made, average
@@ -126,6 +130,7 @@ def check(given: Mapping[str, Any]) -> None:
     """Refuses arguments of `hook`, by name, before anybody is met."""
     options = dict(given)
     given_names(options.pop("named_parameters", ()))
+    devices.check(options.pop("device", None))
     names = ("group", "timeout_s", "heartbeat_timeout_s")
     groups.check(*(options.pop(name, None) for name in names))
     arguments.options(**options)
@@ -152,12 +157,14 @@ class Hook:
         group: Any,
         timeout_s: float | None = None,
         heartbeat_timeout_s: float | None = None,
+        device: str | None = None,
     ) -> None:
         """`given` are names of parameters by their identity."""
         self._options = options
         self._given = given
         self._group = group
         self._timeouts_s = timeout_s, heartbeat_timeout_s
+        self._device = device
         self._connection: groups.Connection | None = None
         self._averager: Averager | Alone | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -174,11 +181,17 @@ class Hook:
         """What a copy is made of."""
         is_default = self._group is None or self._group is dist.group.WORLD
         group = None if is_default else groups.Lost()
-        return {"options": self._options, "group": group, "timeouts_s": self._timeouts_s}
+        return {
+            "options": self._options,
+            "group": group,
+            "timeouts_s": self._timeouts_s,
+            "device": self._device,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Makes a copy, which is not connected."""
-        Hook.__init__(self, state["options"], {}, state["group"], *state["timeouts_s"])
+        timeouts_s, device = state["timeouts_s"], state["device"]
+        Hook.__init__(self, state["options"], {}, state["group"], *timeouts_s, device)
 
     def __repr__(self) -> str:
         """The codec, and where in its life it is."""
@@ -276,7 +289,7 @@ class Hook:
     def _step_of(self, index: int) -> Step:
         """The step to which bucket `index` belongs: the current one, or with bucket 0 a new one."""
         if index == 0 and self._step.complete:
-            self._step = Step(self._weight())
+            self._step = Step(self._weight(), self._device == devices.HOST)
             self._steps += 1
         elif index != len(self._step.flats):
             raise missing(len(self._step.flats), f"bucket {index} came instead")

@@ -7,6 +7,7 @@ which was saved under one layout can be loaded under another.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import operator
 import re
@@ -16,22 +17,43 @@ from typing import Any
 import numpy
 import torch
 
-from thinwire._core import InvalidError
+from thinwire._core import Cuda, InvalidError
 from thinwire.arguments import shown
+from thinwire.torch.device import Device
 from thinwire.torch.reduction import NATIVE
 
 WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
 """Modules that torch.compile and activation checkpointing put around another one."""
 DDP = "module."
 """What DDP puts in front of all names."""
+Target = tuple[int, int, int] | tuple[int, int, int, Cuda]
+"""Number of a bucket or parameter, address and elements of its gradient, and the device that has it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Flat:
-    """One bucket of a step: its parameters, and their gradients one after the other in host memory."""
+    """One bucket of a step: its parameters, and their gradients one after the other.
+
+    They lie in host memory, in `dtype`; or in the memory of `device`, in f32.
+    """
 
     parameters: Sequence[torch.Tensor]
     gradients: torch.Tensor
+    dtype: str
+    device: Device | None = None
+
+    def target(self, number: int, start: int = 0, elements: int | None = None) -> Target:
+        """What the core calls the gradients from `start` on, by the number of a bucket or parameter."""
+        address = self.gradients.data_ptr() + start * self.gradients.element_size()
+        count = self.gradients.numel() if elements is None else elements
+        if self.device is None:
+            return number, address, count
+        return number, address, count, self.device.core
+
+    def zero(self) -> None:
+        """Sets all gradients to zero."""
+        with torch.no_grad(), self.device.stream() if self.device else contextlib.nullcontext():
+            self.gradients.zero_()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +68,7 @@ class Layout:
         """The layout of the buckets of a step."""
         flats = tuple(flats)
         buckets = tuple(tuple(flat.parameters) for flat in flats)
-        return Layout(buckets, tuple(dtype(flat.gradients) for flat in flats))
+        return Layout(buckets, tuple(flat.dtype for flat in flats))
 
     def has(self, index: int, parameters: Sequence[torch.Tensor]) -> bool:
         """Whether bucket `index` consists of exactly these parameters in this order."""

@@ -10,6 +10,7 @@ back.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -93,6 +94,12 @@ class Staging:
                     tensor.copy_(host)
         for device in self.devices:
             self.returned.append((device, returns(device).record_event()))
+
+    def stream(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+        """Makes the stream that copies results to `device` the current one."""
+        if device.type != "cuda":
+            return contextlib.nullcontext()
+        return torch.cuda.stream(returns(device))
 
     def follow(self) -> None:
         """Makes the current streams wait for the copies back."""

@@ -12,8 +12,10 @@ from collections.abc import Callable
 
 import torch
 
-from thinwire.torch.layout import Flat
-from thinwire.torch.staging import Staging, returns
+from thinwire.torch import device as devices
+from thinwire.torch.device import Resident
+from thinwire.torch.layout import Flat, dtype
+from thinwire.torch.staging import Staging
 
 Future = torch.futures.Future
 
@@ -21,9 +23,13 @@ Future = torch.futures.Future
 class Step:
     """The buckets of one step so far. It is complete with its last bucket, and over with the averages."""
 
-    def __init__(self, weight: float = 1.0) -> None:
-        """No bucket yet. Gradients are multiplied by `weight` before they leave."""
+    def __init__(self, weight: float = 1.0, on_host: bool = False) -> None:
+        """No bucket yet.
+
+        Gradients are multiplied by `weight` before they leave, and are encoded in host memory if `on_host`.
+        """
         self.weight = weight
+        self.on_host = on_host
         self.flats: list[Flat] = []
         self.given: list[bool] = []
         self.complete = False
@@ -32,14 +38,16 @@ class Step:
         self.averaged = True
         self._buffers: list[torch.Tensor] = []
         self._futures: list[Future[torch.Tensor]] = []
-        self._stagings: list[Staging] = []
+        self._stagings: list[Staging | Resident] = []
 
     def add(
         self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_last: bool
     ) -> Future[torch.Tensor]:
         """Adds a bucket and returns the future of its average."""
-        staging = Staging()
-        self.flats.append(Flat(parameters, staging.update(buffer)))
+        device = None if self.on_host else devices.of(buffer)
+        staging = Resident(device) if device else Staging()
+        kind = dtype(buffer)
+        self.flats.append(Flat(parameters, staging.update(buffer), kind, device))
         staging.depart()
         self._stagings.append(staging)
         future: Future[torch.Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
@@ -52,7 +60,7 @@ class Step:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the gradients lie on a device, so that `arrived` blocks."""
+        """Whether gradients are on their way from a device to the host, so that `arrived` blocks."""
         return any(staging.devices for staging in self._stagings)
 
     def arrived(self, index: int) -> None:
@@ -60,7 +68,7 @@ class Step:
         self._stagings[index].arrive()
 
     def end(self, error: BaseException | None) -> None:
-        """Ends the step with its averages, which are in host memory, or with an error."""
+        """Ends the step with its averages, or with an error."""
         if error is None:
             error = self._attempt(self._deliver)
         self.error = error
@@ -79,9 +87,8 @@ class Step:
         """Completes each future with its bucket, and lets go of them."""
         for staging in self._stagings:
             staging.deliver()
-        for buffer, future in zip(self._buffers, self._futures):
-            stream = torch.cuda.stream(returns(buffer.device)) if buffer.is_cuda else None
-            with stream or contextlib.nullcontext():
+        for staging, buffer, future in zip(self._stagings, self._buffers, self._futures):
+            with staging.stream(buffer.device):
                 future.set_result(buffer)
         self._buffers, self._futures, self.flats, self._stagings = [], [], [], []
 

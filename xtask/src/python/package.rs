@@ -18,7 +18,7 @@ pub struct Package {
     _alone: File,
 }
 
-/// Builds the wheel with the profile of the other tests and installs it aside.
+/// Builds the wheel with the profile of the other tests, and a simulated device, and installs it aside.
 pub fn build(environment: &Environment) -> Result<Package> {
     let metadata = metadata()?;
     let target = metadata["target_directory"].as_str().context("cargo names no target folder")?;
@@ -38,7 +38,7 @@ pub fn build(environment: &Environment) -> Result<Package> {
 fn compile(environment: &Environment, folder: &Path) -> Result<PathBuf> {
     let mut maturin = environment.tool("maturin");
     maturin.args(["build", "--quiet", "--locked", "--profile=dev", "--compatibility=linux"]);
-    succeed(maturin.arg("--out").arg(folder))?;
+    succeed(maturin.arg("--features=simulated").arg("--out").arg(folder))?;
     only_file(folder)
 }
 

@@ -25,12 +25,12 @@ use super::driver::{
     Context, DeviceNumber, Driver, EVENT_DISABLE_TIMING, Event, Fault, Function, Module, NOT_READY,
     STREAM_NON_BLOCKING, Status, Stream,
 };
-use super::kernel::{Cast, Code, Grid, Kernel, Kernels, SOURCES, Source, kernels};
+use super::kernel::{Cast, Code, Grid, Kernel, Kernels, PowerSgd, SOURCES, Source, kernels};
 use super::nvrtc::Image;
 use super::pinned::{Pinned, Pool};
 use crate::{
-    Allocation, Change, Decoding, Device, Done, Encoding, Failure, HostBytes, Pending, Region,
-    Submission, Values, Work,
+    Allocation, Change, Decoding, Device, Done, Encoding, FactorStep, Factoring, Failure,
+    HostBytes, Pending, Region, Submission, Values, Work,
 };
 
 /// Time after which a wait looks if the context has had a fault.
@@ -191,8 +191,26 @@ impl Cuda {
         self.0.order(self.0.work.0, stream)
     }
 
+    /// Returns the stream of all work, for a framework that keeps its memory until the stream has used it.
+    pub fn stream(&self) -> Stream {
+        self.0.work.0
+    }
+
+    /// Waits until all work that was submitted is done.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub fn synchronize(&self) -> Result<(), Fault> {
+        let _current = self.0.enter();
+        // SAFETY: the stream is of this context.
+        self.0.driver.check(unsafe { (self.0.driver.cuStreamSynchronize)(self.0.work.0) })
+    }
+
     /// Returns the address of a region's first element.
-    fn address(&self, region: &Region) -> Address {
+    ///
+    /// # Panics
+    /// If the region is not memory of this device.
+    pub fn address(&self, region: &Region) -> Address {
         let memory = region.allocation::<Memory>().expect("work of a device is on its own memory");
         assert!(Arc::ptr_eq(&memory.device.0, &self.0), "work of a device is on its own memory");
         memory.address + 4 * region.elements().start as Address
@@ -348,6 +366,56 @@ impl Cuda {
         let largest = launch.word.device;
         let arguments = arguments::Cast { largest, ..arguments };
         launch.run(raw.pack, raw.grid(length), &arguments)?;
+        Ok(Verdict::NONE)
+    }
+
+    fn factor(&self, launch: &mut Launch<'_>, factoring: Factoring<'_>) -> Result<Verdict, Fault> {
+        let Factoring { matrix, p, q, rows, step } = factoring;
+        let (matrix, p, q) = (matrix.region(), p.region(), q.region());
+        let (columns, low_rank) = (matrix.len() / rows, p.len() / rows);
+        assert!(rows * columns == matrix.len() && rows * low_rank == p.len(), "rows of a matrix");
+        assert_eq!(columns * low_rank, q.len(), "vectors of a factor");
+        let number =
+            |count: usize| u32::try_from(count).expect("a matrix has fewer than 2^32 rows");
+        let shape =
+            PowerSgd { rows: number(rows), columns: number(columns), low_rank: number(low_rank) };
+        let length = matrix.len();
+        let scratch = shape.partial_len().max(q.len());
+        let arguments = arguments::Power {
+            values: launch.region(self, matrix),
+            p: launch.region(self, p),
+            q: launch.region(self, q),
+            partial: launch.scratch(self, scratch),
+            infinite: launch.word.device,
+            rows: shape.rows,
+            columns: shape.columns,
+            low_rank: shape.low_rank,
+            sign: 1.0,
+            length: shape.rows,
+            ..arguments::Power::default()
+        };
+        match step {
+            FactorStep::Project(residual) => {
+                launch.run(PowerSgd::BALANCE, shape.balance(), &arguments)?;
+                let residual = launch.other(self, residual.region(), length);
+                let balanced = arguments::Power { residual, q: arguments.partial, ..arguments };
+                launch.run(PowerSgd::PROJECT, shape.project(), &balanced)?;
+                return Ok(Verdict { finite_below: 1, ..Verdict::NONE });
+            }
+            FactorStep::ProjectBack => {
+                launch.run(PowerSgd::ORTHONORMALISE, PowerSgd::ONE_BLOCK, &arguments)?;
+                launch.run(PowerSgd::PROJECT_BACK, shape.project_back(), &arguments)?;
+                launch.run(PowerSgd::SUM, shape.sum(), &arguments)?;
+            }
+            FactorStep::Subtract => {
+                let add = Write::Add.into();
+                let arguments = arguments::Power { sign: -1.0, add, ..arguments };
+                launch.run(PowerSgd::PRODUCT, shape.product(), &arguments)?;
+            }
+            FactorStep::Reconstruct => {
+                launch.run(PowerSgd::PRODUCT, shape.product(), &arguments)?;
+            }
+        }
         Ok(Verdict::NONE)
     }
 }
@@ -655,6 +723,10 @@ impl Device for Cuda {
         kernels(codec).is_some()
     }
 
+    fn factors(&self) -> bool {
+        true
+    }
+
     fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission {
         let owner = &self.0;
         let _current = owner.enter();
@@ -676,6 +748,7 @@ impl Device for Cuda {
             Work::Encode(encoding) => self.encode(&mut launch, encoding),
             Work::Decode(decoding) => self.decode(&mut launch, decoding),
             Work::Change(values, change) => self.change(&mut launch, values.region(), change),
+            Work::Factor(factoring) => self.factor(&mut launch, factoring),
         };
         let queued = queued.and_then(|verdict| Ok((verdict, owner.depart(&launch, waker)?)));
         let (verdict, flight) = match queued {

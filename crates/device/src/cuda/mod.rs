@@ -10,8 +10,10 @@ pub mod driver;
 pub mod kernel;
 pub mod library;
 pub mod nvrtc;
+mod open;
 mod pinned;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 
 pub use device::{Cuda, Kept};
+pub use open::Unavailable;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use thinwire_codec::{Codec, Finite};
-use thinwire_collective::{Buffer, Check, Program, Run};
-use thinwire_device::{Change, Device, Done, Failure};
+use thinwire_collective::{Buffer, Program, Run};
+use thinwire_device::{Change, Device};
 use thinwire_wire::World;
 
 use crate::buffer::Tensor;
 use crate::exchange::route::{Route, Target};
-use crate::exchange::{Departure, Exchange, Progress};
+use crate::exchange::{Departure, Exchange, Progress, is_finite, look};
 use crate::{Error, Outcome};
 
 /// The exchange of a bucket by a codec of bytes.
@@ -76,14 +76,6 @@ impl Bytes {
     }
 }
 
-/// Whether the values of [`Run::measure`] are finite.
-fn is_finite(done: Done) -> Result<Finite, Failure> {
-    match done.failure {
-        Some(failure) => Err(failure),
-        None => Ok(Finite::from(done.largest <= f32::MAX.to_bits())),
-    }
-}
-
 impl Exchange for Bytes {
     fn begin(&mut self, departure: Departure) -> Run<Tensor> {
         let Departure { mut values, mut residual, finite, checks, waker, address } = departure;
@@ -125,16 +117,14 @@ impl Exchange for Bytes {
     fn next(&mut self, mut run: Run<Tensor>) -> Progress {
         let may_overflow = run.is_finite() && !self.keeps_finite();
         if may_overflow && !std::mem::replace(&mut self.is_checked, true) {
-            let mut measured = run.measure(&self.waker).into_pending();
-            match measured.poll().map(is_finite) {
-                Some(Ok(Finite::Yes)) => {}
-                Some(Ok(Finite::No)) => run.mark_nonfinite(),
-                // A device answers later, or has failed, which the group tells.
-                mut first => {
-                    let answer = move || first.take().or_else(|| measured.poll().map(is_finite));
-                    run.check(vec![Check::new(answer)]);
-                    return Progress::Run(run);
-                }
+            let (mut finite, mut checks) = (Finite::Yes, Vec::new());
+            look(run.measure(&self.waker), is_finite, &mut finite, &mut checks);
+            if finite == Finite::No {
+                run.mark_nonfinite();
+            }
+            if !checks.is_empty() {
+                run.check(checks);
+                return Progress::Run(run);
             }
         }
         let finite = Finite::from(run.is_finite());

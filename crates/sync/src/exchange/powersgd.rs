@@ -5,15 +5,17 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Waker;
 
-use thinwire_codec::{Factor, Finite, PowerSgd, kernel};
-use thinwire_collective::{Address, Program, Run};
+use thinwire_codec::{Finite, PowerSgd};
+use thinwire_collective::{Address, Buffer, Program, Run};
+use thinwire_device::{Change, Device, FactorStep, Factoring, Source, Work, submit};
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
 use crate::buffer::Tensor;
 use crate::exchange::route::Route;
-use crate::exchange::{Departure, Exchange, Progress};
+use crate::exchange::{Departure, Exchange, Progress, is_finite, look};
 use crate::{Error, Outcome};
 
 /// The name of a matrix's factor in a checkpoint.
@@ -24,37 +26,61 @@ pub(crate) const FACTOR: &str = "factor";
 struct Matrix {
     /// The elements in the bucket.
     elements: Range<usize>,
+    rows: usize,
     /// The range of `p`, or of the whole matrix if it has no factor, in the first message.
     first: Range<usize>,
     /// The range of `q` in the second message.
     second: Range<usize>,
-    /// The subspace; none if the matrix travels whole.
-    factor: Option<Factor>,
+    /// The subspace that the last step found; none if the matrix travels whole.
+    q: Option<Tensor>,
 }
 
 /// The factors of a bucket, and the programs that carry its two messages.
 #[derive(Debug)]
 pub(crate) struct LowRank {
     matrices: Vec<Matrix>,
-    programs: [Arc<Program>; 2],
+    programs: [Programs; 2],
     world: World,
     underway: Option<Underway>,
+    /// Memory of the last step's messages.
+    spare: Option<[Tensor; 3]>,
+}
+
+/// The program of a message in host memory, and that of one on a device, none before the first.
+#[derive(Debug)]
+struct Programs {
+    on_host: Arc<Program>,
+    on_device: Option<Arc<Program>>,
 }
 
 /// A step of a bucket between its beginning and its commit.
 #[derive(Debug)]
 struct Underway {
-    values: Vec<f32>,
-    residual: Vec<f32>,
+    values: Tensor,
+    residual: Tensor,
     address: Address,
-    /// The sum over ranks of the first message, `p` orthonormal; empty until it has come.
-    first: Vec<f32>,
+    waker: Waker,
+    /// The first message, then its sum over ranks, `p` orthonormal; empty while it is on its way.
+    first: Tensor,
     /// This rank's `q`.
-    mine: Vec<f32>,
-    /// The sum over ranks of `q`.
-    second: Vec<f32>,
-    /// Whether all gradients of this rank are finite.
-    finite: Finite,
+    mine: Tensor,
+    /// The second message, then its sum over ranks.
+    second: Tensor,
+    /// Whether the second sum was looked at.
+    is_checked: bool,
+}
+
+impl Programs {
+    /// Returns the program for a message.
+    fn of(&mut self, message: &Tensor) -> Arc<Program> {
+        match message.device() {
+            None => Arc::clone(&self.on_host),
+            Some(_) => {
+                let on_host = &self.on_host;
+                Arc::clone(self.on_device.get_or_insert_with(|| Arc::new(on_host.on_device())))
+            }
+        }
+    }
 }
 
 impl LowRank {
@@ -70,53 +96,98 @@ impl LowRank {
             let key = Key { step: index as u64, ..route.key };
             let factor =
                 codec.compresses(*rows, *columns).then(|| codec.factor(*rows, *columns, key));
-            let first_length = factor.as_ref().map_or(elements.len(), Factor::p_len);
-            let second_length = factor.as_ref().map_or(0, Factor::q_len);
+            let first_length = factor.as_ref().map_or(elements.len(), |factor| factor.p_len());
+            let second_length = factor.as_ref().map_or(0, |factor| factor.q_len());
             Matrix {
                 elements: elements.clone(),
+                rows: *rows,
                 first: place(&mut first, first_length),
                 second: place(&mut second, second_length),
-                factor,
+                q: factor.map(|factor| Tensor::Owned(factor.q().to_vec())),
             }
         });
         let matrices = matrices.collect();
-        let programs = [first, second].map(|length| route.ranks.sum(route.summation, length));
-        LowRank { matrices, programs, world: route.ranks.world, underway: None }
+        let programs = [first, second].map(|length| Programs {
+            on_host: route.ranks.sum(route.summation, length),
+            on_device: None,
+        });
+        LowRank { matrices, programs, world: route.ranks.world, underway: None, spare: None }
     }
 
-    /// Adds the residual to the values and returns the first message. A message that is not finite has a
-    /// NaN, so that all ranks see it.
-    fn project(&self, values: &mut [f32], residual: &[f32]) -> Vec<f32> {
-        let mut first = vec![0.0; self.programs[0].elements()];
-        for matrix in &self.matrices {
-            let (values, residual) =
-                (&mut values[matrix.elements.clone()], &residual[matrix.elements.clone()]);
-            let message = &mut first[matrix.first.clone()];
-            match &matrix.factor {
-                Some(factor) => {
-                    if factor.project(values, residual, message) == Finite::No {
-                        message[0] = f32::NAN;
-                    }
-                }
-                None => {
-                    kernel::add(values, residual);
-                    message.copy_from_slice(values);
-                }
-            }
-        }
-        first
+    /// Returns memory for the messages and for this rank's `q`, where the values lie.
+    fn room(&mut self, values: &Tensor) -> [Tensor; 3] {
+        let lengths = [&self.programs[0], &self.programs[1], &self.programs[1]]
+            .map(|programs| programs.on_host.elements());
+        let id = |tensor: &Tensor| tensor.device().map(Device::id);
+        let fits = |spare: &[Tensor; 3]| {
+            let same = |tensor: &Tensor| id(tensor) == id(values);
+            spare.iter().all(same) && spare.each_ref().map(Tensor::len) == lengths
+        };
+        let spare = self.spare.take().filter(fits);
+        spare.unwrap_or_else(|| {
+            lengths.map(|length| match values.device() {
+                None => Tensor::Owned(vec![0.0; length]),
+                Some(device) => Tensor::Device(device.allocate(length)),
+            })
+        })
     }
 
-    /// Orthonormalises the sum of the first messages and returns the second message.
-    fn project_back(&self, values: &[f32], first: &mut [f32]) -> Vec<f32> {
-        let mut second = vec![0.0; self.programs[1].elements()];
-        for matrix in &self.matrices {
-            if let Some(factor) = &matrix.factor {
-                let (p, q) = (&mut first[matrix.first.clone()], &mut second[matrix.second.clone()]);
-                factor.project_back(&values[matrix.elements.clone()], p, q);
-            }
+    /// Adds the residual to the values and writes the first message. Returns the run that sums it.
+    fn project(&mut self, underway: &mut Underway) -> Run<Tensor> {
+        let Underway { values, residual, waker, .. } = underway;
+        let mut first = std::mem::take(&mut underway.first);
+        let (mut finite, mut checks) = (Finite::Yes, Vec::new());
+        for matrix in &mut self.matrices {
+            let elements = || matrix.elements.clone();
+            let source = residual.source(elements());
+            let Some(q) = &mut matrix.q else {
+                values.change(elements(), Change::Add(source));
+                first.change(matrix.first.clone(), Change::Copy(values.source(elements())));
+                continue;
+            };
+            q.move_beside(values);
+            let all = 0..q.len();
+            let projected = submit(
+                Work::Factor(Factoring {
+                    matrix: values.operand(elements()),
+                    p: first.operand(matrix.first.clone()),
+                    q: q.operand(all),
+                    rows: matrix.rows,
+                    step: FactorStep::Project(source),
+                }),
+                waker,
+            );
+            look(projected, |done| done.finite, &mut finite, &mut checks);
         }
-        second
+        let program = self.programs[0].of(&first);
+        let mut run = Run::new(program, underway.address, self.world, first, None);
+        run.check(checks);
+        if finite == Finite::No {
+            run.mark_nonfinite();
+        }
+        run
+    }
+
+    /// Orthonormalises the sum of the first messages and writes the second message. Returns the run that
+    /// sums it.
+    fn project_back(&mut self, underway: &mut Underway) -> Run<Tensor> {
+        let Underway { values, first, mine, .. } = underway;
+        for matrix in self.matrices.iter().filter(|matrix| matrix.q.is_some()) {
+            let work = Factoring {
+                matrix: values.operand(matrix.elements.clone()),
+                p: first.operand(matrix.first.clone()),
+                q: mine.operand(matrix.second.clone()),
+                rows: matrix.rows,
+                step: FactorStep::ProjectBack,
+            };
+            // A device that has failed fails the run, too.
+            submit(Work::Factor(work), Waker::noop());
+        }
+        let mut second = std::mem::take(&mut underway.second);
+        let all = || 0..mine.len();
+        second.change(all(), Change::Copy(mine.source(all())));
+        let address = Address { tensor: underway.address.tensor + 1, ..underway.address };
+        Run::new(self.programs[1].of(&second), address, self.world, second, None)
     }
 }
 
@@ -132,75 +203,107 @@ pub(super) fn marked(mut message: Vec<f32>, finite: Finite) -> Vec<f32> {
 
 impl Exchange for LowRank {
     fn begin(&mut self, departure: Departure) -> Run<Tensor> {
-        let Departure { values, residual, finite, address, .. } = departure;
-        let mut values = values.into_owned();
-        let residual = residual.expect("a bucket with factors has a residual").into_owned();
-        let message = Tensor::Owned(marked(self.project(&mut values, &residual), finite));
-        let (first, mine, second) = (Vec::new(), Vec::new(), Vec::new());
-        self.underway = Some(Underway { values, residual, address, first, mine, second, finite });
-        Run::new(Arc::clone(&self.programs[0]), address, self.world, message, None)
+        let Departure { values, residual, finite, checks, waker, address } = departure;
+        let residual = residual.expect("a bucket with factors has a residual");
+        let [first, mine, second] = self.room(&values);
+        let is_checked = false;
+        let mut underway =
+            Underway { values, residual, address, waker, first, mine, second, is_checked };
+        let mut run = self.project(&mut underway);
+        self.underway = Some(underway);
+        run.check(checks);
+        if finite == Finite::No {
+            run.mark_nonfinite();
+        }
+        run
+    }
+
+    fn runs_on(&self, device: &dyn Device) -> bool {
+        device.factors()
     }
 
     fn sent_bytes(&mut self) -> u64 {
-        self.programs.iter().map(|program| program.sent_bytes()).sum()
+        self.programs.iter().map(|programs| programs.on_host.sent_bytes()).sum()
     }
 
-    fn next(&mut self, run: Run<Tensor>) -> Progress {
+    fn next(&mut self, mut run: Run<Tensor>) -> Progress {
         let mut underway = self.underway.take().expect("a run was begun");
-        let is_first = run.address().tensor == underway.address.tensor;
-        let sum = run.into_parts().0.into_owned();
-        if is_first {
-            underway.first = sum;
-            underway.mine = self.project_back(&underway.values, &mut underway.first);
-            let address = Address { tensor: underway.address.tensor + 1, ..underway.address };
-            // A mark in the first message is gone where vectors that are not finite were replaced.
-            let message = Tensor::Owned(marked(underway.mine.clone(), underway.finite));
+        let measure = |run: &mut Run<Tensor>| {
+            let (mut finite, mut checks) = (Finite::Yes, Vec::new());
+            // Sums of finite numbers may overflow, on all ranks alike.
+            look(run.measure(&underway.waker), is_finite, &mut finite, &mut checks);
+            (Finite::from(run.is_finite() && finite == Finite::Yes), checks)
+        };
+        if run.address().tensor == underway.address.tensor {
+            let (finite, checks) = measure(&mut run);
+            underway.first = run.into_parts().0;
+            let mut second = self.project_back(&mut underway);
+            second.check(checks);
+            if finite == Finite::No {
+                second.mark_nonfinite();
+            }
             self.underway = Some(underway);
-            let program = Arc::clone(&self.programs[1]);
-            return Progress::Run(Run::new(program, address, self.world, message, None));
+            return Progress::Run(second);
         }
-        underway.second = sum;
-        let finite = kernel::is_finite(&underway.first) && kernel::is_finite(&underway.second);
+        if !underway.is_checked {
+            let (finite, checks) = measure(&mut run);
+            underway.is_checked = true;
+            if finite == Finite::No {
+                run.mark_nonfinite();
+            }
+            if !checks.is_empty() {
+                run.check(checks);
+                self.underway = Some(underway);
+                return Progress::Run(run);
+            }
+        }
+        let finite = Finite::from(run.is_finite());
+        underway.second = run.into_parts().0;
         self.underway = Some(underway);
-        Progress::Done(Finite::from(finite))
+        Progress::Done(finite)
     }
 
     /// The values become the new residual, the sum is written over the old one, and the next step goes
     /// on from the subspace that was found.
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Tensor), Error> {
         let underway = self.underway.take().expect("a run is done before it is committed");
-        let Underway { mut values, residual: mut sum, first, mine, second, .. } = underway;
+        let Underway { mut values, residual: mut sum, mut first, mut mine, mut second, .. } =
+            underway;
         if outcome == Outcome::Skipped {
-            return Ok((Tensor::Owned(values), Tensor::Owned(sum)));
+            return Ok((values, sum));
         }
         for matrix in &mut self.matrices {
-            let (values, sum) =
-                (&mut values[matrix.elements.clone()], &mut sum[matrix.elements.clone()]);
-            let (first, mine) = (&first[matrix.first.clone()], &mine[matrix.second.clone()]);
-            let second = &second[matrix.second.clone()];
-            match &mut matrix.factor {
-                Some(factor) => {
-                    factor.subtract(first, mine, values);
-                    factor.reconstruct(first, second, sum);
-                    factor.commit(second);
-                }
-                None => {
-                    sum.copy_from_slice(first);
-                    values.fill(0.0);
-                }
+            let (elements, p) = (|| matrix.elements.clone(), || matrix.first.clone());
+            let Some(subspace) = &mut matrix.q else {
+                sum.change(elements(), Change::Copy(first.source(p())));
+                values.change(elements(), Change::Fill(0.0));
+                continue;
+            };
+            let q = || matrix.second.clone();
+            for (matrix_of, vectors, step) in [
+                (&mut values, &mut mine, FactorStep::<Source<'_>>::Subtract),
+                (&mut sum, &mut second, FactorStep::Reconstruct),
+            ] {
+                let (matrix_of, vectors) = (matrix_of.operand(elements()), vectors.operand(q()));
+                let (p, rows) = (first.operand(p()), matrix.rows);
+                let work = Factoring { matrix: matrix_of, p, q: vectors, rows, step };
+                submit(Work::Factor(work), Waker::noop());
             }
+            let all = 0..subspace.len();
+            subspace.change(all, Change::Copy(second.source(q())));
         }
-        Ok((Tensor::Owned(sum), Tensor::Owned(values)))
+        self.spare = Some([first, mine, second]);
+        Ok((sum, values))
     }
 
     /// The subspace of a matrix, if the matrix has one.
     fn state(&self, matrix: usize) -> Option<(&'static str, Vec<f32>)> {
-        self.matrices[matrix].factor.as_ref().map(|factor| (FACTOR, factor.q().to_vec()))
+        self.matrices[matrix].q.as_ref().map(|q| (FACTOR, q.to_host().into_owned()))
     }
 
     fn load(&mut self, matrix: usize, subspace: &[f32]) {
-        if let Some(factor) = &mut self.matrices[matrix].factor {
-            factor.commit(subspace);
+        if let Some(q) = &mut self.matrices[matrix].q {
+            *q = Tensor::Owned(subspace.to_vec());
         }
     }
 }

@@ -14,7 +14,7 @@ from thinwire._core import InvalidError, PeerError
 from thinwire.elastic import exchange
 from thinwire.elastic.exchange import Described
 from thinwire.torch import state
-from thinwire.torch.layout import Flat, dtype
+from thinwire.torch.layout import Flat, Target
 from thinwire.torch.marks import Marks
 from thinwire.torch.reduction import NATIVE
 
@@ -39,7 +39,6 @@ class Exchange(exchange.Exchange):
 
     def give(self, index: int, flat: Flat) -> bool:
         """Takes bucket `index` of a step, in order."""
-        dtype(flat.gradients)
         return self.attempt(lambda: self._give(index, flat))
 
     def finish(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
@@ -50,13 +49,15 @@ class Exchange(exchange.Exchange):
                 self.steps.lost()
                 error = None
             if self.steps.is_void:
-                blank(flats)
+                # No GradScaler takes zeros for an overflow.
+                for flat in flats:
+                    flat.zero()
             else:
                 self.complete()
             done(error, averaged)
 
         self._marks.clear()
-        targets = [self.flag]
+        targets: list[Target] = [self.flag]
         for flat in flats:
             targets += self._places(flat)
         if not self.attempt(lambda: self.sync.finish_into(targets, ended)):
@@ -90,17 +91,17 @@ class Exchange(exchange.Exchange):
         for place in places:
             self.sync.ready(*place)
 
-    def _places(self, flat: Flat) -> list[tuple[int, int, int]]:
-        """Number, address and elements of each gradient in a bucket."""
-        places, address = [], flat.gradients.data_ptr()
+    def _places(self, flat: Flat) -> list[Target]:
+        """Each gradient in a bucket."""
+        places, start = [], 0
         for parameter in flat.parameters:
             number = self._numbers.get(id(parameter))
             if number is None:
                 raise InvalidError(
                     f"a parameter of shape {list(parameter.shape)} was not there when the job began"
                 )
-            places.append((number, address, parameter.numel()))
-            address += parameter.numel() * flat.gradients.element_size()
+            places.append(flat.target(number, start, parameter.numel()))
+            start += parameter.numel()
         return places
 
 
@@ -122,10 +123,3 @@ def described(parameters: Sequence[tuple[str, torch.Tensor]]) -> list[Described]
         (name, list(each.shape), NATIVE[each.dtype], kinds.index(each.dtype))
         for name, each in parameters
     ]
-
-
-def blank(flats: Sequence[Flat]) -> None:
-    """Sets gradients to zero, which no GradScaler takes for an overflow."""
-    with torch.no_grad():
-        for flat in flats:
-            flat.gradients.zero_()

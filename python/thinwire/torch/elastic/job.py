@@ -27,6 +27,7 @@ from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
 from thinwire.elastic.stream import Stream
 from thinwire.torch.attach import register
+from thinwire.torch import device as devices
 from thinwire.torch.ddp import unwrapped
 from thinwire.torch.elastic import hand_over, tree
 from thinwire.torch.elastic.carried import carried, found
@@ -64,7 +65,7 @@ class Elastic(Job):
             optimizers and what is followed, and log what differs; 0 never does.
         find_unused_parameters, gradient_as_bucket_view, bucket_cap_mb: as in DDP.
         options: those of `thinwire.torch.hook` that are about codecs, from `bucket_bytes` to
-            `unchecked`.
+            `unchecked`, and `device`.
 
     # Errors
 
@@ -91,6 +92,8 @@ class Elastic(Job):
     ) -> None:
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": None, **options}
+        device = options.pop("device", None)
+        devices.check(device)
         arguments.options(**options)
         arguments.job(coordinator, token, timeout_s)
         arguments.whole("batch is", batch, 1)
@@ -117,7 +120,7 @@ class Elastic(Job):
             gradient_as_bucket_view=gradient_as_bucket_view,
             bucket_cap_mb=bucket_cap_mb,
         )
-        register(self.model, ElasticHook(self._averager, options), average)
+        register(self.model, ElasticHook(self._averager, options, device), average)
         guard(optimizer, self._may_step, self._stepped)
 
     def loader(
@@ -272,8 +275,8 @@ def facts(
 class ElasticHook(Hook):
     """The state of DDP's hook, over the ranks of the present epoch."""
 
-    def __init__(self, exchange: Exchange, options: dict[str, Any]) -> None:
-        super().__init__({**options, "codec": "elastic"}, {}, None, 0.0)
+    def __init__(self, exchange: Exchange, options: dict[str, Any], device: str | None) -> None:
+        super().__init__({**options, "codec": "elastic"}, {}, None, 0.0, device=device)
         self._averager = exchange  # type: ignore[assignment]
 
     def connect(self) -> Any:

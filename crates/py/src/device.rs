@@ -1,0 +1,218 @@
+//! CUDA devices for Python, and gradients in their memory.
+//!
+//! As with host memory, whoever gives an address keeps the memory until the device has used it: a framework
+//! is told so by the device's stream.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::task::Waker;
+
+use pyo3::prelude::*;
+use thinwire_device::cuda::Cuda as Core;
+use thinwire_device::{Change, Operand, Region, Source, Submission, Work, submit};
+use thinwire_sync::Gradient;
+use thinwire_wire::DType;
+
+use crate::error::Failure;
+use crate::memory::Memory;
+
+/// A device of CUDA on which gradients are encoded.
+#[pyclass(frozen, module = "thinwire._core")]
+pub(crate) struct Cuda(Core);
+
+#[pymethods]
+impl Cuda {
+    /// Takes the device with a number into use, once in a process; `torch` is the folder of PyTorch's
+    /// libraries.
+    #[staticmethod]
+    fn open(py: Python<'_>, ordinal: i32, torch: PathBuf) -> PyResult<Cuda> {
+        let folders = thinwire_device::cuda::nvrtc::folders(&torch);
+        let opened = py.detach(|| Core::open(ordinal, &folders));
+        Ok(Cuda(opened.map_err(|error| Failure::invalid(error.to_string()))?))
+    }
+
+    /// A device without a card, for tests, whose work is late by `seed`; none without a C++ compiler.
+    #[cfg(feature = "simulated")]
+    #[staticmethod]
+    fn simulated(py: Python<'_>, seed: u64) -> PyResult<Option<Cuda>> {
+        use thinwire_device::cuda::simulated::{cuda, host};
+        let made = py.detach(|| host::is_there().then(|| cuda(seed)).transpose());
+        let (cuda, _) = match made.map_err(|fault| Failure::invalid(fault.to_string()))? {
+            Some(made) => made,
+            None => return Ok(None),
+        };
+        Ok(Some(Cuda(cuda)))
+    }
+
+    /// The address of new memory for so many f32, which is never freed.
+    #[cfg(feature = "simulated")]
+    fn allocate(&self, elements: usize) -> u64 {
+        use thinwire_device::Device;
+        let region = self.0.allocate(elements);
+        let address = self.0.address(&region);
+        std::mem::forget(region);
+        address
+    }
+
+    /// The stream of all work.
+    #[getter]
+    fn stream(&self) -> usize {
+        self.0.stream().addr()
+    }
+
+    /// Lets work from now on wait for what one of the framework's streams was given.
+    fn after(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        // SAFETY: the caller gives a stream of this device's primary context.
+        let ordered = py.detach(|| unsafe { self.0.after(stream as *mut c_void) });
+        Ok(ordered.map_err(|fault| Failure::invalid(fault.to_string()))?)
+    }
+
+    /// Waits until all work is done.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        let ended = py.detach(|| self.0.synchronize());
+        Ok(ended.map_err(|fault| Failure::invalid(fault.to_string()))?)
+    }
+}
+
+/// A gradient as Python tells of it: the number of its parameter, or of a bucket, its address and elements,
+/// and the device, if it is f32 in the memory of one.
+#[derive(FromPyObject)]
+pub(crate) enum Target {
+    Host(usize, usize, usize),
+    Device(usize, usize, usize, Py<Cuda>),
+}
+
+impl Target {
+    pub(crate) fn new(
+        number: usize,
+        address: usize,
+        elements: usize,
+        device: Option<Py<Cuda>>,
+    ) -> Target {
+        match device {
+            Some(device) => Target::Device(number, address, elements, device),
+            None => Target::Host(number, address, elements),
+        }
+    }
+
+    /// Returns the number of the parameter or bucket.
+    pub(crate) fn number(&self) -> usize {
+        match self {
+            Target::Host(number, ..) | Target::Device(number, ..) => *number,
+        }
+    }
+
+    /// Returns the number of elements.
+    pub(crate) fn elements(&self) -> usize {
+        match self {
+            Target::Host(_, _, elements) | Target::Device(_, _, elements, _) => *elements,
+        }
+    }
+
+    /// Returns the memory, of elements of `dtype` in host memory.
+    pub(crate) fn place(&self, dtype: DType) -> Result<Place, Failure> {
+        self.part(0, self.elements(), dtype)
+    }
+
+    /// Returns `elements` of the memory, which begin `bytes` behind its start.
+    pub(crate) fn part(
+        &self,
+        bytes: usize,
+        elements: usize,
+        dtype: DType,
+    ) -> Result<Place, Failure> {
+        Ok(match self {
+            Target::Host(_, address, _) => {
+                Place::Host(Memory::of(address.saturating_add(bytes), elements, dtype)?)
+            }
+            Target::Device(_, address, _, device) => {
+                let address = address.saturating_add(bytes);
+                Memory::of(address, elements, DType::F32)?;
+                // SAFETY: the caller of the Python function gave memory of that many f32 on this device, and
+                // keeps it until the device's stream has used it.
+                Place::Device(unsafe { device.get().0.foreign(address as u64, elements, ()) })
+            }
+        })
+    }
+
+    /// Returns the bytes of an element of a gradient of `dtype`.
+    pub(crate) fn width(&self, dtype: DType) -> usize {
+        match self {
+            Target::Host(..) => dtype.size(),
+            Target::Device(..) => DType::F32.size(),
+        }
+    }
+}
+
+/// The memory of a gradient.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// In host memory, in the gradient's dtype.
+    Host(Memory),
+    /// In the memory of a device, as f32.
+    Device(Region),
+}
+
+impl Place {
+    /// Returns the gradient.
+    pub(crate) fn gradient(&self, dtype: DType) -> Gradient<'_> {
+        match self {
+            Place::Host(memory) => memory.gradient(dtype),
+            Place::Device(region) => Gradient::Device(region),
+        }
+    }
+
+    /// Writes an average, which is in the memory of a device or in host memory.
+    pub(crate) fn write(&mut self, dtype: DType, average: Average<'_>) -> Result<(), Failure> {
+        match (self, average) {
+            (Place::Host(memory), Average::Host(values)) => memory.write(dtype, values),
+            (Place::Host(memory), Average::Device(region)) => {
+                memory.write(dtype, &fetched(&region));
+            }
+            (Place::Device(to), Average::Device(from))
+                if to.device().id() == from.device().id() =>
+            {
+                change(to, Change::Copy(Source::Device(from)))?;
+            }
+            (Place::Device(to), Average::Device(from)) => to.device().write(&fetched(&from), to),
+            (Place::Device(to), Average::Host(values)) => to.device().write(values, to),
+        }
+        Ok(())
+    }
+
+    /// Writes NaN everywhere.
+    pub(crate) fn spoil(&mut self, dtype: DType) -> Result<(), Failure> {
+        match self {
+            Place::Host(memory) => memory.spoil(dtype),
+            Place::Device(region) => change(region, Change::Fill(f32::NAN))?,
+        }
+        Ok(())
+    }
+}
+
+/// An average where the synchroniser has it.
+pub(crate) enum Average<'a> {
+    /// In host memory.
+    Host(&'a [f32]),
+    /// In the memory of a device.
+    Device(Region),
+}
+
+/// Returns what a device has, after all work on it.
+fn fetched(region: &Region) -> Vec<f32> {
+    let mut values = vec![0.0; region.len()];
+    region.device().read(region, &mut values);
+    values
+}
+
+/// Queues a change of what a device has; the framework waits for it by the device's stream.
+fn change(region: &Region, change: Change<Source<'_>>) -> Result<(), Failure> {
+    let work = Work::Change(Operand::Device(region.clone()), change);
+    match submit(work, Waker::noop()) {
+        Submission::Done(done) => done.failure.map_or(Ok(()), |failure| {
+            Err(Failure::invalid(format!("a device cannot write an average: {failure:?}")))
+        }),
+        Submission::Pending(_) => Ok(()),
+    }
+}

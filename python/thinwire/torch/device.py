@@ -1,0 +1,132 @@
+"""CUDA devices on which gradients are encoded where they are.
+
+The core has a stream of its own on each device. It begins with a gradient when the stream that computed it
+is there, and writes the average over it; whoever reads that waits for the core's stream. Nothing here waits
+for the device. Where the core cannot use a device, `thinwire.torch.staging` copies gradients to the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thinwire import _core
+from thinwire._core import InvalidError
+from thinwire.arguments import shown
+
+HOST = "host"
+FOUND: dict[int, Device | None] = {}
+"""Devices by torch's number; None for those that the core cannot use."""
+
+
+class Device:
+    """One device in use: the core's `Cuda`, and its stream as torch knows it."""
+
+    def __init__(self, core: _core.Cuda, device: torch.device) -> None:
+        """`core` is the core's device for torch's `device`."""
+        self.core = core
+        self._stream = torch.cuda.ExternalStream(core.stream, device=device)
+
+    def take(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Gradients as f32 on the device, for work of the core from now on: `buffer` itself if it is f32."""
+        with torch.no_grad():
+            values = buffer if buffer.dtype is torch.float32 else buffer.float()
+        self.core.after(torch.cuda.current_stream(buffer.device).cuda_stream)
+        # The memory may be given back before the core's stream has used it, when a step is given up.
+        values.record_stream(self._stream)
+        return values
+
+    def give(self, values: torch.Tensor, buffer: torch.Tensor) -> None:
+        """Averages go from `values`, as `take` returned them, to `buffer`."""
+        if values is not buffer:
+            with self.stream(), torch.no_grad():
+                buffer.copy_(values)
+            buffer.record_stream(self._stream)
+
+    def stream(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes the core's stream the current one."""
+        return torch.cuda.stream(self._stream)
+
+
+class Resident:
+    """The gradients of one bucket on their device; as `Staging`, but nothing is copied."""
+
+    devices: frozenset[torch.device] = frozenset()
+
+    def __init__(self, device: Device) -> None:
+        """Nothing taken yet."""
+        self.device = device
+        self._taken: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def update(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Takes a buffer; returns its f32, where averages will be."""
+        values = self.device.take(buffer)
+        self._taken.append((values, buffer))
+        return values
+
+    def depart(self) -> None:
+        """Does nothing: the core waits for the computation."""
+
+    def arrive(self) -> None:
+        """Does nothing: the gradients are where they are needed."""
+
+    def deliver(self) -> None:
+        """Queues what is to be done to averages before they are read."""
+        for values, buffer in self._taken:
+            self.device.give(values, buffer)
+
+    def stream(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+        """Makes the stream that has the averages the current one."""
+        return self.device.stream()
+
+
+def of(tensor: torch.Tensor) -> Device | None:
+    """The device that has a tensor, if the core can use it.
+
+    # Errors
+
+    InvalidError while a CUDA graph captures what the device is given: what a step sends is not known then.
+    """
+    if not tensor.is_cuda:
+        return None
+    if torch.cuda.is_current_stream_capturing():
+        raise InvalidError(
+            "a CUDA graph captures this backward, and an exchange between ranks cannot be captured "
+            "(hint: capture under model.no_sync(), or train without torch.cuda.graph)"
+        )
+    number = tensor.device.index
+    if number not in FOUND:
+        FOUND[number] = opened(tensor.device)
+    return FOUND[number]
+
+
+def opened(device: torch.device) -> Device | None:
+    """Takes a device into use; says so in one line where the core cannot use it."""
+    try:
+        core = _core.Cuda.open(device.index, str(Path(torch.__file__).parent / "lib"))
+    except _core.Error as error:
+        warnings.warn(
+            f"gradients on {device} are copied to host memory and encoded there: {error} "
+            "(hint: device='host' does the same without this warning)",
+            stacklevel=2,
+        )
+        return None
+    return Device(core, device)
+
+
+def check(device: Any) -> None:
+    """Refuses anything but None and "host".
+
+    # Errors
+
+    InvalidError, with what was given.
+    """
+    if device is not None and device != HOST:
+        raise InvalidError(
+            f"device is {shown(device)}, expected None, which encodes gradients where they are, or "
+            f'"{HOST}"'
+        )
