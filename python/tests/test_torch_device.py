@@ -39,18 +39,25 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_parameters_are_the_recorded_ones(ranks: Any) -> None:
-    recorded = json.loads(golden.RECORDED.read_text())["2"]["ddp"]
-    for found in ranks(2, digests):
-        assert found == recorded
+    recorded = json.loads(golden.RECORDED.read_text())["2"]
+    for rank, found in enumerate(ranks(2, digests)):
+        assert found == {"ddp": recorded["ddp"], "fsdp": recorded["fsdp"][rank]}
 
 
-def digests() -> dict[str, str]:
+def digests() -> dict[str, dict[str, str]]:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     # One rank has no device: a job may mix both.
-    use_device(dist.get_rank() != 1)
-    found = {codec: golden.of_ddp(codec) for codec in golden.OF_DDP}
+    used = use_device(dist.get_rank() != 1)
+    ddp = {codec: golden.of_ddp(codec) for codec in golden.OF_DDP}
+    taken = used.taken
+    fsdp = {
+        f"{codec}, gathered {gather}": golden.of_fsdp(codec, gather)
+        for codec, gather in golden.OF_FSDP
+    }
+    assert (taken > 0) == (used.taken > taken) == (dist.get_rank() != 1)
+    found = {"ddp": ddp, "fsdp": fsdp}
     dist.destroy_process_group()
     return found
 
@@ -202,14 +209,24 @@ class Simulated:
         # An earlier bucket of this length may be on its way still.
         self.core.synchronize()
         values = self._memory.pop(count)
+        values = values.view(buffer.shape)
         values.copy_(buffer)
         return values
+
+    def room(self, buffer: Any) -> Any:
+        """Memory for f32 that go to `buffer`."""
+        import torch
+
+        return self.take(torch.zeros(buffer.shape))
+
+    def follow(self) -> None:
+        """What has been given is there."""
 
     def give(self, values: Any, buffer: Any) -> None:
         """What a later stream of torch would see."""
         self.core.synchronize()
         buffer.copy_(values)
-        self._memory[values.numel()] = values
+        self._memory[values.numel()] = values.view(-1)
 
     def stream(self) -> Any:
         """The core's stream as the current one: what torch does on the host is in its turn."""

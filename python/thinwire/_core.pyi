@@ -100,9 +100,10 @@ def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource
 def decode_rows(rows: tuple[int, int], columns: int, format: str, out: tuple[int, int]) -> None:
     """Writes the f32 of encoded rows, address and bytes, to an address with room for so many rows."""
 
-def measure_codecs(codec: str, largest: int) -> None:
-    """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process. A rank that
-    is to join others does so first, or they wait for it."""
+def measure_codecs(codec: str, largest: int, device: Cuda | None = None) -> None:
+    """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process, in the
+    memory of a device or in host memory. A rank that is to join others does so first, or they wait for
+    it."""
 
 def close_all(groups: list[Group]) -> None:
     """Closes several groups at once, each of which waits a while for the other ranks."""
@@ -128,6 +129,11 @@ class Cuda:
         """Takes a device into use, once in a process. Kernels are compiled by the NVRTC that is in `torch`,
         the folder of PyTorch's libraries, or beside it. InvalidError where there is no driver, no NVRTC or no
         such device."""
+    def allocate_by(
+        self, allocate: Callable[[int], int], free: Callable[[int], object]
+    ) -> None:
+        """Lets memory come from a framework, unless it does so already: `allocate` returns the address of a
+        number of bytes for work on `stream`, or raises, and `free` takes an address back."""
     @property
     def stream(self) -> int:
         """Address of the stream of all work."""
@@ -399,8 +405,8 @@ class Synchronizer:
     """Averages the gradients of a model over all ranks, with error feedback and overlap.
 
     `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready, at
-    least one, each with a name of its own; those of one bucket become ready together. Made by all
-    ranks together.
+    least one, each with a name of its own; those of one bucket become ready together. `device` has the
+    gradients, so that "auto" measures codecs there. Made by all ranks together.
     """
 
     def __new__(
@@ -416,6 +422,7 @@ class Synchronizer:
         momentum_correction: float | None = None,
         warmup_steps: int | None = ...,  # 0; None: as measured for the codec
         unchecked: bool = False,
+        device: Cuda | None = None,
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:
@@ -507,10 +514,15 @@ class Scatter:
         dtype: str,
         average: bool = False,
         done: _Done = None,
+        device: Cuda | None = None,
     ) -> None:
         """Sums this rank's chunk of `source`, one chunk per rank, into `target`. A chunk has `parts`: the
         key of each parameter, whose residual is kept, and its number of elements per rank. NaN if any rank
-        had a value not finite."""
+        had a value not finite. With a `device` both are f32 in its memory, which travel as `dtype` where they
+        are not compressed."""
+    @property
+    def was_skipped(self) -> bool:
+        """Whether any rank had a value not finite in the last reduce-scatter."""
     def all_gather(
         self,
         key: int,

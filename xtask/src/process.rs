@@ -21,7 +21,7 @@ pub fn cargo(arguments: &[&str]) -> Command {
 }
 
 /// Features of the command that releases have. Everything is built with one set of features.
-const FEATURES: &str = "thinwire-cli/etcd,thinwire-cli/s3";
+const FEATURES: &str = "thinwire-cli/etcd,thinwire-cli/s3,thinwire/cuda";
 
 /// The cargo that runs us, for all packages and the features of releases.
 pub fn cargo_of_all(subcommand: &str) -> Command {

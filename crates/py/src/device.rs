@@ -6,11 +6,13 @@
 
 use std::ffi::c_void;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::task::Waker;
 
 use pyo3::prelude::*;
-use thinwire_device::cuda::Cuda as Core;
-use thinwire_device::{Change, Operand, Region, Source, Submission, Work, submit};
+use thinwire_device::cuda::arguments::Address;
+use thinwire_device::cuda::{Allocator, Cuda as Core};
+use thinwire_device::{Change, Device, Operand, Region, Source, Submission, Values, Work, submit};
 use thinwire_sync::Gradient;
 use thinwire_wire::DType;
 
@@ -48,11 +50,16 @@ impl Cuda {
     /// The address of new memory for so many f32, which is never freed.
     #[cfg(feature = "simulated")]
     fn allocate(&self, elements: usize) -> u64 {
-        use thinwire_device::Device;
         let region = self.0.allocate(elements);
         let address = self.0.address(&region);
         std::mem::forget(region);
         address
+    }
+
+    /// Lets memory come from a framework, unless it does so already: `allocate` is called with a number of
+    /// bytes and returns an address, or raises; `free` is called with that address.
+    fn allocate_by(&self, allocate: Py<PyAny>, free: Py<PyAny>) {
+        self.0.allocate_by(Arc::new(OfPython { allocate, free }));
     }
 
     /// The stream of all work.
@@ -72,6 +79,36 @@ impl Cuda {
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         let ended = py.detach(|| self.0.synchronize());
         Ok(ended.map_err(|fault| Failure::invalid(fault.to_string()))?)
+    }
+}
+
+/// Allocator of a framework in Python.
+#[derive(Debug)]
+struct OfPython {
+    allocate: Py<PyAny>,
+    free: Py<PyAny>,
+}
+
+impl Allocator for OfPython {
+    fn allocate(&self, bytes: usize) -> Option<Address> {
+        let allocated = Python::try_attach(|py| self.allocate.call1(py, (bytes,))?.extract(py));
+        allocated.and_then(PyResult::ok)
+    }
+
+    /// Leaves memory where it is when Python has ended.
+    fn free(&self, address: Address) {
+        Python::try_attach(|py| {
+            if let Err(error) = self.free.call1(py, (address,)) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}
+
+impl Cuda {
+    /// Returns the core's device.
+    pub(crate) fn core(&self) -> Arc<dyn Device> {
+        Arc::new(self.0.clone())
     }
 }
 
@@ -111,7 +148,7 @@ impl Target {
     }
 
     /// Returns the memory, of elements of `dtype` in host memory.
-    pub(crate) fn place(&self, dtype: DType) -> Result<Place, Failure> {
+    pub(crate) fn memory(&self, dtype: DType) -> Result<Gradients, Failure> {
         self.part(0, self.elements(), dtype)
     }
 
@@ -121,17 +158,17 @@ impl Target {
         bytes: usize,
         elements: usize,
         dtype: DType,
-    ) -> Result<Place, Failure> {
+    ) -> Result<Gradients, Failure> {
         Ok(match self {
             Target::Host(_, address, _) => {
-                Place::Host(Memory::of(address.saturating_add(bytes), elements, dtype)?)
+                Values::Host(Memory::of(address.saturating_add(bytes), elements, dtype)?)
             }
             Target::Device(_, address, _, device) => {
                 let address = address.saturating_add(bytes);
                 Memory::of(address, elements, DType::F32)?;
                 // SAFETY: the caller of the Python function gave memory of that many f32 on this device, and
                 // keeps it until the device's stream has used it.
-                Place::Device(unsafe { device.get().0.foreign(address as u64, elements, ()) })
+                Values::Device(unsafe { device.get().0.foreign(address as u64, elements, ()) })
             }
         })
     }
@@ -145,58 +182,42 @@ impl Target {
     }
 }
 
-/// The memory of a gradient.
-#[derive(Debug)]
-pub(crate) enum Place {
-    /// In host memory, in the gradient's dtype.
-    Host(Memory),
-    /// In the memory of a device, as f32.
-    Device(Region),
-}
+/// Memory of a gradient: in host memory in its dtype, or in that of a device as f32.
+pub(crate) type Gradients = Values<Memory>;
 
-impl Place {
-    /// Returns the gradient.
-    pub(crate) fn gradient(&self, dtype: DType) -> Gradient<'_> {
-        match self {
-            Place::Host(memory) => memory.gradient(dtype),
-            Place::Device(region) => Gradient::Device(region),
-        }
-    }
-
-    /// Writes an average, which is in the memory of a device or in host memory.
-    pub(crate) fn write(&mut self, dtype: DType, average: Average<'_>) -> Result<(), Failure> {
-        match (self, average) {
-            (Place::Host(memory), Average::Host(values)) => memory.write(dtype, values),
-            (Place::Host(memory), Average::Device(region)) => {
-                memory.write(dtype, &fetched(&region));
-            }
-            (Place::Device(to), Average::Device(from))
-                if to.device().id() == from.device().id() =>
-            {
-                change(to, Change::Copy(Source::Device(from)))?;
-            }
-            (Place::Device(to), Average::Device(from)) => to.device().write(&fetched(&from), to),
-            (Place::Device(to), Average::Host(values)) => to.device().write(values, to),
-        }
-        Ok(())
-    }
-
-    /// Writes NaN everywhere.
-    pub(crate) fn spoil(&mut self, dtype: DType) -> Result<(), Failure> {
-        match self {
-            Place::Host(memory) => memory.spoil(dtype),
-            Place::Device(region) => change(region, Change::Fill(f32::NAN))?,
-        }
-        Ok(())
+/// Returns gradients as the core takes them.
+pub(crate) fn gradient(gradients: &Gradients, dtype: DType) -> Gradient<'_> {
+    match gradients {
+        Values::Host(memory) => memory.gradient(dtype),
+        Values::Device(region) => Gradient::Device(region),
     }
 }
 
-/// An average where the synchroniser has it.
-pub(crate) enum Average<'a> {
-    /// In host memory.
-    Host(&'a [f32]),
-    /// In the memory of a device.
-    Device(Region),
+/// Writes averages over gradients.
+pub(crate) fn write(
+    gradients: &mut Gradients,
+    dtype: DType,
+    averages: Source<'_>,
+) -> Result<(), Failure> {
+    match (gradients, averages) {
+        (Values::Host(memory), Values::Host(values)) => memory.write(dtype, values),
+        (Values::Host(memory), Values::Device(region)) => memory.write(dtype, &fetched(&region)),
+        (Values::Device(to), Values::Device(from)) if to.device().id() == from.device().id() => {
+            change(to, Change::Copy(Source::Device(from)))?;
+        }
+        (Values::Device(to), Values::Device(from)) => to.device().write(&fetched(&from), to),
+        (Values::Device(to), Values::Host(values)) => to.device().write(values, to),
+    }
+    Ok(())
+}
+
+/// Writes NaN over gradients.
+pub(crate) fn spoil(gradients: &mut Gradients, dtype: DType) -> Result<(), Failure> {
+    match gradients {
+        Values::Host(memory) => memory.spoil(dtype),
+        Values::Device(region) => change(region, Change::Fill(f32::NAN))?,
+    }
+    Ok(())
 }
 
 /// Returns what a device has, after all work on it.

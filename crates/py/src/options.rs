@@ -10,6 +10,7 @@ use thinwire_wire::World;
 
 use crate::arguments;
 use crate::arguments::parse_dtype;
+use crate::device::Cuda;
 use crate::error::Failure;
 
 /// More elements than any model has that one rank could hold.
@@ -159,9 +160,16 @@ pub(crate) fn codec_name(codec: &str) -> PyResult<String> {
 
 /// Measures the codecs of `auto` before this process joins others, which would otherwise wait for it.
 #[pyfunction]
-pub(crate) fn measure_codecs(py: Python<'_>, codec: &str, largest: i128) -> PyResult<()> {
+#[pyo3(signature = (codec, largest, device = None))]
+pub(crate) fn measure_codecs(
+    py: Python<'_>,
+    codec: &str,
+    largest: i128,
+    device: Option<Py<Cuda>>,
+) -> PyResult<()> {
     let (policy, largest): (Policy, usize) =
         (parse(codec)?, arguments::number("largest", largest)?);
-    py.detach(|| thinwire_sync::measure_codecs(&policy, largest));
+    let device = device.map(|device| device.get().core());
+    py.detach(|| thinwire_sync::measure_codecs(&policy, largest, device.as_deref()));
     Ok(())
 }

@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use thinwire_codec::{Choice, Exchange, laws};
+use thinwire_device::Values;
 use thinwire_sync::{Part, Place};
 use thinwire_wire::DType;
 
 use crate::arguments::{self, bytes_codec, parse_dtype};
 use crate::background::Background;
+use crate::device::{Cuda, Target, spoil, write};
 use crate::error::{self, Failure};
 use crate::group::Group;
 use crate::lifetime::{Cell, Context, Member};
@@ -30,6 +34,7 @@ pub(crate) struct Scatter {
     cell: Arc<Inner>,
     context: Arc<Context>,
     size: usize,
+    was_skipped: Arc<AtomicBool>,
     background: Background,
 }
 
@@ -91,11 +96,12 @@ impl Scatter {
             let scatter = thinwire_sync::Scatter::start(connect()?, choice, seed, context.timeout)?;
             let (stop, size) = (scatter.stop(), scatter.world().size());
             let cell = Cell::new(&context.lifetime, stop, scatter);
-            Ok(Scatter { cell, context, size, background: Background::start() })
+            let (was_skipped, background) = (Arc::default(), Background::start());
+            Ok(Scatter { cell, context, size, was_skipped, background })
         })
     }
 
-    #[pyo3(signature = (parts, source, target, dtype, average = false, done = None))]
+    #[pyo3(signature = (parts, source, target, dtype, average = false, done = None, device = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn reduce_scatter(
         &self,
@@ -106,20 +112,43 @@ impl Scatter {
         dtype: &str,
         average: bool,
         done: Done,
+        device: Option<Py<Cuda>>,
     ) -> PyResult<()> {
         let dtype = parse_dtype(dtype)?;
         let parts: Vec<Part> =
             parts.into_iter().map(|(key, elements)| Part { key, elements }).collect();
         let elements = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.elements));
-        let source = Memory::of(source, elements.saturating_mul(self.size), dtype)?;
-        let mut target = Memory::of(target, elements, dtype)?;
         let scale = if average { 1.0 / self.size as f32 } else { 1.0 };
+        let all = elements.saturating_mul(self.size);
+        let on = || device.as_ref().map(|device| device.clone_ref(py));
+        let source = Target::new(0, source, all, on()).memory(dtype)?;
+        let mut target = Target::new(0, target, elements, on()).memory(dtype)?;
+        let was_skipped = Arc::clone(&self.was_skipped);
         self.issue(py, done, move |scatter| {
-            let mut values = source.to_f32(dtype);
-            values.iter_mut().for_each(|value| *value *= scale);
-            target.write(dtype, &scatter.reduce_scatter(&parts, dtype, values)?);
-            Ok(())
+            let sums = match source {
+                Values::Host(memory) => {
+                    let mut values = memory.to_f32(dtype);
+                    values.iter_mut().for_each(|value| *value *= scale);
+                    let sums = scatter.reduce_scatter(&parts, dtype, values)?;
+                    was_skipped.store(sums.first().is_some_and(|sum| sum.is_nan()), Relaxed);
+                    return write(&mut target, dtype, Values::Host(&sums));
+                }
+                Values::Device(region) => {
+                    scatter.reduce_scatter_on_device(&parts, dtype, &region, scale)?
+                }
+            };
+            was_skipped.store(sums.is_none(), Relaxed);
+            match sums {
+                Some(sums) => write(&mut target, dtype, Values::Device(sums)),
+                None => spoil(&mut target, dtype),
+            }
         })
+    }
+
+    /// Whether the last reduce-scatter had a value that is not finite.
+    #[getter]
+    fn was_skipped(&self) -> bool {
+        self.was_skipped.load(Relaxed)
     }
 
     #[pyo3(signature = (key, source, target, elements, dtype, codec = "none", done = None))]

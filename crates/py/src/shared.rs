@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use thinwire_collective::Stop;
+use thinwire_device::Values;
 use thinwire_sync::{Channel, Outcome, Parameter};
 use thinwire_wire::DType;
 
-use crate::device::{Average, Place, Target};
+use crate::device::{Gradients, Target, gradient, spoil, write};
 use crate::error::Failure;
 use crate::lifetime::{Context, Member, one_line};
 use crate::memory::Memory;
@@ -86,7 +87,7 @@ impl Inner {
         }
         for (&index, source) in parameters.iter().zip(sources) {
             let memory = self.whole(index, source.address)?;
-            self.ready(index, &Place::Host(memory))?;
+            self.ready(index, &Values::Host(memory))?;
         }
         Ok(())
     }
@@ -100,15 +101,15 @@ impl Inner {
         let averaged = self.finish()?;
         for (index, address) in targets.iter().enumerate() {
             let memory = self.whole(index, *address)?;
-            self.write(index, Place::Host(memory))?;
+            self.write(index, Values::Host(memory))?;
         }
         self.ended = Instant::now();
         Ok(averaged)
     }
 
-    pub(crate) fn ready(&mut self, parameter: usize, place: &Place) -> Result<(), Failure> {
+    pub(crate) fn ready(&mut self, parameter: usize, gradients: &Gradients) -> Result<(), Failure> {
         let dtype = self.parameter(parameter)?.dtype;
-        Ok(self.sync.ready(parameter, place.gradient(dtype))?)
+        Ok(self.sync.ready(parameter, gradient(gradients, dtype))?)
     }
 
     pub(crate) fn finish(&mut self) -> Result<bool, Failure> {
@@ -119,15 +120,15 @@ impl Inner {
     }
 
     /// Writes an average, or NaN after a step that was skipped.
-    pub(crate) fn write(&self, parameter: usize, mut place: Place) -> Result<(), Failure> {
+    pub(crate) fn write(&self, parameter: usize, mut gradients: Gradients) -> Result<(), Failure> {
         let Parameter { dtype, name, .. } = self.parameter(parameter)?;
         match (self.averaged && self.sync.has_averages(), self.skipped) {
             (true, _) => {
-                let on_device = self.sync.gradient_on_device(parameter).map(Average::Device);
-                let in_host = || Average::Host(self.sync.gradient(parameter));
-                place.write(*dtype, on_device.unwrap_or_else(in_host))
+                let on_device = self.sync.gradient_on_device(parameter).map(Values::Device);
+                let in_host = || Values::Host(self.sync.gradient(parameter));
+                write(&mut gradients, *dtype, on_device.unwrap_or_else(in_host))
             }
-            (false, true) => place.spoil(*dtype),
+            (false, true) => spoil(&mut gradients, *dtype),
             (false, false) => Err(Failure::invalid(format!(
                 "no average of {name} yet, expected finish before write"
             ))),
@@ -136,10 +137,10 @@ impl Inner {
 
     /// Writes an average over this rank's gradient. Where no rank had one, a framework's memory may have that of
     /// an earlier step, which stays.
-    pub(crate) fn update(&self, parameter: usize, place: Place) -> Result<(), Failure> {
+    pub(crate) fn update(&self, parameter: usize, gradients: Gradients) -> Result<(), Failure> {
         match self.sync.has_averages() && self.sync.is_absent(parameter) {
             true => Ok(()),
-            false => self.write(parameter, place),
+            false => self.write(parameter, gradients),
         }
     }
 
@@ -158,7 +159,7 @@ impl Inner {
     }
 
     /// The memory of a parameter's gradient.
-    pub(crate) fn place(&self, target: &Target) -> Result<Place, Failure> {
+    pub(crate) fn gradients(&self, target: &Target) -> Result<Gradients, Failure> {
         let parameter = self.parameter(target.number())?;
         let (found, expected) = (target.elements(), parameter.elements());
         if found != expected {
@@ -167,11 +168,11 @@ impl Inner {
                 "gradient of {name} has {found} elements, expected {expected}"
             )));
         }
-        target.place(parameter.dtype)
+        target.memory(parameter.dtype)
     }
 
     /// The memory of each parameter of one of the framework's buckets, which is one flat tensor.
-    pub(crate) fn split(&self, target: &Target) -> Result<Vec<(usize, Place)>, Failure> {
+    pub(crate) fn split(&self, target: &Target) -> Result<Vec<(usize, Gradients)>, Failure> {
         let bucket = target.number();
         let all = self.sync.parameters().iter().enumerate();
         let members = all.filter(|(_, parameter)| parameter.bucket as usize == bucket);

@@ -6,12 +6,13 @@ use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use thinwire_device::Values;
 use thinwire_sync::{Live, Options, Parameter, Plan, StepRecord, Synchronizer as Core, Time};
 use thinwire_wire::DType;
 
 use crate::arguments;
 use crate::background::Background;
-use crate::device::{Cuda, Place, Target};
+use crate::device::{Cuda, Gradients, Target};
 use crate::epoch::Epoch;
 use crate::error::{self, Failure};
 use crate::group::Group;
@@ -106,7 +107,7 @@ impl Drop for Synchronizer {
 #[pymethods]
 impl Synchronizer {
     #[new]
-    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false))]
+    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false, device = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -121,6 +122,7 @@ impl Synchronizer {
         momentum_correction: Option<f32>,
         warmup_steps: Option<i128>,
         unchecked: bool,
+        device: Option<Py<Cuda>>,
     ) -> PyResult<Synchronizer> {
         let context = group.context();
         context.lifetime.check()?;
@@ -138,7 +140,9 @@ impl Synchronizer {
         };
         let options = Options {
             timeout: context.timeout,
-            local_ranks: Some(context.place.local_world as usize),
+            // Backward on a device takes no cores.
+            local_ranks: Some(device.as_ref().map_or(context.place.local_world as usize, |_| 0)),
+            device: device.map(|device| device.get().core()),
             ..told.options()?
         };
         if context.place.rank == 0 {
@@ -204,8 +208,8 @@ impl Synchronizer {
     ) -> PyResult<()> {
         let target = Target::new(parameter, address, elements, device);
         let ready = |inner: &mut Inner| {
-            let place = inner.place(&target)?;
-            inner.ready(parameter, &place)
+            let gradients = inner.gradients(&target)?;
+            inner.ready(parameter, &gradients)
         };
         Ok(py.detach(|| self.shared.with(ready))?)
     }
@@ -222,17 +226,17 @@ impl Synchronizer {
         let target = Target::new(bucket as usize, address, elements, device);
         let ready = |inner: &mut Inner| {
             let parts = inner.split(&target)?;
-            let whole = |(parameter, place): &(usize, Place)| {
+            let whole = |(parameter, gradients): &(usize, Gradients)| {
                 let is_f32 = inner.sync.parameters()[*parameter].dtype == DType::F32;
-                is_f32 && matches!(place, Place::Host(_))
+                is_f32 && matches!(gradients, Values::Host(_))
             };
             if parts.iter().all(whole) {
                 let memory = Memory::of(address, elements, DType::F32)?;
                 let part = |range: Range<usize>| memory.part(range.start * 4, range.len() * 4);
                 return Ok(inner.sync.ready_bucket(bucket, part)?);
             }
-            for (parameter, place) in parts {
-                inner.ready(parameter, &place)?;
+            for (parameter, gradients) in parts {
+                inner.ready(parameter, &gradients)?;
             }
             Ok(())
         };
@@ -271,7 +275,7 @@ impl Synchronizer {
         device: Option<Py<Cuda>>,
     ) -> PyResult<()> {
         let target = Target::new(parameter, address, elements, device);
-        let write = |inner: &mut Inner| inner.write(parameter, inner.place(&target)?);
+        let write = |inner: &mut Inner| inner.write(parameter, inner.gradients(&target)?);
         Ok(py.detach(|| self.shared.with(write))?)
     }
 
@@ -280,7 +284,7 @@ impl Synchronizer {
             shared.with(|inner| {
                 let averaged = inner.finish()?;
                 for target in targets {
-                    inner.update(target.number(), inner.place(&target)?)?;
+                    inner.update(target.number(), inner.gradients(&target)?)?;
                 }
                 Ok(averaged)
             })
@@ -292,8 +296,8 @@ impl Synchronizer {
             shared.with(|inner| {
                 let averaged = inner.finish()?;
                 for target in targets {
-                    for (parameter, place) in inner.split(&target)? {
-                        inner.update(parameter, place)?;
+                    for (parameter, gradients) in inner.split(&target)? {
+                        inner.update(parameter, gradients)?;
                     }
                 }
                 Ok(averaged)

@@ -1,9 +1,11 @@
 //! The options of a synchroniser.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thinwire_codec::Choice;
+use thinwire_device::Device;
 use thinwire_schedule::Summation;
 
 use crate::{Feedback, Momentum, Policy};
@@ -68,6 +70,8 @@ pub struct Options {
     /// device; if `None`, as many as the launcher says, see [`thinwire_job::local_ranks`]. With fewer than two
     /// cores per rank, what the exchange computes is taken from backward, and the planner counts it.
     pub local_ranks: Option<usize>,
+    /// The device that has the gradients, on which `auto` measures codecs; none for host memory.
+    pub device: Option<Arc<dyn Device>>,
 }
 
 impl Default for Options {
@@ -87,6 +91,7 @@ impl Default for Options {
             timeout: Duration::from_secs(60),
             unchecked: false,
             local_ranks: None,
+            device: None,
         }
     }
 }

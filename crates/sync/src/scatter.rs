@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use thinwire_codec::{Choice, Codec, Finite, Input, Write};
 use thinwire_collective::{Address, Group, Stop, all_gather, all_gather_bytes};
+use thinwire_device::Region;
 use thinwire_link::Link;
 use thinwire_schedule::Algorithm;
 use thinwire_wire::random::Key;
@@ -32,7 +33,7 @@ use crate::bucket::layout::Bucket;
 use crate::bucket::state::{BucketState, Travel};
 use crate::exchange::route::{Ranks, Target};
 use crate::worker::{Job, Worker};
-use crate::{Channel, Error, Feedback, Outcome, Parameter};
+use crate::{Channel, Error, Feedback, Gradient, Outcome, Parameter};
 
 /// The state of one key, such as a parameter, for a restart.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -133,11 +134,45 @@ impl Scatter {
         dtype: DType,
         values: Vec<f32>,
     ) -> Result<Vec<f32>, Error> {
-        self.prepare(parts, dtype, values.len())?;
+        let chunk = values.len() / self.world().size();
+        let state = self.reduce(parts, dtype, values.len(), |state| state.fill(values))?;
+        Ok(state.map_or_else(|| vec![f32::NAN; chunk], |state| state.values().to_vec()))
+    }
+
+    /// Returns the sum over all ranks of my chunk of `values * scale` in the memory of a device, as
+    /// [`Scatter::reduce_scatter`] in host memory; none where that would be NaN. The device has it once it has
+    /// done the work that it was given before.
+    ///
+    /// # Errors
+    /// As [`Scatter::reduce_scatter`].
+    pub fn reduce_scatter_on_device(
+        &mut self,
+        parts: &[Part],
+        dtype: DType,
+        values: &Region,
+        scale: f32,
+    ) -> Result<Option<Region>, Error> {
+        let take = |state: &mut BucketState| {
+            state.clear();
+            state.pack(0..values.len(), Gradient::Device(values), scale);
+        };
+        let state = self.reduce(parts, dtype, values.len(), take)?;
+        Ok(state.map(|state| state.region().expect("sums of a device stay there")))
+    }
+
+    /// Sums what `take` gives a bucket over all ranks; returns the bucket unless a value was not finite.
+    fn reduce(
+        &mut self,
+        parts: &[Part],
+        dtype: DType,
+        elements: usize,
+        take: impl FnOnce(&mut BucketState),
+    ) -> Result<Option<&BucketState>, Error> {
+        self.prepare(parts, dtype, elements)?;
         let address = self.address(parts)?;
         let first = parts[0].key;
         let Packed { state, .. } = self.buckets.get_mut(&first).expect("it was prepared");
-        state.fill(values);
+        take(state);
         let (exchange, departure) = state.depart(address);
         self.worker.exchange(Job { bucket: 0, exchange, departure });
         let arrival = match self.worker.arrival() {
@@ -151,12 +186,12 @@ impl Scatter {
         state.arrive(arrival.exchange, arrival.finite);
         // The random numbers of a call that was skipped are not drawn again.
         parts.iter().for_each(|part| *self.counts.entry(part.key).or_default() += 1);
-        if arrival.finite == Finite::No {
-            state.commit(Outcome::Skipped, &[])?;
-            return Ok(vec![f32::NAN; state.bucket.elements / self.worker.channel.world().size()]);
-        }
-        state.commit(Outcome::Averaged, &[])?;
-        Ok(state.values().to_vec())
+        let outcome = match arrival.finite {
+            Finite::Yes => Outcome::Averaged,
+            Finite::No => Outcome::Skipped,
+        };
+        state.commit(outcome, &[])?;
+        Ok((outcome == Outcome::Averaged).then_some(state))
     }
 
     /// Returns the shards of all ranks, equally long, in rank order, as `codec` keeps them.
@@ -311,7 +346,8 @@ impl Scatter {
         let bucket = Bucket { target: Target::Shard, ..bucket };
         let memory = Memory::new(Feedback::Classic);
         let mut state =
-            BucketState::new(bucket, &[parameter], Ranks::all(self.world()), memory, None);
+            BucketState::new(bucket, &[parameter], Ranks::all(self.world()), memory, None)
+                .waking(self.worker.channel.driver().waker());
         state.set_residual(residual);
         state.travel(Travel {
             codec: Choice::Bytes(codec),

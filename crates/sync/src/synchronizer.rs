@@ -135,8 +135,10 @@ impl Synchronizer {
             shares_cores: shares_cores(options),
         };
         let largest = parameters.iter().map(Parameter::elements).max().unwrap_or(0);
-        let among = among.clone();
-        let measure = move |group: &mut Group| Calibration::measure(group, &among, largest);
+        let (among, device) = (among.clone(), options.device.clone());
+        let measure = move |group: &mut Group| {
+            Calibration::measure(group, &among, largest, device.as_deref())
+        };
         Ok(Some(Planner::new(channel.call(measure)?, channel.world(), limits)))
     }
 

@@ -248,6 +248,22 @@ proptest! {
 #[test]
 fn a_device_that_fails_ends_the_group_and_blames_no_peer() {
     let Some(_) = Simulated::new(0) else { return };
+    let errors = errors_of(Simulated::break_down);
+    assert!(errors[0].contains("a device has failed: CUDA error"), "{errors:?}");
+}
+
+#[test]
+fn a_device_without_memory_ends_the_group_and_says_what_to_do() {
+    let Some(_) = Simulated::new(0) else { return };
+    let errors = errors_of(Simulated::exhaust);
+    let told =
+        "CUDA error 2 (CUDA_ERROR_OUT_OF_MEMORY) (hint: the exchange keeps 4 bytes per parameter";
+    assert!(errors[0].contains(told), "{errors:?}");
+}
+
+/// Errors of both ranks of a group, of which rank 0's device fails before the first step in which gradients
+/// come from devices.
+fn errors_of(fail: fn(&Simulated)) -> Vec<String> {
     let errors = testkit::spawn(Network::Mem, 2, |link| {
         let rank = link.world().rank().0;
         let device = Simulated::new(u64::from(rank)).expect("it was there before");
@@ -255,20 +271,24 @@ fn a_device_that_fails_ends_the_group_and_blames_no_peer() {
         let parameters = vec![Parameter::new("p", &[64, 64])];
         let options = Options { policy, ..Options::default() };
         let mut sync = Synchronizer::start(link, parameters, options).unwrap();
-        let gradient = device.region(&[1.0; 64 * 64]);
+        let (gradient, region) = ([1.0; 64 * 64], device.region(&[1.0; 64 * 64]));
         for step in 0.. {
             if step == 3 && rank == 0 {
-                device.break_down();
+                fail(&device);
             }
             sync.begin(step).unwrap();
-            let ended = sync.ready(0, Gradient::Device(&gradient)).and_then(|()| sync.finish());
+            let gradient = match step {
+                0..3 => Gradient::F32(&gradient),
+                _ => Gradient::Device(&region),
+            };
+            let ended = sync.ready(0, gradient).and_then(|()| sync.finish());
             if let Err(error) = ended {
                 return (step, error.to_string());
             }
         }
         unreachable!("steps end with the device")
     });
-    assert!(errors[0].1.contains("a device has failed: CUDA error"), "{errors:?}");
     assert!(errors.iter().all(|(step, _)| *step == 3), "{errors:?}");
     assert!(errors[1].1.contains("a device has failed"), "{errors:?}");
+    errors.into_iter().map(|(_, error)| error).collect()
 }

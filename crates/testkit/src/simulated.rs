@@ -1,7 +1,10 @@
 //! A CUDA device over a driver without a card: kernels run on the host, late and interleaved by a seed.
 
-use thinwire_device::cuda::Cuda;
+use std::sync::Arc;
+
+use thinwire_device::cuda::arguments::Address;
 use thinwire_device::cuda::simulated::{break_down, cuda, host, mistakes};
+use thinwire_device::cuda::{Allocator, Cuda};
 use thinwire_device::{Device, Region};
 
 /// Device, and its number in the simulated driver.
@@ -31,6 +34,11 @@ impl Simulated {
         region
     }
 
+    /// Uses up the device's memory: nothing more can be allocated.
+    pub fn exhaust(&self) {
+        self.cuda.allocate_by(Arc::new(Exhausted));
+    }
+
     /// Breaks the device's context: no work goes on, and nobody is told.
     pub fn break_down(&self) {
         break_down(self.number);
@@ -40,4 +48,16 @@ impl Simulated {
     pub fn mistakes(&self) -> Vec<String> {
         mistakes(self.number)
     }
+}
+
+/// Allocator that has no memory.
+#[derive(Debug)]
+struct Exhausted;
+
+impl Allocator for Exhausted {
+    fn allocate(&self, _bytes: usize) -> Option<Address> {
+        None
+    }
+
+    fn free(&self, _address: Address) {}
 }

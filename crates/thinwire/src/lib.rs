@@ -150,9 +150,20 @@ pub mod collective {
 pub mod device {
     #[doc(inline)]
     pub use thinwire_device::{
-        Allocation, Block, Canonicalise, Change, Decoding, Device, Done, Encoding, Failure,
-        HostBytes, Operand, Pending, Region, Source, Submission, Values, Work,
+        Allocation, Block, Canonicalise, Change, Decoding, Device, Done, Encoding, FactorStep,
+        Factoring, Failure, HostBytes, Operand, Pending, Region, Source, Submission, Values, Work,
     };
+
+    /// Devices of NVIDIA, with the feature `cuda`.
+    #[cfg(all(feature = "cuda", unix))]
+    pub mod cuda {
+        #[doc(inline)]
+        pub use thinwire_device::cuda::arguments::Address;
+        #[doc(inline)]
+        pub use thinwire_device::cuda::driver::{Fault, Stream};
+        #[doc(inline)]
+        pub use thinwire_device::cuda::{Allocator, Cuda, Kept, Unavailable};
+    }
 }
 
 /// The place of this process in a job, and how ranks of a job meet.

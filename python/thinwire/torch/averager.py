@@ -16,6 +16,7 @@ import torch
 
 from thinwire._core import Group, Synchronizer
 from thinwire.torch import state
+from thinwire.torch.device import Device
 from thinwire.torch.layout import (
     Flat,
     Layout,
@@ -71,7 +72,7 @@ class Averager:
         """
         layout = Layout.of(flats)
         if self.sync is None:
-            self._start(layout)
+            self._start(layout, next((flat.device for flat in flats if flat.device), None))
         if not self._begun:
             self.sync.begin()
         if self._layout.same(layout):
@@ -118,13 +119,14 @@ class Averager:
             self._layout = self._following
         self._following = None
 
-    def _start(self, layout: Layout) -> None:
+    def _start(self, layout: Layout, device: Device | None) -> None:
         """Makes the synchronizer, at the end of the first step's backward; with a state, as that says."""
         self._names = names(layout, self._given)
         saved, self._saved = self._saved, None
         self._layout = layout.arranged(saved.buckets, self._names) if saved else layout
         described = self._layout.described(self._names)
-        self.sync = Synchronizer(self._group, described, **self._options)
+        core = device and device.core
+        self.sync = Synchronizer(self._group, described, **self._options, device=core)
         if self.sync.keeps():
             self._marks.watch(self._layout.parameters)
         if saved:

@@ -30,6 +30,11 @@ class Device:
         """`core` is the core's device for torch's `device`."""
         self.core = core
         self._stream = torch.cuda.ExternalStream(core.stream, device=device)
+        # Torch keeps most of a device's memory, and would not give it to another allocator.
+        core.allocate_by(
+            lambda size: torch.cuda.caching_allocator_alloc(size, device, self._stream),
+            torch.cuda.caching_allocator_delete,
+        )
 
     def take(self, buffer: torch.Tensor) -> torch.Tensor:
         """Gradients as f32 on the device, for work of the core from now on: `buffer` itself if it is f32."""
@@ -39,6 +44,20 @@ class Device:
         # The memory may be given back before the core's stream has used it, when a step is given up.
         values.record_stream(self._stream)
         return values
+
+    def room(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Memory for f32 that go to `buffer`: `buffer` itself if it is f32."""
+        values = buffer if buffer.dtype is torch.float32 else buffer.new_empty(
+            buffer.shape, dtype=torch.float32
+        )
+        # What was queued on memory of before must not be overtaken.
+        self.core.after(torch.cuda.current_stream(buffer.device).cuda_stream)
+        values.record_stream(self._stream)
+        return values
+
+    def follow(self) -> None:
+        """Makes torch's current stream wait for the core's."""
+        torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
     def give(self, values: torch.Tensor, buffer: torch.Tensor) -> None:
         """Averages go from `values`, as `take` returned them, to `buffer`."""
@@ -53,34 +72,50 @@ class Device:
 
 
 class Resident:
-    """The gradients of one bucket on their device; as `Staging`, but nothing is copied."""
+    """The tensors of one exchange on their device; as `Staging`, but nothing is copied to the host."""
 
     devices: frozenset[torch.device] = frozenset()
 
     def __init__(self, device: Device) -> None:
         """Nothing taken yet."""
         self.device = device
-        self._taken: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._returns: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._keep: list[torch.Tensor] = []
 
-    def update(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Takes a buffer; returns its f32, where averages will be."""
-        values = self.device.take(buffer)
-        self._taken.append((values, buffer))
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The f32 of `tensor`, only to be read."""
+        self._keep.append(self.device.take(tensor))
+        return self._keep[-1]
+
+    def write(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Memory for f32 whose content becomes that of `tensor`."""
+        values = self.device.room(tensor)
+        self._returns.append((values, tensor))
+        return values
+
+    def update(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The f32 of `tensor`, and its new content from there."""
+        values = self.device.take(tensor)
+        self._returns.append((values, tensor))
         return values
 
     def depart(self) -> None:
         """Does nothing: the core waits for the computation."""
 
     def arrive(self) -> None:
-        """Does nothing: the gradients are where they are needed."""
+        """Does nothing: the tensors are where they are needed."""
 
     def deliver(self) -> None:
-        """Queues what is to be done to averages before they are read."""
-        for values, buffer in self._taken:
-            self.device.give(values, buffer)
+        """Queues what is to be done to results before they are read."""
+        for values, tensor in self._returns:
+            self.device.give(values, tensor)
+
+    def follow(self) -> None:
+        """Makes the current stream wait for the results."""
+        self.device.follow()
 
     def stream(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-        """Makes the stream that has the averages the current one."""
+        """Makes the stream that has the results the current one."""
         return self.device.stream()
 
 

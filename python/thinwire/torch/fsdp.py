@@ -26,10 +26,12 @@ import torch.distributed as dist
 from thinwire import arguments
 from thinwire._core import InvalidError, Scatter, codec_name
 from thinwire.agreement import together
+from thinwire.torch import device as devices
 from thinwire.torch import group as groups
 from thinwire.torch import skipped
 from thinwire.torch import state as states
 from thinwire.torch.arguments import expect
+from thinwire.torch.device import Resident
 from thinwire.torch.reduction import NATIVE, Reduction
 from thinwire.torch.shards import Parameter, number, param_groups, parameters, reduced, sharded
 from thinwire.torch.staging import Staging
@@ -55,6 +57,7 @@ def fsdp(
     unchecked: bool = False,
     timeout_s: float | None = None,
     heartbeat_timeout_s: float | None = None,
+    device: str | None = None,
 ) -> Exchange:
     """Makes every module of `model` that `fully_shard` was called on exchange by Thinwire.
 
@@ -70,6 +73,8 @@ def fsdp(
         unchecked: train with a codec from a file although it may break laws, as in `thinwire.torch.hook`.
         timeout_s: how long a rank waits for the others, in seconds, as in `thinwire.torch.hook`.
         heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, as there.
+        device: None encodes gradients where they are, "host" in host memory, as there. Parameters are
+            gathered through host memory.
 
     # Errors
 
@@ -81,6 +86,7 @@ def fsdp(
     check_codecs(codec, gather_codec, seed)
     arguments.flag("unchecked", unchecked)
     groups.check(group, timeout_s, heartbeat_timeout_s)
+    devices.check(device)
     units = sharded(model)
     if not units:
         raise InvalidError(
@@ -89,7 +95,8 @@ def fsdp(
         )
     for name, module in units.items():
         check_unit(name, module)
-    options = Options(codec, gather_codec, group, seed, unchecked, timeout_s, heartbeat_timeout_s)
+    timeouts_s = timeout_s, heartbeat_timeout_s
+    options = Options(codec, gather_codec, group, seed, unchecked, *timeouts_s, device)
     exchange = Exchange(parameters(model, units.values()), options)
     for name, module in units.items():
         module.set_custom_reduce_scatter(ReduceScatter(exchange, name))
@@ -148,6 +155,7 @@ class Options:
     unchecked: bool
     timeout_s: float | None
     heartbeat_timeout_s: float | None
+    device: str | None
 
 
 class Exchange:
@@ -156,6 +164,7 @@ class Exchange:
     def __init__(self, parameters: dict[Any, Parameter], options: Options) -> None:
         """Of these parameters, not connected yet."""
         self.codec, self.gather_codec = options.codec, options.gather_codec
+        self.on_host = options.device == devices.HOST
         self.callbacks = Callbacks()
         waits_s = options.timeout_s
         self.timeout_s = groups.TIMEOUT_S if waits_s is None else waits_s
@@ -229,9 +238,9 @@ class Exchange:
         self._restore(scatter, known)
         return [(each.key, each.elements) for each in known]
 
-    def look_at(self, parts: Sequence[tuple[int, int]], sums: torch.Tensor) -> None:
+    def look_at(self, parts: Sequence[tuple[int, int]], scatter: Scatter) -> None:
         """Warns, once, where the sums of these parameters are NaN: then all are."""
-        if self._warned or not bool(sums.reshape(-1)[:1].isnan().any()):
+        if self._warned or not scatter.was_skipped:
             return
         self._warned = True
         first, last = (self._names[key].name for key, _ in (parts[0], parts[-1]))
@@ -371,16 +380,18 @@ class ReduceScatter(Communication):
         reduction.scale(input_tensor)
         scatter = self.exchange.scatter(group)
         parts = self.exchange.parts(scatter, output_tensor.numel())
-        stage = Staging()
+        device = None if self.exchange.on_host else devices.of(input_tensor)
+        stage = Resident(device) if device else Staging()
         source, target = stage.read(input_tensor), stage.write(output_tensor)
+        core = device and device.core
 
         def begin(done: Done = None) -> None:
             addresses = source.data_ptr(), target.data_ptr()
-            scatter.reduce_scatter(parts, *addresses, dtype, reduction.average, done=done)
+            scatter.reduce_scatter(parts, *addresses, dtype, reduction.average, done, core)
 
         work = launched(begin, stage, output_tensor, self.exchange, async_op)
         if work is None:
-            self.exchange.look_at(parts, target)
+            self.exchange.look_at(parts, scatter)
         return work
 
 
@@ -415,7 +426,7 @@ class AllGather(Communication):
 
 def launched(
     begin: Callable[..., None],
-    stage: Staging,
+    stage: Staging | Resident,
     output: torch.Tensor,
     owner: Exchange,
     async_op: bool,

@@ -13,6 +13,7 @@ import torch
 from torch._C._distributed_c10d import Work as BaseWork
 
 from thinwire._core import PeerError
+from thinwire.torch.device import Resident
 from thinwire.torch.staging import Staging
 
 Task = Callable[[], None]
@@ -28,7 +29,7 @@ class Work(BaseWork):
         self,
         name: str,
         result: list[Any],
-        staging: Staging,
+        staging: Staging | Resident,
         timeout_s: float,
         group: Any,
         source: int = -1,

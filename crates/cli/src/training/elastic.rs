@@ -85,7 +85,7 @@ pub fn train(
     if let (Some(policy), Parallelism::Replicas(model)) = (codec, &job.parallelism) {
         let model = model.smallest()?;
         let elements = model.parameters().iter().map(Parameter::elements);
-        thinwire_sync::measure_codecs(policy, elements.max().unwrap_or(0));
+        thinwire_sync::measure_codecs(policy, elements.max().unwrap_or(0), None);
     }
     let joining = messages::joining(&seat.coordinator);
     let mut membership = Membership::join(seat, &links, options, facts)?;

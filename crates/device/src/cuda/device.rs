@@ -12,7 +12,7 @@ use std::ffi::{CString, c_void};
 use std::fmt::Debug;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,8 @@ use super::driver::{
     Context, DeviceNumber, Driver, EVENT_DISABLE_TIMING, Event, Fault, Function, Module, NOT_READY,
     STREAM_NON_BLOCKING, Status, Stream,
 };
-use super::kernel::{Cast, Code, Grid, Kernel, Kernels, PowerSgd, SOURCES, Source, kernels};
+use super::kernel::{Cast, Kernel, Kernels, PowerSgd, SOURCES, Source, kernels};
+use super::launch::Launch;
 use super::nvrtc::Image;
 use super::pinned::{Pinned, Pool};
 use crate::{
@@ -47,7 +48,7 @@ pub(super) struct Owner {
     pub(super) driver: Driver,
     context: Handle<Context>,
     /// Stream of all work.
-    work: Handle<Stream>,
+    pub(super) work: Handle<Stream>,
     /// Stream of host functions.
     calls: Handle<Stream>,
     modules: HashMap<Source, Handle<Module>>,
@@ -56,6 +57,7 @@ pub(super) struct Owner {
     queue: Mutex<Option<Region>>,
     state: Mutex<State>,
     pub(super) pool: Mutex<Pool>,
+    allocator: OnceLock<Arc<dyn Allocator>>,
 }
 
 #[derive(Debug, Default)]
@@ -79,9 +81,9 @@ impl State {
 
 /// A u32 on the device that kernels raise, and where it is copied to.
 #[derive(Debug)]
-struct Word {
-    device: Address,
-    host: HostBytes,
+pub(super) struct Word {
+    pub(super) device: Address,
+    pub(super) host: HostBytes,
 }
 
 /// Work under way, and all that it needs.
@@ -106,8 +108,30 @@ struct Memory {
     device: Cuda,
     address: Address,
     elements: usize,
-    /// Owner of memory that is not this device's own.
-    kept: Option<Box<dyn Kept>>,
+    origin: Origin,
+}
+
+/// Where memory comes from, and what becomes of it.
+#[derive(Debug)]
+enum Origin {
+    /// The driver, which takes it back.
+    Driver,
+    /// A framework's allocator, which takes it back.
+    Allocator(Arc<dyn Allocator>),
+    /// A framework, whose memory this keeps alive.
+    #[expect(dead_code, reason = "it is kept until it is dropped")]
+    Kept(Box<dyn Kept>),
+    /// None: there was no more.
+    Nowhere,
+}
+
+/// Allocator of a framework, which has most of a device's memory and uses it again without asking the driver.
+pub trait Allocator: Debug + Send + Sync {
+    /// Returns the address of so many bytes for work on the device's stream; none if there are no more.
+    fn allocate(&self, bytes: usize) -> Option<Address>;
+
+    /// Takes memory back, which work on the device's stream may still use.
+    fn free(&self, address: Address);
 }
 
 /// Owner of foreign memory, such as a framework's tensor. It is dropped when no work needs it, by the thread
@@ -156,8 +180,18 @@ impl Cuda {
             modules.insert(source, Handle(module));
         }
         let (context, work, calls) = (Handle(context), Handle(work), Handle(calls));
-        let (queue, state, pool) = Default::default();
-        Ok(Cuda(Arc::new(Owner { driver, context, work, calls, modules, queue, state, pool })))
+        let (queue, state, pool, allocator) = Default::default();
+        Ok(Cuda(Arc::new(Owner {
+            driver,
+            context,
+            work,
+            calls,
+            modules,
+            queue,
+            state,
+            pool,
+            allocator,
+        })))
     }
 
     /// Returns foreign memory of f32 on this device, which `kept` keeps alive.
@@ -165,8 +199,27 @@ impl Cuda {
     /// # Safety
     /// The memory has so many f32, and nobody else reads or writes it while work on the region is under way.
     pub unsafe fn foreign(&self, address: Address, elements: usize, kept: impl Kept) -> Region {
-        let kept: Option<Box<dyn Kept>> = Some(Box::new(kept));
-        Region::new(Arc::new(Memory { device: self.clone(), address, elements, kept }))
+        let origin = Origin::Kept(Box::new(kept));
+        Region::new(Arc::new(Memory { device: self.clone(), address, elements, origin }))
+    }
+
+    /// Lets all memory from now on come from a framework's allocator, unless there is one already.
+    pub fn allocate_by(&self, allocator: Arc<dyn Allocator>) {
+        let _ = self.0.allocator.set(allocator);
+    }
+
+    /// Returns the address of new memory for so many f32, and where it comes from.
+    fn memory(&self, elements: usize) -> Result<(Address, Origin), Fault> {
+        let (driver, bytes) = (&self.0.driver, 4 * elements.max(1));
+        if let Some(allocator) = self.0.allocator.get() {
+            let address = allocator.allocate(bytes).ok_or_else(Fault::out_of_memory)?;
+            return Ok((address, Origin::Allocator(Arc::clone(allocator))));
+        }
+        let address = made(driver, 0, |place| {
+            // SAFETY: there is a place for the address.
+            unsafe { (driver.cuMemAlloc_v2)(place, bytes) }
+        })?;
+        Ok((address, Origin::Driver))
     }
 
     /// Lets work that is submitted from now on wait for what a stream of the framework has been given.
@@ -446,77 +499,6 @@ fn refusal(work: &Work<'_>) -> Option<String> {
     (found != expected).then(|| format!("{codec} has {found} bytes, expected {expected}"))
 }
 
-/// One submission: what it keeps, and the stream on which it runs.
-struct Launch<'a> {
-    owner: &'a Arc<Owner>,
-    word: Word,
-    regions: Vec<Region>,
-    bytes: HostBytes,
-    scratch: &'a mut Option<Region>,
-}
-
-impl Launch<'_> {
-    /// Keeps a region until the work is done; returns its address.
-    fn region(&mut self, device: &Cuda, region: Region) -> Address {
-        let address = device.address(&region);
-        self.regions.push(region);
-        address
-    }
-
-    /// Keeps a region that has to be `length` long.
-    fn other(&mut self, device: &Cuda, region: Region, length: usize) -> Address {
-        assert_eq!(region.len(), length, "values of one work");
-        self.region(device, region)
-    }
-
-    /// Returns the address of so many words for intermediate results.
-    fn scratch(&mut self, device: &Cuda, words: usize) -> Address {
-        let found = self.scratch.take().filter(|region| region.len() >= words);
-        let region = found.unwrap_or_else(|| device.allocate(words));
-        *self.scratch = Some(region.clone());
-        self.region(device, region)
-    }
-
-    /// Keeps bytes until the work is done; returns their address on the device.
-    fn bytes(&mut self, bytes: HostBytes) -> Address {
-        self.bytes = match bytes.block::<Pinned>() {
-            Some(_) => bytes,
-            // Bytes from elsewhere, which this device cannot reach.
-            None => {
-                let mut pinned = Pinned::take(self.owner, bytes.len());
-                pinned.as_mut_slice().copy_from_slice(bytes.as_slice());
-                pinned
-            }
-        };
-        self.bytes.block::<Pinned>().map_or(0, Pinned::address)
-    }
-
-    fn cast(&self, values: Address, length: usize) -> arguments::Cast {
-        arguments::Cast { values, length: length as u64, ..arguments::Cast::default() }
-    }
-
-    fn code(&self, code: &Code, values: Address, length: usize) -> arguments::Code {
-        let (length, parameters) = (length as u64, code.parameters);
-        arguments::Code { values, length, parameters, ..arguments::Code::default() }
-    }
-
-    fn canonicalise(&self, code: &Code, values: Address, length: usize) -> Result<(), Fault> {
-        let Some(kernel) = code.canonicalise else { return Ok(()) };
-        self.run(kernel, code.grid(length), &self.code(code, values, length))
-    }
-
-    fn run<A: arguments::Arguments>(
-        &self,
-        kernel: Kernel,
-        grid: Grid,
-        arguments: &A,
-    ) -> Result<(), Fault> {
-        let function = self.owner.function(kernel)?;
-        // SAFETY: the table has the kernel's arguments, and the launch keeps the memory that they name.
-        unsafe { self.owner.driver.launch(function, grid, arguments, self.owner.work.0) }
-    }
-}
-
 impl Owner {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -528,7 +510,7 @@ impl Owner {
     }
 
     /// Notes a fault, after which no work is taken; returns it as the reason of a failure.
-    fn fail(&self, fault: Fault) -> Failure {
+    pub(super) fn fail(&self, fault: Fault) -> Failure {
         failure(self.state().fault.get_or_insert(fault))
     }
 
@@ -538,7 +520,7 @@ impl Owner {
         drop(ended);
     }
 
-    fn function(&self, kernel: Kernel) -> Result<Function, Fault> {
+    pub(super) fn function(&self, kernel: Kernel) -> Result<Function, Fault> {
         if let Some(function) = self.state().functions.get(kernel.name) {
             return Ok(function.0);
         }
@@ -574,6 +556,9 @@ impl Owner {
                 Word { device, host: Pinned::take(self, 4) }
             }
         };
+        if word.host.block::<Pinned>().is_none() {
+            return Err(Fault::out_of_memory());
+        }
         // SAFETY: the word is 4 bytes of the device.
         let status = unsafe { (self.driver.cuMemsetD32Async)(word.device, 0, 1, self.work.0) };
         self.driver.check(status).map(|()| word)
@@ -693,25 +678,21 @@ impl Device for Cuda {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Allocates memory.
-    ///
-    /// # Panics
-    /// If the device has no more.
+    /// Allocates memory. Without more of it the device has failed, which the next work tells.
     fn allocate(&self, elements: usize) -> Region {
         let _current = self.0.enter();
         self.0.bury();
         let driver = &self.0.driver;
-        let allocated = made(driver, 0, |place| {
-            // SAFETY: there is a place for the address.
-            unsafe { (driver.cuMemAlloc_v2)(place, 4 * elements.max(1)) }
-        });
-        let address = allocated.and_then(|address| {
+        let made = self.memory(elements).and_then(|(address, origin)| {
             // SAFETY: the memory has so many words.
             let status = unsafe { (driver.cuMemsetD32Async)(address, 0, elements, self.0.work.0) };
-            driver.check(status).map(|()| address)
+            driver.check(status).map(|()| (address, origin))
         });
-        let address = address.unwrap_or_else(|fault| panic!("{elements} f32 on a device: {fault}"));
-        Region::new(Arc::new(Memory { device: self.clone(), address, elements, kept: None }))
+        let (address, origin) = made.unwrap_or_else(|fault| {
+            self.0.fail(fault);
+            (0, Origin::Nowhere)
+        });
+        Region::new(Arc::new(Memory { device: self.clone(), address, elements, origin }))
     }
 
     fn host(&self, bytes: usize) -> HostBytes {
@@ -792,7 +773,12 @@ impl Device for Cuda {
                 ))
                 .and_then(|()| driver.check((driver.cuStreamSynchronize)(stream)))
         };
-        copied.unwrap_or_else(|fault| panic!("reading {bytes} bytes of a device: {fault}"));
+        if let Err(fault) = copied {
+            // What a failed device has is worthless; its next work says why.
+            self.0.fail(fault);
+            to.fill(f32::NAN);
+            return;
+        }
         for (value, bytes) in to.iter_mut().zip(pinned.as_slice().chunks_exact(4)) {
             *value = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         }
@@ -815,7 +801,9 @@ impl Device for Cuda {
                 .check((driver.cuMemcpyHtoDAsync_v2)(self.address(to), place.cast(), bytes, stream))
                 .and_then(|()| driver.check((driver.cuStreamSynchronize)(stream)))
         };
-        copied.unwrap_or_else(|fault| panic!("writing {bytes} bytes to a device: {fault}"));
+        if let Err(fault) = copied {
+            self.0.fail(fault);
+        }
         self.0.bury();
     }
 }
@@ -832,15 +820,26 @@ impl Allocation for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.kept.is_none() {
-            let owner = &self.device.0;
-            let _current = owner.enter();
-            // SAFETY: the memory was allocated, and work on it has ended. A failed context frees nothing.
-            unsafe { (owner.driver.cuMemFree_v2)(self.address) };
+        match &self.origin {
+            Origin::Driver => {
+                let owner = &self.device.0;
+                let _current = owner.enter();
+                // SAFETY: the memory was allocated, and work on it has ended. A failed context frees nothing.
+                unsafe { (owner.driver.cuMemFree_v2)(self.address) };
+            }
+            Origin::Allocator(allocator) => allocator.free(self.address),
+            Origin::Kept(_) | Origin::Nowhere => {}
         }
     }
 }
 
 fn failure(fault: &Fault) -> Failure {
-    Failure::Device(format!("a device has failed: {fault}"))
+    let hint = match *fault == Fault::out_of_memory() {
+        true => {
+            " (hint: the exchange keeps 4 bytes per parameter there, and 4 more for a residual; \
+             device=\"host\" in Python keeps them in host memory)"
+        }
+        false => "",
+    };
+    Failure::Device(format!("a device has failed: {fault}{hint}"))
 }

@@ -94,6 +94,16 @@ pub struct Fault {
     pub name: String,
 }
 
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: Status = 2;
+
+impl Fault {
+    /// The error of the driver where a device has no more memory.
+    pub(super) fn out_of_memory() -> Fault {
+        Fault { status: OUT_OF_MEMORY, name: "CUDA_ERROR_OUT_OF_MEMORY".to_owned() }
+    }
+}
+
 impl Driver {
     /// Loads the driver's library.
     ///

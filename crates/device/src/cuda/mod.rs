@@ -8,6 +8,7 @@ mod context;
 mod device;
 pub mod driver;
 pub mod kernel;
+mod launch;
 pub mod library;
 pub mod nvrtc;
 mod open;
@@ -15,5 +16,5 @@ mod pinned;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 
-pub use device::{Cuda, Kept};
+pub use device::{Allocator, Cuda, Kept};
 pub use open::Unavailable;

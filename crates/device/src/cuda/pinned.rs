@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::arguments::Address;
 use super::device::Owner;
-use super::driver::{HOST_MAPPED, HOST_PORTABLE};
+use super::driver::{Fault, HOST_MAPPED, HOST_PORTABLE};
 use crate::HostBytes;
 use crate::bytes::Block;
 
@@ -44,18 +44,21 @@ pub(super) struct Pool {
 }
 
 impl Pinned {
-    /// Returns memory of `length` bytes with whatever was in it. The device's context is the thread's.
-    ///
-    /// # Panics
-    /// If the system can lock no more memory.
+    /// Returns memory of `length` bytes with whatever was in it. The device's context is the thread's. If the
+    /// system can lock no more memory, the device has failed, and the bytes are others.
     pub(super) fn take(owner: &Arc<Owner>, length: usize) -> HostBytes {
         let capacity = length.next_power_of_two().max(64);
         let mut pool = owner.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let found = pool.idle.get_mut(&capacity).and_then(Vec::pop);
         pool.idle_bytes -= found.map_or(0, |place| place.capacity);
         drop(pool);
-        let place = found.unwrap_or_else(|| Place::new(owner, capacity));
-        HostBytes::of(Pinned { owner: Arc::clone(owner), place, length })
+        match found.map_or_else(|| Place::new(owner, capacity), Ok) {
+            Ok(place) => HostBytes::of(Pinned { owner: Arc::clone(owner), place, length }),
+            Err(fault) => {
+                owner.fail(fault);
+                HostBytes::new(length)
+            }
+        }
     }
 
     /// Returns the address on the host.
@@ -70,20 +73,19 @@ impl Pinned {
 }
 
 impl Place {
-    fn new(owner: &Owner, capacity: usize) -> Place {
+    fn new(owner: &Owner, capacity: usize) -> Result<Place, Fault> {
         let driver = &owner.driver;
         let (mut host, mut device): (*mut c_void, Address) = (null_mut(), 0);
         // SAFETY: there are places for both addresses.
-        let allocated = unsafe {
+        unsafe {
             let flags = HOST_PORTABLE | HOST_MAPPED;
             driver.check((driver.cuMemHostAlloc)(&mut host, capacity, flags)).and_then(|()| {
                 // What is read before it is written is no secret of another process.
                 host.cast::<u8>().write_bytes(0, capacity);
                 driver.check((driver.cuMemHostGetDevicePointer_v2)(&mut device, host, 0))
             })
-        };
-        allocated.unwrap_or_else(|fault| panic!("{capacity} bytes of pinned memory: {fault}"));
-        Place { host: host.cast(), device, capacity }
+        }?;
+        Ok(Place { host: host.cast(), device, capacity })
     }
 }
 

@@ -5,16 +5,19 @@
 //! All figures are those of the slowest rank, and the same on all ranks.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::time::Instant;
 
-use thinwire_codec::{Bound, Choice, Codec, Distortion, Input, Write};
-use thinwire_collective::{Error, Group, all_gather};
+use thinwire_codec::{Bound, Choice, Codec, Distortion, Write};
+use thinwire_collective::{Buffer, Error, Group, all_gather};
+use thinwire_device::{Canonicalise, Decoding, Device, Encoding, HostBytes, Work, submit};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
 use crate::Policy;
 use crate::bucket::layout::Bucket;
+use crate::buffer::Tensor;
 use crate::measure::link::{LinkSpeed, probe};
 
 /// The dtypes of gradients, in which they travel where they are not compressed.
@@ -50,15 +53,16 @@ pub(crate) struct Calibration {
 
 impl Calibration {
     /// Measures with all ranks together: the codecs of `among`, or all that `auto` knows; on pieces
-    /// of at most `largest` elements.
+    /// of at most `largest` elements, in the memory of `device` or in host memory.
     pub(crate) fn measure(
         group: &mut Group,
         among: &[Choice],
         largest: usize,
+        device: Option<&dyn Device>,
     ) -> Result<Calibration, Error> {
         let among = candidates(among);
         let choices = with_raw(&among);
-        let mine = remembered(&choices, largest);
+        let mine = remembered(&choices, largest, device);
         let slowest = slowest_of(&all_gather(group, &mine)?, mine.len());
         let speed = |(choice, times): (Choice, &[f64])| CodecSpeed {
             choice,
@@ -171,16 +175,18 @@ pub(crate) fn rate_at(times: Times, elements: usize) -> f64 {
 /// Figures of a codec: seconds for encoding, decoding and merging for each of [`SIZES`], and the error.
 const FIGURES: usize = 3 * SIZES.len() + 1;
 
-/// Figures of codecs that this process has measured, by their names and whether large pieces count.
-type Memory = BTreeMap<(Vec<String>, bool), Vec<f32>>;
+/// Figures of codecs that this process has measured, by their names, whether large pieces count, and the
+/// device.
+type Memory = BTreeMap<(Vec<String>, bool, Option<usize>), Vec<f32>>;
 
 static MEMORY: Mutex<Memory> = Mutex::new(Memory::new());
 
 /// Measures the speed of the codecs of `auto` in this process, on pieces of at most `largest` elements,
-/// unless it has done so before. A rank that is to join others does so first, or they wait for it.
-pub fn measure_codecs(policy: &Policy, largest: usize) {
+/// in the memory of `device` or in host memory, unless it has done so before. A rank that is to join others
+/// does so first, or they wait for it.
+pub fn measure_codecs(policy: &Policy, largest: usize, device: Option<&dyn Device>) {
     if let Policy::Auto(among) = policy {
-        remembered(&with_raw(&candidates(among)), largest);
+        remembered(&with_raw(&candidates(among)), largest, device);
     }
 }
 
@@ -201,21 +207,20 @@ fn with_raw(among: &[Choice]) -> Vec<Choice> {
 
 /// Returns the figures of all codecs, which are measured once in a process: ranks that continue in another
 /// group do not measure again.
-fn remembered(choices: &[Choice], largest: usize) -> Vec<f32> {
+fn remembered(choices: &[Choice], largest: usize, device: Option<&dyn Device>) -> Vec<f32> {
     let mut memory = MEMORY.lock().expect("no holder panics");
     let has_large = largest >= SIZES[2];
-    let key = (choices.iter().map(Choice::to_string).collect(), has_large);
+    let names = choices.iter().map(Choice::to_string).collect();
+    let key = (names, has_large, device.map(Device::id));
     let measure = || {
-        of_choices(
-            choices,
-            &normal(SIZES[1]).repeat(if has_large { SIZES[2] / SIZES[1] } else { 1 }),
-        )
+        let repeats = if has_large { SIZES[2] / SIZES[1] } else { 1 };
+        of_choices(choices, &normal(SIZES[1]).repeat(repeats), device)
     };
     memory.entry(key).or_insert_with(measure).clone()
 }
 
 /// Measures the figures of all codecs, which have bytes.
-fn of_choices(choices: &[Choice], normal: &[f32]) -> Vec<f32> {
+fn of_choices(choices: &[Choice], normal: &[f32], device: Option<&dyn Device>) -> Vec<f32> {
     let mut figures: Vec<[f32; FIGURES]> = Vec::new();
     for choice in choices {
         let Choice::Bytes(codec) = choice else {
@@ -227,7 +232,8 @@ fn of_choices(choices: &[Choice], normal: &[f32]) -> Vec<f32> {
             .iter()
             .zip(&figures)
             .find(|(other, _)| codec.is_variable() && family(other) == family(choice));
-        let mut own = alike.map_or_else(|| seconds_of(codec.as_ref(), normal), |(_, own)| *own);
+        let measure = || seconds_of(codec, normal, device);
+        let mut own = alike.map_or_else(measure, |(_, own)| *own);
         own[FIGURES - 1] =
             Distortion::of(codec.as_ref(), &normal[..SIZES[1]], KEY).weighted_error() as f32;
         figures.push(own);
@@ -242,11 +248,18 @@ fn family(choice: &Choice) -> Option<String> {
 
 /// Measures the seconds of [`times`] for each size. A size for which there are no values takes as long
 /// per element as the one before.
-fn seconds_of(codec: &dyn Codec, normal: &[f32]) -> [f32; FIGURES] {
-    let [few, many] = [SIZES[0], SIZES[1]].map(|elements| times(codec, &normal[..elements], 4));
-    let most = match normal.get(..SIZES[2]) {
-        Some(normal) => times(codec, normal, 2),
-        None => many.map(|seconds| seconds * (SIZES[2] / SIZES[1]) as f64),
+fn seconds_of(
+    codec: &Arc<dyn Codec>,
+    normal: &[f32],
+    device: Option<&dyn Device>,
+) -> [f32; FIGURES] {
+    let times = |elements: usize, repetitions: usize| {
+        times(codec, &normal[..elements], repetitions, device)
+    };
+    let [few, many] = [SIZES[0], SIZES[1]].map(|elements| times(elements, 4));
+    let most = match normal.len() >= SIZES[2] {
+        true => times(SIZES[2], 2),
+        false => many.map(|seconds| seconds * (SIZES[2] / SIZES[1]) as f64),
     };
     let mut figures = [0.0; FIGURES];
     let seconds = [few, many, most].into_iter().flatten();
@@ -254,25 +267,58 @@ fn seconds_of(codec: &dyn Codec, normal: &[f32]) -> [f32; FIGURES] {
     figures
 }
 
-/// Seconds for encoding, decoding and merging: the best of some `repetitions`.
-fn times(codec: &dyn Codec, gradient: &[f32], repetitions: usize) -> [f64; 3] {
-    let residual = vec![0.0; gradient.len()];
-    let mut values = gradient.to_vec();
-    let mut bytes = vec![0; codec.encoded_len(gradient.len())];
-    let encode = best(repetitions, || {
-        let input = match codec.needs_feedback() {
-            true => Input::Feedback { values: &mut values, residual: &residual },
-            false => Input::Plain(&values),
-        };
-        let _ = codec.encode(input, KEY, &mut bytes);
+/// Seconds for encoding, decoding and merging: the best of some `repetitions`. For a codec that the device
+/// does not know, they have the copy to host memory and the copy back.
+fn times(
+    codec: &Arc<dyn Codec>,
+    gradient: &[f32],
+    repetitions: usize,
+    device: Option<&dyn Device>,
+) -> [f64; 3] {
+    let knows = device.filter(|device| device.encodes_with(codec.as_ref()));
+    let on_device = |device: &dyn Device, values: &[f32]| {
+        let region = device.allocate(values.len());
+        device.write(values, &region);
+        region
+    };
+    let tensor = |values: &[f32]| match knows {
+        None => Tensor::Owned(values.to_vec()),
+        Some(device) => Tensor::Device(on_device(device, values)),
+    };
+    let (mut values, residual) = (tensor(gradient), tensor(&vec![0.0; gradient.len()]));
+    let all = || 0..gradient.len();
+    let length = codec.encoded_len(gradient.len());
+    let mut bytes = knows.map_or_else(|| HostBytes::new(length), |device| device.host(length));
+    let mut encode = best(repetitions, || {
+        let residual = codec.needs_feedback().then(|| residual.source(all()));
+        let (values, to) = (values.operand(all()), std::mem::take(&mut bytes));
+        bytes = done(Work::Encode(Encoding { codec, values, residual, key: KEY, to }));
     });
     let mut decode = |write| {
         best(repetitions, || {
-            let frame = &bytes[..codec.frame_len(&bytes)];
-            codec.decode(frame, write, &mut values).expect("what was encoded decodes")
+            let (from, to) = (std::mem::take(&mut bytes), values.operand(all()));
+            let canonicalise = Canonicalise::default();
+            bytes = done(Work::Decode(Decoding { codec, from, to, write, canonicalise }));
         })
     };
-    [encode, decode(Write::Set), decode(Write::Add)]
+    let [mut set, add] = [decode(Write::Set), decode(Write::Add)];
+    if let (Some(device), None) = (device, knows) {
+        let (region, mut host) = (on_device(device, gradient), gradient.to_vec());
+        encode += best(repetitions, || device.read(&region, &mut host));
+        set += best(repetitions, || device.write(&host, &region));
+    }
+    [encode, set, add]
+}
+
+/// Does some work, and waits for it. Returns its bytes.
+fn done(work: Work<'_>) -> HostBytes {
+    let mut pending = submit(work, Waker::noop()).into_pending();
+    loop {
+        match pending.poll() {
+            Some(done) => return done.bytes,
+            None => std::thread::yield_now(),
+        }
+    }
 }
 
 const KEY: Key = Key { seed: 0, step: 0, tensor: 0 };

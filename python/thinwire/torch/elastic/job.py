@@ -104,11 +104,13 @@ class Elastic(Job):
         self._followed: dict[str, Stateful] = {}
         self._unclaimed: dict[str, dict[str, Any]] = {}
         self._rollback = Rollback(model, optimizer, self._followed)
-        measure_codecs(codec, max((each.numel() for each in model.parameters()), default=0))
+        used = None if device else next(filter(None, map(devices.of, model.parameters())), None)
+        core = used and used.core
+        measure_codecs(codec, max((each.numel() for each in model.parameters()), default=0), core)
         about = facts(model, optimizer, {"batch": batch, "compare_every": compare_every, **options})
         members = members or Membership(about, coordinator, token, timeout_s=timeout_s)
         self._averager = Exchange(
-            plain(model.named_parameters()).items(), options, members.wants_end
+            plain(model.named_parameters()).items(), {**options, "device": core}, members.wants_end
         )
         self._weights = Weights(model.parameters())
         super().__init__(batch, members, self._averager, compare_every)

@@ -1,0 +1,86 @@
+//! Launches of one work: what they need stays until they are done.
+
+use std::sync::Arc;
+
+use super::arguments::{self, Address};
+use super::device::{Cuda, Owner, Word};
+use super::driver::Fault;
+use super::kernel::{Code, Grid, Kernel};
+use super::pinned::Pinned;
+use crate::{Device, HostBytes, Region};
+
+/// One submission: what it keeps, and the stream on which it runs.
+pub(super) struct Launch<'a> {
+    pub(super) owner: &'a Arc<Owner>,
+    pub(super) word: Word,
+    pub(super) regions: Vec<Region>,
+    pub(super) bytes: HostBytes,
+    pub(super) scratch: &'a mut Option<Region>,
+}
+
+impl Launch<'_> {
+    /// Keeps a region until the work is done; returns its address.
+    pub(super) fn region(&mut self, device: &Cuda, region: Region) -> Address {
+        let address = device.address(&region);
+        self.regions.push(region);
+        address
+    }
+
+    /// Keeps a region that has to be `length` long.
+    pub(super) fn other(&mut self, device: &Cuda, region: Region, length: usize) -> Address {
+        assert_eq!(region.len(), length, "values of one work");
+        self.region(device, region)
+    }
+
+    /// Returns the address of so many words for intermediate results.
+    pub(super) fn scratch(&mut self, device: &Cuda, words: usize) -> Address {
+        let found = self.scratch.take().filter(|region| region.len() >= words);
+        let region = found.unwrap_or_else(|| device.allocate(words));
+        *self.scratch = Some(region.clone());
+        self.region(device, region)
+    }
+
+    /// Keeps bytes until the work is done; returns their address on the device.
+    pub(super) fn bytes(&mut self, bytes: HostBytes) -> Address {
+        self.bytes = match bytes.block::<Pinned>() {
+            Some(_) => bytes,
+            // Bytes from elsewhere, which this device cannot reach.
+            None => {
+                let mut pinned = Pinned::take(self.owner, bytes.len());
+                pinned.as_mut_slice().copy_from_slice(bytes.as_slice());
+                pinned
+            }
+        };
+        self.bytes.block::<Pinned>().map_or(0, Pinned::address)
+    }
+
+    pub(super) fn cast(&self, values: Address, length: usize) -> arguments::Cast {
+        arguments::Cast { values, length: length as u64, ..arguments::Cast::default() }
+    }
+
+    pub(super) fn code(&self, code: &Code, values: Address, length: usize) -> arguments::Code {
+        let (length, parameters) = (length as u64, code.parameters);
+        arguments::Code { values, length, parameters, ..arguments::Code::default() }
+    }
+
+    pub(super) fn canonicalise(
+        &self,
+        code: &Code,
+        values: Address,
+        length: usize,
+    ) -> Result<(), Fault> {
+        let Some(kernel) = code.canonicalise else { return Ok(()) };
+        self.run(kernel, code.grid(length), &self.code(code, values, length))
+    }
+
+    pub(super) fn run<A: arguments::Arguments>(
+        &self,
+        kernel: Kernel,
+        grid: Grid,
+        arguments: &A,
+    ) -> Result<(), Fault> {
+        let function = self.owner.function(kernel)?;
+        // SAFETY: the table has the kernel's arguments, and the launch keeps the memory that they name.
+        unsafe { self.owner.driver.launch(function, grid, arguments, self.owner.work.0) }
+    }
+}
