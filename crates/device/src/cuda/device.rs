@@ -50,7 +50,7 @@ pub(super) struct Owner {
     work: Handle<Stream>,
     /// Stream of host functions.
     calls: Handle<Stream>,
-    modules: HashMap<Source, Handle<Module>>,
+    images: Mutex<Images>,
     /// Held while work is queued, so that the launches of one work follow each other. The region has
     /// intermediate results, which all work shares.
     queue: Mutex<Option<Region>>,
@@ -58,8 +58,19 @@ pub(super) struct Owner {
     pub(super) pool: Mutex<Pool>,
 }
 
+/// What the driver loads for a file of kernels.
+struct Images(Box<dyn FnMut(Source) -> Result<Image, Fault> + Send>);
+
+impl Debug for Images {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Images").finish_non_exhaustive()
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
+    /// Modules of files, or why there are none, so that nothing is compiled in vain twice.
+    modules: HashMap<Source, Result<Handle<Module>, Fault>>,
     functions: HashMap<&'static str, Handle<Function>>,
     events: Vec<Handle<Event>>,
     words: Vec<Word>,
@@ -118,7 +129,7 @@ impl<T: Any + Debug + Send + Sync> Kept for T {}
 
 impl Cuda {
     /// Takes a device into use, with its primary context. `image` returns what the driver loads for a file
-    /// of kernels.
+    /// of kernels: now for all of its own, later for those of codecs as text.
     ///
     /// # Errors
     /// If there is no such device, or it takes no image.
@@ -128,7 +139,7 @@ impl Cuda {
     pub unsafe fn new(
         driver: Driver,
         device: DeviceNumber,
-        mut image: impl FnMut(Source) -> Result<Image, Fault>,
+        image: impl FnMut(Source) -> Result<Image, Fault> + Send + 'static,
     ) -> Result<Cuda, Fault> {
         let context = made(&driver, null_mut(), |place| {
             // SAFETY: there is a place for the context.
@@ -146,18 +157,14 @@ impl Cuda {
         driver.check(unsafe { (driver.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) })?;
         // The highest priority is the smallest number: encodings are small and are waited for.
         let (work, calls) = (stream(greatest)?, stream(least)?);
-        let mut modules = HashMap::new();
-        for source in SOURCES {
-            let image = image(source)?;
-            let module = made(&driver, null_mut(), |place| {
-                // SAFETY: images end in a zero or have their length in their head.
-                unsafe { (driver.cuModuleLoadData)(place, image.bytes().as_ptr().cast()) }
-            })?;
-            modules.insert(source, Handle(module));
-        }
+        let images = Mutex::new(Images(Box::new(image)));
         let (context, work, calls) = (Handle(context), Handle(work), Handle(calls));
         let (queue, state, pool) = Default::default();
-        Ok(Cuda(Arc::new(Owner { driver, context, work, calls, modules, queue, state, pool })))
+        let owner = Owner { driver, context, work, calls, images, queue, state, pool };
+        for source in SOURCES {
+            owner.module(source)?;
+        }
+        Ok(Cuda(Arc::new(owner)))
     }
 
     /// Returns foreign memory of f32 on this device, which `kept` keeps alive.
@@ -273,6 +280,7 @@ impl Cuda {
                 }
                 let arguments = arguments::Code {
                     bytes,
+                    infinite: launch.word.device,
                     add: write.into(),
                     ..launch.code(&code, values, length)
                 };
@@ -280,6 +288,7 @@ impl Cuda {
                 if canonicalise.after {
                     launch.canonicalise(&code, values, length)?;
                 }
+                return Ok(Verdict { corrupt_from: 1, ..Verdict::NONE });
             }
             Some(Kernels::Sparse(selection)) => {
                 let sparse = selection.of(length).expect("a bucket has fewer than 2^32 elements");
@@ -475,13 +484,28 @@ impl Owner {
             return Ok(function.0);
         }
         let name = CString::new(kernel.name).expect("names of kernels have no zero");
-        let module = self.modules[&kernel.source].0;
+        let module = self.module(kernel.source)?;
         let function = made(&self.driver, null_mut(), |place| {
             // SAFETY: the module is loaded, and the name ends in a zero.
             unsafe { (self.driver.cuModuleGetFunction)(place, module, name.as_ptr()) }
         })?;
         self.state().functions.insert(kernel.name, Handle(function));
         Ok(function)
+    }
+
+    fn module(&self, source: Source) -> Result<Module, Fault> {
+        if let Some(module) = self.state().modules.get(&source) {
+            return module.as_ref().map(|module| module.0).map_err(Fault::clone);
+        }
+        let image = (self.images.lock().unwrap_or_else(PoisonError::into_inner).0)(source);
+        let module = image.and_then(|image| {
+            made(&self.driver, null_mut(), |place| {
+                // SAFETY: images end in a zero or have their length in their head.
+                unsafe { (self.driver.cuModuleLoadData)(place, image.bytes().as_ptr().cast()) }
+            })
+        });
+        self.state().modules.insert(source, module.clone().map(Handle));
+        module
     }
 
     fn event(&self) -> Result<Event, Fault> {
@@ -652,7 +676,14 @@ impl Device for Cuda {
     }
 
     fn encodes_with(&self, codec: &dyn Codec) -> bool {
-        kernels(codec).is_some()
+        // Kernels of a text are compiled now, before the first step; a refusal leaves the codec to the host.
+        let is_there = |kernel| self.0.function(kernel).is_ok();
+        let _current = self.0.enter();
+        match kernels(codec) {
+            Some(Kernels::Code(code)) => is_there(code.encode) && is_there(code.decode),
+            Some(Kernels::Cast(_) | Kernels::Sparse(_)) => true,
+            None => false,
+        }
     }
 
     fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission {
