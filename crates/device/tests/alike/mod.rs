@@ -25,8 +25,11 @@ pub struct Encoded {
 }
 
 pub fn codec(name: &str) -> Arc<dyn Codec> {
-    let Ok(Choice::Bytes(codec)) = Choice::parse(name) else { panic!("{name} is no codec") };
-    codec
+    match Choice::parse(name) {
+        Ok(Choice::Bytes(codec)) => codec,
+        Ok(_) => panic!("{name} has no bytes"),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// Kernels of all texts, compiled as one file.
