@@ -13,5 +13,7 @@ pub mod nvrtc;
 mod pinned;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+#[cfg(feature = "simulated")]
+pub mod trial;
 
 pub use device::{Cuda, Kept};

@@ -98,12 +98,17 @@ fn build(compiler: &OsString, source: Source, folder: &Path) -> Result<PathBuf, 
     }
 }
 
+/// Returns whether there is a compiler of C++.
+pub fn has_compiler() -> bool {
+    COMPILER.is_ok()
+}
+
 /// Returns whether there are kernels for the host; says so where there are not.
 pub fn is_there() -> bool {
     if let Err(error) = &*COMPILER {
         eprintln!("skipped, no C++ compiler: {error}");
     }
-    COMPILER.is_ok()
+    has_compiler()
 }
 
 /// Runs a kernel, with lanes and warps in an order that `seed` gives.
@@ -124,7 +129,7 @@ type Run = unsafe extern "C" fn(*const c_void, u32, u32, u64);
 
 /// Kernel for the host.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Function {
+pub struct Function {
     run: Run,
     /// Bytes of its arguments.
     pub arguments: usize,
