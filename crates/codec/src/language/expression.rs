@@ -72,8 +72,11 @@ impl Checker {
                 .hint("it differs from block to block, so that no constant depends on it"));
         }
         if !self.names.contains_key("block") {
-            return Err(Refusal::at(place, "there is no block to count: the codec works on whole tensors")
-                .hint("say 'block 128' above"));
+            return Err(Refusal::at(
+                place,
+                "there is no block to count: the codec works on whole tensors",
+            )
+            .hint("say 'block 128' above"));
         }
         Ok(self.result(Kind::Int, Length::One, Operation::BlockIndex))
     }

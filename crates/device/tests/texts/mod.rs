@@ -10,8 +10,7 @@ use thinwire_device::cuda::kernel::Source;
 /// Codecs of the files in a folder.
 fn texts(folder: &str) -> Vec<Arc<dyn Codec>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let mut files: Vec<_> =
-        folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files.iter().map(|path| codec(path.to_str().unwrap())).collect()
 }

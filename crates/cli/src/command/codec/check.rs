@@ -161,10 +161,9 @@ fn device_source(codec: &Arc<dyn Codec>) -> Option<DeviceSource> {
             Ok(Some(Place::Device)) => sound("checked on a device"),
             Ok(Some(Place::Host)) => sound("checked in the host build"),
             Ok(None) => sound("not checked: no C++ compiler and no device"),
-            Err(why) => DeviceSource {
-                status: format!("broken: {}", first_line(&why)),
-                is_broken: true,
-            },
+            Err(why) => {
+                DeviceSource { status: format!("broken: {}", first_line(&why)), is_broken: true }
+            }
         },
     })
 }

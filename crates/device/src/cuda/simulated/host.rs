@@ -30,8 +30,7 @@ const FLAGS: [&str; 12] = [
 ];
 
 /// What the headers include on the host.
-const HOST: Source =
-    Source { name: "host.hpp", text: include_str!("../../../kernels/host.hpp") };
+const HOST: Source = Source { name: "host.hpp", text: include_str!("../../../kernels/host.hpp") };
 
 /// Compiler of C++, or why there is none.
 static COMPILER: LazyLock<Result<OsString, String>> = LazyLock::new(|| {
