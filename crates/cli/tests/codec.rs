@@ -97,6 +97,32 @@ fn bytes_that_only_fill_up_are_told_of() {
 }
 
 #[test]
+fn a_text_with_blocks_is_printed_for_a_device_and_checked_there() {
+    let folder = Folder::new("codec-device");
+    std::fs::write(folder.path().join("mine.codec"), ONEBIT).unwrap();
+    let source = folder.run(&["codec", "emit", "--cuda", "mine.codec"]).done();
+    assert!(
+        source.contains("#include \"language.hpp\"") && source.contains("PROGRAM(encode_onebit_")
+    );
+    let shown = folder.run(&["codec", "check", "mine.codec"]).done();
+    let line = shown.lines().find(|line| line.starts_with("device source ")).unwrap();
+    let known = [
+        "checked on a device",
+        "checked in the host build",
+        "not checked: no C++ compiler and no device",
+    ];
+    assert!(known.iter().any(|known| line.ends_with(known)), "{line}");
+
+    std::fs::write(folder.path().join("mine.codec"), ONEBIT.replace("block 128\n", "")).unwrap();
+    let ended = folder.run(&["codec", "emit", "--cuda", "mine.codec"]);
+    let why =
+        "no kernels, runs on the host: a codec without a line 'block' works on whole tensors\n";
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), why));
+    let ended = folder.run(&["codec", "emit", "--cuda", "int8"]);
+    assert!(ended.error().starts_with("error: int8 is built in"), "{}", ended.stderr);
+}
+
+#[test]
 fn a_feedback_of_nothing_is_refused() {
     let folder = Folder::new("codec-feedback");
     for codec in ["none", "intsgd", "int8:stochastic"] {

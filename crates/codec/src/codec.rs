@@ -6,6 +6,7 @@ use thinwire_wire::random::Key;
 use thinwire_wire::{DType, Exchange};
 
 use crate::Error;
+use crate::language::Cuda;
 
 /// Bound of the squared codec error, in terms of `‖x‖²`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -205,6 +206,11 @@ pub trait Codec: Debug + Display + Send + Sync {
     /// a codec of variable length that of normal values.
     fn expected_len(&self, elements: usize) -> usize {
         self.encoded_len(elements)
+    }
+
+    /// Returns the codec as kernels in CUDA C, or why it has none; `None` where the codec is no text.
+    fn cuda(&self) -> Option<Result<Cuda, &str>> {
+        None
     }
 
     /// Returns the bytes of an encoding that are padding of codes of a few bits.

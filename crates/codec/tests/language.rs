@@ -170,3 +170,76 @@ fn text_keeps_every_law() {
         }
     }
 }
+
+/// A codec that sends what `sent` says, as it is.
+fn sends(sent: &str) -> Arc<dyn Codec> {
+    let source = format!(
+        "codec sends\nblock 100\nencode x:\n    emit f32 {sent}\ndecode:\n    yield take f32\n"
+    );
+    bytes(compile(&Text { path: "sends.codec", source: &source, parameters: &[] }).unwrap())
+}
+
+fn sent(codec: &dyn Codec, values: &[f32]) -> Vec<f32> {
+    let key = Key { seed: 1, step: 2, tensor: 3 };
+    let mut bytes = vec![0; codec.encoded_len(values.len())];
+    assert_eq!(codec.encode(Input::Plain(values), key, &mut bytes), Finite::Yes);
+    let mut decoded = vec![0.0; values.len()];
+    codec.decode(&bytes, Write::Set, &mut decoded).unwrap();
+    decoded
+}
+
+proptest! {
+    #[test]
+    fn a_shift_gives_the_neighbour_and_0_at_the_edge(
+        values in prop::collection::vec(-2.0..2.0f32, 0..350),
+        places in -120..120isize,
+    ) {
+        let shifted = |block: &[f32]| -> Vec<f32> {
+            let from = |at: usize| at.checked_add_signed(-places).and_then(|at| block.get(at));
+            (0..block.len()).map(|at| from(at).copied().unwrap_or(0.0)).collect()
+        };
+        let expected: Vec<f32> = values.chunks(100).flat_map(shifted).collect();
+        let found = sent(sends(&format!("shift(x, {places})")).as_ref(), &values);
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_transform_is_that_of_walsh_and_its_own_inverse(
+        values in prop::collection::vec(-2.0..2.0f32, 0..350),
+    ) {
+        // Pieces of 64, 32 and 4 elements of a block of 100, and others of the last block.
+        let piece = |rest: &[f32]| 1 << rest.len().ilog2();
+        let walsh = |mut rest: &[f32]| {
+            let mut all = Vec::new();
+            while !rest.is_empty() {
+                let (own, others) = rest.split_at(piece(rest));
+                let sign = |a: usize, b: usize| if (a & b).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+                let one = |at| own.iter().enumerate().map(|(i, x)| f64::from(*x) * sign(at, i)).sum::<f64>();
+                all.extend((0..own.len()).map(|at| one(at) / (own.len() as f64).sqrt()));
+                rest = others;
+            }
+            all
+        };
+        let expected: Vec<f64> = values.chunks(100).flat_map(walsh).collect();
+        let found = sent(sends("transform(x)").as_ref(), &values);
+        prop_assert!(found.iter().zip(expected).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5));
+        let back = sent(sends("transform(transform(x))").as_ref(), &values);
+        prop_assert!(back.iter().zip(&values).all(|(a, b)| (a - b).abs() < 1e-5));
+    }
+}
+
+#[test]
+fn blocks_are_counted_from_the_first_element_in_encode_and_decode() {
+    let codec = sends("x + block_index");
+    let found = sent(codec.as_ref(), &[0.5; 1650]);
+    assert!(found.iter().enumerate().all(|(at, x)| *x == (at / 100) as f32 + 0.5));
+    assert!(!codec.claims().separable);
+    for name in ["dither", "delta", "hadamard", "clipped", "centred"] {
+        let codec = example(&format!("{name}.codec"));
+        let key = Key { seed: 5, step: 1, tensor: 2 };
+        let values: Vec<f32> = (0..5000).map(|element| key.normal(element)).collect();
+        let error = sent(codec.as_ref(), &values).iter().zip(&values).map(|(a, b)| (a - b).abs());
+        let most = if name == "clipped" { 4.0 } else { 0.4 };
+        assert!(error.fold(0.0, f32::max) < most, "{name}");
+    }
+}

@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+use thinwire_codec::Choice;
 use thinwire_codec::language::{Text, compile};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/refusals.txt");
@@ -48,9 +49,14 @@ proptest::proptest! {
     #[test]
     fn any_text_is_a_codec_or_is_refused(lines in proptest::collection::vec("(codec|block|encode x:|decode:|    emit f32|    yield take|param a =|    b = max\\(x|.{0,9}) ?(x|128|f32|u1|-1 \\* x|\\[x\\]|.{0,9})", 0..12)) {
         let source = lines.join("\n");
-        let result = compile(&Text { path: "c.codec", source: &source, parameters: &[] });
-        if let Err(error) = result {
-            proptest::prop_assert!(!error.to_string().contains('\n'));
+        match compile(&Text { path: "c.codec", source: &source, parameters: &[] }) {
+            Err(error) => proptest::prop_assert!(!error.to_string().contains('\n')),
+            // Whatever is accepted becomes kernels, or a reason why not.
+            Ok(choice) => {
+                if let Choice::Bytes(codec) = choice {
+                    proptest::prop_assert!(codec.cuda().is_some());
+                }
+            }
         }
     }
 

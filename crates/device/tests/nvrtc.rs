@@ -3,6 +3,8 @@
 //! `THINWIRE_TEST_NVRTC` names the folder of the library if the system does not know it.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
+mod texts;
+
 use std::collections::BTreeMap;
 
 use thinwire_device::cuda::kernel::SOURCES;
@@ -42,8 +44,11 @@ fn resources(log: &str) -> BTreeMap<String, String> {
 #[test]
 fn kernels_compile_for_every_architecture_without_spills() {
     let Some(nvrtc) = nvrtc() else { return };
-    for source in SOURCES {
-        for architecture in ARCHITECTURES {
+    let own = SOURCES.map(|source| (source, &ARCHITECTURES[..]));
+    // All programs for all architectures would take minutes.
+    let texts = (texts::joined(&texts::with_kernels()), &[90][..]);
+    for (source, architectures) in own.into_iter().chain([texts]) {
+        for architecture in architectures.iter().copied() {
             let Compiled { image, log } = nvrtc.compile(source, architecture).unwrap();
             assert!(matches!(image, Image::Cubin(_)));
             assert!(!log.contains("warning"), "{} sm_{architecture}: {log}", source.name);
@@ -61,7 +66,7 @@ fn kernels_compile_for_every_architecture_without_spills() {
 #[test]
 fn nothing_is_fused_or_approximate() {
     let Some(nvrtc) = nvrtc() else { return };
-    for source in SOURCES {
+    for source in SOURCES.into_iter().chain([texts::joined(&texts::with_kernels())]) {
         let Image::Ptx(ptx) = nvrtc.ptx(source, 90).unwrap().image else { panic!("PTX") };
         for line in String::from_utf8_lossy(&ptx).lines().map(str::trim) {
             let name = line.split_whitespace().find(|word| !word.starts_with('@')).unwrap_or("");

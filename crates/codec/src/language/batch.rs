@@ -27,6 +27,11 @@ impl Batch<'_> {
         first..first + place.bytes
     }
 
+    /// Returns the elements of a block that is not the last.
+    pub(crate) fn size(&self) -> u64 {
+        self.frame.program.block.unwrap_or(self.frame.elements) as u64
+    }
+
     /// Returns, for each block, the position of a random element.
     pub(crate) fn draw(&self) -> impl Fn(usize) -> u32 + use<> {
         let (key, elements) = (self.key, self.frame.elements);

@@ -113,7 +113,7 @@ impl Checker {
 
     /// Names a value.
     pub(crate) fn name(&mut self, name: &Name, value: Value) -> Result<(), Refusal> {
-        let reserved = ["block", "elements"].contains(&name.text.as_str());
+        let reserved = ["block", "block_index", "elements"].contains(&name.text.as_str());
         if reserved || self.names.insert(name.text.clone(), value).is_some() {
             let message = format!("'{}' already has a meaning", name.text);
             return Err(Refusal::at(name.place, message).hint("a name is given once"));

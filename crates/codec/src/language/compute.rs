@@ -82,6 +82,8 @@ fn compute_numbers(batch: &Batch<'_>, registers: &Registers, operation: Operatio
         }
         Operation::Reduce(reduction, a) => reduce_blocks(reduction, batch.frame, to, numbers(a)),
         Operation::Scan(a) => pick::scan(to, numbers(a)),
+        Operation::Shift { value, by } => pick::shift(to, numbers(value), batch.frame.ints[by]),
+        Operation::Transform(a) => pick::transform(to, numbers(a)),
         Operation::Random => random::uniform(batch.key, batch.first, to),
         Operation::Gather(a, indices) => {
             pick::gather(to, numbers(a), batch.ints(registers, indices));
@@ -126,6 +128,11 @@ fn compute_ints(
         }
         Operation::And(a, b) => zip(to, blocks, ints(a), ints(b), |x, y| x & y),
         Operation::Or(a, b) => zip(to, blocks, ints(a), ints(b), |x, y| x | y),
+        Operation::Shift { value, by } => pick::shift(to, ints(value), batch.frame.ints[by]),
+        Operation::BlockIndex => {
+            let first = batch.first / batch.size();
+            to.iter_mut().zip(first..).for_each(|(to, block)| *to = block as i32);
+        }
         Operation::Not(a) => map(to, ints(a), |x| x ^ 1),
         Operation::Negative(a) => map(to, numbers(a), |x: f32| (x.to_bits() >> 31) as i32),
         Operation::Round(a) => map(to, numbers(a), loops::round),

@@ -49,6 +49,9 @@ impl Checker {
         if name == "elements" {
             return Ok(self.constant(Formula::Elements, Kind::Int));
         }
+        if name == "block_index" {
+            return self.block_index(place);
+        }
         if let Some(value) = self.names.get(name) {
             return Ok(*value);
         }
@@ -61,6 +64,21 @@ impl Checker {
             Some(near) => refusal.hint(format!("did you mean '{near}'?")),
             None => refusal.hint("a name is given a value in a line above"),
         })
+    }
+
+    fn block_index(&mut self, place: Place) -> Result<Value, Refusal> {
+        if self.section == Section::Header {
+            return Err(Refusal::at(place, "block_index stands in encode or decode")
+                .hint("it differs from block to block, so that no constant depends on it"));
+        }
+        if !self.names.contains_key("block") {
+            return Err(Refusal::at(
+                place,
+                "there is no block to count: the codec works on whole tensors",
+            )
+            .hint("say 'block 128' above"));
+        }
+        Ok(self.result(Kind::Int, Length::One, Operation::BlockIndex))
     }
 
     fn take(&mut self, wire: &Name, place: Place) -> Result<Value, Refusal> {

@@ -7,7 +7,7 @@ use super::syntax::Place;
 use super::value::{Kind, Value, common};
 
 /// Every function with the usage that errors show.
-pub(crate) const FUNCTIONS: [(&str, &str); 24] = [
+pub(crate) const FUNCTIONS: [(&str, &str); 26] = [
     ("abs", "abs(x)"),
     ("sqrt", "sqrt(x)"),
     ("floor", "floor(x)"),
@@ -22,6 +22,8 @@ pub(crate) const FUNCTIONS: [(&str, &str); 24] = [
     ("mean", "mean(x)"),
     ("count", "count(mask)"),
     ("scan", "scan(x)"),
+    ("shift", "shift(x, PLACES)"),
+    ("transform", "transform(x)"),
     ("select", "select(mask, a, b)"),
     ("random", "random()"),
     ("largest", "largest(x, COUNT) or largest(x, mask, COUNT)"),
@@ -79,6 +81,11 @@ pub(crate) fn call(
         ("scan", [x]) => {
             let x = per_element(checker, *x, place, name)?;
             Ok(checker.result(Kind::Number, x.length(), Operation::Scan(x.operand)))
+        }
+        ("shift", [x, places]) => shift(checker, *x, *places, place),
+        ("transform", [x]) => {
+            let x = all_elements(checker, *x, place, name)?;
+            Ok(checker.result(Kind::Number, Length::Elements, Operation::Transform(x.operand)))
         }
         ("select", [mask, a, b]) => select(checker, [*mask, *a, *b], place),
         ("sign", [x]) => sign(checker, *x, place),
@@ -222,6 +229,21 @@ fn sign(checker: &mut Checker, x: Value, place: Place) -> Result<Value, Refusal>
     let rest = checker.result(Kind::Int, x.length(), Operation::Select(above, one, zero));
     let operation = Operation::Select(below, minus, rest.operand);
     Ok(checker.result(Kind::Int, x.length(), operation))
+}
+
+fn shift(checker: &mut Checker, x: Value, places: Value, place: Place) -> Result<Value, Refusal> {
+    checker.require_number(x, place, "shift")?;
+    if matches!(x.length(), Length::Constant | Length::One) {
+        let message = format!("shift takes many numbers of a block, found {}", x.describe());
+        return Err(Refusal::at(place, message));
+    }
+    let (Kind::Int, Some(by)) = (places.kind, places.constant()) else {
+        let found = places.describe();
+        let message = format!("shift takes a constant whole number of places, found {found}");
+        return Err(Refusal::at(place, message)
+            .hint("shift(x, 1) is the element before, shift(x, -1) the one after"));
+    };
+    Ok(checker.result(x.kind, x.length(), Operation::Shift { value: x.operand, by }))
 }
 
 fn locate(

@@ -1,11 +1,12 @@
 //! Codec of a program.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use thinwire_wire::random::Key;
 
 use super::batch::{Batch, Put, Registers};
+use super::cuda::{self, Cuda};
 use super::frame::{Frame, Place};
 use super::program::{Claim, Instruction, Operation, Program};
 use super::run;
@@ -26,13 +27,15 @@ pub(crate) struct Interpreted {
     program: Program,
     /// Whether zeros are decoded to zeros.
     keeps_zero: bool,
+    cuda: OnceLock<Result<Cuda, String>>,
     idle: Mutex<Vec<Registers>>,
 }
 
 impl Interpreted {
     /// Returns the codec called `name`.
     pub(crate) fn new(name: String, program: Program) -> Interpreted {
-        let mut codec = Interpreted { name, program, keeps_zero: true, idle: Mutex::default() };
+        let (cuda, idle) = Default::default();
+        let mut codec = Interpreted { name, program, keeps_zero: true, cuda, idle };
         let (zeros, mut decoded) = ([0.0; 64], [1.0; 64]);
         let mut bytes = vec![0; codec.encoded_len(64)];
         let key = Key { seed: 0, step: 0, tensor: 0 };
@@ -96,21 +99,27 @@ impl Codec for Interpreted {
     }
 
     fn claims(&self) -> Claims {
-        // Random numbers count from the first element of the input, so parts draw other ones. Rounding
-        // to the nearest and exact residuals are never claimed: nothing proves them.
-        let drawn = |instruction: &Instruction| {
+        // Random numbers and blocks count from the first element of the input, so parts have other ones.
+        // Rounding to the nearest and exact residuals are never claimed: nothing proves them.
+        let counted = |instruction: &Instruction| {
             use Operation as O;
             let operation = instruction.operation;
             matches!(operation, O::Random | O::RoundRandom(_) | O::EmitRoundRandom(..))
                 || matches!(operation, O::Where(_) | O::LargestWhere(..))
-                || matches!(operation, O::WhereAbove(..) | O::LargestAbove(..))
+                || matches!(operation, O::WhereAbove(..) | O::LargestAbove(..) | O::BlockIndex)
         };
-        let separable = self.program.block.is_some() && !self.program.encode.iter().any(drawn);
+        let mut instructions = self.program.encode.iter().chain(&self.program.decode);
+        let separable = self.program.block.is_some() && !instructions.any(counted);
         Claims { separable, zero: self.keeps_zero, ..Claims::RANDOM }
     }
 
     fn block(&self) -> usize {
         self.program.block.unwrap_or(1)
+    }
+
+    fn cuda(&self) -> Option<Result<Cuda, &str>> {
+        let emitted = self.cuda.get_or_init(|| cuda::emit(&self.program));
+        Some(emitted.as_ref().copied().map_err(String::as_str))
     }
 
     fn encoded_len(&self, elements: usize) -> usize {
@@ -163,11 +172,12 @@ impl Codec for Interpreted {
                 let batches = values
                     .chunks_mut(batch * frame.elements)
                     .zip(encoded.chunks(batch * frame.bytes));
-                for (values, encoded) in batches {
+                let firsts = (part.first as u64..).step_by(batch * frame.elements);
+                for ((values, encoded), first) in batches.zip(firsts) {
                     let blocks = values.len() / frame.elements;
                     // Nothing in decode is random.
                     let key = Key { seed: 0, step: 0, tensor: 0 };
-                    let batch = Batch { frame, blocks, input: &[], encoded, key, first: 0 };
+                    let batch = Batch { frame, blocks, input: &[], encoded, key, first };
                     run::decode(&batch, registers, put, values)?;
                 }
             }

@@ -10,6 +10,7 @@
 //! - `run`: the interpreter. An operator is a loop over a batch of blocks (`compute`, with `loops`,
 //!   `pick` and `random`; `emit` and `take`, with `pack`), so that dispatch costs next to nothing;
 //! - `interpreted`: the program as a [`Codec`](crate::Codec), with residuals and non-finite values;
+//! - `cuda`: the program as kernels of a device;
 //! - `refuse`: trials of the claims before a codec is used; `file`: texts in files.
 //!
 //! Law: an operator computes the bits of the loop that codecs in Rust have for it.
@@ -41,6 +42,7 @@
 mod batch;
 mod check;
 mod compute;
+mod cuda;
 mod emit;
 mod expression;
 mod file;
@@ -69,6 +71,7 @@ mod wire;
 use crate::shown::Number;
 use crate::{Choice, Error};
 
+pub use cuda::Cuda;
 pub(crate) use file::{is_file, load};
 
 /// Largest number of bytes of a text; a codec has some fifteen lines.

@@ -123,6 +123,42 @@ pub(crate) fn sample(to: &mut [f32], blocks: usize, a: View<'_, f32>) {
     }
 }
 
+/// Writes the values of the element that is `by` places before, 0 where there is none in the block.
+pub(crate) fn shift<T: Copy + Default>(to: &mut [T], a: View<'_, T>, by: i32) {
+    let places = (by.unsigned_abs() as usize).min(a.step);
+    to.fill(T::default());
+    for (to, block) in to.chunks_exact_mut(a.step).zip(a.data.chunks_exact(a.step)) {
+        match by < 0 {
+            true => to[..a.step - places].copy_from_slice(&block[places..]),
+            false => to[places..].copy_from_slice(&block[..a.step - places]),
+        }
+    }
+}
+
+/// Writes the orthonormal Walsh-Hadamard transform of every block: of the largest power of two of its
+/// elements, then of the largest of the rest. Scaled numbers are added and subtracted in pairs, neighbours
+/// first.
+pub(crate) fn transform(to: &mut [f32], a: View<'_, f32>) {
+    to.copy_from_slice(&a.data[..to.len()]);
+    for mut rest in to.chunks_exact_mut(a.step) {
+        while let Some(log) = rest.len().checked_ilog2() {
+            let (piece, others) = rest.split_at_mut(1 << log);
+            let odd = if log % 2 == 1 { std::f32::consts::FRAC_1_SQRT_2 } else { 1.0 };
+            let factor = f32::from_bits((127 - log / 2) << 23) * odd;
+            piece.iter_mut().for_each(|x| *x *= factor);
+            for half in (0..log).map(|log| 1 << log) {
+                for pair in piece.chunks_exact_mut(2 * half) {
+                    let (low, high) = pair.split_at_mut(half);
+                    for (x, y) in low.iter_mut().zip(high) {
+                        (*x, *y) = (*x + *y, *x - *y);
+                    }
+                }
+            }
+            rest = others;
+        }
+    }
+}
+
 /// Writes running sums, from the first element on.
 pub(crate) fn scan(to: &mut [f32], a: View<'_, f32>) {
     for (to, block) in to.chunks_exact_mut(a.step).zip(a.data.chunks_exact(a.step)) {

@@ -19,7 +19,7 @@ pub(crate) enum Length {
 }
 
 /// Source of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     /// Input of `encode`.
     Input,
@@ -128,6 +128,15 @@ pub(crate) enum Operation {
     Reduce(Reduction, Operand),
     /// Running sums of a block.
     Scan(Operand),
+    /// Values of the element that is so many places before, the constant at this index; 0 at the edge.
+    Shift {
+        value: Operand,
+        by: usize,
+    },
+    /// Walsh-Hadamard transform of a block.
+    Transform(Operand),
+    /// Number of the block, from 0.
+    BlockIndex,
     /// Uniform random numbers in `0.0..1.0`.
     Random,
     /// Indices of the largest magnitudes, as many as the length of the output.
@@ -218,7 +227,7 @@ impl Operation {
     pub(crate) fn operands(&mut self) -> Vec<&mut Operand> {
         use Operation as O;
         match self {
-            O::Random | O::Take(_) => vec![],
+            O::Random | O::BlockIndex | O::Take(_) => vec![],
             O::Unary(_, a)
             | O::Not(a)
             | O::Negative(a)
@@ -228,6 +237,8 @@ impl Operation {
             | O::Digits { value: a, .. }
             | O::Reduce(_, a)
             | O::Scan(a)
+            | O::Shift { value: a, .. }
+            | O::Transform(a)
             | O::Largest(a)
             | O::Where(a)
             | O::Rank { value: a, .. }

@@ -63,7 +63,8 @@ pub struct Cast {
     pub add: Add,
 }
 
-/// Arguments of codes: `encode_*` and `decode_*` of `ints.cu`, `signs.cu`, `levels.cu` and `float8.cu`.
+/// Arguments of codes: `encode_*` and `decode_*` of `ints.cu`, `signs.cu`, `levels.cu` and `float8.cu`, and of
+/// codecs as text.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Code {
@@ -75,7 +76,7 @@ pub struct Code {
     pub error: Address,
     /// Encoding; words are used where it is aligned to 4 bytes.
     pub bytes: Address,
-    /// A u32 that encoding makes 1 if a block cannot be held, and else leaves.
+    /// A u32 that encoding makes 1 if a block cannot be held, decoding if it is corrupt, and else leaves.
     pub infinite: Address,
     /// Number of elements.
     pub length: u64,

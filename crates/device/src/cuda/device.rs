@@ -6,7 +6,6 @@
 //! thread that submits work or asks for its result. After a fault of the context no host function is called,
 //! so a long wait ends with a look at the event.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt::Debug;
@@ -27,11 +26,12 @@ use super::driver::{
 };
 use super::kernel::{Cast, Kernel, Kernels, PowerSgd, SOURCES, Source, kernels};
 use super::launch::Launch;
+use super::memory::{Allocator, Kept, Memory, Origin};
 use super::nvrtc::Image;
 use super::pinned::{Pinned, Pool};
 use crate::{
-    Allocation, Change, Decoding, Device, Done, Encoding, FactorStep, Factoring, Failure,
-    HostBytes, Pending, Region, Submission, Values, Work,
+    Change, Decoding, Device, Done, Encoding, FactorStep, Factoring, Failure, HostBytes, Pending,
+    Region, Submission, Values, Work,
 };
 
 /// Time after which a wait looks if the context has had a fault.
@@ -40,7 +40,7 @@ const FAULT_AFTER: Duration = Duration::from_secs(1);
 /// Device of NVIDIA, with kernels for the codecs. Clones are the same device, which stays in use until the
 /// process ends.
 #[derive(Clone, Debug)]
-pub struct Cuda(Arc<Owner>);
+pub struct Cuda(pub(super) Arc<Owner>);
 
 /// What all clones share.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(super) struct Owner {
     pub(super) work: Handle<Stream>,
     /// Stream of host functions.
     calls: Handle<Stream>,
-    modules: HashMap<Source, Handle<Module>>,
+    images: Mutex<Images>,
     /// Held while work is queued, so that the launches of one work follow each other. The region has
     /// intermediate results, which all work shares.
     queue: Mutex<Option<Region>>,
@@ -60,8 +60,19 @@ pub(super) struct Owner {
     allocator: OnceLock<Arc<dyn Allocator>>,
 }
 
+/// What the driver loads for a file of kernels.
+struct Images(Box<dyn FnMut(Source) -> Result<Image, Fault> + Send>);
+
+impl Debug for Images {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Images").finish_non_exhaustive()
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
+    /// Modules of files, or why there are none, so that nothing is compiled in vain twice.
+    modules: HashMap<Source, Result<Handle<Module>, Fault>>,
     functions: HashMap<&'static str, Handle<Function>>,
     events: Vec<Handle<Event>>,
     words: Vec<Word>,
@@ -102,47 +113,9 @@ struct Parts {
     regions: Vec<Region>,
 }
 
-/// Memory of the device.
-#[derive(Debug)]
-struct Memory {
-    device: Cuda,
-    address: Address,
-    elements: usize,
-    origin: Origin,
-}
-
-/// Where memory comes from, and what becomes of it.
-#[derive(Debug)]
-enum Origin {
-    /// The driver, which takes it back.
-    Driver,
-    /// A framework's allocator, which takes it back.
-    Allocator(Arc<dyn Allocator>),
-    /// A framework, whose memory this keeps alive.
-    #[expect(dead_code, reason = "it is kept until it is dropped")]
-    Kept(Box<dyn Kept>),
-    /// None: there was no more.
-    Nowhere,
-}
-
-/// Allocator of a framework, which has most of a device's memory and uses it again without asking the driver.
-pub trait Allocator: Debug + Send + Sync {
-    /// Returns the address of so many bytes for work on the device's stream; none if there are no more.
-    fn allocate(&self, bytes: usize) -> Option<Address>;
-
-    /// Takes memory back, which work on the device's stream may still use.
-    fn free(&self, address: Address);
-}
-
-/// Owner of foreign memory, such as a framework's tensor. It is dropped when no work needs it, by the thread
-/// that asks for a result or submits more work.
-pub trait Kept: Any + Debug + Send + Sync {}
-
-impl<T: Any + Debug + Send + Sync> Kept for T {}
-
 impl Cuda {
     /// Takes a device into use, with its primary context. `image` returns what the driver loads for a file
-    /// of kernels.
+    /// of kernels: now for all of its own, later for those of codecs as text.
     ///
     /// # Errors
     /// If there is no such device, or it takes no image.
@@ -152,7 +125,7 @@ impl Cuda {
     pub unsafe fn new(
         driver: Driver,
         device: DeviceNumber,
-        mut image: impl FnMut(Source) -> Result<Image, Fault>,
+        image: impl FnMut(Source) -> Result<Image, Fault> + Send + 'static,
     ) -> Result<Cuda, Fault> {
         let context = made(&driver, null_mut(), |place| {
             // SAFETY: there is a place for the context.
@@ -170,28 +143,14 @@ impl Cuda {
         driver.check(unsafe { (driver.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) })?;
         // The highest priority is the smallest number: encodings are small and are waited for.
         let (work, calls) = (stream(greatest)?, stream(least)?);
-        let mut modules = HashMap::new();
-        for source in SOURCES {
-            let image = image(source)?;
-            let module = made(&driver, null_mut(), |place| {
-                // SAFETY: images end in a zero or have their length in their head.
-                unsafe { (driver.cuModuleLoadData)(place, image.bytes().as_ptr().cast()) }
-            })?;
-            modules.insert(source, Handle(module));
-        }
+        let images = Mutex::new(Images(Box::new(image)));
         let (context, work, calls) = (Handle(context), Handle(work), Handle(calls));
         let (queue, state, pool, allocator) = Default::default();
-        Ok(Cuda(Arc::new(Owner {
-            driver,
-            context,
-            work,
-            calls,
-            modules,
-            queue,
-            state,
-            pool,
-            allocator,
-        })))
+        let owner = Owner { driver, context, work, calls, images, queue, state, pool, allocator };
+        for source in SOURCES {
+            owner.module(source)?;
+        }
+        Ok(Cuda(Arc::new(owner)))
     }
 
     /// Returns foreign memory of f32 on this device, which `kept` keeps alive.
@@ -344,6 +303,7 @@ impl Cuda {
                 }
                 let arguments = arguments::Code {
                     bytes,
+                    infinite: launch.word.device,
                     add: write.into(),
                     ..launch.code(&code, values, length)
                 };
@@ -351,6 +311,7 @@ impl Cuda {
                 if canonicalise.after {
                     launch.canonicalise(&code, values, length)?;
                 }
+                return Ok(Verdict { corrupt_from: 1, ..Verdict::NONE });
             }
             Some(Kernels::Sparse(selection)) => {
                 let sparse = selection.of(length).expect("a bucket has fewer than 2^32 elements");
@@ -525,13 +486,28 @@ impl Owner {
             return Ok(function.0);
         }
         let name = CString::new(kernel.name).expect("names of kernels have no zero");
-        let module = self.modules[&kernel.source].0;
+        let module = self.module(kernel.source)?;
         let function = made(&self.driver, null_mut(), |place| {
             // SAFETY: the module is loaded, and the name ends in a zero.
             unsafe { (self.driver.cuModuleGetFunction)(place, module, name.as_ptr()) }
         })?;
         self.state().functions.insert(kernel.name, Handle(function));
         Ok(function)
+    }
+
+    fn module(&self, source: Source) -> Result<Module, Fault> {
+        if let Some(module) = self.state().modules.get(&source) {
+            return module.as_ref().map(|module| module.0).map_err(Fault::clone);
+        }
+        let image = (self.images.lock().unwrap_or_else(PoisonError::into_inner).0)(source);
+        let module = image.and_then(|image| {
+            made(&self.driver, null_mut(), |place| {
+                // SAFETY: images end in a zero or have their length in their head.
+                unsafe { (self.driver.cuModuleLoadData)(place, image.bytes().as_ptr().cast()) }
+            })
+        });
+        self.state().modules.insert(source, module.clone().map(Handle));
+        module
     }
 
     fn event(&self) -> Result<Event, Fault> {
@@ -701,7 +677,14 @@ impl Device for Cuda {
     }
 
     fn encodes_with(&self, codec: &dyn Codec) -> bool {
-        kernels(codec).is_some()
+        // Kernels of a text are compiled now, before the first step; a refusal leaves the codec to the host.
+        let is_there = |kernel| self.0.function(kernel).is_ok();
+        let _current = self.0.enter();
+        match kernels(codec) {
+            Some(Kernels::Code(code)) => is_there(code.encode) && is_there(code.decode),
+            Some(Kernels::Cast(_) | Kernels::Sparse(_)) => true,
+            None => false,
+        }
     }
 
     fn factors(&self) -> bool {
@@ -805,31 +788,6 @@ impl Device for Cuda {
             self.0.fail(fault);
         }
         self.0.bury();
-    }
-}
-
-impl Allocation for Memory {
-    fn device(&self) -> &dyn Device {
-        &self.device
-    }
-
-    fn elements(&self) -> usize {
-        self.elements
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        match &self.origin {
-            Origin::Driver => {
-                let owner = &self.device.0;
-                let _current = owner.enter();
-                // SAFETY: the memory was allocated, and work on it has ended. A failed context frees nothing.
-                unsafe { (owner.driver.cuMemFree_v2)(self.address) };
-            }
-            Origin::Allocator(allocator) => allocator.free(self.address),
-            Origin::Kept(_) | Origin::Nowhere => {}
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Law: the geometry of a launch is a function of the length alone.
 
+use thinwire_codec::language::Cuda;
 use thinwire_codec::{Codec, Write};
 use thinwire_wire::random::Key;
 
@@ -34,8 +35,13 @@ const SPARSE: Source = source!("sparse.cu");
 pub const SOURCES: [Source; 7] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8, POWERSGD, SPARSE];
 
 /// Files that they include.
-pub const HEADERS: [Source; 3] =
-    [source!("device.hpp"), source!("random.hpp"), source!("codes.hpp")];
+pub const HEADERS: [Source; 5] = [
+    source!("device.hpp"),
+    source!("random.hpp"),
+    source!("codes.hpp"),
+    source!("formats.hpp"),
+    source!("language.hpp"),
+];
 
 /// Kernel in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,8 +83,10 @@ pub struct Code {
     pub decode: Kernel,
     /// [`Codec::canonicalise`], where it does anything; its grid is that of [`Code::grid`].
     pub canonicalise: Option<Kernel>,
-    /// Elements of a block, which a warp encodes.
+    /// Elements of a block.
     pub block: u32,
+    /// Threads that encode a block: a warp, or all threads of a block of threads.
+    pub threads: u32,
     /// Numbers in the name of the codec.
     pub parameters: Parameters,
 }
@@ -100,6 +108,9 @@ const fn cast(encode: &'static str, decode: &'static str, pack: &'static str, li
     Cast { encode, decode, pack: Kernel { source: CASTS, name: pack }, limit }
 }
 
+/// Threads of a warp.
+const WARP: u32 = 32;
+
 impl Cast {
     /// Kernels of f32 as they are.
     pub const RAW: Cast = cast("encode_none", "decode_none", "pack_none", 0x7f80_0000);
@@ -115,11 +126,27 @@ impl Cast {
 }
 
 impl Code {
-    /// Returns the threads for `length` elements: a warp for each block.
+    /// Returns the threads for `length` elements.
     pub fn grid(&self, length: usize) -> Grid {
         /// Warps of a block of threads, as in codes.hpp.
         const WARPS: u32 = 4;
-        Grid { blocks: blocks(length, self.block * WARPS), threads: WARPS * 32 }
+        match self.threads {
+            WARP => Grid { blocks: blocks(length, self.block * WARPS), threads: WARPS * WARP },
+            threads => Grid { blocks: blocks(length, self.block), threads },
+        }
+    }
+
+    fn emitted(cuda: Cuda) -> Code {
+        let source = Source { name: cuda.file, text: cuda.text };
+        let kernel = |name| Kernel { source, name };
+        Code {
+            encode: kernel(cuda.encode),
+            decode: kernel(cuda.decode),
+            canonicalise: None,
+            block: cuda.block,
+            threads: cuda.threads,
+            parameters: Parameters::default(),
+        }
     }
 }
 
@@ -357,6 +384,9 @@ fn blocks(length: usize, each: u32) -> u32 {
 
 /// Returns the kernels of a codec, if it has some.
 pub fn kernels(codec: &dyn Codec) -> Option<Kernels> {
+    if let Some(emitted) = codec.cuda() {
+        return emitted.ok().map(|cuda| Kernels::Code(Code::emitted(cuda)));
+    }
     let name = codec.to_string();
     let (head, parameter) = name.split_once(':').unwrap_or((&name, ""));
     Some(match head {
@@ -398,7 +428,8 @@ fn code(head: &str, parameter: &str, block: usize) -> Option<Code> {
     let canonicalise = (head == "vote").then_some(Kernel { source, name: "canonicalise_vote" });
     let (encode, decode) = (Kernel { source, name: encode }, Kernel { source, name: decode });
     let block = u32::try_from(block).ok()?;
-    Some(Code { encode, decode, canonicalise, block, parameters: parameters(head, parameter)? })
+    let parameters = parameters(head, parameter)?;
+    Some(Code { encode, decode, canonicalise, block, threads: WARP, parameters })
 }
 
 /// Reads what the name of a codec has after its colon.

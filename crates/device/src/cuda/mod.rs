@@ -10,11 +10,15 @@ pub mod driver;
 pub mod kernel;
 mod launch;
 pub mod library;
+mod memory;
 pub mod nvrtc;
 mod open;
 mod pinned;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+#[cfg(feature = "simulated")]
+pub mod trial;
 
-pub use device::{Allocator, Cuda, Kept};
+pub use device::Cuda;
+pub use memory::{Allocator, Kept};
 pub use open::Unavailable;

@@ -7,12 +7,15 @@ use std::{env, fmt, io, thread};
 
 use super::Cuda;
 use super::context::made;
-use super::driver::{ATTRIBUTE_MAJOR, ATTRIBUTE_MINOR, DeviceNumber, Driver, Fault};
+use super::driver::{ATTRIBUTE_MAJOR, ATTRIBUTE_MINOR, DeviceNumber, Driver, Fault, Status};
 use super::kernel::{SOURCES, Source};
 use super::nvrtc::{self, Architecture, Image, Nvrtc};
 
 /// Devices in use, by their ordinals.
 static OPEN: Mutex<Option<HashMap<i32, Cuda>>> = Mutex::new(None);
+
+/// `CUDA_ERROR_INVALID_PTX`, the driver's error for kernels that it cannot compile.
+const INVALID_PTX: Status = 218;
 
 /// Reason why a device cannot encode.
 #[derive(Debug)]
@@ -46,8 +49,16 @@ impl Cuda {
         })?;
         let architecture = architecture(&driver, device)?;
         let nvrtc = Nvrtc::load(folders).map_err(Unavailable::Compiler)?;
-        let mut images = compile(&nvrtc, architecture, &folder()).map_err(Unavailable::Compiler)?;
-        let image = |source| Ok(images.remove(&source).expect("all sources were compiled"));
+        let folder = folder();
+        let mut images = compile(&nvrtc, architecture, &folder).map_err(Unavailable::Compiler)?;
+        let image = move |source| match images.remove(&source) {
+            Some(image) => Ok(image),
+            // Kernels of a codec as text, which are first asked for when it is used.
+            None => match nvrtc.compile_once(source, architecture, &folder) {
+                Ok(compiled) => Ok(compiled.image),
+                Err(error) => Err(Fault { status: INVALID_PTX, name: error.to_string() }),
+            },
+        };
         // SAFETY: the driver's library has the functions of these names, and the images are compiled from the
         // files.
         let cuda = unsafe { Cuda::new(driver, device, image) }?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use thinwire_codec::{Bound, Choice, Codec, Exchange, Kind, contraction, laws, speed};
+use thinwire_device::cuda::trial::{self, Place};
 use thinwire_report::Table;
 use thinwire_report::figures::bytes_per_s;
 
@@ -50,6 +51,15 @@ struct Report {
     /// A warning if training with the codec may fall behind.
     warning: Option<String>,
     laws: Vec<Law>,
+    /// What is known of the kernels for a device that are made of a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_source: Option<DeviceSource>,
+}
+
+#[derive(Serialize)]
+struct DeviceSource {
+    status: String,
+    is_broken: bool,
 }
 
 #[derive(Serialize)]
@@ -74,18 +84,11 @@ pub fn run(args: &Args) -> Result<u8> {
         let error = anyhow!("{} is no codec: it chooses one for every bucket", short(&args.codec));
         return Err(hinted(error, "check those that it chooses from, one by one: int8, int4"));
     }
-    let choice = match Choice::parse(&args.codec) {
-        Ok(choice) => choice,
-        Err(error) if error.kind() == Kind::Program => {
-            say(format!("refused: {error}"));
-            error.excerpt().into_iter().flat_map(str::lines).for_each(say);
-            return Ok(1);
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let Some(choice) = parsed(&args.codec)? else { return Ok(1) };
     let codec = bytes(&choice)?;
     let report = report(&choice, codec);
-    let sound = report.laws.iter().all(|law| law.broken.is_none());
+    let is_broken = report.device_source.as_ref().is_some_and(|source| source.is_broken);
+    let sound = !is_broken && report.laws.iter().all(|law| law.broken.is_none());
     if args.json {
         print_json(&report)?;
     } else {
@@ -97,8 +100,21 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(u8::from(!sound))
 }
 
+/// The codec of a name; none for a text that is refused, which is said.
+pub(super) fn parsed(name: &str) -> Result<Option<Choice>> {
+    match Choice::parse(name) {
+        Ok(choice) => Ok(Some(choice)),
+        Err(error) if error.kind() == Kind::Program => {
+            say(format!("refused: {error}"));
+            error.excerpt().into_iter().flat_map(str::lines).for_each(say);
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The codec, unless what it sends is no encoding of one rank's values.
-fn bytes(choice: &Choice) -> Result<&Arc<dyn Codec>> {
+pub(super) fn bytes(choice: &Choice) -> Result<&Arc<dyn Codec>> {
     let what = match choice {
         Choice::Bytes(codec) => return Ok(codec),
         Choice::LowRank(_) => "sends sums over ranks of two thin factors",
@@ -132,7 +148,24 @@ fn report(choice: &Choice, codec: &Arc<dyn Codec>) -> Report {
         }),
         warning: choice.warning(),
         laws: checked(codec.as_ref()),
+        device_source: device_source(codec),
     }
+}
+
+/// Tries the kernels that are made of a text; none for a codec that is no text.
+fn device_source(codec: &Arc<dyn Codec>) -> Option<DeviceSource> {
+    let sound = |status: &str| DeviceSource { status: status.to_owned(), is_broken: false };
+    Some(match codec.cuda()? {
+        Err(why) => sound(&format!("none, runs on the host: {why}")),
+        Ok(_) => match trial::attempt(codec) {
+            Ok(Some(Place::Device)) => sound("checked on a device"),
+            Ok(Some(Place::Host)) => sound("checked in the host build"),
+            Ok(None) => sound("not checked: no C++ compiler and no device"),
+            Err(why) => {
+                DeviceSource { status: format!("broken: {}", first_line(&why)), is_broken: true }
+            }
+        },
+    })
 }
 
 /// Every law, and how it is broken if it is.
@@ -232,6 +265,9 @@ fn table(report: &Report) -> Table {
         ("residual", residual.to_owned()),
     ] {
         table.row([name.to_owned(), value]);
+    }
+    if let Some(source) = &report.device_source {
+        table.row(["device source", source.status.as_str()]);
     }
     for law in &report.laws {
         table.row([law.law, if law.broken.is_some() { "broken" } else { "holds" }]);

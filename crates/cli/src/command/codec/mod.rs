@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod emit;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -13,6 +14,8 @@ pub enum What {
     Check(check::Args),
     /// Encode and decode, beside a plain copy
     Bench(bench::Args),
+    /// Print what a text becomes for a device
+    Emit(emit::Args),
 }
 
 /// Tries a codec.
@@ -23,5 +26,6 @@ pub fn run(what: &What) -> Result<u8> {
     match what {
         What::Check(args) => check::run(args),
         What::Bench(args) => bench::run(args),
+        What::Emit(args) => emit::run(args),
     }
 }

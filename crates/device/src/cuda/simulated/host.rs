@@ -1,14 +1,16 @@
 //! Kernels on the host: the same files, compiled as C++ behind `kernels/host.hpp`.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsString, c_void};
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use crate::cuda::arguments::Arguments;
-use crate::cuda::kernel::{Grid, HEADERS, Kernel, SOURCES, Source};
+use crate::cuda::kernel::{Grid, HEADERS, Kernel, Source};
 use crate::cuda::library::Library;
 
 /// Alignment and shifts are checked; a violation ends the process.
@@ -27,81 +29,99 @@ const FLAGS: [&str; 12] = [
     "-xc++",
 ];
 
-/// Compiled kernels, or why there are none.
-static LIBRARIES: LazyLock<Result<Vec<(Source, Library)>, String>> = LazyLock::new(|| {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+/// What the headers include on the host.
+const HOST: Source = Source { name: "host.hpp", text: include_str!("../../../kernels/host.hpp") };
+
+/// Compiler of C++, or why there is none.
+static COMPILER: LazyLock<Result<OsString, String>> = LazyLock::new(|| {
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
-    Command::new(&compiler).arg("--version").output().map_err(|error| error.to_string())?;
-    let started: Vec<_> =
-        SOURCES.map(|source| (source, compile(&compiler, &folder, source))).into();
-    let finished = started.into_iter().map(|(source, compiled)| {
-        let path = compiled.finish();
-        (source, Library::open(path).expect("a library that was just compiled"))
-    });
-    Ok(finished.collect())
+    let output = Command::new(&compiler).arg("--version").output();
+    output.map(|_| compiler).map_err(|error| error.to_string())
 });
 
-/// Library that is there, or its compiler.
-enum Compiled {
-    There(PathBuf),
-    Running(PathBuf, PathBuf, std::process::Child),
+type Compiled = OnceLock<Result<Library, String>>;
+
+/// Returns the library of a file, which is compiled once. Files are compiled side by side.
+fn library(source: Source) -> Result<Library, String> {
+    static LIBRARIES: Mutex<BTreeMap<&str, Arc<Compiled>>> = Mutex::new(BTreeMap::new());
+    let mut libraries = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
+    let library = Arc::clone(libraries.entry(source.text).or_default());
+    drop(libraries);
+    library.get_or_init(|| compile(source)).clone()
 }
 
-impl Compiled {
-    fn finish(self) -> PathBuf {
-        match self {
-            Compiled::There(path) => path,
-            Compiled::Running(path, partial, child) => {
-                let output = child.wait_with_output().expect("the compiler's output");
-                let text = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success(), "{}: {text}", path.display());
-                fs::rename(partial, &path).expect("a library's final name");
-                path
-            }
-        }
-    }
-}
-
-/// Starts the compiler unless these very kernels were compiled before.
-fn compile(compiler: &OsString, folder: &Path, source: Source) -> Compiled {
+fn compile(source: Source) -> Result<Library, String> {
+    let compiler = COMPILER.as_ref().map_err(String::clone)?;
     let mut hasher = DefaultHasher::new();
-    (compiler, FLAGS).hash(&mut hasher);
-    for name in HEADERS.map(|header| header.name).into_iter().chain(["host.hpp", source.name]) {
-        fs::read(folder.join(name)).expect("a file of kernels").hash(&mut hasher);
+    (compiler, FLAGS, HEADERS, HOST, source).hash(&mut hasher);
+    let name = format!("{}-{:016x}", source.name, hasher.finish());
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let own = format!("thinwire-{}-{name}", std::process::id());
+    // Beside a test that runs, whose folder is of this build; a test in Python names a folder; elsewhere
+    // nothing is kept.
+    let named = std::env::var_os("THINWIRE_KERNELS").map(PathBuf::from);
+    let beside = program.parent().filter(|folder| folder.ends_with("deps")).map(Path::to_owned);
+    let Some(place) = named.or(beside) else {
+        let folder = std::env::temp_dir().join(own);
+        let opened = build(compiler, source, &folder).and_then(|path| open(&path));
+        let _ = fs::remove_dir_all(&folder);
+        return opened;
+    };
+    let kept = place.join(format!("{name}.so"));
+    if !kept.exists() {
+        fs::create_dir_all(&place).map_err(|error| error.to_string())?;
+        let folder = place.join(own);
+        let moved = build(compiler, source, &folder)
+            .and_then(|path| fs::rename(path, &kept).map_err(|error| error.to_string()));
+        let _ = fs::remove_dir_all(&folder);
+        moved?;
     }
-    let name = format!("{}-{:016x}.so", source.name, hasher.finish());
-    // Beside the test that runs, whose folder is of this build; a test in Python names a folder.
-    let named = std::env::var_os("THINWIRE_KERNELS").map(|folder| Path::new(&folder).join(&name));
-    let program = std::env::current_exe().expect("the path of this program");
-    let path = named.unwrap_or_else(|| program.with_file_name(name));
-    if path.exists() {
-        return Compiled::There(path);
+    open(&kept)
+}
+
+fn open(path: &Path) -> Result<Library, String> {
+    Library::open(path).map_err(|error| error.to_string())
+}
+
+/// Compiles in a folder that nobody else has; returns the path of the library.
+fn build(compiler: &OsString, source: Source, folder: &Path) -> Result<PathBuf, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    DirBuilder::new().mode(0o700).create(folder).map_err(failed)?;
+    for file in HEADERS.into_iter().chain([HOST, source]) {
+        fs::write(folder.join(file.name), file.text).map_err(failed)?;
     }
-    path.parent().map_or(Ok(()), fs::create_dir_all).expect("a folder of kernels");
-    let partial = path.with_extension(std::process::id().to_string());
+    let path = folder.join("kernels.so");
     let mut command = Command::new(compiler);
-    command.args(FLAGS).arg(folder.join(source.name)).arg("-o").arg(&partial);
-    let child = command.stderr(std::process::Stdio::piped()).spawn().expect("the compiler");
-    Compiled::Running(path, partial, child)
+    command.args(FLAGS).arg(folder.join(source.name)).arg("-o").arg(&path);
+    let output = command.output().map_err(failed)?;
+    match output.status.success() {
+        true => Ok(path),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// Returns whether there is a compiler of C++.
+pub fn has_compiler() -> bool {
+    COMPILER.is_ok()
 }
 
 /// Returns whether there are kernels for the host; says so where there are not.
 pub fn is_there() -> bool {
-    if let Err(error) = &*LIBRARIES {
+    if let Err(error) = &*COMPILER {
         eprintln!("skipped, no C++ compiler: {error}");
     }
-    LIBRARIES.is_ok()
+    has_compiler()
 }
 
 /// Runs a kernel, with lanes and warps in an order that `seed` gives.
 ///
 /// # Panics
-/// If there are no kernels for the host.
+/// If there is no such kernel for the host.
 ///
 /// # Safety
 /// The addresses in `arguments` are of buffers of the lengths that the kernel uses.
 pub unsafe fn launch<A: Arguments>(kernel: Kernel, grid: Grid, arguments: &A, seed: u64) {
-    let function = Function::find(kernel).expect("kernels for the host");
+    let function = Function::find(kernel).unwrap_or_else(|why| panic!("{}: {why}", kernel.name));
     assert_eq!(size_of::<A>(), function.arguments, "arguments of {}", kernel.name);
     // SAFETY: the caller's promise.
     unsafe { function.run(grid, std::ptr::from_ref(arguments).cast(), seed) }
@@ -111,24 +131,27 @@ type Run = unsafe extern "C" fn(*const c_void, u32, u32, u64);
 
 /// Kernel for the host.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Function {
+pub struct Function {
     run: Run,
     /// Bytes of its arguments.
     pub arguments: usize,
 }
 
 impl Function {
-    /// Returns the kernel, if there is a compiler and the file has it.
-    pub fn find(kernel: Kernel) -> Option<Function> {
-        let libraries = LIBRARIES.as_ref().ok()?;
-        let (_, library) = libraries.iter().find(|(source, _)| *source == kernel.source)?;
-        let run = library.symbol(&format!("{}_on_host", kernel.name)).ok()?;
-        let length = library.symbol(&format!("{}_arguments", kernel.name)).ok()?;
+    /// Returns the kernel.
+    ///
+    /// # Errors
+    /// If there is no compiler, or it refuses the file, or the file does not have the kernel.
+    pub fn find(kernel: Kernel) -> Result<Function, String> {
+        let library = library(kernel.source)?;
+        let symbol = |name: &str| library.symbol(name).map_err(|error| error.to_string());
+        let run = symbol(&format!("{}_on_host", kernel.name))?;
+        let length = symbol(&format!("{}_arguments", kernel.name))?;
         // SAFETY: host.hpp defines a function of this type and a u32 for each kernel.
         let (run, arguments) = unsafe {
             (std::mem::transmute::<*mut c_void, Run>(run.as_ptr()), *length.cast::<u32>().as_ref())
         };
-        Some(Function { run, arguments: arguments as usize })
+        Ok(Function { run, arguments: arguments as usize })
     }
 
     /// Runs the kernel; of one file only one kernel runs at a time.

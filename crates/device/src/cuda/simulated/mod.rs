@@ -10,6 +10,7 @@ mod machine;
 use std::alloc::{Layout, alloc};
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::machine::{BROKEN, Event as EventState, Machine, Number, Operation, calling};
 use super::Cuda;
@@ -18,7 +19,7 @@ use super::driver::{
     ATTRIBUTE_MAJOR, Context, DeviceNumber, Driver, Event, Fault, Function, HostFunction, Module,
     NOT_PERMITTED, NOT_READY, Status, Stream,
 };
-use super::kernel::{Grid, Kernel, SOURCES, Source};
+use super::kernel::{Grid, Kernel, Source};
 use super::nvrtc::Image;
 
 const INVALID_VALUE: Status = 1;
@@ -69,8 +70,19 @@ pub fn mistakes(device: DeviceNumber) -> Vec<String> {
     Machine::of(device as usize).map_or(Vec::new(), |machine| machine.state().mistakes.clone())
 }
 
+/// Files of kernels for which there is an image.
+static SOURCES: Mutex<Vec<Source>> = Mutex::new(Vec::new());
+
+fn sources() -> MutexGuard<'static, Vec<Source>> {
+    SOURCES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Returns what `cuModuleLoadData` takes for a file of kernels.
 pub fn image(source: Source) -> Image {
+    let mut sources = sources();
+    if !sources.contains(&source) {
+        sources.push(source);
+    }
     Image::Ptx([source.name.as_bytes(), &[0]].concat())
 }
 
@@ -397,7 +409,8 @@ unsafe extern "C" fn module_load(module: *mut Module, image: *const c_void) -> S
     call("cuModuleLoadData", |machine| {
         // SAFETY: images come from `image` and end in a zero.
         let name = unsafe { CStr::from_ptr(image.cast()) };
-        let source = SOURCES.into_iter().find(|source| source.name.as_bytes() == name.to_bytes());
+        let is_named = |source: &&Source| source.name.as_bytes() == name.to_bytes();
+        let source = sources().iter().find(is_named).copied();
         let mut state = machine.state();
         state.modules.push(source.ok_or(INVALID_VALUE)?);
         put(module, state.modules.len() as Module);
@@ -415,12 +428,20 @@ unsafe extern "C" fn module_get_function(
     name: *const c_char,
 ) -> Status {
     call("cuModuleGetFunction", |machine| {
-        let mut state = machine.state();
+        let state = machine.state();
         let source = (module as usize).checked_sub(1).and_then(|at| state.modules.get(at));
         let source = *source.ok_or(INVALID_VALUE)?;
         // SAFETY: names end in a zero; the text is looked at in this call alone.
         let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| NOT_FOUND)?;
-        let found = host::Function::find(Kernel { source, name }).ok_or(NOT_FOUND)?;
+        let kernel = Kernel { source, name };
+        drop(state);
+        // Without the lock: the compiler may have to run.
+        let found = host::Function::find(kernel);
+        let mut state = machine.state();
+        let found = found.map_err(|why| {
+            state.mistakes.push(why);
+            NOT_FOUND
+        })?;
         state.functions.push(found);
         put(function, state.functions.len() as Function);
         Ok(())

@@ -1,0 +1,200 @@
+//! Trial of the kernels that are made of a codec as text, on a device or else on the host.
+//!
+//! Law: where all is finite, bytes, residuals and decoded values are those of the CPU, bit for bit.
+
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+
+use thinwire_codec::{Codec, Finite, Input, Write};
+use thinwire_wire::random::Key;
+
+use super::Cuda;
+use super::driver::{ATTRIBUTE_MAJOR, ATTRIBUTE_MINOR, Driver, Fault};
+use super::kernel::{Kernels, kernels};
+use super::nvrtc::Nvrtc;
+use super::simulated::{cuda, host};
+use crate::{
+    Canonicalise, Decoding, Device, Done, Encoding, Operand, Region, Source, Submission, Work,
+};
+
+/// Where kernels were tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On a device.
+    Device,
+    /// On the host, as C++.
+    Host,
+}
+
+/// Tries the kernels of a codec that has some; returns where, or nothing if there is neither a device nor a
+/// compiler of C++.
+///
+/// # Errors
+/// What differs, or why the kernels do not start.
+pub fn attempt(codec: &Arc<dyn Codec>) -> Result<Option<Place>, String> {
+    if let Ok(device) = device() {
+        return equal(&device, codec).map(|()| Some(Place::Device));
+    }
+    let Some(Kernels::Code(code)) = kernels(codec.as_ref()) else { return Ok(None) };
+    // Only there does the linker tell where shared memory is.
+    if !cfg!(target_os = "linux") || !host::has_compiler() {
+        return Ok(None);
+    }
+    host::Function::find(code.encode)?;
+    let (device, _) = cuda(1).map_err(|fault| fault.to_string())?;
+    equal(&device, codec).map(|()| Some(Place::Host))
+}
+
+/// Returns the first device of this machine.
+fn device() -> io::Result<Cuda> {
+    let driver = Driver::load()?;
+    let (mut number, mut major, mut minor) = (0, 0, 0);
+    // SAFETY: there are places for the results.
+    let status = unsafe {
+        (driver.cuDeviceGet)(&mut number, 0)
+            | (driver.cuDeviceGetAttribute)(&mut major, ATTRIBUTE_MAJOR, number)
+            | (driver.cuDeviceGetAttribute)(&mut minor, ATTRIBUTE_MINOR, number)
+    };
+    driver.check(status).map_err(io::Error::other)?;
+    let nvrtc = Nvrtc::load(&[]).map_err(io::Error::other)?;
+    let architecture = (10 * major + minor) as u32;
+    let image = move |source| {
+        let compiled = nvrtc.compile(source, architecture);
+        compiled
+            .map(|compiled| compiled.image)
+            .map_err(|error| Fault { status: -1, name: error.to_string() })
+    };
+    // SAFETY: the functions are the driver's, and images are compiled from the files.
+    unsafe { Cuda::new(driver, number, image) }.map_err(io::Error::other)
+}
+
+/// Kinds of values: normal ones, halves, of all exponents, zeros, and one that is infinite.
+const KINDS: u32 = 5;
+
+fn values(kind: u32, length: usize, seed: u64) -> Vec<f32> {
+    let key = Key { seed, step: kind.into(), tensor: length as u32 };
+    let value = |at: usize| {
+        let word = key.word(at as u64);
+        match kind {
+            0 => key.normal(at as u64) * 0.01,
+            // Exact ties under a scale of 1.
+            1 if seed == 1 => (word % 29) as f32 / 2.0 - 7.0,
+            2 => f32::from_bits(word & 0x807f_ffff | ((word >> 8) % 200) << 23),
+            4 if at == length / 2 => f32::INFINITY,
+            4 => key.normal(at as u64),
+            _ => 0.0,
+        }
+    };
+    (0..length).map(value).collect()
+}
+
+fn equal(device: &Cuda, codec: &Arc<dyn Codec>) -> Result<(), String> {
+    let block = codec.block();
+    let lengths = [1, 7, block.div_ceil(2), block, block + 1, 2 * block + 17, 5 * block - 1];
+    for (length, kind) in lengths.into_iter().flat_map(|n| (0..KINDS).map(move |kind| (n, kind))) {
+        let case = Case {
+            device,
+            codec,
+            values: values(kind, length, 1),
+            residual: values(kind, length, 2),
+            key: Key { seed: 7, step: kind.into(), tensor: length as u32 },
+        };
+        for with_residual in [false, true] {
+            case.compare(with_residual).map_err(|what| {
+                format!("{what} of {length} values differ from those of the CPU")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+struct Case<'a> {
+    device: &'a Cuda,
+    codec: &'a Arc<dyn Codec>,
+    values: Vec<f32>,
+    residual: Vec<f32>,
+    key: Key,
+}
+
+impl Case<'_> {
+    fn compare(&self, with_residual: bool) -> Result<(), &'static str> {
+        let Case { device, codec, key, .. } = *self;
+        let (mut left, length) = (self.values.clone(), self.values.len());
+        let mut bytes = vec![0; codec.encoded_len(length)];
+        let input = match with_residual {
+            true => Input::Feedback { values: &mut left, residual: &self.residual },
+            false => Input::Plain(&self.values),
+        };
+        let finite = codec.encode(input, key, &mut bytes);
+
+        let (on_device, residual) = (self.region(&self.values), self.region(&self.residual));
+        let encoded = self.done(Work::Encode(Encoding {
+            codec,
+            values: Operand::Device(on_device.clone()),
+            residual: with_residual.then_some(Source::Device(residual)),
+            key,
+            to: device.host(bytes.len()),
+        }))?;
+        if encoded.finite != finite {
+            return Err("marks as finite");
+        }
+        if finite == Finite::No {
+            return Ok(());
+        }
+        if encoded.bytes.as_slice() != bytes {
+            return Err("bytes");
+        }
+        if with_residual && !same(&self.read(&on_device), &left) {
+            return Err("residuals");
+        }
+        for write in [Write::Set, Write::Add] {
+            let (mut decoded, to) = (self.residual.clone(), self.region(&self.residual));
+            codec.decode(&bytes, write, &mut decoded).map_err(|_| "readings")?;
+            self.done(Work::Decode(Decoding {
+                codec,
+                from: encoded.bytes.clone(),
+                to: Operand::Device(to.clone()),
+                write,
+                canonicalise: Canonicalise::default(),
+            }))?;
+            if !same(&self.read(&to), &decoded) {
+                return Err("decoded values");
+            }
+        }
+        Ok(())
+    }
+
+    fn region(&self, values: &[f32]) -> Region {
+        let region = self.device.allocate(values.len());
+        self.device.write(values, &region);
+        region
+    }
+
+    fn read(&self, region: &Region) -> Vec<f32> {
+        let mut values = vec![0.0; region.len()];
+        self.device.read(region, &mut values);
+        values
+    }
+
+    fn done(&self, work: Work<'_>) -> Result<Done, &'static str> {
+        let mut pending = match self.device.submit(work, Waker::noop()) {
+            Submission::Done(done) => return Ok(done).and_then(sound),
+            Submission::Pending(pending) => pending,
+        };
+        loop {
+            if let Some(done) = pending.poll() {
+                return sound(done);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn sound(done: Done) -> Result<Done, &'static str> {
+    if done.failure.is_some() { Err("ends") } else { Ok(done) }
+}
+
+fn same(a: &[f32], b: &[f32]) -> bool {
+    a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+}
