@@ -248,6 +248,22 @@ impl Cuda {
                 }
                 Ok(Verdict { finite_below: 1, ..Verdict::NONE })
             }
+            Some(Kernels::Rans(symbols)) => {
+                let rans = symbols.of(codec.as_ref(), length).expect(SHORT_ENOUGH);
+                let arguments = arguments::Rans {
+                    values,
+                    residual,
+                    error,
+                    bytes,
+                    infinite: launch.word.device,
+                    scratch: launch.scratch(self, rans.scratch_len()),
+                    ..rans.arguments()
+                };
+                for stage in rans.encoding() {
+                    launch.run(stage.kernel, stage.grid, &arguments)?;
+                }
+                Ok(Verdict { finite_below: 1, ..Verdict::NONE })
+            }
             None => panic!("codec {codec} has no kernels on a device"),
         }
     }
@@ -293,6 +309,21 @@ impl Cuda {
                 };
                 for step in sparse.decoding(write) {
                     launch.run(step.kernel, step.grid, &step.arguments(&arguments))?;
+                }
+                return Ok(Verdict { corrupt_from: 1, ..Verdict::NONE });
+            }
+            Some(Kernels::Rans(symbols)) => {
+                let rans = symbols.of(codec.as_ref(), length).expect(SHORT_ENOUGH);
+                let arguments = arguments::Rans {
+                    values,
+                    bytes,
+                    infinite: launch.word.device,
+                    scratch: launch.scratch(self, rans.scratch_len()),
+                    add: write.into(),
+                    ..rans.arguments()
+                };
+                for stage in rans.decoding() {
+                    launch.run(stage.kernel, stage.grid, &arguments)?;
                 }
                 return Ok(Verdict { corrupt_from: 1, ..Verdict::NONE });
             }
@@ -351,6 +382,8 @@ impl Cuda {
         Ok(Verdict::NONE)
     }
 }
+
+const SHORT_ENOUGH: &str = "an encoding has fewer than 2^32 bytes";
 
 /// Random numbers of a decoding, which draws none.
 const NO_KEY: Key = Key { seed: 0, step: 0, tensor: 0 };
@@ -604,8 +637,7 @@ impl Flight {
         }
         let finite = Finite::from(largest < verdict.finite_below);
         let is_corrupt = largest >= verdict.corrupt_from;
-        let corrupt =
-            || Failure::Corrupt("an encoding names elements that do not exist".to_owned());
+        let corrupt = || Failure::Corrupt("bytes are no encoding of so many elements".to_owned());
         Some(Done { finite, failure: is_corrupt.then(corrupt), largest, ..Done::new(bytes) })
     }
 

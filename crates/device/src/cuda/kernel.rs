@@ -6,6 +6,7 @@ use thinwire_codec::{Codec, Write};
 use thinwire_wire::random::Key;
 
 use super::arguments::{self, Parameters};
+use super::entropy::Symbols;
 
 /// File of kernels, which is compiled as one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,13 +30,20 @@ const LEVELS: Source = source!("levels.cu");
 const FLOAT8: Source = source!("float8.cu");
 const POWERSGD: Source = source!("powersgd.cu");
 const SPARSE: Source = source!("sparse.cu");
+pub(super) const RANS: Source = source!("rans.cu");
 
 /// All files of kernels.
-pub const SOURCES: [Source; 7] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8, POWERSGD, SPARSE];
+pub const SOURCES: [Source; 8] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8, POWERSGD, SPARSE, RANS];
 
 /// Files that they include.
-pub const HEADERS: [Source; 3] =
-    [source!("device.hpp"), source!("random.hpp"), source!("codes.hpp")];
+pub const HEADERS: [Source; 6] = [
+    source!("device.hpp"),
+    source!("random.hpp"),
+    source!("codes.hpp"),
+    source!("rans.hpp"),
+    source!("ecsq.hpp"),
+    source!("lossless.hpp"),
+];
 
 /// Kernel in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +100,8 @@ pub enum Kernels {
     Code(Code),
     /// Some elements with their indices, in several launches.
     Sparse(Selection),
+    /// Entropy-coded symbols, in several launches.
+    Rans(Symbols),
 }
 
 const fn cast(encode: &'static str, decode: &'static str, pack: &'static str, limit: u32) -> Cast {
@@ -351,7 +361,7 @@ const fn powersgd(name: &'static str) -> Kernel {
     Kernel { source: POWERSGD, name }
 }
 
-fn blocks(length: usize, each: u32) -> u32 {
+pub(super) fn blocks(length: usize, each: u32) -> u32 {
     length.div_ceil(each as usize).try_into().expect("fewer than 2^32 blocks")
 }
 
@@ -369,6 +379,10 @@ pub fn kernels(codec: &dyn Codec) -> Option<Kernels> {
         }
         "dgc" => {
             Kernels::Sparse(Selection { ratio: parameter.parse().ok()?, crowd: Crowd::Largest })
+        }
+        "ecsq" => Kernels::Rans(Symbols { step: parameter.parse().ok()?, planes: 0 }),
+        "lossless" => {
+            Kernels::Rans(Symbols { step: 0.0, planes: if parameter == "bf16" { 1 } else { 3 } })
         }
         _ => Kernels::Code(code(head, parameter, codec.block())?),
     })

@@ -7,6 +7,7 @@ pub mod arguments;
 mod context;
 mod device;
 pub mod driver;
+pub mod entropy;
 pub mod kernel;
 pub mod library;
 pub mod nvrtc;
