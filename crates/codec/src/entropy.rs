@@ -100,3 +100,31 @@ fn table(frequencies: &Frequencies) -> Vec<u8> {
     let bytes = of_range.iter().flat_map(|frequency| (*frequency as u16).to_le_bytes());
     [first, last].into_iter().chain(bytes).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::rans::histogram;
+
+    #[test]
+    fn streams_read_back_and_other_lengths_are_refused() {
+        let symbols: Vec<u8> = (0..2 * STREAM + 77).map(|at| (at * at / 5 % 23) as u8).collect();
+        let mut bytes = vec![0; overhead_max(symbols.len()) + symbols.len()];
+        let length = encode(&symbols, &histogram(&symbols), &mut bytes).unwrap();
+        let decoded = |bytes: &[u8]| {
+            let mut symbols = vec![0; symbols.len()];
+            decode(bytes, &mut symbols).map(|()| symbols)
+        };
+        assert_eq!(decoded(&bytes[..length]).as_ref(), Some(&symbols));
+        assert_eq!(encode(&symbols, &histogram(&symbols), &mut bytes[..length]), Some(length));
+        assert_eq!(encode(&symbols, &histogram(&symbols), &mut bytes[..length - 1]), None);
+        let length = encode(&symbols, &histogram(&symbols), &mut bytes).unwrap();
+        assert_eq!(decoded(&bytes[..length - 2]), None);
+        assert_eq!(decoded(&bytes[..length + 1]), None);
+        // Words that one stream lacks and another has too many of.
+        let head = 2 + 2 * 23;
+        (bytes[head], bytes[head + 2]) =
+            (bytes[head].wrapping_sub(1), bytes[head + 2].wrapping_add(1));
+        assert_eq!(decoded(&bytes[..length]), None);
+    }
+}

@@ -99,7 +99,10 @@ KERNEL(rans_deliver, RansArgs) {
 
 // As much of the message as it says that it has, from where the host wrote it.
 KERNEL(rans_stage, RansArgs) {
-    copy(Scratch(args).bytes, args.bytes, smaller(word_at(args.bytes), args.room));
+    __shared__ u32 length;
+    if (threadIdx.x == 0) length = smaller(word_at(args.bytes), args.room);
+    __syncthreads();
+    copy(Scratch(args).bytes, args.bytes, length);
 }
 
 // rans::rans_decode: the symbols of a stream, and the number of escapes of each chunk.
