@@ -398,6 +398,8 @@ fn code(head: &str, parameter: &str, block: usize) -> Option<Code> {
         ("int4", "stochastic") => (INTS, "encode_int4_stochastic", "decode_int4"),
         ("int3", "") => (INTS, "encode_int3", "decode_int3"),
         ("int3", "stochastic") => (INTS, "encode_int3_stochastic", "decode_int3"),
+        ("intsgd", "") => (INTS, "encode_intsgd", "decode_intsgd"),
+        ("intsgd", "16") => (INTS, "encode_intsgd16", "decode_intsgd16"),
         ("int2", _) => (SIGNS, "encode_int2", "decode_int2"),
         ("onebit", _) => (SIGNS, "encode_onebit", "decode_onebit"),
         ("vote", _) => (SIGNS, "encode_vote", "decode_vote"),
