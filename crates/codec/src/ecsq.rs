@@ -148,16 +148,6 @@ impl Quantised {
         self.steps.push(step);
     }
 
-    /// Quantises the values of a message again, with steps twice as large.
-    fn coarser(&self, values: &[f32], symbols: &mut [u8]) -> Quantised {
-        let mut quantised = Quantised::default();
-        let sections = values.chunks(SECTION).zip(symbols.chunks_mut(SECTION));
-        for ((values, symbols), step) in sections.zip(&self.steps) {
-            quantised.add(values, 2.0 * step, symbols);
-        }
-        quantised
-    }
-
     /// Writes the encoding of values with these symbols; returns the places of escapes, or none if the
     /// encoding does not fit `output`.
     fn write(&self, values: &[f32], symbols: &[u8], output: &mut [u8]) -> Option<Vec<usize>> {
@@ -218,15 +208,20 @@ impl Codec for Ecsq {
     fn encoded_len(&self, elements: usize) -> usize {
         // With a dead zone of z, a level is at most the magnitude, in steps, over (1/2 + z).
         let step = f64::from(self.step) * f64::from(0.5 + DEAD_ZONE);
-        // Room for rounded frequencies and for escapes, whose share Chebyshev's inequality bounds.
-        let more = 0.2 + 32.0 * (1.0 / (127.0 * f64::from(self.step)).powi(2)).min(1.0);
+        // Room for rounded frequencies (0.1) and states (0.13), and for escapes, whose share Chebyshev's
+        // inequality bounds.
+        let more = 0.25 + 32.0 * (1.0 / (127.0 * f64::from(self.step)).powi(2)).min(1.0);
         let bits = Ecsq::bits(1.0 / (step * step)) + more;
-        head_len(elements) + entropy::TABLE_MAX + (elements as f64 * bits / 8.0).ceil() as usize
+        head_len(elements)
+            + entropy::overhead_max(elements)
+            + (elements as f64 * bits / 8.0).ceil() as usize
     }
 
     fn expected_len(&self, elements: usize) -> usize {
         let bits = Ecsq::bits(1.0 / f64::from(self.step).powi(2));
-        head_len(elements) + entropy::TABLE_MAX / 2 + (elements as f64 * bits / 8.0).ceil() as usize
+        head_len(elements)
+            + entropy::overhead_max(elements)
+            + (elements as f64 * bits / 8.0).ceil() as usize
     }
 
     fn encode(&self, mut input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {
@@ -256,14 +251,9 @@ impl Codec for Ecsq {
 }
 
 /// Encodes quantised values; with feedback, leaves the residual in their place.
-fn encode(input: Input<'_>, mut quantised: Quantised, symbols: &mut [u8], output: &mut [u8]) {
-    let escapes = loop {
-        if let Some(escapes) = quantised.write(input.values(), symbols, output) {
-            break escapes;
-        }
-        // Never seen: the longest encoding has room for more entropy than levels can have.
-        quantised = quantised.coarser(input.values(), symbols);
-    };
+fn encode(input: Input<'_>, quantised: Quantised, symbols: &[u8], output: &mut [u8]) {
+    // The longest encoding has room for any levels; otherwise all values would stay in the residual.
+    let Some(escapes) = quantised.write(input.values(), symbols, output) else { return };
     let Input::Feedback { values, .. } = input else { return };
     let levels = quantised.levels();
     let sections = values.chunks_mut(SECTION).zip(symbols.chunks(SECTION));

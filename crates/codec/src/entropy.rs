@@ -1,8 +1,11 @@
 //! Entropy-coded part of a message: symbols of one byte, with the table that decodes them.
 //!
+//! Symbols are coded in streams of 16,384, all with one table, so that a device codes many at once, each
+//! with a warp.
+//!
 //! Format, little-endian: first and last symbol that occur (u8 each), the frequencies of all symbols from
-//! the first to the last (u16 each, 4096 in sum), 32 states (u32 each), and words (u16 each) to the end of
-//! the message.
+//! the first to the last (u16 each, 4096 in sum), the number of words of every stream (u16 each), and for
+//! every stream 32 states (u32 each) and its words (u16 each).
 
 use std::cell::RefCell;
 
@@ -11,22 +14,44 @@ use crate::kernel::rans::{
     DecodeTable, Decoder, EncodeTable, Encoder, Frequencies, STATES, TOTAL, normalise,
 };
 
-/// Most bytes before the words.
-pub(crate) const TABLE_MAX: usize = 2 + 2 * 256 + 4 * STATES;
+/// Symbols of a stream. Each gives one word at most, so that their number fits a u16.
+const STREAM: usize = 1 << 14;
+
+/// Bytes of the states of a stream.
+const STATE_BYTES: usize = 4 * STATES;
+
+/// Most bytes beside the words.
+pub(crate) fn overhead_max(symbols: usize) -> usize {
+    2 + 2 * 256 + (2 + STATE_BYTES) * symbols.div_ceil(STREAM)
+}
 
 /// Encodes symbols, each of which occurs `counts[symbol]` times, at the beginning of `output`. Returns the
 /// length, or none if they do not fit.
 pub(crate) fn encode(symbols: &[u8], counts: &[u32; 256], output: &mut [u8]) -> Option<usize> {
     let frequencies = normalise(counts);
-    let mut front = table(&frequencies);
-    let (place, words) = output.split_at_mut_checked(front.len() + 4 * STATES)?;
-    let mut coder = Encoder::new(words);
-    imp().rans_encode(&mut coder, &EncodeTable::new(&frequencies), symbols);
-    let (at, is_full) = (coder.at, coder.is_full);
-    front.extend(coder.states.into_iter().flat_map(u32::to_le_bytes));
-    place.copy_from_slice(&front);
-    words.copy_within(at.., 0);
-    (!is_full).then_some(front.len() + words.len() - at)
+    let encode_table = EncodeTable::new(&frequencies);
+    let table = table(&frequencies);
+    let (place, rest) = output.split_at_mut_checked(table.len())?;
+    place.copy_from_slice(&table);
+    let (lengths, rest) = rest.split_at_mut_checked(2 * symbols.len().div_ceil(STREAM))?;
+    let mut done = 0;
+    for (stream, length) in symbols.chunks(STREAM).zip(lengths.as_chunks_mut().0) {
+        let (states, words) = rest[done..].split_first_chunk_mut::<STATE_BYTES>()?;
+        let mut coder = Encoder::new(words);
+        imp().rans_encode(&mut coder, &encode_table, stream);
+        let (at, is_full) = (coder.at, coder.is_full);
+        if is_full {
+            return None;
+        }
+        for (place, state) in states.as_chunks_mut().0.iter_mut().zip(coder.states) {
+            *place = state.to_le_bytes();
+        }
+        words.copy_within(at.., 0);
+        let bytes = words.len() - at;
+        *length = u16::try_from(bytes / 2).ok()?.to_le_bytes();
+        done += STATE_BYTES + bytes;
+    }
+    Some(table.len() + 2 * symbols.len().div_ceil(STREAM) + done)
 }
 
 /// Decodes `symbols.len()` symbols; none if the bytes are no encoding of so many.
@@ -38,12 +63,18 @@ pub(crate) fn decode(bytes: &[u8], symbols: &mut [u8]) -> Option<()> {
     for (frequency, bytes) in frequencies[first.into()..].iter_mut().zip(table.as_chunks().0) {
         *frequency = u32::from(u16::from_le_bytes(*bytes)).min(TOTAL);
     }
-    let (states, words) = rest.split_first_chunk::<{ 4 * STATES }>()?;
-    let (states, _) = states.as_chunks::<4>();
-    let states = std::array::from_fn(|state| u32::from_le_bytes(states[state]));
-    let mut coder = Decoder::new(states, words)?;
-    imp().rans_decode(&mut coder, &DecodeTable::new(&frequencies)?, symbols);
-    coder.is_finished().then_some(())
+    let table = DecodeTable::new(&frequencies)?;
+    let (lengths, mut rest) = rest.split_at_checked(2 * symbols.len().div_ceil(STREAM))?;
+    for (stream, length) in symbols.chunks_mut(STREAM).zip(lengths.as_chunks().0) {
+        let (states, words) = rest.split_first_chunk::<STATE_BYTES>()?;
+        let (states, _) = states.as_chunks::<4>();
+        let states = std::array::from_fn(|state| u32::from_le_bytes(states[state]));
+        let end = 2 * usize::from(u16::from_le_bytes(*length));
+        let mut coder = Decoder::new(states, words, end)?;
+        imp().rans_decode(&mut coder, &table, stream);
+        rest = coder.is_finished().then(|| &words[end..])?;
+    }
+    rest.is_empty().then_some(())
 }
 
 /// Calls `body` with `length` bytes of any content. Each thread keeps the most bytes that it ever needed,
@@ -68,4 +99,32 @@ fn table(frequencies: &Frequencies) -> Vec<u8> {
     let of_range = &frequencies[first.into()..=last.into()];
     let bytes = of_range.iter().flat_map(|frequency| (*frequency as u16).to_le_bytes());
     [first, last].into_iter().chain(bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::rans::histogram;
+
+    #[test]
+    fn streams_read_back_and_other_lengths_are_refused() {
+        let symbols: Vec<u8> = (0..2 * STREAM + 77).map(|at| (at * at / 5 % 23) as u8).collect();
+        let mut bytes = vec![0; overhead_max(symbols.len()) + symbols.len()];
+        let length = encode(&symbols, &histogram(&symbols), &mut bytes).unwrap();
+        let decoded = |bytes: &[u8]| {
+            let mut symbols = vec![0; symbols.len()];
+            decode(bytes, &mut symbols).map(|()| symbols)
+        };
+        assert_eq!(decoded(&bytes[..length]).as_ref(), Some(&symbols));
+        assert_eq!(encode(&symbols, &histogram(&symbols), &mut bytes[..length]), Some(length));
+        assert_eq!(encode(&symbols, &histogram(&symbols), &mut bytes[..length - 1]), None);
+        let length = encode(&symbols, &histogram(&symbols), &mut bytes).unwrap();
+        assert_eq!(decoded(&bytes[..length - 2]), None);
+        assert_eq!(decoded(&bytes[..length + 1]), None);
+        // Words that one stream lacks and another has too many of.
+        let head = 2 + 2 * 23;
+        (bytes[head], bytes[head + 2]) =
+            (bytes[head].wrapping_sub(1), bytes[head + 2].wrapping_add(1));
+        assert_eq!(decoded(&bytes[..length]), None);
+    }
 }

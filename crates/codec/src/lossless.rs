@@ -69,12 +69,12 @@ impl<const PLANES: usize> Codec for Lossless<PLANES> {
     }
 
     fn encoded_len(&self, elements: usize) -> usize {
-        HEAD + PLANES * elements + entropy::TABLE_MAX + elements
+        HEAD + PLANES * elements + entropy::overhead_max(elements) + elements
     }
 
     fn expected_len(&self, elements: usize) -> usize {
         // The exponents of normal values have 2.4 bits of entropy.
-        HEAD + PLANES * elements + entropy::TABLE_MAX / 2 + (elements * 3).div_ceil(10)
+        HEAD + PLANES * elements + entropy::overhead_max(elements) + (elements * 3).div_ceil(10)
     }
 
     fn encode(&self, mut input: Input<'_>, _key: Key, output: &mut [u8]) -> Finite {

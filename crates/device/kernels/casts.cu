@@ -15,9 +15,6 @@ struct CastArgs {
     u32 add;  // decoding adds to the values
 };
 
-inline u64 thread_of_launch() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
-inline u64 threads_of_launch() { return (u64)gridDim.x * blockDim.x; }
-
 inline void report(u32* largest, u32 own) {
     own = largest_of_warp(own);
     if (lane_of_warp() == 0) atomicMax(largest, own);

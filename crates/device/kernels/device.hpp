@@ -29,6 +29,10 @@ inline u32 larger(u32 a, u32 b) { return a < b ? b : a; }
 // Number of this thread in its warp, and of its warp in the launch.
 inline u32 lane_of_warp() { return threadIdx.x % WARP; }
 inline u64 warp_of_launch() { return ((u64)blockIdx.x * blockDim.x + threadIdx.x) / WARP; }
+inline u32 lower_lanes() { return (1u << lane_of_warp()) - 1; }
+
+inline u64 thread_of_launch() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
+inline u64 threads_of_launch() { return (u64)gridDim.x * blockDim.x; }
 
 // Largest value of the 32 lanes, in every lane.
 inline u32 largest_of_warp(u32 own) {
@@ -41,6 +45,16 @@ inline u32 largest_of_warp(u32 own) {
 inline u32 sum_of_warp(u32 own) {
     for (u32 half = WARP / 2; half > 0; half /= 2) own += __shfl_xor_sync(ALL_LANES, own, half);
     return own;
+}
+
+// Sum of the numbers of lower lanes.
+inline u32 sum_before(u32 own) {
+    u32 sum = own;
+    for (u32 by = 1; by < WARP; by *= 2) {
+        u32 other = __shfl_sync(ALL_LANES, sum, (lane_of_warp() - by) % WARP);
+        if (lane_of_warp() >= by) sum += other;
+    }
+    return sum - own;
 }
 
 // codec::kernel::scalar::halved: lane i adds lane i + half; the sum of lane 0 comes to all lanes.

@@ -62,3 +62,45 @@ ENCODE(int3, Ints<3, false>)
 ENCODE(int3_stochastic, Ints<3, true>)
 ENCODE(int3_least_squares, LeastSquares<3>)
 DECODE(int3, Ints<3, false>)
+
+// intsgd: integers of one or two bytes in two's complement; of a group all lower bytes, then all upper ones.
+template <u32 BYTES>
+inline void encode_integers(const CodeArgs& args) {
+    u64 first = warp_of_launch() * GROUP;
+    if (first >= args.length) return;
+    u32 count = smaller(args.length - first, GROUP), max = 0;
+    float x[PER_LANE];
+    for (u32 k = 0; k < PER_LANE; k++) {
+        u32 at = WARP * k + lane_of_warp();
+        x[k] = at < count ? args.values[first + at] : 0;
+        if (at < count && args.residual) x[k] += args.residual[first + at];
+        max = larger(max, magnitude_bits(x[k]));
+    }
+    bool fits = largest_of_warp(max) <= bits_of((float)((1 << (8 * BYTES - 1)) - 1));
+    if (!fits && lane_of_warp() == 0) atomicOr(args.infinite, 1);
+    u8* to = args.bytes + first * BYTES;
+    for (u32 k = 0; k < PER_LANE; k++) {
+        u32 at = WARP * k + lane_of_warp();
+        i32 own = fits ? round_even(x[k]) : 0;
+        for (u32 byte = 0; byte < BYTES && at < count; byte++) to[byte * count + at] = (u8)(own >> (8 * byte));
+        if (args.residual && at < count) args.error[first + at] = x[k] - (float)own;
+    }
+}
+
+template <u32 BYTES>
+inline void decode_integers(const CodeArgs& args) {
+    u64 first = warp_of_launch() * GROUP;
+    if (first >= args.length) return;
+    u32 count = smaller(args.length - first, GROUP);
+    const u8* from = args.bytes + first * BYTES;
+    for (u32 at = lane_of_warp(); at < count; at += WARP) {
+        u32 code = from[at] | (BYTES == 2 ? (u32)from[count * (BYTES - 1) + at] << 8 : 0);
+        float x = signed_code(code, 8 * BYTES);
+        args.values[first + at] = args.add ? args.values[first + at] + x : x;
+    }
+}
+
+KERNEL(encode_intsgd, CodeArgs) { encode_integers<1>(args); }
+KERNEL(decode_intsgd, CodeArgs) { decode_integers<1>(args); }
+KERNEL(encode_intsgd16, CodeArgs) { encode_integers<2>(args); }
+KERNEL(decode_intsgd16, CodeArgs) { decode_integers<2>(args); }

@@ -67,9 +67,6 @@ inline u32 tiles(const SparseArgs& args) {
     return values < upper ? upper : values;
 }
 
-inline u64 thread_of_launch() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
-inline u64 threads_of_launch() { return (u64)gridDim.x * blockDim.x; }
-inline u32 lower_lanes() { return (1u << lane_of_warp()) - 1; }
 
 // Values plus residual, where the first histogram has left the sums.
 inline const float* sums(const SparseArgs& args) { return args.residual ? args.error : args.values; }
@@ -183,16 +180,6 @@ KERNEL(sparse_count, SparseArgs) {
         at_cut += __popc(__ballot_sync(ALL_LANES, i < args.length && choice.at_cut(magnitude)));
     }
     if (lane_of_warp() == 0) scratch.above[tile] = above, scratch.at_cut[tile] = at_cut;
-}
-
-// Sum of the numbers of lower lanes.
-inline u32 sum_before(u32 own) {
-    u32 sum = own;
-    for (u32 by = 1; by < WARP; by *= 2) {
-        u32 other = __shfl_sync(ALL_LANES, sum, (lane_of_warp() - by) % WARP);
-        if (lane_of_warp() >= by) sum += other;
-    }
-    return sum - own;
 }
 
 // Numbers of tiles become sums of those of earlier tiles, by one warp.

@@ -1,4 +1,4 @@
-//! Range asymmetric numeral systems (rANS) over bytes: entropy coding with one table per message.
+//! Range asymmetric numeral systems (rANS) over bytes: entropy coding with a given table.
 //!
 //! Duda, "Asymmetric numeral systems: entropy coding combining speed of Huffman coding with compression
 //! rate of arithmetic coding" (2013); Giesen, "Interleaved entropy coders" (2014). 32 states are
@@ -24,23 +24,15 @@ pub(super) const WORD_BITS: u32 = 16;
 pub(crate) type Frequencies = [u32; 256];
 
 /// Scales counts to frequencies: at least 1 for a symbol that occurs, below [`TOTAL`] for every symbol,
-/// and [`TOTAL`] in sum.
+/// and [`TOTAL`] in sum. With `n` symbols that occur, none is taken for rarer than it is by a factor of
+/// more than `1 - n / TOTAL`.
 pub(crate) fn normalise(counts: &[u32; 256]) -> Frequencies {
     let all = counts.iter().map(|count| u64::from(*count)).sum::<u64>().max(1);
-    let share = |count: u32| ((u64::from(count) * u64::from(TOTAL) + all / 2) / all) as u32;
-    let mut frequencies = counts.map(|count| if count == 0 { 0 } else { share(count).max(1) });
-    let most = |frequencies: &Frequencies| (0..256).max_by_key(|&i| (frequencies[i], 256 - i));
-    loop {
-        let sum: u32 = frequencies.iter().sum();
-        let largest = most(&frequencies).expect("there are 256");
-        match sum.cmp(&TOTAL) {
-            std::cmp::Ordering::Equal => break,
-            std::cmp::Ordering::Less => frequencies[largest] += TOTAL - sum,
-            std::cmp::Ordering::Greater => {
-                frequencies[largest] -= (sum - TOTAL).min(frequencies[largest] / 2);
-            }
-        }
-    }
+    let shared = u64::from(TOTAL) - counts.iter().filter(|count| **count > 0).count() as u64;
+    let share = |count: u32| (u64::from(count) * shared / all) as u32;
+    let mut frequencies = counts.map(|count| if count == 0 { 0 } else { 1 + share(count) });
+    let largest = (0..256).max_by_key(|&i| (counts[i], 256 - i)).expect("there are 256");
+    frequencies[largest] += TOTAL - frequencies.iter().sum::<u32>();
     // A frequency of all would need a binary digit more.
     if let Some(only) = frequencies.iter().position(|frequency| *frequency == TOTAL) {
         frequencies[only] -= 1;
@@ -125,7 +117,7 @@ impl DecodeTable {
     }
 }
 
-/// Encoder of one message.
+/// Encoder of one stream.
 #[derive(Debug)]
 pub(crate) struct Encoder<'a> {
     /// States, which are sent before the words.
@@ -170,26 +162,29 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Decoder of one message.
+/// Decoder of one stream.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     pub(super) states: [u32; STATES],
+    /// Words, and what lies behind them, which a vector loop may look at.
     pub(super) words: &'a [u8],
     /// First byte that was not read.
     pub(super) at: usize,
-    pub(super) is_short: bool,
+    /// Bytes of the words.
+    end: usize,
 }
 
 impl<'a> Decoder<'a> {
-    /// Returns the decoder of some words; none if a state lies outside of the interval.
-    pub(crate) fn new(states: [u32; STATES], words: &'a [u8]) -> Option<Decoder<'a>> {
+    /// Returns the decoder of the first `end` bytes of `words`; none if there are fewer or a state lies
+    /// outside of the interval.
+    pub(crate) fn new(states: [u32; STATES], words: &'a [u8], end: usize) -> Option<Decoder<'a>> {
         let valid = states.iter().all(|state| (LOWEST..1 << 31).contains(state));
-        valid.then_some(Decoder { states, words, at: 0, is_short: false })
+        (valid && end <= words.len()).then_some(Decoder { states, words, at: 0, end })
     }
 
     /// Returns whether decoding has read exactly all words, and taken every state back to [`LOWEST`].
     pub(crate) fn is_finished(&self) -> bool {
-        !self.is_short && self.at == self.words.len() && self.states == [LOWEST; STATES]
+        self.at == self.end && self.states == [LOWEST; STATES]
     }
 
     /// Decodes a symbol from one of the states.
@@ -199,13 +194,9 @@ impl<'a> Decoder<'a> {
         let entry = table.0[(x & (TOTAL - 1)) as usize];
         let mut x = (entry >> 8 & (TOTAL - 1)) * (x >> TOTAL_BITS) + (entry >> 20);
         if x < LOWEST {
-            let word = match self.words.get(self.at..self.at + 2) {
-                Some(word) => u16::from_le_bytes([word[0], word[1]]),
-                None => {
-                    self.is_short = true;
-                    0
-                }
-            };
+            // Too few words are noticed at the end.
+            let word = self.words.get(self.at..self.at + 2).unwrap_or(&[0, 0]);
+            let word = u16::from_le_bytes([word[0], word[1]]);
             self.at += 2;
             x = x << WORD_BITS | u32::from(word);
         }

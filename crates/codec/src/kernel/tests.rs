@@ -197,7 +197,7 @@ proptest! {
         };
         let decode = |kernels: Kernels, states, words: &[u8]| {
             let mut symbols = vec![0; symbols.len()];
-            let mut coder = Decoder::new(states, words).unwrap();
+            let mut coder = Decoder::new(states, words, words.len()).unwrap();
             kernels.rans_decode(&mut coder, &from, &mut symbols);
             (coder.is_finished(), symbols)
         };

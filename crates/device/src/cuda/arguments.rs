@@ -171,6 +171,34 @@ pub struct Sparse {
     pub start: u32,
 }
 
+/// Arguments of `rans.cu`, the same for all launches of encoding or decoding.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Rans {
+    /// Values, f32: read by encoding, written by decoding.
+    pub values: Address,
+    /// Residual that encoding adds, if any.
+    pub residual: Address,
+    /// Place of the sums and then of the new residual, where there is one; may be `values`.
+    pub error: Address,
+    /// Encoding.
+    pub bytes: Address,
+    /// A u32, into which 1 comes if a value is not finite, and 2 if bytes are no encoding.
+    pub infinite: Address,
+    /// Room for [`Rans::scratch_len`](super::entropy::Rans::scratch_len) words.
+    pub scratch: Address,
+    /// Number of elements.
+    pub length: u64,
+    /// Bytes of the longest encoding.
+    pub room: u32,
+    /// Planes of bytes of `lossless`; 0 is `ecsq`.
+    pub planes: u32,
+    /// Step of `ecsq`.
+    pub step: f32,
+    /// Effect of decoding.
+    pub add: Add,
+}
+
 // SAFETY: 56 and 80 bytes without padding, field by field as in casts.cu and codes.hpp.
 unsafe impl Arguments for Cast {}
 // SAFETY: as above.
@@ -179,5 +207,8 @@ unsafe impl Arguments for Code {}
 unsafe impl Arguments for Sparse {}
 // SAFETY: 72 bytes without padding, field by field as in powersgd.cu.
 unsafe impl Arguments for Power {}
+// SAFETY: 72 bytes without padding, field by field as in rans.hpp.
+unsafe impl Arguments for Rans {}
 const _: () = assert!(size_of::<Cast>() == 56 && size_of::<Code>() == 80);
 const _: () = assert!(size_of::<Power>() == 72 && size_of::<Sparse>() == 96);
+const _: () = assert!(size_of::<Rans>() == 72);

@@ -15,15 +15,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use thinwire_codec::{Codec, Finite, Write};
+use thinwire_codec::{Codec, Write};
 use thinwire_wire::random::Key;
 
 use super::arguments::{self, Address};
 use super::context::{Current, Handle, made};
 use super::driver::{
-    Context, DeviceNumber, Driver, EVENT_DISABLE_TIMING, Event, Fault, Function, Module, NOT_READY,
-    STREAM_NON_BLOCKING, Status, Stream,
+    Context, DeviceNumber, Driver, EVENT_DISABLE_TIMING, Event, Fault, Function, Module,
+    STREAM_NON_BLOCKING, Stream,
 };
+use super::flight::{Flight, Parts, Verdict, land};
 use super::kernel::{Cast, Kernel, Kernels, PowerSgd, SOURCES, Source, kernels};
 use super::launch::Launch;
 use super::memory::{Allocator, Kept, Memory, Origin};
@@ -70,21 +71,21 @@ impl Debug for Images {
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     /// Modules of files, or why there are none, so that nothing is compiled in vain twice.
     modules: HashMap<Source, Result<Handle<Module>, Fault>>,
     functions: HashMap<&'static str, Handle<Function>>,
     events: Vec<Handle<Event>>,
     words: Vec<Word>,
     /// First fault of the device, after which no work is taken.
-    fault: Option<Fault>,
+    pub(super) fault: Option<Fault>,
     /// Flights that a host function has ended, to be dropped by another thread.
-    ended: Vec<Arc<Flight>>,
+    pub(super) ended: Vec<Arc<Flight>>,
 }
 
 impl State {
     /// Takes back what work had that has ended.
-    fn recycle(&mut self, event: Handle<Event>, word: Word) {
+    pub(super) fn recycle(&mut self, event: Handle<Event>, word: Word) {
         self.events.push(event);
         self.words.push(word);
     }
@@ -95,22 +96,6 @@ impl State {
 pub(super) struct Word {
     pub(super) device: Address,
     pub(super) host: HostBytes,
-}
-
-/// Work under way, and all that it needs.
-struct Flight {
-    owner: Arc<Owner>,
-    is_done: AtomicBool,
-    waker: Waker,
-    parts: Mutex<Option<Parts>>,
-}
-
-struct Parts {
-    event: Handle<Event>,
-    word: Word,
-    bytes: HostBytes,
-    /// Memory that the work reads and writes.
-    regions: Vec<Region>,
 }
 
 impl Cuda {
@@ -278,6 +263,22 @@ impl Cuda {
                 }
                 Ok(Verdict { finite_below: 1, ..Verdict::NONE })
             }
+            Some(Kernels::Rans(symbols)) => {
+                let rans = symbols.of(codec.as_ref(), length).expect(SHORT_ENOUGH);
+                let arguments = arguments::Rans {
+                    values,
+                    residual,
+                    error,
+                    bytes,
+                    infinite: launch.word.device,
+                    scratch: launch.scratch(self, rans.scratch_len()),
+                    ..rans.arguments()
+                };
+                for stage in rans.encoding() {
+                    launch.run(stage.kernel, stage.grid, &arguments)?;
+                }
+                Ok(Verdict { finite_below: 1, ..Verdict::NONE })
+            }
             None => panic!("codec {codec} has no kernels on a device"),
         }
     }
@@ -325,6 +326,21 @@ impl Cuda {
                 };
                 for step in sparse.decoding(write) {
                     launch.run(step.kernel, step.grid, &step.arguments(&arguments))?;
+                }
+                return Ok(Verdict { corrupt_from: 1, ..Verdict::NONE });
+            }
+            Some(Kernels::Rans(symbols)) => {
+                let rans = symbols.of(codec.as_ref(), length).expect(SHORT_ENOUGH);
+                let arguments = arguments::Rans {
+                    values,
+                    bytes,
+                    infinite: launch.word.device,
+                    scratch: launch.scratch(self, rans.scratch_len()),
+                    add: write.into(),
+                    ..rans.arguments()
+                };
+                for stage in rans.decoding() {
+                    launch.run(stage.kernel, stage.grid, &arguments)?;
                 }
                 return Ok(Verdict { corrupt_from: 1, ..Verdict::NONE });
             }
@@ -434,22 +450,10 @@ impl Cuda {
     }
 }
 
+const SHORT_ENOUGH: &str = "an encoding has fewer than 2^32 bytes";
+
 /// Random numbers of a decoding, which draws none.
 const NO_KEY: Key = Key { seed: 0, step: 0, tensor: 0 };
-
-/// Meaning of the word that the kernels of a launch raise.
-#[derive(Clone, Copy)]
-struct Verdict {
-    /// The encoding is finite if the word is smaller.
-    finite_below: u32,
-    /// The encoding is none from this value on.
-    corrupt_from: u32,
-}
-
-impl Verdict {
-    /// The word says nothing of either.
-    const NONE: Verdict = Verdict { finite_below: u32::MAX, corrupt_from: u32::MAX };
-}
 
 /// Returns why bytes are no encoding of the values over which they are to be decoded, if their length says so.
 fn refusal(work: &Work<'_>) -> Option<String> {
@@ -461,7 +465,7 @@ fn refusal(work: &Work<'_>) -> Option<String> {
 }
 
 impl Owner {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -588,67 +592,6 @@ impl Owner {
     }
 }
 
-/// Ends a flight, on a thread of the driver.
-unsafe extern "C" fn land(flight: *mut c_void) {
-    // SAFETY: the pointer is that of a clone, and is given once.
-    let flight = unsafe { Arc::from_raw(flight.cast_const().cast::<Flight>()) };
-    flight.is_done.store(true, Ordering::Release);
-    flight.waker.wake_by_ref();
-    // Dropped elsewhere: memory is given back by calls of the driver, which are not allowed here.
-    let owner = Arc::clone(&flight.owner);
-    owner.state().ended.push(flight);
-}
-
-impl Debug for Flight {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Flight").field("is_done", &self.is_done).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Flight {
-    /// Gives back what work that nobody asked about had.
-    fn drop(&mut self) {
-        let parts = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Parts { event, word, .. }) = parts.filter(|_| *self.is_done.get_mut()) {
-            self.owner.state().recycle(event, word);
-        }
-    }
-}
-
-impl Flight {
-    /// Returns the result, once the work is done or the device has failed.
-    fn result(&self, verdict: Verdict) -> Option<Done> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Parts { event, word, bytes, regions } = parts?;
-        let stored = word.host.as_slice();
-        let largest = u32::from_le_bytes([stored[0], stored[1], stored[2], stored[3]]);
-        let mut state = self.owner.state();
-        state.recycle(event, word);
-        let fault = state.fault.clone();
-        drop(state);
-        // Perhaps the last clones: memory is given back, and owners of foreign memory are dropped.
-        drop(regions);
-        if let Some(fault) = fault {
-            return Some(Done::failed(failure(&fault)));
-        }
-        let finite = Finite::from(largest < verdict.finite_below);
-        let is_corrupt = largest >= verdict.corrupt_from;
-        let corrupt =
-            || Failure::Corrupt("an encoding names elements that do not exist".to_owned());
-        Some(Done { finite, failure: is_corrupt.then(corrupt), largest, ..Done::new(bytes) })
-    }
-
-    /// Returns the fault of the context, if it had one.
-    fn fault(&self) -> Option<Fault> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let event = parts.as_ref()?.event.0;
-        let _current = self.owner.enter();
-        // SAFETY: the event is of this context.
-        let status: Status = unsafe { (self.owner.driver.cuEventQuery)(event) };
-        if status == NOT_READY { None } else { self.owner.driver.check(status).err() }
-    }
-}
-
 impl Device for Cuda {
     fn id(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
@@ -682,7 +625,7 @@ impl Device for Cuda {
         let _current = self.0.enter();
         match kernels(codec) {
             Some(Kernels::Code(code)) => is_there(code.encode) && is_there(code.decode),
-            Some(Kernels::Cast(_) | Kernels::Sparse(_)) => true,
+            Some(Kernels::Cast(_) | Kernels::Sparse(_) | Kernels::Rans(_)) => true,
             None => false,
         }
     }
@@ -791,7 +734,7 @@ impl Device for Cuda {
     }
 }
 
-fn failure(fault: &Fault) -> Failure {
+pub(super) fn failure(fault: &Fault) -> Failure {
     let hint = match *fault == Fault::out_of_memory() {
         true => {
             " (hint: the exchange keeps 4 bytes per parameter there, and 4 more for a residual; \

@@ -7,6 +7,7 @@ use thinwire_codec::{Codec, Write};
 use thinwire_wire::random::Key;
 
 use super::arguments::{self, Parameters};
+use super::entropy::Symbols;
 
 /// File of kernels, which is compiled as one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,17 +31,21 @@ const LEVELS: Source = source!("levels.cu");
 const FLOAT8: Source = source!("float8.cu");
 const POWERSGD: Source = source!("powersgd.cu");
 const SPARSE: Source = source!("sparse.cu");
+pub(super) const RANS: Source = source!("rans.cu");
 
 /// All files of kernels.
-pub const SOURCES: [Source; 7] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8, POWERSGD, SPARSE];
+pub const SOURCES: [Source; 8] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8, POWERSGD, SPARSE, RANS];
 
 /// Files that they include.
-pub const HEADERS: [Source; 5] = [
+pub const HEADERS: [Source; 8] = [
     source!("device.hpp"),
     source!("random.hpp"),
     source!("codes.hpp"),
     source!("formats.hpp"),
     source!("language.hpp"),
+    source!("rans.hpp"),
+    source!("ecsq.hpp"),
+    source!("lossless.hpp"),
 ];
 
 /// Kernel in a file.
@@ -100,6 +105,8 @@ pub enum Kernels {
     Code(Code),
     /// Some elements with their indices, in several launches.
     Sparse(Selection),
+    /// Entropy-coded symbols, in several launches.
+    Rans(Symbols),
 }
 
 const fn cast(encode: &'static str, decode: &'static str, pack: &'static str, limit: u32) -> Cast {
@@ -378,7 +385,7 @@ const fn powersgd(name: &'static str) -> Kernel {
     Kernel { source: POWERSGD, name }
 }
 
-fn blocks(length: usize, each: u32) -> u32 {
+pub(super) fn blocks(length: usize, each: u32) -> u32 {
     length.div_ceil(each as usize).try_into().expect("fewer than 2^32 blocks")
 }
 
@@ -400,6 +407,10 @@ pub fn kernels(codec: &dyn Codec) -> Option<Kernels> {
         "dgc" => {
             Kernels::Sparse(Selection { ratio: parameter.parse().ok()?, crowd: Crowd::Largest })
         }
+        "ecsq" => Kernels::Rans(Symbols { step: parameter.parse().ok()?, planes: 0 }),
+        "lossless" => {
+            Kernels::Rans(Symbols { step: 0.0, planes: if parameter == "bf16" { 1 } else { 3 } })
+        }
         _ => Kernels::Code(code(head, parameter, codec.block())?),
     })
 }
@@ -414,6 +425,8 @@ fn code(head: &str, parameter: &str, block: usize) -> Option<Code> {
         ("int4", "stochastic") => (INTS, "encode_int4_stochastic", "decode_int4"),
         ("int3", "") => (INTS, "encode_int3", "decode_int3"),
         ("int3", "stochastic") => (INTS, "encode_int3_stochastic", "decode_int3"),
+        ("intsgd", "") => (INTS, "encode_intsgd", "decode_intsgd"),
+        ("intsgd", "16") => (INTS, "encode_intsgd16", "decode_intsgd16"),
         ("int2", _) => (SIGNS, "encode_int2", "decode_int2"),
         ("onebit", _) => (SIGNS, "encode_onebit", "decode_onebit"),
         ("vote", _) => (SIGNS, "encode_vote", "decode_vote"),

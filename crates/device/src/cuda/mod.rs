@@ -7,6 +7,8 @@ pub mod arguments;
 mod context;
 mod device;
 pub mod driver;
+pub mod entropy;
+mod flight;
 pub mod kernel;
 mod launch;
 pub mod library;
