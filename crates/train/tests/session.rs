@@ -12,7 +12,7 @@ use thinwire_model::{backward, named};
 use thinwire_sync::Channel;
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::session::{
-    Ended, Event, Observer, Outcome, Ranks, Session, Settings, TrainedModel, Workload,
+    Computation, Ended, Event, Observer, Outcome, Ranks, Session, Settings, TrainedModel,
 };
 use thinwire_train::spmd::{ExchangeOptions, GraphModel};
 use thinwire_train::{AdamWOptions, Config, Corpus, Error, LearningRate};
@@ -45,7 +45,7 @@ fn train(
     let config = Config { context: 16, width: 16, layers: 1, heads: 2 };
     let graph = named(&config.name(), 8, 16).unwrap();
     let model = GraphModel::new(&graph, None).unwrap();
-    let workload = Workload {
+    let computation = Computation {
         file: None,
         training: backward(&graph).unwrap(),
         plan: model.plan(1),
@@ -77,7 +77,7 @@ fn train(
     let session = Session { settings: &settings, place: &place, interrupt: &interrupt, observer };
     let channel = Channel::new(Group::new(thinwire_link::mem::alone()));
     let lock = &FolderLock::default();
-    let ended = session.run(Ranks::Fixed { channel, workload: &workload, lock }).unwrap();
+    let ended = session.run(Ranks::Fixed { channel, computation: &computation, lock }).unwrap();
     let Ended::Over(_, outcome) = ended else { panic!("{ended:?}") };
     outcome
 }

@@ -8,7 +8,7 @@ use thinwire_plan::report::{counted, devices};
 use thinwire_report::figures::digits;
 use thinwire_sync::Policy;
 use thinwire_train::Error;
-use thinwire_train::session::{Event, Observer, Step, Workload};
+use thinwire_train::session::{Computation, Event, Observer, Step};
 use thinwire_wire::{Rank, World};
 
 use super::job::TrainingJob;
@@ -63,16 +63,16 @@ impl<'a> Console<'a> {
                 let hint = hint.map_or(String::new(), |hint| format!(" (hint: {hint})"));
                 say(format!("warning: {message}{hint}"));
             }
-            Event::Resumed { workload, ranks } => {
-                self.job.said_of_resuming(workload, ranks)?.into_iter().for_each(say);
+            Event::Resumed { computation, ranks } => {
+                self.job.said_of_resuming(computation, ranks)?.into_iter().for_each(say);
             }
             Event::Served { raw_bytes } => (self.of_servers)(raw_bytes).into_iter().for_each(say),
-            Event::Begun { world, workload, done, is_first } => {
+            Event::Begun { world, computation, done, is_first } => {
                 self.growth.replace(Some(Growth::from_now()));
                 if world.rank() == Rank(0) {
                     if is_first {
                         self.preface.iter().for_each(say);
-                        say(self.title(workload, world));
+                        say(self.title(computation, world));
                     }
                     self.progress.replace(Progress::new(done, self.job.recipe.steps));
                 }
@@ -96,11 +96,11 @@ impl<'a> Console<'a> {
     }
 
     /// Words about the training for its begin.
-    fn title(&self, workload: &Workload, world: World) -> String {
+    fn title(&self, computation: &Computation, world: World) -> String {
         let ranks = counted(world.size(), "rank");
         let codec = self.codec.map_or(String::new(), |codec| format!(" with codec {codec}"));
-        let Some(file) = &workload.file else {
-            let parameters = workload.training.graph.parameters();
+        let Some(file) = &computation.file else {
+            let parameters = computation.training.graph.parameters();
             let elements: usize = parameters.map(|(_, tensor)| tensor.elements()).sum();
             let (millions, data) = (digits(elements as f64 / 1e6), &self.job.data);
             let place = Place { world: world.size() as u32, ..self.place.clone() };

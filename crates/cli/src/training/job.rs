@@ -12,7 +12,7 @@ use thinwire_report::training::{Report, Run};
 use thinwire_server::Checkpoint as Weights;
 use thinwire_sync::{Policy, check_combination};
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::session::{self, Workload};
+use thinwire_train::session::{self, Computation};
 use thinwire_train::spmd::{Codecs, ExchangeOptions, Modality};
 use thinwire_train::{Corpus, Dataset, Gradients, Images};
 use thinwire_wire::World;
@@ -76,7 +76,7 @@ impl TrainingJob {
         let parallelism = Parallelism::resolve(&typed, &recipe)?;
         let done = typed.resume.as_ref().map_or(0, |found| found.progress().step);
         recipe.check_steps(done)?;
-        if let Some(file) = parallelism.built().and_then(|built| built.workload.file.as_ref()) {
+        if let Some(file) = parallelism.built().and_then(|built| built.computation.file.as_ref()) {
             recipe.batch = file.batch;
         }
         let weights = weights(&typed)?;
@@ -117,7 +117,7 @@ impl TrainingJob {
     ///
     /// # Errors
     /// If the checkpoint keeps nothing that this version reads.
-    pub fn said_of_resuming(&self, workload: &Workload, world: u32) -> Result<Vec<String>> {
+    pub fn said_of_resuming(&self, computation: &Computation, world: u32) -> Result<Vec<String>> {
         let Some(checkpoint) = &self.resume else { return Ok(Vec::new()) };
         let mut before = Recipe::kept(checkpoint)?.told();
         let mut now = self.recipe.told();
@@ -125,10 +125,10 @@ impl TrainingJob {
             before.push((name, was));
             now.push((name, is));
         };
-        let (was, is) = (Model::kept(checkpoint)?.context(), workload.context);
+        let (was, is) = (Model::kept(checkpoint)?.context(), computation.context);
         add("sequence", was.to_string(), is.to_string());
         add("ranks", checkpoint.progress().world.to_string(), world.to_string());
-        if let (Some(file), Some(kept)) = (&workload.file, KeptPlan::of(checkpoint)?) {
+        if let (Some(file), Some(kept)) = (&computation.file, KeptPlan::of(checkpoint)?) {
             add("plan", checksum(&kept.file), checksum(&file.text()));
         }
         let exchange = self.exchange.described();

@@ -38,7 +38,7 @@ use thinwire_report::training::{self as report, Report, Run};
 use thinwire_sync::{Channel, Policy};
 use thinwire_train::Error;
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::session::{Ended, OF_PLAN, Outcome, Ranks, Session, Workload, check_folder};
+use thinwire_train::session::{Computation, Ended, OF_PLAN, Outcome, Ranks, Session, check_folder};
 
 use crate::failure;
 use crate::file;
@@ -199,21 +199,21 @@ fn runs(
         let (made, group) = agreed(job, process, meeting)?;
         let built =
             made.as_ref().or(job.parallelism.built()).context("a training without a plan")?;
-        let Built { workload, model } = built;
-        trained.file = workload.file.clone();
+        let Built { computation, model } = built;
+        trained.file = computation.file.clone();
         let is_mixed = |file: &PlanFile| file.precision == Numbers::Mixed;
-        if workload.file.as_ref().is_some_and(is_mixed) && place.rank == 0 {
+        if computation.file.as_ref().is_some_and(is_mixed) && place.rank == 0 {
             say(MIXED);
         }
         job.resume.as_ref().map_or(Ok(()), |checkpoint| built.check_resumes(checkpoint))?;
-        let config = checkpoints::config(job, model, workload.file.as_ref())?;
+        let config = checkpoints::config(job, model, computation.file.as_ref())?;
         let settings = &job.session(codec, place, config);
         let warnings = codec.map_or(Vec::new(), Policy::warnings).into_iter();
         let preface = warnings.map(|warning| format!("warning: {warning}")).collect();
         let mut console = Console::new(job, codec, place);
         (console.trace, console.preface) = (trace.into(), preface);
         let session = Session { settings, place, interrupt, observer: &console };
-        let ranks = Ranks::Fixed { channel: Channel::new(group), workload, lock };
+        let ranks = Ranks::Fixed { channel: Channel::new(group), computation, lock };
         let Ended::Over(_, outcome) = run(&session, job, model, ranks)? else { break };
         let Trained { runs, kept, .. } = (*outcome).into();
         trained.runs.extend(runs);
@@ -235,8 +235,8 @@ fn run(session: &Session<'_>, job: &TrainingJob, model: &Model, ranks: Ranks<'_>
 }
 
 /// Returns the whole model, for so many rows on a rank.
-fn replica(model: &Model, rows: usize) -> Result<Workload, Error> {
-    Ok(Built::replica(model, rows).map_err(Error::caller)?.workload)
+fn replica(model: &Model, rows: usize) -> Result<Computation, Error> {
+    Ok(Built::replica(model, rows).map_err(Error::caller)?.computation)
 }
 
 /// The group of all ranks once they agree on the job, and what was made then.

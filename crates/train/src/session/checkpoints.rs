@@ -90,8 +90,8 @@ impl Session<'_> {
         let notice = engine.restore(checkpoint, world)?;
         if world.rank() == Rank(0) {
             notice.map_or(Ok(()), |notice| self.say(notice))?;
-            let (workload, ranks) = (engine.workload, world.size() as u32);
-            self.observer.on(Event::Resumed { workload, ranks })?;
+            let (computation, ranks) = (engine.computation, world.size() as u32);
+            self.observer.on(Event::Resumed { computation, ranks })?;
         }
         Ok(checkpoint.progress().position)
     }
@@ -123,9 +123,9 @@ pub fn check_folder(policy: Option<&Policy>, group: &mut Group) -> Result<(), Er
     Ok(thinwire_checkpoint::check_folder(folder, rank, gather)?)
 }
 
-/// Moment at which a checkpoint is written.
+/// Way in which a checkpoint is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(super) enum SaveKind {
     /// After the last step: one that fails is saved elsewhere, which ends the training.
     Last,
     /// Between steps of fixed ranks: one that fails ends the training, unless its place is away for a while.
@@ -143,12 +143,12 @@ pub(super) fn write<S: Saved>(
     policy: &Policy,
     lock: &FolderLock,
     step: u64,
-    moment: Moment,
+    kind: SaveKind,
 ) -> Result<Option<PathBuf>, thinwire_checkpoint::Error> {
     let attempt = |rank: &mut S| save(rank, policy, lock, step);
-    match moment {
-        Moment::Last => save_last(rank, policy, step, attempt),
-        Moment::Between => save_between(rank, policy, step, attempt).map(Option::flatten),
-        Moment::Elastic => save(rank, policy, lock, step),
+    match kind {
+        SaveKind::Last => save_last(rank, policy, step, attempt),
+        SaveKind::Between => save_between(rank, policy, step, attempt).map(Option::flatten),
+        SaveKind::Elastic => save(rank, policy, lock, step),
     }
 }

@@ -28,7 +28,7 @@ use super::checkpoints::{JOB, Replica};
 use super::engine::Engine;
 use super::role::{Role, change};
 use super::steps::{About, TrainingLoop, TrainingProgress};
-use super::{Ended, Event, Replicas, Session, Workload, hold_in_all};
+use super::{Computation, Ended, Event, Replicas, Session, hold_in_all};
 use crate::checkpoint::Checkpoint;
 use crate::error::{During, Error, Kind};
 use crate::rows;
@@ -148,8 +148,8 @@ impl Elastic<'_> {
         if !progress.has_begun() {
             return Ok(());
         }
-        let workload = (self.replicas.of_rows)(self.replicas.unit)?;
-        let engine = &mut self.engine_alone(detached, &workload)?;
+        let computation = (self.replicas.of_rows)(self.replicas.unit)?;
+        let engine = &mut self.engine_alone(detached, &computation)?;
         let mut replica = Replica { settings, name, engine, position, step: done };
         let saved =
             save_last(&mut replica, policy, done, |replica| self.save_in_turn(replica, policy));
@@ -182,13 +182,13 @@ impl Elastic<'_> {
     fn engine_alone<'b>(
         &self,
         mut detached: DetachedReplica,
-        workload: &'b Workload,
+        computation: &'b Computation,
     ) -> Result<Engine<'b>, Error> {
         let settings = self.session.settings;
         let timeout = settings.exchange.sync.timeout;
         let channel = Channel::new(Group::new(mem::alone()).with_timeout(timeout));
         detached.reform(&channel)?;
-        Engine::resume(settings, channel, workload, detached)
+        Engine::resume(settings, channel, computation, detached)
     }
 
     /// Trains in one epoch; returns the end of the training if it is over.
@@ -210,8 +210,8 @@ impl Elastic<'_> {
         let stop = channel.stop();
         membership.on_abort(move || stop.stop("the members of the job change"));
         let rows = rows(settings.batch, self.replicas.unit, world);
-        let workload = (self.replicas.of_rows)(rows.len())?;
-        let (engine, progress) = self.begin(&epoch, channel.clone(), &workload)?;
+        let computation = (self.replicas.of_rows)(rows.len())?;
+        let (engine, progress) = self.begin(&epoch, channel.clone(), &computation)?;
         membership.synced(progress.done());
         if !epoch.has_state(membership.id()) {
             session.say_joined(epoch.number, world, progress.done())?;
@@ -258,7 +258,7 @@ impl Elastic<'_> {
         &mut self,
         epoch: &Epoch,
         channel: Channel,
-        workload: &'b Workload,
+        computation: &'b Computation,
     ) -> Result<(Engine<'b>, TrainingProgress), Error> {
         let settings = self.session.settings;
         let mut steps = self.kept.as_ref().map_or(Steps::default(), |(kept, _)| kept.steps);
@@ -268,7 +268,7 @@ impl Elastic<'_> {
             self.kept = None;
         }
         if entry.state == StateFrom::Checkpoint {
-            return self.found(epoch, channel, workload);
+            return self.found(epoch, channel, computation);
         }
         // Joiners make their replica while state sources write their state down.
         let joined = match &mut self.kept {
@@ -281,7 +281,7 @@ impl Elastic<'_> {
             }
             None => {
                 let channel = channel.clone();
-                Some(Engine::over(settings, channel, workload, &zeros)?)
+                Some(Engine::over(settings, channel, computation, &zeros)?)
             }
         };
         let mut state = None;
@@ -294,7 +294,7 @@ impl Elastic<'_> {
             Some(engine) => (engine, progress_of(epoch, 0)),
             None => {
                 let (kept, detached) = self.kept.take().expect("who does not join has a state");
-                (Engine::resume(settings, channel, workload, detached)?, kept)
+                (Engine::resume(settings, channel, computation, detached)?, kept)
             }
         };
         if let Some(state) = state.filter(|_| entry.state == StateFrom::Others) {
@@ -315,10 +315,10 @@ impl Elastic<'_> {
         &self,
         epoch: &Epoch,
         channel: Channel,
-        workload: &'b Workload,
+        computation: &'b Computation,
     ) -> Result<(Engine<'b>, TrainingProgress), Error> {
         let (world, settings) = (channel.world(), self.session.settings);
-        let mut engine = Engine::start(settings, channel, workload, settings.weights)?;
+        let mut engine = Engine::start(settings, channel, computation, settings.weights)?;
         let name = epoch.coordinator.to_string();
         let newest = if epoch.number > 1 { self.newest(&name)? } else { None };
         let step_of = |found: &Checkpoint| found.progress().step;

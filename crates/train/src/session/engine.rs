@@ -12,7 +12,7 @@ use thinwire_wire::{Rank, World};
 
 use super::log::Step;
 use super::planned::{self, Measured};
-use super::{Settings, Workload};
+use super::{Computation, Settings};
 use crate::checkpoint::{Checkpoint, write_exchange, write_shard, write_whole};
 use crate::error::Error;
 use crate::spmd::{
@@ -37,7 +37,7 @@ pub(super) struct Engine<'a> {
     /// The executor.
     pub executor: Executor<'a>,
     /// Model and plan.
-    pub workload: &'a Workload,
+    pub computation: &'a Computation,
     rate: LearningRate,
     adamw: AdamWOptions,
 }
@@ -51,16 +51,16 @@ impl<'a> Engine<'a> {
     pub fn start(
         settings: &Settings<'_>,
         channel: Channel,
-        workload: &'a Workload,
+        computation: &'a Computation,
         weights: Option<&thinwire_server::Checkpoint>,
     ) -> Result<Engine<'a>, Error> {
-        let graph = &workload.training.graph;
+        let graph = &computation.training.graph;
         let Some(weights) = weights else {
-            return Engine::over(settings, channel, workload, &initial(graph, settings.seed));
+            return Engine::over(settings, channel, computation, &initial(graph, settings.seed));
         };
         let mut values = BTreeMap::new();
         for (id, tensor) in graph.parameters() {
-            if !workload.served.contains(&tensor.name) {
+            if !computation.served.contains(&tensor.name) {
                 values.insert(id, weights.values(&tensor.name, &tensor.shape)?);
             }
         }
@@ -68,7 +68,7 @@ impl<'a> Engine<'a> {
             Some(whole) => part(whole, &graph.tensors[id].shape, parts),
             None => zeros(id, parts),
         };
-        Engine::over(settings, channel, workload, &start)
+        Engine::over(settings, channel, computation, &start)
     }
 
     /// A rank before its first step, whose parameters begin as `start` says; one that takes over the state of
@@ -79,13 +79,13 @@ impl<'a> Engine<'a> {
     pub fn over(
         settings: &Settings<'_>,
         channel: Channel,
-        workload: &'a Workload,
+        computation: &'a Computation,
         start: Start<'_>,
     ) -> Result<Engine<'a>, Error> {
-        let (training, plan) = (&workload.training, &workload.plan);
-        let exchange = exchange(settings, workload);
+        let (training, plan) = (&computation.training, &computation.plan);
+        let exchange = exchange(settings, computation);
         let executor = Executor::over(training, plan, channel, start, exchange)?;
-        Engine::of(settings, executor, workload)
+        Engine::of(settings, executor, computation)
     }
 
     /// A replica that continues in another epoch, after its exchange was re-formed over the channel.
@@ -95,23 +95,23 @@ impl<'a> Engine<'a> {
     pub fn resume(
         settings: &Settings<'_>,
         channel: Channel,
-        workload: &'a Workload,
+        computation: &'a Computation,
         detached: DetachedReplica,
     ) -> Result<Engine<'a>, Error> {
-        let (training, plan) = (&workload.training, &workload.plan);
-        let exchange = exchange(settings, workload);
+        let (training, plan) = (&computation.training, &computation.plan);
+        let exchange = exchange(settings, computation);
         let executor = Executor::resume(training, plan, channel, detached, exchange)?;
-        Engine::of(settings, executor, workload)
+        Engine::of(settings, executor, computation)
     }
 
     fn of(
         settings: &Settings<'_>,
         executor: Executor<'a>,
-        workload: &'a Workload,
+        computation: &'a Computation,
     ) -> Result<Engine<'a>, Error> {
         let executor = executor.with_gradient_norm_max(settings.gradient_norm_max);
         let (rate, adamw) = (settings.rate, settings.adamw);
-        let mut engine = Engine { executor, workload, rate, adamw };
+        let mut engine = Engine { executor, computation, rate, adamw };
         let world = engine.executor.sync().world();
         let share = engine.sampling(settings, world).share();
         engine.executor.set_share(share)?;
@@ -122,9 +122,9 @@ impl<'a> Engine<'a> {
     /// out of it.
     pub fn sampling(&self, settings: &Settings<'_>, world: World) -> Sampling {
         Sampling {
-            context: self.workload.context,
+            context: self.computation.context,
             global_batch: settings.batch,
-            unit: self.workload.unit,
+            unit: self.computation.unit,
             world: if self.is_planned() { World::alone() } else { world },
             seed: settings.seed,
         }
@@ -132,7 +132,7 @@ impl<'a> Engine<'a> {
 
     /// Whether this rank has a part of a plan.
     pub fn is_planned(&self) -> bool {
-        self.workload.file.is_some()
+        self.computation.file.is_some()
     }
 
     /// Takes a step that began then, and tells the others of a wish; returns the step and the highest wish of
@@ -150,7 +150,7 @@ impl<'a> Engine<'a> {
         let number = self.executor.next_step();
         let pace = Pace { learning_rate: self.rate.at(number), gradient_scale: 1.0 };
         self.executor.say(wish.number() as f32);
-        self.executor.step(&self.workload.modality.inputs(batch), pace, &self.adamw)?;
+        self.executor.step(&self.computation.modality.inputs(batch), pace, &self.adamw)?;
         let Agreed { loss, said } = self.executor.agreed();
         let step = Step {
             number,
@@ -175,7 +175,7 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// If a peer is lost or disagrees.
     pub fn evaluate(&mut self, batches: &[Batch]) -> Result<f64, Error> {
-        let inputs = batches.iter().map(|batch| self.workload.modality.inputs(batch));
+        let inputs = batches.iter().map(|batch| self.computation.modality.inputs(batch));
         let losses = inputs.map(|inputs| self.executor.evaluate(&inputs));
         Ok(losses.sum::<Result<f64, Error>>()? / batches.len() as f64)
     }
@@ -189,7 +189,7 @@ impl<'a> Engine<'a> {
         if self.is_planned() {
             return Ok(None);
         }
-        let inputs = self.workload.modality.inputs(batch);
+        let inputs = self.computation.modality.inputs(batch);
         self.executor.gather(&[0.0])?;
         let begun = Instant::now();
         self.executor.compute_gradients(&inputs)?;
@@ -209,7 +209,7 @@ impl<'a> Engine<'a> {
         match self.is_planned() {
             true => write_shard(draft, rank, &self.executor.shards())?,
             false if rank == Rank(0) => {
-                let description = format!("a model by thinwire: {}", self.workload.description);
+                let description = format!("a model by thinwire: {}", self.computation.description);
                 write_whole(draft, &self.executor.shards(), &description)?;
             }
             false => {}
@@ -238,7 +238,7 @@ impl<'a> Engine<'a> {
         let progress = checkpoint.progress();
         let was_whole = !checkpoint.is_sharded() || progress.config[WHOLE] == true;
         let whole = was_whole && self.executor.exchanges_whole();
-        let same_plan = match &self.workload.file {
+        let same_plan = match &self.computation.file {
             None => !checkpoint.is_sharded(),
             Some(file) => progress.config[PLANNED]["file"] == file.text(),
         };
@@ -284,14 +284,14 @@ impl<'a> Engine<'a> {
     /// If a peer is lost.
     pub fn figures(&mut self, measured: &Measured) -> Result<Option<Planned>, Error> {
         self.executor.settle()?;
-        let Some(file) = &self.workload.file else { return Ok(None) };
-        planned::gather(&self.executor, file, &self.workload.plan, measured).map(Some)
+        let Some(file) = &self.computation.file else { return Ok(None) };
+        planned::gather(&self.executor, file, &self.computation.plan, measured).map(Some)
     }
 }
 
 /// Options of the exchange of a rank's gradients.
-fn exchange(settings: &Settings<'_>, workload: &Workload) -> ExchangeOptions {
-    ExchangeOptions { remote: workload.served.clone(), ..settings.exchange.clone() }
+fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptions {
+    ExchangeOptions { remote: computation.served.clone(), ..settings.exchange.clone() }
 }
 
 /// Adds the flag to an error of an exchange that it would mend.

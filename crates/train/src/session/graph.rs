@@ -6,11 +6,11 @@ use thinwire_checkpoint::{FolderLock, Policy, check_origin};
 use thinwire_graph::Batches;
 use thinwire_wire::Rank;
 
-use super::checkpoints::{Moment, write};
-use super::{Event, Observer};
+use super::checkpoints::{SaveKind, write};
+use super::observer::{Event, Observer, Pass};
 use crate::checkpoint::Checkpoint;
 use crate::error::{During, Error, Kind};
-use crate::gnn::{Figures, Trainer};
+use crate::gnn::Trainer;
 
 /// Training of a graph neural network in one process.
 pub struct GraphSession<'a> {
@@ -28,21 +28,6 @@ pub struct GraphSession<'a> {
     pub lock: &'a FolderLock,
     /// Sink of what a user sees.
     pub observer: &'a dyn Observer,
-}
-
-/// Figures of a pass.
-#[derive(Clone, Copy, Debug)]
-pub struct Pass {
-    /// Number of the pass, from 1 on.
-    pub number: u64,
-    /// Figures of the training vertices, each before its step.
-    pub trained: Figures,
-    /// Figures of the vertices for validation, if there are any.
-    pub validated: Option<Figures>,
-    /// Seconds of training.
-    pub seconds: f64,
-    /// Bytes that this rank sent.
-    pub sent_bytes: u64,
 }
 
 impl GraphSession<'_> {
@@ -90,8 +75,8 @@ impl GraphSession<'_> {
     fn save(&mut self) -> Result<(), Error> {
         let Some(policy) = self.policy else { return Ok(()) };
         let (step, is_over) = (self.trainer.steps(), self.trainer.position().pass >= self.passes);
-        let moment = if is_over { Moment::Last } else { Moment::Between };
-        let saved = write(self.trainer, policy, self.lock, step, moment);
+        let kind = if is_over { SaveKind::Last } else { SaveKind::Between };
+        let saved = write(self.trainer, policy, self.lock, step, kind);
         saved.during(|| format!("saving step {step}")).map(drop)
     }
 }

@@ -3,10 +3,10 @@
 use thinwire_report::training::{Change, Passed};
 use thinwire_wire::World;
 
-use super::graph::Pass;
 use super::log::Step;
-use super::workload::Workload;
+use super::settings::Computation;
 use crate::error::Error;
+use crate::gnn::Figures;
 
 /// Sink of what a user sees of a training.
 pub trait Observer {
@@ -40,7 +40,7 @@ pub enum Event<'a> {
     /// The training continues from a checkpoint, on rank 0.
     Resumed {
         /// The model, or its plan.
-        workload: &'a Workload,
+        computation: &'a Computation,
         /// Number of ranks.
         ranks: u32,
     },
@@ -54,7 +54,7 @@ pub enum Event<'a> {
         /// This rank.
         world: World,
         /// The model, or its plan.
-        workload: &'a Workload,
+        computation: &'a Computation,
         /// Steps that are done.
         done: u64,
         /// Whether the training itself begins, or continues from a checkpoint.
@@ -82,4 +82,19 @@ pub enum Event<'a> {
     Pass(&'a Pass),
     /// The training or the epoch is over.
     Ended,
+}
+
+/// Figures of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// Number of the pass, from 1 on.
+    pub number: u64,
+    /// Figures of the training vertices, each before its step.
+    pub trained: Figures,
+    /// Figures of the vertices for validation, if there are any.
+    pub validated: Option<Figures>,
+    /// Seconds of training.
+    pub seconds: f64,
+    /// Bytes that this rank sent.
+    pub sent_bytes: u64,
 }

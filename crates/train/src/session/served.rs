@@ -132,8 +132,8 @@ impl Served {
         address: &JobAddress,
         timeout: Duration,
     ) -> Result<Served, Error> {
-        let workload = engine.workload;
-        let (graph, served) = (&workload.training.graph, &workload.served);
+        let computation = engine.computation;
+        let (graph, served) = (&computation.training.graph, &computation.served);
         let ids = engine.executor.program().parameters.iter().map(|parameter| parameter.tensor);
         let tensors = ids.map(|id| (id, &graph.tensors[id]));
         let tables = tensors.filter(|(_, tensor)| served.contains(&tensor.name));

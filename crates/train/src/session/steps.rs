@@ -10,7 +10,7 @@ use thinwire_report::training::{Change, Planned, Run};
 use thinwire_sync::Live;
 use thinwire_wire::{Rank, World};
 
-use super::checkpoints::{Moment, Replica, write};
+use super::checkpoints::{Replica, SaveKind, write};
 use super::engine::Engine;
 use super::log::Log;
 use super::planned::Measured;
@@ -133,8 +133,8 @@ impl<'a> TrainingLoop<'a> {
             true => whole_validation_batches(settings.dataset, &sampling, most),
             false => validation_batches(settings.dataset, &sampling, most),
         };
-        let (workload, done, is_first) = (engine.workload, progress.done(), change.is_none());
-        session.observer.on(Event::Begun { world, workload, done, is_first })?;
+        let (computation, done, is_first) = (engine.computation, progress.done(), change.is_none());
+        session.observer.on(Event::Begun { world, computation, done, is_first })?;
         if is_first && world.rank() == Rank(0) && most > 0 && validation.is_empty() {
             let batch = settings.batch;
             session.say(format!(
@@ -329,12 +329,12 @@ impl<'a> TrainingLoop<'a> {
         let (name, position) = (self.progress.job.as_deref(), self.progress.position);
         let mut replica =
             Replica { settings, name, engine: &mut self.engine, position, step: done };
-        let moment = match (over, is_elastic) {
-            (true, _) => Moment::Last,
-            (_, true) => Moment::Elastic,
-            _ => Moment::Between,
+        let kind = match (over, is_elastic) {
+            (true, _) => SaveKind::Last,
+            (_, true) => SaveKind::Elastic,
+            _ => SaveKind::Between,
         };
-        let saved = write(&mut replica, policy, self.lock, done, moment);
+        let saved = write(&mut replica, policy, self.lock, done, kind);
         let told = |saved: Result<_, _>| saved.during(|| format!("saving step {done}"));
         match saved {
             saved if over => self.progress.saved = told(saved),
@@ -405,7 +405,8 @@ impl<'a> TrainingLoop<'a> {
         let TrainingLoop { session, world, engine, progress, .. } = self;
         let TrainingProgress { log, saved, .. } = progress;
         session.observer.on(Event::Ended)?;
-        let (workload, raw_bytes) = (engine.workload, engine.executor.program().raw_bytes() as f64);
+        let (computation, raw_bytes) =
+            (engine.computation, engine.executor.program().raw_bytes() as f64);
         // The others may leave while rank 0 continues to write.
         drop(engine);
         let settings = session.settings;
@@ -418,7 +419,7 @@ impl<'a> TrainingLoop<'a> {
             session.say(warning)?;
         }
         let rate = settings.link_bytes_per_s;
-        let tokens = settings.batch * workload.context;
+        let tokens = settings.batch * computation.context;
         let mut run = log.run(name, tokens as f64, rate);
         // A rank that joined late has seen fewer.
         run.steps = steps;
@@ -431,8 +432,8 @@ impl<'a> TrainingLoop<'a> {
             Err(error) => (None, Err(error)),
         };
         run.checkpoint = checkpoint.map(|path| path.display().to_string());
-        run.is_of_images = matches!(workload.modality, Modality::Images(_));
-        Ok(Outcome { run, saved, model, modality: workload.modality.clone() })
+        run.is_of_images = matches!(computation.modality, Modality::Images(_));
+        Ok(Outcome { run, saved, model, modality: computation.modality.clone() })
     }
 }
 

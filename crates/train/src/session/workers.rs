@@ -26,7 +26,7 @@ use super::engine::Engine;
 use super::role::{Role, change};
 use super::served::{AfterPush, Served, ServerSettings};
 use super::steps::{About, TrainingLoop, TrainingProgress};
-use super::{Ended, Event, Outcome, Replicas, Session, Workload, check_folder};
+use super::{Computation, Ended, Event, Outcome, Replicas, Session, check_folder};
 use crate::error::{Error, Kind};
 use crate::spmd::DetachedReplica;
 use crate::{Sampler, rows};
@@ -110,12 +110,12 @@ impl Worker<'_> {
         let speaks = world.rank() == Rank(0);
         let lock = self.hold(epoch, world)?;
         let mine = rows(settings.batch, workers.replicas.unit, world).len();
-        let workload = (workers.replicas.of_rows)(mine)?;
-        let workload = Workload { served: workers.served.to_vec(), ..workload };
+        let computation = (workers.replicas.of_rows)(mine)?;
+        let computation = Computation { served: workers.served.to_vec(), ..computation };
         let channel = self.channel(epoch)?;
         let is_first = kept.replica.is_none();
         let (mut engine, progress) =
-            self.begin(epoch, world, channel, &workload, kept.replica.take())?;
+            self.begin(epoch, world, channel, &computation, kept.replica.take())?;
         let served = match kept.served.take() {
             Some(served) => served,
             None => {
@@ -159,21 +159,21 @@ impl Worker<'_> {
         epoch: &Epoch,
         world: World,
         channel: Channel,
-        workload: &'b Workload,
+        computation: &'b Computation,
         replica: Option<(TrainingProgress, DetachedReplica)>,
     ) -> Result<(Engine<'b>, TrainingProgress), Error> {
         let Worker { session, workers } = *self;
         let settings = session.settings;
         if let Some((progress, mut detached)) = replica {
             detached.reform(&channel)?;
-            return Ok((Engine::resume(settings, channel, workload, detached)?, progress));
+            return Ok((Engine::resume(settings, channel, computation, detached)?, progress));
         }
         let is_hybrid = workers.servers.is_hybrid;
         let weights = match workers.origin {
             Some(Origin::Checkpoint(checkpoint)) if is_hybrid => Some(checkpoint),
             _ => settings.weights,
         };
-        let mut engine = Engine::start(settings, channel, workload, weights)?;
+        let mut engine = Engine::start(settings, channel, computation, weights)?;
         let done = if is_hybrid { 0 } else { epoch.done.min(settings.steps) };
         let mut progress = TrainingProgress::new(done);
         if done > 0 {

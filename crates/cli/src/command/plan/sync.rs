@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::{Error, Result, anyhow};
 use serde::Serialize;
+use thinwire_report::figures::median;
 use thinwire_sync::{Alternative, Assignment, BucketRecord, Planning, Policy, StepRecord};
 use thinwire_train::session::OF_PLAN;
 
 use super::explained;
 use crate::failure::hinted;
 use crate::output::{print, print_json};
-use crate::samples::median;
 use crate::training::trace::{self, Line};
 use crate::word_wrap::wrapped;
 

@@ -10,7 +10,7 @@ use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::session::Workload;
+use thinwire_train::session::Computation;
 use thinwire_train::spmd::Modality;
 
 use super::make::Asked;
@@ -25,7 +25,7 @@ pub const PLANNED: &str = "planned";
 /// Everything that is the same on all ranks.
 pub struct Built {
     /// What ranks compute.
-    pub workload: Workload,
+    pub computation: Computation,
     /// The model, as checkpoints keep it.
     pub model: Model,
 }
@@ -43,14 +43,14 @@ impl Built {
         let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
         let model = Named::of(&source, file.model.clone(), file.sequence, tokens)?;
         let mut built = Built::of(&graph, plan, Model::Named(model))?;
-        let [_, found] = built.workload.modality.sizes();
+        let [_, found] = built.computation.modality.sizes();
         if found != file.sequence {
             let planned = file.sequence;
             let message = format!("the model reads {found} tokens of a sequence, the plan's have");
             return Err(anyhow!("{message} {planned}"))
                 .or_hint("a model file says its own length as \"sequence\"; then plan again");
         }
-        built.workload.file = Some(file);
+        built.computation.file = Some(file);
         Ok(built)
     }
 
@@ -64,7 +64,7 @@ impl Built {
         let orders = orders.context("no order of micro-batches")?;
         let plan = Plan { micro_batches, orders, ..Plan::alone(&graph) };
         let mut built = Built::of(&graph, plan, model.clone())?;
-        built.workload.unit = model.unit()?;
+        built.computation.unit = model.unit()?;
         Ok(built)
     }
 
@@ -74,18 +74,18 @@ impl Built {
         let modality = Modality::new(graph, model.tokens()).or_hint(HINT)?;
         let (context, description) = (model.context(), model.describe());
         let (file, unit, served) = (None, 1, Vec::new());
-        let workload =
-            Workload { file, training, plan, modality, context, description, unit, served };
-        Ok(Built { workload, model })
+        let computation =
+            Computation { file, training, plan, modality, context, description, unit, served };
+        Ok(Built { computation, model })
     }
 
     /// Whether it is the plan of this model and batch, and for as many ranks as there will be, if that is
     /// known.
     pub fn is_for(&self, model: &str, sequence: usize, batch: usize, ranks: Option<u32>) -> bool {
-        let same = self.workload.file.as_ref().is_some_and(|file| {
+        let same = self.computation.file.as_ref().is_some_and(|file| {
             (&file.model[..], file.sequence, file.batch) == (model, sequence, batch)
         });
-        same && ranks.is_none_or(|ranks| ranks as usize == self.workload.plan.ranks())
+        same && ranks.is_none_or(|ranks| ranks as usize == self.computation.plan.ranks())
     }
 
     /// Refuses a checkpoint of another model than that of the plan.

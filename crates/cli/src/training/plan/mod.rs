@@ -118,7 +118,7 @@ impl Parallelism {
             Parallelism::Replicas(_) => {
                 resume.map_or(2, |checkpoint| checkpoint.progress().world as usize)
             }
-            Parallelism::Planned(_, built, _) => built.workload.plan.ranks(),
+            Parallelism::Planned(_, built, _) => built.computation.plan.ranks(),
             Parallelism::Made(request) => request.cluster.as_ref().map_or(2, |it| it.devices),
         };
         ranks.min(RANKS_MAX) as u32
@@ -141,8 +141,8 @@ impl Parallelism {
         let ranks = world as usize;
         match self {
             Parallelism::Replicas(model) => check_batch(batch, model.unit()?, ranks),
-            Parallelism::Planned(path, built, _) if built.workload.plan.ranks() != ranks => {
-                let planned = built.workload.plan.ranks();
+            Parallelism::Planned(path, built, _) if built.computation.plan.ranks() != ranks => {
+                let planned = built.computation.plan.ranks();
                 let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
                 Err(hinted(error, start_hint(planned, &format!("make a plan for {world}"))))
             }
@@ -156,7 +156,7 @@ impl Parallelism {
         match self {
             Parallelism::Replicas(model) => vec![("model", model.describe())],
             Parallelism::Planned(_, built, _) => {
-                built.workload.file.iter().map(|file| ("plan", checksum(&file.text()))).collect()
+                built.computation.file.iter().map(|file| ("plan", checksum(&file.text()))).collect()
             }
             Parallelism::Made(request) => request.facts(),
         }
@@ -194,7 +194,7 @@ impl Parallelism {
     pub fn modality(&self, flags: &RecipeFlags) -> Result<Modality> {
         match self {
             Parallelism::Replicas(model) => Ok(model.smallest()?.modality().clone()),
-            Parallelism::Planned(_, built, _) => Ok(built.workload.modality.clone()),
+            Parallelism::Planned(_, built, _) => Ok(built.computation.modality.clone()),
             Parallelism::Made(request) => {
                 let source = source::Source::open(&request.model)?;
                 let graph = source.graph(source.fixed_batch()?.unwrap_or(1), request.sequence)?;
@@ -216,7 +216,7 @@ impl Parallelism {
             Parallelism::Replicas(model) => {
                 model.smallest()?.parameters().iter().map(Parameter::elements).sum()
             }
-            Parallelism::Planned(_, built, _) => of(&built.workload.training.graph),
+            Parallelism::Planned(_, built, _) => of(&built.computation.training.graph),
             Parallelism::Made(request) => {
                 let source = source::Source::open(&request.model)?;
                 of(&source.graph(source.fixed_batch()?.unwrap_or(1), request.sequence)?)
