@@ -68,18 +68,6 @@ pub fn is_echo(error: &Error) -> bool {
     error.chain().any(echoes) || links_of(error).any(|error| of_another(error.kind))
 }
 
-/// Whether the error is the loss of peers or the end of their group, and the rank where it is known: an
-/// elastic job continues after it.
-pub fn lost_rank(error: &Error) -> Option<Option<thinwire_wire::Rank>> {
-    use thinwire_collective::Kind;
-    let ends = |kind| matches!(kind, Kind::Peer | Kind::Timeout | Kind::Stopped);
-    let groups =
-        error.chain().filter_map(|cause| cause.downcast_ref::<thinwire_collective::Error>());
-    let groups = groups.filter(|error| ends(error.kind()));
-    let ranks: Vec<_> = groups.map(thinwire_collective::Error::rank).collect();
-    (!ranks.is_empty()).then(|| ranks.into_iter().flatten().next())
-}
-
 /// Where it is a rank that was lost, adds how to continue, if there is a way.
 pub fn or_resume_hint(error: Error, way: impl FnOnce() -> Option<String>) -> Error {
     let known = error.chain().any(|cause| library_hint(cause).is_some());

@@ -18,7 +18,6 @@ mod output;
 mod patience;
 mod place;
 mod ranks;
-mod samples;
 mod size;
 mod source;
 mod training;

@@ -1,7 +1,9 @@
 //! Flags that say which rank of which job this process is.
 
 use anyhow::{Result, anyhow};
-use thinwire_job::{Form, Overrides, Place, elastic, fresh_token, process};
+use thinwire_job::{
+    Form, Host, Overrides, Place, Source, elastic, fresh_token, local_ranks, process,
+};
 
 use crate::failure::hinted;
 
@@ -21,6 +23,18 @@ pub struct Flags {
     /// The job's secret, the same on all ranks (better given as THINWIRE_TOKEN)
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     pub token: Option<String>,
+}
+
+/// Returns the place of a member of an elastic job, but for its rank and the number of ranks.
+pub fn of_member(member: &elastic::JobAddress) -> Place {
+    Place {
+        coordinator: member.coordinator.clone(),
+        host: Host::Launcher,
+        source: Source::Thinwire,
+        local_rank: process("LOCAL_RANK").and_then(|it| it.parse().ok()).unwrap_or(0),
+        local_world: local_ranks(&process),
+        ..Place::alone(Form::Flags)
+    }
 }
 
 impl Flags {

@@ -97,6 +97,17 @@ pub fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     format!("{} {unit}", digits(value / scale + 0.0))
 }
 
+/// The median; NaN of nothing.
+pub fn median(samples: &mut [f64]) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let middle = samples.len() / 2;
+    match samples {
+        [] => f64::NAN,
+        samples if samples.len() % 2 == 1 => samples[middle],
+        samples => (samples[middle - 1] + samples[middle]) / 2.0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,5 +146,12 @@ mod tests {
             let error = parse_bytes(text).unwrap_err();
             assert!(error.starts_with(&format!("'{text}' is no number of bytes")), "{error}");
         }
+    }
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&mut []).is_nan());
     }
 }

@@ -20,8 +20,10 @@ pub enum Kind {
     Checkpoint,
     /// The operating system refused to read or write.
     Io,
-    /// The exchange of gradients failed; the source says how.
+    /// The exchange between ranks, with servers or with the coordinator failed; the source says how.
     Exchange,
+    /// Code of the caller failed, such as an observer; the source says how.
+    Caller,
 }
 
 /// An error: its kind, one line of text, and perhaps a hint and a cause.
@@ -57,19 +59,30 @@ impl Error {
         self.kind
     }
 
-    /// Whether a rank was lost, or the group has ended with it.
-    fn is_of_lost_rank(&self) -> bool {
+    /// The failure of code that the caller has passed.
+    pub fn caller(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error { kind: Kind::Caller, ..Error::exchange(source) }
+    }
+
+    /// Returns the error with the error itself as the cause of a failure of `doing`.
+    #[must_use]
+    pub fn during(self, doing: impl Into<String>) -> Error {
+        Error { kind: self.kind, context: doing.into(), hint: None, source: Some(Box::new(self)) }
+    }
+
+    /// The error and its causes.
+    pub fn chain(&self) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+        let first: &(dyn std::error::Error + 'static) = self;
+        std::iter::successors(Some(first), |error| error.source())
+    }
+
+    /// Returns the loss of a peer or the end of a group that caused the error, after which an elastic job continues.
+    pub fn loss(&self) -> Option<&thinwire_collective::Error> {
         use thinwire_collective::Kind;
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
-        while let Some(error) = cause {
-            let group = error.downcast_ref::<thinwire_collective::Error>();
-            let ends = |kind| matches!(kind, Kind::Peer | Kind::Timeout | Kind::Stopped);
-            if group.is_some_and(|error| ends(error.kind())) {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
+        let ends = |kind| matches!(kind, Kind::Peer | Kind::Timeout | Kind::Stopped);
+        let groups = || self.chain().filter_map(|cause| cause.downcast_ref());
+        let groups = || groups().filter(|it: &&thinwire_collective::Error| ends(it.kind()));
+        groups().find(|error| error.rank().is_some()).or_else(|| groups().next())
     }
 
     pub(crate) fn io(doing: &str, path: &Path, source: std::io::Error) -> Error {
@@ -78,11 +91,40 @@ impl Error {
     }
 }
 
+/// Results of what a rank does in a training, which errors are to name.
+pub(crate) trait During<T> {
+    /// Names in an error what the rank did.
+    fn during(self, doing: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T, E: Into<Error>> During<T> for Result<T, E> {
+    fn during(self, doing: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|error| error.into().during(doing()))
+    }
+}
+
 impl Hint for Error {
     fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 }
+
+macro_rules! of_exchange {
+    ($($error:ty),+) => {$(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Error {
+                Error::exchange(error)
+            }
+        }
+    )+};
+}
+
+of_exchange!(
+    thinwire_collective::Error,
+    thinwire_job::Error,
+    thinwire_server::Error,
+    thinwire_sync::Error
+);
 
 impl From<thinwire_program::Error> for Error {
     fn from(error: thinwire_program::Error) -> Error {
@@ -100,7 +142,7 @@ impl From<thinwire_checkpoint::Error> for Error {
 
 impl From<Error> for thinwire_checkpoint::Error {
     fn from(error: Error) -> thinwire_checkpoint::Error {
-        let kind = if error.is_of_lost_rank() { OfCheckpoint::Lost } else { OfCheckpoint::Failed };
+        let kind = error.loss().map_or(OfCheckpoint::Failed, |_| OfCheckpoint::Lost);
         let mut wrapped = thinwire_checkpoint::Error::new(kind, error.to_string());
         if let Some(hint) = error.hint() {
             wrapped = wrapped.with_hint(hint);

@@ -43,6 +43,7 @@ mod error;
 pub mod gnn;
 pub mod images;
 mod optimizer;
+pub mod session;
 pub mod spmd;
 #[cfg(test)]
 mod testing;

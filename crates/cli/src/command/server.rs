@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow};
 use clap::Subcommand;
 use thinwire_checkpoint::Location;
 use thinwire_job::elastic::{self, JobAddress};
-use thinwire_job::{Form, Overrides, process};
+use thinwire_job::{Form, Interrupt, Overrides, process};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::address_towards;
 use thinwire_report::figures::parse_bytes;
@@ -21,7 +21,7 @@ use crate::failure::hinted;
 use crate::launch::is_launched;
 use crate::metrics;
 use crate::output::say;
-use crate::training::{Interrupt, ensure_snapshots};
+use crate::training::ensure_snapshots;
 
 /// Interval at which the command checks for signals and for the end of the job.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -7,12 +7,10 @@ use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_sync::{Feedback, Momentum, Policy};
 use thinwire_train::checkpoint::Checkpoint;
+use thinwire_train::session::OF_PLAN;
 
 use super::settings::{self, AlgorithmFlag, Codec, Settings};
 use crate::failure::{OrHint, hinted};
-
-/// Name of a plan's own codecs in the place of a codec's.
-pub const OF_PLAN: &str = "plan";
 
 /// The options that decide how gradients travel, as a checkpoint keeps them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
+use serde_json::Value;
 use thinwire_checkpoint::Location;
 use thinwire_job::Place;
 use thinwire_link::Bandwidth;
@@ -11,15 +12,16 @@ use thinwire_report::training::{Report, Run};
 use thinwire_server::Checkpoint as Weights;
 use thinwire_sync::{Policy, check_combination};
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::spmd::Modality;
-use thinwire_train::{Corpus, Dataset, Images};
+use thinwire_train::session::{self, Computation};
+use thinwire_train::spmd::{Codecs, ExchangeOptions, Modality};
+use thinwire_train::{Corpus, Dataset, Gradients, Images};
 use thinwire_wire::World;
 
 use super::exchange::{self, Exchange};
 use super::model::Model;
-use super::plan::{Built, KeptPlan, Parallelism, checksum, own_codec, travels};
+use super::plan::{KeptPlan, Parallelism, checksum, own_codec, travels};
 use super::recipe::{Recipe, differences};
-use super::settings::{Codec, Settings, Typed};
+use super::settings::{Codec, GradDtype, Settings, Typed};
 use super::{machine, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
@@ -74,7 +76,7 @@ impl TrainingJob {
         let parallelism = Parallelism::resolve(&typed, &recipe)?;
         let done = typed.resume.as_ref().map_or(0, |found| found.progress().step);
         recipe.check_steps(done)?;
-        if let Some(file) = parallelism.built().and_then(|built| built.file.as_ref()) {
+        if let Some(file) = parallelism.built().and_then(|built| built.computation.file.as_ref()) {
             recipe.batch = file.batch;
         }
         let weights = weights(&typed)?;
@@ -115,7 +117,7 @@ impl TrainingJob {
     ///
     /// # Errors
     /// If the checkpoint keeps nothing that this version reads.
-    pub fn said_of_resuming(&self, built: &Built, world: u32) -> Result<Vec<String>> {
+    pub fn said_of_resuming(&self, computation: &Computation, world: u32) -> Result<Vec<String>> {
         let Some(checkpoint) = &self.resume else { return Ok(Vec::new()) };
         let mut before = Recipe::kept(checkpoint)?.told();
         let mut now = self.recipe.told();
@@ -123,10 +125,10 @@ impl TrainingJob {
             before.push((name, was));
             now.push((name, is));
         };
-        let (was, is) = (Model::kept(checkpoint)?.context(), built.model.context());
+        let (was, is) = (Model::kept(checkpoint)?.context(), computation.context);
         add("sequence", was.to_string(), is.to_string());
         add("ranks", checkpoint.progress().world.to_string(), world.to_string());
-        if let (Some(file), Some(kept)) = (&built.file, KeptPlan::of(checkpoint)?) {
+        if let (Some(file), Some(kept)) = (&computation.file, KeptPlan::of(checkpoint)?) {
             add("plan", checksum(&kept.file), checksum(&file.text()));
         }
         let exchange = self.exchange.described();
@@ -140,6 +142,44 @@ impl TrainingJob {
             None => Some(assumed(&exchange)),
         };
         Ok(differences(&before, &now).into_iter().chain(assumed).collect())
+    }
+
+    /// Returns the settings of a session under a codec, or by a plan. `config` is what its checkpoints keep for the
+    /// command.
+    pub fn session(
+        &self,
+        codec: Option<&Policy>,
+        place: &Place,
+        config: Value,
+    ) -> session::Settings<'_> {
+        let sync = thinwire_sync::Options {
+            seed: self.recipe.seed,
+            timeout: self.settings.link.timeout(),
+            local_ranks: Some(place.local_world as usize),
+            unchecked: self.settings.unchecked,
+            ..self.exchange.options(codec, self.recipe.steps)
+        };
+        let gradients = match self.recipe.grad_dtype {
+            GradDtype::F32 => Gradients::F32,
+            GradDtype::Bf16 => Gradients::MixedBf16,
+        };
+        let codecs = if codec.is_some() { Codecs::OfPolicy } else { Codecs::OfPlan };
+        session::Settings {
+            dataset: &self.dataset,
+            batch: self.recipe.batch,
+            steps: self.recipe.steps,
+            seed: self.recipe.seed,
+            rate: self.recipe.learning_rate(),
+            adamw: self.recipe.adamw(&self.exchange),
+            gradient_norm_max: self.recipe.gradient_norm_max(),
+            exchange: ExchangeOptions { sync, codecs, gradients, remote: Vec::new() },
+            validation_batches: usize::from(self.settings.validation_batches),
+            link_bytes_per_s: self.settings.limit(place).map(Bandwidth::bytes_per_s),
+            weights: self.weights.as_ref(),
+            resume: self.resume.as_ref(),
+            policy: self.policy.as_ref(),
+            config,
+        }
     }
 
     /// Returns the number of ranks that are started unless somebody says it.

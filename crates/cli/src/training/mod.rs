@@ -2,14 +2,11 @@
 //! and what rank 0 saw becomes a report.
 
 pub mod checkpoints;
+mod console;
 mod elastic;
-mod engine;
 mod exchange;
 mod first_epoch;
-mod interrupt;
 mod job;
-mod job_role;
-mod log;
 mod machine;
 mod messages;
 mod model;
@@ -17,55 +14,63 @@ mod outcome;
 pub mod plan;
 mod progress;
 mod recipe;
-mod served;
 mod server;
 mod server_flags;
-mod session;
 mod settings;
 mod snapshots;
 pub mod trace;
 
 pub use exchange::usual_warm_up_steps;
 pub use first_epoch::first_epoch;
-pub use interrupt::Interrupt;
 pub use job::TrainingJob;
-pub use job_role::of_member;
 pub use machine::{command_line, ensure_writable};
 pub use model::Model;
-pub use server_flags::{ServerFlags, ServerMode, StoreFlags, Tabled};
+pub use server_flags::{ServerFlags, ServerMode, StoreFlags};
 pub use settings::{Codec, PathFlag, PlanFlags, Settings, Typed, folder as checkpoint_folder};
 pub use snapshots::{PATIENCE as SNAPSHOT_PATIENCE, ensure_writable as ensure_snapshots};
 
 use anyhow::{Context, Result};
 use thinwire_checkpoint::FolderLock;
 use thinwire_collective::Group;
-use thinwire_job::{Meeting, Place};
+use thinwire_job::{Interrupt, Meeting, Place};
 use thinwire_plan::report::{Numbers, PlanFile};
+use thinwire_report::training::{self as report, Report, Run};
 use thinwire_sync::{Channel, Policy};
+use thinwire_train::Error;
+use thinwire_train::checkpoint::Checkpoint;
+use thinwire_train::session::{Computation, Ended, OF_PLAN, Outcome, Ranks, Session, check_folder};
 
 use crate::failure;
 use crate::file;
 use crate::output::{print, print_json, say};
 use crate::ranks::{self, Start};
 use crate::size::Size;
-use engine::Engine;
-use job_role::Seat;
+use console::Console;
 use plan::{Built, Parallelism};
-use session::Session;
-use thinwire_report::training::{self as report, Report, Run};
 use trace::Trace;
 
 const MIXED: &str = "warning: the plan was made for mixed precision, and training is in single: \
                      step and memory are predicted for something else";
-
-const UNCUT: &str =
-    "the plan cuts nothing: every rank computes the whole step, and nothing is sent";
 
 /// Runs so far, the plan that they followed, and whether the last checkpoint could be written.
 struct Trained {
     runs: Vec<Run>,
     file: Option<PlanFile>,
     kept: Result<()>,
+}
+
+impl From<Outcome> for Trained {
+    fn from(outcome: Outcome) -> Trained {
+        let kept = outcome.saved.map_err(Into::into);
+        Trained { runs: vec![outcome.run], file: None, kept }
+    }
+}
+
+/// One process of a training: its rank, and what all its runs share.
+struct Process<'a> {
+    place: &'a Place,
+    interrupt: &'a Interrupt,
+    lock: &'a FolderLock,
 }
 
 /// Trains under each codec, or by a plan, in all ranks; rank 0 prints. Returns the code to exit with.
@@ -88,9 +93,9 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
         settings.link.clone()
     };
     let meeting = link.meet(&place, &settings.place, settings.limit(&place))?;
-    let seat = Seat { place: &place, interrupt: &interrupt, lock: &lock };
     let trained = thinwire_train::with_threads(settings.threads(&place), || {
-        runs(job, codecs, &seat, &meeting)
+        let process = Process { place: &place, interrupt: &interrupt, lock: &lock };
+        runs(job, codecs, &process, &meeting)
     })?;
     conclude(job, &place, trained, &interrupt)
 }
@@ -173,55 +178,81 @@ fn start(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<Start<(Place, 
     };
     job.check_world(place.world, "the job has")?;
     job.export_metrics(&place)?;
-    let lock = checkpoints::hold(job.policy.as_ref(), place.rank, job.resume.as_ref())?;
+    let resumed = job.resume.as_ref().map(Checkpoint::path);
+    let lock = FolderLock::hold(job.policy.as_ref(), place.rank, resumed)?;
     Ok(Start::Rank((place, lock)))
 }
 
 fn runs(
     job: &TrainingJob,
     codecs: &[Option<&Policy>],
-    seat: &Seat<'_>,
+    process: &Process<'_>,
     meeting: &Meeting,
 ) -> Result<Trained> {
+    let Process { place, interrupt, lock } = *process;
     let mut trained = Trained { runs: Vec::new(), file: None, kept: Ok(()) };
-    for codec in codecs {
+    for &codec in codecs {
         // Rank 0 writes the trace, if anybody does.
-        let path = job.settings.trace.as_deref().filter(|_| seat.place.rank == 0);
-        let name = codec.map_or(plan::NAME.to_owned(), Policy::to_string);
+        let path = job.settings.trace.as_deref().filter(|_| place.rank == 0);
+        let name = codec.map_or(OF_PLAN.to_owned(), Policy::to_string);
         let trace = Trace::open(path, &name, trained.runs.len())?;
-        let (made, group) = agreed(job, seat, meeting)?;
+        let (made, group) = agreed(job, process, meeting)?;
         let built =
             made.as_ref().or(job.parallelism.built()).context("a training without a plan")?;
-        trained.file = built.file.clone();
+        let Built { computation, model } = built;
+        trained.file = computation.file.clone();
         let is_mixed = |file: &PlanFile| file.precision == Numbers::Mixed;
-        if built.file.as_ref().is_some_and(is_mixed) && seat.place.rank == 0 {
+        if computation.file.as_ref().is_some_and(is_mixed) && place.rank == 0 {
             say(MIXED);
         }
-        let engine =
-            Engine::start(job, *codec, seat, Channel::new(group), built, job.weights.as_ref())?;
-        let sends = seat.place.world == 1 || engine.machine.program().raw_bytes() > 0;
-        if engine.is_planned() && !sends && seat.place.rank == 0 {
-            say(UNCUT);
-        }
-        let (run, kept) = Session::start(job, *codec, engine, seat, trace)?.run()?;
-        trained.runs.push(run);
+        job.resume.as_ref().map_or(Ok(()), |checkpoint| built.check_resumes(checkpoint))?;
+        let config = checkpoints::config(job, model, computation.file.as_ref())?;
+        let settings = &job.session(codec, place, config);
+        let warnings = codec.map_or(Vec::new(), Policy::warnings).into_iter();
+        let preface = warnings.map(|warning| format!("warning: {warning}")).collect();
+        let mut console = Console::new(job, codec, place);
+        (console.trace, console.preface) = (trace.into(), preface);
+        let session = Session { settings, place, interrupt, observer: &console };
+        let ranks = Ranks::Fixed { channel: Channel::new(group), computation, lock };
+        let Ended::Over(_, outcome) = run(&session, job, model, ranks)? else { break };
+        let Trained { runs, kept, .. } = (*outcome).into();
+        trained.runs.extend(runs);
         trained.kept = kept;
-        if trained.kept.is_err() || seat.interrupt.signal().is_some() {
+        if trained.kept.is_err() || interrupt.signal().is_some() {
             break;
         }
     }
     Ok(trained)
 }
 
+/// Runs a session, and lets its model show what it is good for.
+fn run(session: &Session<'_>, job: &TrainingJob, model: &Model, ranks: Ranks<'_>) -> Result<Ended> {
+    let mut ended = session.run(ranks)?;
+    if let Ended::Over(_, outcome) = &mut ended {
+        outcome::judge(outcome, job, model)?;
+    }
+    Ok(ended)
+}
+
+/// Returns the whole model, for so many rows on a rank.
+fn replica(model: &Model, rows: usize) -> Result<Computation, Error> {
+    Ok(Built::replica(model, rows).map_err(Error::caller)?.computation)
+}
+
 /// The group of all ranks once they agree on the job, and what was made then.
-fn agreed(job: &TrainingJob, seat: &Seat<'_>, meeting: &Meeting) -> Result<(Option<Built>, Group)> {
-    seat.interrupt.end_at_once();
+fn agreed(
+    job: &TrainingJob,
+    process: &Process<'_>,
+    meeting: &Meeting,
+) -> Result<(Option<Built>, Group)> {
+    let Process { place, interrupt, .. } = *process;
+    interrupt.end_at_once();
     let mut group = Group::new(meeting.link()?).with_timeout(job.settings.link.timeout());
     thinwire_sync::agree(&mut group, &job.facts())?;
-    checkpoints::check_folder(job.policy.as_ref(), seat.place.rank, &mut group)?;
-    seat.interrupt.remember();
-    if seat.place.rank == 0 {
-        let limit = job.settings.limit(seat.place);
+    check_folder(job.policy.as_ref(), &mut group)?;
+    interrupt.remember();
+    if place.rank == 0 {
+        let limit = job.settings.limit(place);
         job.parallelism.warning(limit).into_iter().for_each(say);
     }
     job.parallelism.make(group, &job.settings, job.recipe.batch)

@@ -7,62 +7,72 @@ use std::path::Path;
 use anyhow::Result;
 use thinwire_report::training::Run;
 use thinwire_train::checkpoint::Checkpoint;
+use thinwire_train::session::{Outcome, TrainedModel};
 use thinwire_train::spmd::{GraphModel, Modality, Sampled};
 use thinwire_train::{Sampling, validation_batches};
 use thinwire_wire::World;
 
 use super::job::TrainingJob;
-use super::plan::Built;
+use super::model::Model;
 use crate::output::{harmless, say};
 
 const SAMPLE_TEMPERATURE: f32 = 0.7;
 
 /// Values of all parameters by name.
-pub type Values = BTreeMap<String, Vec<f32>>;
+type Values = BTreeMap<String, Vec<f32>>;
 
-/// Adds to a run what its model writes, or how many held-out images it classifies.
+/// Adds to the run of a training what its model writes, or how many held-out images it classifies.
 ///
 /// Where rank 0 has but a part of the model, only the last checkpoint has all of it.
 ///
 /// # Errors
 /// If the model's file is another one than it was.
-pub fn judge(run: &mut Run, job: &TrainingJob, built: &Built, whole: Option<Values>) -> Result<()> {
-    match (&built.modality, whole) {
-        (Modality::Text(_), Some(whole)) => run.sample = sample(job, built, whole)?,
+pub fn judge(outcome: &mut Outcome, job: &TrainingJob, model: &Model) -> Result<()> {
+    let Outcome { run, model: trained, modality, .. } = outcome;
+    let whole = match std::mem::replace(trained, TrainedModel::Elsewhere) {
+        TrainedModel::Elsewhere => return Ok(()),
+        TrainedModel::InParts => None,
+        TrainedModel::Whole(whole) => Some(whole),
+    };
+    match (modality, whole) {
+        (Modality::Text(_), Some(whole)) => run.sample = sample(job, model, whole)?,
         (Modality::Text(_), None) => {
             if let Some(path) = &run.checkpoint {
                 say(format!("the model lies in parts: thinwire sample {path} lets it write"));
             }
         }
-        (Modality::Images(_), whole) => run.accuracy = accuracy(run, job, built, whole)?,
+        (modality @ Modality::Images(_), whole) => {
+            let [rows, _] = modality.sizes();
+            run.accuracy = accuracy(run, job, model, rows, whole)?;
+        }
     }
     Ok(())
 }
 
 /// Text of the model; empty where it cannot write, though it has learnt all the same.
-fn sample(job: &TrainingJob, built: &Built, whole: Values) -> Result<String> {
+fn sample(job: &TrainingJob, model: &Model, whole: Values) -> Result<String> {
     let bytes = usize::from(job.settings.sample_bytes);
-    let writer = built.model.writer(bytes)?;
+    let writer = model.writer(bytes)?;
     let options = Sampled { bytes, temperature: SAMPLE_TEMPERATURE, seed: job.recipe.seed };
     let text =
         in_order(&writer, whole).and_then(|values| writer.sample(&values, b"", &options).ok());
     Ok(text.map_or(String::new(), |text| harmless(&text)))
 }
 
-/// Part of as many held-out images as a validation has; none without any.
+/// Part of as many held-out images as a validation has, in batches of `rows`; none without any.
 fn accuracy(
     run: &Run,
     job: &TrainingJob,
-    built: &Built,
+    model: &Model,
+    rows: usize,
     whole: Option<Values>,
 ) -> Result<Option<f64>> {
-    let [rows, context] = built.modality.sizes();
     let batches = usize::from(job.settings.validation_batches) * job.recipe.batch / rows.max(1);
     let world = World::alone();
-    let sampling = Sampling { context, global_batch: rows, unit: rows, world, seed: 0 };
+    let sampling = Sampling { context: 1, global_batch: rows, unit: rows, world, seed: 0 };
     let batches = validation_batches(&job.dataset, &sampling, batches);
-    let (graph, _) = built.model.graph(rows)?;
-    let model = GraphModel::new(&graph, built.model.tokens())?;
+    let (graph, _) = model.graph(rows)?;
+    let model = GraphModel::new(&graph, model.tokens())?;
     let values = match (whole, &run.checkpoint) {
         (Some(whole), _) => in_order(&model, whole),
         (None, Some(path)) => {

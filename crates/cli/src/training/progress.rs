@@ -3,6 +3,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use thinwire_report::figures::{bytes, seconds};
 use thinwire_sync::Planning;
+use thinwire_train::session::Step;
 
 use crate::output::{is_lively, say};
 
@@ -19,25 +20,9 @@ pub struct Progress {
     planned: String,
 }
 
-/// News after a step.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct News {
-    /// Steps done.
-    pub done: u64,
-    /// The training loss.
-    pub loss: f64,
-    /// Seconds per step lately.
-    pub step_s: f64,
-    /// Bytes that this rank sent in the step.
-    pub sent_bytes: u64,
-    /// The validation loss, if it is fresh.
-    pub validation: Option<f64>,
-}
-
 impl Progress {
-    /// The progress of `steps` steps from `first` on, with what is trained as its title, if there is one.
-    pub fn new(title: Option<&str>, first: u64, steps: u64) -> Progress {
-        title.into_iter().for_each(say);
+    /// The progress of `steps` steps from `first` on.
+    pub fn new(first: u64, steps: u64) -> Progress {
         if !is_lively() {
             let lines = Some((steps - first).div_ceil(LINES).max(1));
             return Progress { bar: None, lines, steps, planned: String::new() };
@@ -68,24 +53,24 @@ impl Progress {
         }
     }
 
-    /// Tells the news.
-    pub fn tell(&self, news: &News) {
-        let loss = format!("loss {:.3}", news.loss);
+    /// Tells of a step, of the seconds per step lately, and of a validation if it is fresh.
+    pub fn tell(&self, step: &Step, step_s: f64, validation: Option<f64>) {
+        let (done, loss) = (step.number + 1, format!("loss {:.3}", step.loss));
         if let Some(bar) = &self.bar {
-            bar.set_position(news.done);
-            bar.set_message(format!("{loss}  {} per step", seconds(news.step_s)));
-            if let Some(validation) = news.validation {
-                bar.println(format!("step {}: {loss}, validation {validation:.3}", news.done));
+            bar.set_position(done);
+            bar.set_message(format!("{loss}  {} per step", seconds(step_s)));
+            if let Some(validation) = validation {
+                bar.println(format!("step {}: {loss}, validation {validation:.3}", done));
             }
         }
-        let due = |every: u64| news.done.is_multiple_of(every) || news.done == self.steps;
-        if self.lines.is_some_and(|every| due(every) || news.validation.is_some()) {
+        let due = |every: u64| done.is_multiple_of(every) || done == self.steps;
+        if self.lines.is_some_and(|every| due(every) || validation.is_some()) {
             let validation =
-                news.validation.map_or(String::new(), |loss| format!("  validation {loss:.3}"));
-            let (each, sent) = (seconds(news.step_s), bytes(news.sent_bytes as f64));
+                validation.map_or(String::new(), |loss| format!("  validation {loss:.3}"));
+            let (each, sent) = (seconds(step_s), bytes(step.sent_bytes as f64));
             say(format!(
                 "step {:>5}/{}  {loss}{validation}  {each} and {sent} per step",
-                news.done, self.steps
+                done, self.steps
             ));
         }
     }

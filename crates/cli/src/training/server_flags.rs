@@ -8,8 +8,9 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use thinwire_model::matches;
 use thinwire_report::figures::{bytes, parse_bytes};
-use thinwire_server::{Consistency, Definition, Format, MemoryLimit, TableDefinition};
-use thinwire_update::{AdamWOptions, Optimizer, Rule};
+use thinwire_server::{Consistency, Format, MemoryLimit};
+use thinwire_train::session::ServerSettings;
+use thinwire_update::Optimizer;
 
 use super::snapshots::{SnapshotFlags, Snapshots};
 use crate::failure::hinted;
@@ -17,8 +18,6 @@ use crate::size::{Elastic, Size, ensure_fixed};
 
 /// Default of `--servers`.
 const SERVERS: u32 = 2;
-/// Shards per server, enough to divide them evenly over other numbers of servers.
-const SHARDS_PER_SERVER: u32 = 8;
 /// Largest number of servers that one command starts. Each is a process, and they are connected to each other: 256
 /// have 65,280 connections, and each has 511 of its own, fewer than the 1,024 files that a process may usually open.
 const SERVERS_HERE_MAX: u32 = 256;
@@ -135,39 +134,16 @@ impl LimitFlags {
 /// Settings of a training with servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerMode {
-    /// Number of servers with which the job begins.
-    pub servers: u32,
-    consistency: Consistency,
-    optimizer: Optimizer,
-    backups: u32,
+    /// What the ranks tell the servers.
+    pub settings: ServerSettings,
     /// Patterns of the parameters on servers; empty if all are.
     patterns: Vec<String>,
     /// Number of ranks if it is fixed, otherwise 0.
     pub ranks: u32,
-    /// Format in which values and gradients travel.
-    pub values: Format,
     /// Limit of the memory of each server that is started here.
     pub memory: Option<MemoryLimit>,
     /// Snapshots of the servers' tables.
     pub snapshots: Snapshots,
-}
-
-/// Parameter as a table on servers.
-pub struct Tabled {
-    /// Name of the parameter.
-    pub name: String,
-    /// Number of rows.
-    pub rows: usize,
-    /// Values per row; the last row may be padded.
-    pub width: usize,
-    /// Number of values.
-    pub length: usize,
-    /// Whether the parameter has two dimensions or more; weight decay applies only to these.
-    pub is_matrix: bool,
-    /// Initial values, in the syntax of a definition.
-    pub initial: String,
-    /// Random stream of the initial values.
-    pub stream: u32,
 }
 
 impl ServerFlags {
@@ -212,14 +188,18 @@ impl ServerFlags {
             return Err(hinted(error, format!("start more: --servers {}", backups + 1)));
         }
         let usual = || Optimizer::parse(OPTIMIZER).expect("the usual optimiser is one");
-        Ok(Some(ServerMode {
+        let settings = ServerSettings {
             servers,
             consistency: self.store.consistency.unwrap_or(Consistency::Sync),
             optimizer: self.optimizer.unwrap_or_else(usual),
             backups,
+            is_hybrid: self.mode == Mode::Hybrid,
+            values: self.store.values.unwrap_or(Format::F32),
+        };
+        Ok(Some(ServerMode {
+            settings,
             patterns: self.server_params.clone(),
             ranks: ranks.unwrap_or_default(),
-            values: self.store.values.unwrap_or(Format::F32),
             memory: self.store.limits.resolve()?,
             snapshots: self.snapshots.resolve()?,
         }))
@@ -261,12 +241,7 @@ impl ServerFlags {
 impl ServerMode {
     /// Returns whether ranks average the gradients of some parameters among themselves.
     pub fn is_hybrid(&self) -> bool {
-        !self.patterns.is_empty()
-    }
-
-    /// Returns whether faster ranks wait for slower ones.
-    pub fn waits(&self) -> bool {
-        self.consistency != Consistency::Async
+        self.settings.is_hybrid
     }
 
     /// Checks that the servers of the job can be started on this machine.
@@ -274,7 +249,7 @@ impl ServerMode {
     /// # Errors
     /// If there are too many of them, there is nothing to restore, or one of their folders takes no file.
     pub fn check_start(&self) -> Result<()> {
-        let servers = self.servers;
+        let servers = self.settings.servers;
         if servers > SERVERS_HERE_MAX {
             let connections = u64::from(servers) * u64::from(servers - 1);
             let error = anyhow!(
@@ -291,7 +266,7 @@ impl ServerMode {
     /// Returns an elastic job with the servers that its launcher starts. A rank of a hybrid job is not replaced.
     pub fn job(&self, elastic: Elastic, silence: Option<Duration>) -> Elastic {
         Elastic {
-            servers: self.servers,
+            servers: self.settings.servers,
             server_arguments: self.server_arguments(),
             replaces: !self.is_hybrid(),
             silence,
@@ -344,49 +319,18 @@ impl ServerMode {
 
     /// Returns the settings that must be equal on all ranks.
     pub fn facts(&self) -> impl Iterator<Item = (String, String)> {
+        let settings = &self.settings;
         [
             ("--mode", if self.is_hybrid() { "hybrid" } else { "server" }.to_owned()),
             ("--server-params", self.patterns.join(" ")),
-            ("--servers", self.servers.to_string()),
-            ("--consistency", self.consistency.to_string()),
-            ("--optimizer", self.optimizer.to_string()),
-            ("--replicas", self.backups.to_string()),
-            ("--values", self.values.to_string()),
+            ("--servers", settings.servers.to_string()),
+            ("--consistency", settings.consistency.to_string()),
+            ("--optimizer", settings.optimizer.to_string()),
+            ("--replicas", settings.backups.to_string()),
+            ("--values", settings.values.to_string()),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
-    }
-
-    fn optimizer_of(&self, parameter: &Tabled) -> Optimizer {
-        let rule = match self.optimizer.rule {
-            Rule::AdamW(options) if !parameter.is_matrix => {
-                Rule::AdamW(AdamWOptions { weight_decay: 0.0, ..options })
-            }
-            rule => rule,
-        };
-        Optimizer { rule, ..self.optimizer }
-    }
-
-    /// Returns the tables of a model's parameters.
-    pub fn definition(&self, parameters: &[Tabled], seed: u64) -> Definition {
-        let table = |parameter: &Tabled| TableDefinition {
-            name: parameter.name.clone(),
-            rows: parameter.rows as u64,
-            width: parameter.width as u32,
-            optimizer: self.optimizer_of(parameter).to_string(),
-            initial: parameter.initial.clone(),
-            seed,
-            stream: parameter.stream,
-            values: self.values.to_string(),
-        };
-        Definition {
-            tables: parameters.iter().map(table).collect(),
-            consistency: self.consistency.to_string(),
-            shards: SHARDS_PER_SERVER * self.servers,
-            backups: self.backups,
-            servers: self.servers,
-            restore: None,
-        }
     }
 }
 

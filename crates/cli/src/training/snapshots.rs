@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use thinwire_checkpoint::Location;
 use thinwire_job::elastic::JobAddress;
-use thinwire_server::{Definition, Initial, Origin, take_snapshot};
+use thinwire_server::{Origin, take_snapshot};
+use thinwire_train::session::AfterPush;
 
 use crate::failure::{self, OrHint, hinted};
 use crate::output::say;
@@ -95,23 +96,10 @@ impl Snapshots {
     }
 
     /// Returns the requester of snapshots, or `None` without `--snapshot-every`.
-    pub fn asker(&self, seat: &JobAddress) -> Option<Asker> {
-        let every = self.every?;
-        Some(Asker { every, seat: seat.clone(), thread: None })
+    pub fn asker(&self, seat: &JobAddress) -> Option<AfterPush> {
+        let mut asker = Asker { every: self.every?, seat: seat.clone(), thread: None };
+        Some(Box::new(move |pushes| asker.stepped(pushes)))
     }
-}
-
-/// Returns the definition of a job that begins with these files, if there are any.
-///
-/// # Errors
-/// If they are of another model.
-pub fn begin(origin: Option<&Origin>, mut definition: Definition) -> Result<Definition> {
-    let Some(origin) = origin else { return Ok(definition) };
-    if matches!(origin, Origin::Checkpoint(_)) {
-        let initial = Initial::Checkpoint.to_string();
-        definition.tables.iter_mut().for_each(|table| table.initial.clone_from(&initial));
-    }
-    Ok(origin.begin(definition)?)
 }
 
 /// Returns the line that says with which files a job begins.
@@ -148,7 +136,7 @@ pub fn ensure_writable(place: &Path) -> Result<()> {
 /// Requester of a snapshot after every N steps. Training continues meanwhile. Dropping it waits for the
 /// snapshot that is under way.
 #[derive(Debug)]
-pub struct Asker {
+struct Asker {
     every: u64,
     seat: JobAddress,
     thread: Option<JoinHandle<()>>,
@@ -156,7 +144,7 @@ pub struct Asker {
 
 impl Asker {
     /// Requests a snapshot if one is due after this number of steps and none is under way.
-    pub fn stepped(&mut self, steps: u64) {
+    fn stepped(&mut self, steps: u64) {
         if !steps.is_multiple_of(self.every) {
             return;
         }

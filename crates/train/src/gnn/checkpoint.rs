@@ -38,7 +38,7 @@ impl Saved for Trainer {
     }
 
     fn gather_bytes(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, checkpoint::Error> {
-        Ok(self.sync.gather_bytes(mine).map_err(Error::exchange)?)
+        Ok(self.sync.gather_bytes(mine).map_err(Error::from)?)
     }
 
     /// Writes this rank's part of a checkpoint: what its exchange keeps, and on rank 0 values, trained rows and
@@ -129,7 +129,7 @@ impl Trainer {
             // A codec that was asked for takes up what another one owes.
             Err(_) => self.sync.load_tensors(&state),
         };
-        loaded.map_err(Error::exchange)?;
+        loaded?;
         let step = u32::try_from(progress.position.index).unwrap_or(u32::MAX);
         self.position = Position { pass: progress.position.pass, step };
         (self.step, self.adam.updates) = (progress.step, progress.updates);

@@ -14,6 +14,7 @@ mod layer;
 mod loss;
 mod matrix;
 mod network;
+mod served;
 mod table;
 mod task;
 #[cfg(test)]
@@ -26,8 +27,9 @@ pub use layer::Wanted;
 pub use loss::Figures;
 pub use matrix::Matrix;
 pub use network::{Dropout, Input, Network, Shape};
-pub use table::{Initial, NAME as ROWS};
-pub use task::{Rows, ServedRows, Task};
+pub use served::ServedRows;
+pub use table::NAME as ROWS;
+pub use task::{Rows, Task};
 pub use trainer::{Settings, Trainer};
 
 /// Sort of a network's layers.

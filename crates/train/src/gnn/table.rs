@@ -152,7 +152,7 @@ impl RowGradients {
     ) -> Result<(RowGradients, u64), Error> {
         let own = pack(vertices, gradient);
         let peers = sync.world().size() as u64 - 1;
-        let all = sync.gather_bytes(own).map_err(Error::exchange)?;
+        let all = sync.gather_bytes(own)?;
         let longest = all.iter().map(Vec::len).max().unwrap_or(0) as u64;
         Ok((RowGradients::sum(&all, table)?, peers * longest))
     }

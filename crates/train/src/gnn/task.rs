@@ -1,12 +1,12 @@
 //! Task: what a network learns from, and what all ranks of a training must have in common.
 
-use std::fmt;
 use std::sync::Arc;
 
 use thinwire_graph::{Adjacency, Batches, Draw, FanOut, Weights};
 use thinwire_loader::{Batch, Features};
 use thinwire_rows::{Format, Frozen};
 
+use super::served::ServedRows;
 use super::trainer::Settings;
 use crate::error::{Error, Kind};
 
@@ -45,30 +45,8 @@ pub enum Rows {
         /// Numbers of a row.
         columns: u32,
         /// This rank's access to them.
-        rows: Arc<dyn ServedRows>,
+        rows: Arc<ServedRows>,
     },
-}
-
-/// Rows of all vertices on servers, which update them from the gradients of all ranks.
-pub trait ServedRows: fmt::Debug + Send + Sync {
-    /// Reads rows into `out`, one after the other. They contain all gradients that this rank has pushed.
-    ///
-    /// # Errors
-    /// If rows are lost or the servers do not answer.
-    fn pull(&self, vertices: &[u32], out: &mut [f32]) -> Result<(), Error>;
-
-    /// Sends the gradients of rows in a step, each row once; every rank calls this once per step, with no rows
-    /// if it has none. Returns the bytes of the gradients as they are sent.
-    ///
-    /// # Errors
-    /// As [`ServedRows::pull`].
-    fn push(&self, vertices: &[u32], gradients: &[f32]) -> Result<u64, Error>;
-
-    /// Reads all rows, in the order of vertices.
-    ///
-    /// # Errors
-    /// As [`ServedRows::pull`].
-    fn all(&self) -> Result<Vec<f32>, Error>;
 }
 
 impl Rows {

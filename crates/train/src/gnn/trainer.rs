@@ -103,11 +103,11 @@ impl Trainer {
         let parameters = network.parameters().iter().map(named).collect();
         let channel = Channel::new(group);
         let codec = exchange.policy.to_string();
-        let sync = Synchronizer::over(channel, parameters, exchange).map_err(Error::exchange)?;
+        let sync = Synchronizer::over(channel, parameters, exchange)?;
         let facts = facts(&task, &batches, &settings)?;
         // Not among those of a checkpoint: a resumed training may make more passes.
         let passes = ("passes".to_owned(), settings.passes.to_string());
-        sync.agree(&[&facts[..], &[passes]].concat()).map_err(Error::exchange)?;
+        sync.agree(&[&facts[..], &[passes]].concat())?;
         let rank = sync.world().rank().0;
         let loader = load(&task, &settings, batches.clone(), rank, Position::default())?;
         let (vertices, rate, seed) = (task.graph.vertices(), settings.learning_rate, settings.seed);
@@ -226,8 +226,8 @@ impl Trainer {
         let batch = self.loader.next().map_err(unloaded)?;
         let key = self.batches.key(self.position, self.sync.world().rank().0);
         let dropout = Dropout { share: self.settings.dropout, key };
-        self.sync.set_share(share).map_err(Error::exchange)?;
-        self.sync.begin(self.step).map_err(Error::exchange)?;
+        self.sync.set_share(share)?;
+        self.sync.begin(self.step)?;
         let (input, labels) =
             (input(&self.task, self.table.as_ref(), &batch)?, self.task.labels(&batch));
         let (sync, values) = (&mut self.sync, &self.values);
@@ -239,8 +239,8 @@ impl Trainer {
             sync.ready(index, &gradient)
         };
         let computed = self.network.gradients(values, input, &labels, dropout, ready);
-        let (figures, of_rows) = computed.map_err(Error::exchange)?;
-        let outcome = self.sync.finish().map_err(Error::exchange)?;
+        let (figures, of_rows) = computed?;
+        let outcome = self.sync.finish()?;
         if outcome == Outcome::Averaged {
             let pace = Pace { learning_rate: self.settings.learning_rate, gradient_scale: 1.0 };
             let gradient = |index| self.sync.gradient(index);
@@ -284,7 +284,7 @@ impl Trainer {
 
     /// Returns the sum of the figures of all ranks.
     fn gathered(&self, own: Figures) -> Result<Figures, Error> {
-        let all = self.sync.gather(&own.to_row()).map_err(Error::exchange)?;
+        let all = self.sync.gather(&own.to_row())?;
         let mut figures = Figures::default();
         all.as_chunks().0.iter().for_each(|row| figures += Figures::from_row(*row));
         Ok(figures)

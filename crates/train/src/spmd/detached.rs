@@ -153,7 +153,7 @@ impl<'a> Executor<'a> {
             self.slots.put_lasting(home, Content::Here(value));
         }
         let state = self.sync().state().with_shared(exchange);
-        self.sync_mut().load_tensors(&state).map_err(Error::exchange)?;
+        self.sync_mut().load_tensors(&state)?;
         self.optimizer.state.updates = updates;
         (self.step, self.first) = (step, step);
         Ok(())

@@ -12,17 +12,16 @@ use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use thinwire_codec::Choice;
 use thinwire_collective::{Group, Options, all_gather, all_reduce, all_reduce_many, barrier};
-use thinwire_report::figures::{bytes, bytes_per_s, ratio, seconds};
+use thinwire_report::figures::{bytes, bytes_per_s, median, ratio, seconds};
 use thinwire_schedule::Summation;
 
 use super::floor::floor_s;
-use super::plain::Rates;
+use super::plain::{Rates, repetitions, timed};
 use super::rates;
 use crate::link::Settings;
 use crate::output::{Format, print_lines, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
-use crate::samples::{median, repetitions, timed};
 
 const BUDGET: Duration = Duration::from_secs(1);
 const SMALL_TENSORS: usize = 10_000;

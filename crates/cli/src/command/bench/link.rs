@@ -6,15 +6,14 @@ use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 use thinwire_link::tcp::Encryption;
 use thinwire_link::{Error, Link, Place, Port};
-use thinwire_report::figures::{bytes_per_s, ratio, seconds};
+use thinwire_report::figures::{bytes_per_s, median, ratio, seconds};
 use thinwire_wire::{Header, Kind, Rank, Tag};
 
-use super::plain::{self, Plain, Rates, Ways};
+use super::plain::{self, Plain, Rates, Ways, timed};
 use crate::link::Settings;
 use crate::output::{Format, print_lines, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
-use crate::samples::{median, timed};
 
 const RUNS: usize = 3;
 const MESSAGES_MAX: usize = 1 << 14;

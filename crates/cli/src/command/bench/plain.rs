@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use thinwire_link::store::Store;
-
-use crate::samples::{median, timed};
+use thinwire_report::figures::median;
 
 const PIECE_BYTES: usize = 1 << 20;
 const PIECES_MAX: usize = 1024;
@@ -220,4 +219,20 @@ fn there(result: std::io::Result<()>) -> Result<()> {
 fn pieces(count: usize, mut once: impl FnMut(&mut [u8]) -> std::io::Result<()>) -> Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
     (0..count).try_for_each(|_| there(once(&mut piece)))
+}
+
+/// Returns the number of repetitions of work that takes `seconds`: for about `budget`, at least 3
+/// and at most 50 times.
+pub fn repetitions(seconds: f64, budget: Duration) -> usize {
+    ((budget.as_secs_f64() / seconds.max(1e-9)) as usize).clamp(3, 50)
+}
+
+/// Returns the seconds that `work` takes.
+///
+/// # Errors
+/// Errors of `work`.
+pub fn timed<E>(work: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
+    let begun = Instant::now();
+    work()?;
+    Ok(begun.elapsed().as_secs_f64())
 }

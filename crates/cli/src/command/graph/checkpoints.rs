@@ -3,17 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
-use thinwire_checkpoint::{
-    FolderLock, Policy, check_origin, check_variables, save, save_between, save_last,
-};
+use anyhow::{Result, anyhow};
+use thinwire_checkpoint::{FolderLock, Policy, check_variables};
 use thinwire_collective::Group;
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::gnn::Trainer;
-use thinwire_wire::Rank;
+use thinwire_train::session::{check_folder, hold_in_all};
 
 use crate::failure::hinted;
-use crate::output::say;
 use crate::training::{checkpoint_folder, checkpoints, ensure_writable};
 
 /// Flags of checkpoints.
@@ -48,10 +44,10 @@ impl Flags {
 
 /// Checkpoint to continue from, and where others go.
 pub struct Checkpoints {
-    resumed: Option<Checkpoint>,
-    policy: Option<Policy>,
-    /// Passes after which the training is over.
-    passes: u64,
+    /// The checkpoint to continue from.
+    pub resumed: Option<Checkpoint>,
+    /// Where others go.
+    pub policy: Option<Policy>,
 }
 
 impl Checkpoints {
@@ -78,7 +74,7 @@ impl Checkpoints {
             check_variables()?;
             ensure_writable(&policy.folder, "checkpoints", "--checkpoint-dir")?;
         }
-        Ok(Checkpoints { resumed, policy, passes })
+        Ok(Checkpoints { resumed, policy })
     }
 
     /// Takes the folder, once all ranks see it.
@@ -96,41 +92,8 @@ impl Checkpoints {
         }
         let (policy, resumed) = (self.policy.as_ref(), self.resumed.as_ref());
         let what = "take the folder of checkpoints";
-        let lock = checkpoints::hold_in_all(policy, resumed, rank, group, what)?;
-        checkpoints::check_folder(policy, rank, group)?;
+        let lock = hold_in_all(policy, resumed, group, what)?;
+        check_folder(policy, group)?;
         Ok(lock)
-    }
-
-    /// Continues from the checkpoint, if there is one; all ranks call this.
-    ///
-    /// # Errors
-    /// If it is damaged, of another training, or not that of all ranks.
-    pub fn restore(&self, trainer: &mut Trainer) -> Result<()> {
-        let sealed = self.resumed.as_ref().map(Checkpoint::sealed);
-        check_origin(sealed, |mine| Ok(trainer.gather(mine)?))?;
-        let Some(checkpoint) = &self.resumed else { return Ok(()) };
-        let notice = trainer.restore(checkpoint)?;
-        if trainer.world().rank() == Rank(0) {
-            let (path, done) = (checkpoint.path().display(), trainer.position().pass);
-            say(format!("going on from {path}, after {done} passes"));
-            notice.into_iter().for_each(say);
-        }
-        Ok(())
-    }
-
-    /// Writes a checkpoint, if there is a folder; all ranks call this. One that fails ends the training, and is
-    /// saved elsewhere, unless passes are left and the folder is away for a while.
-    ///
-    /// # Errors
-    /// If a file cannot be written, or a rank is lost.
-    pub fn save(&self, lock: &FolderLock, trainer: &mut Trainer) -> Result<()> {
-        let Some(policy) = &self.policy else { return Ok(()) };
-        let step = trainer.steps();
-        let attempt = |trainer: &mut Trainer| save(trainer, policy, lock, step).map(drop);
-        let saved = match trainer.position().pass >= self.passes {
-            true => save_last(trainer, policy, step, attempt),
-            false => save_between(trainer, policy, step, attempt).map(drop),
-        };
-        saved.with_context(|| format!("saving step {step}"))
     }
 }

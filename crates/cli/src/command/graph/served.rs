@@ -1,26 +1,21 @@
-//! Trained rows of vertices on servers: their flags, and a rank that pulls and pushes them.
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! Trained rows of vertices on servers: their flags, and the job of the ranks that pull and push them.
 
 use anyhow::{Context, Error, Result, anyhow};
 use thinwire_job::Place;
 use thinwire_job::elastic::{JobAddress, Presence};
 use thinwire_link::Link;
 use thinwire_member::{CoordinatorMode, Options};
-use thinwire_server::{Client, Gradient};
-use thinwire_train::gnn::{Initial, ROWS, ServedRows};
+use thinwire_train::gnn::{ROWS, ServedRows};
 use thinwire_update::{AdamOptions, Optimizer, Rule};
 use thinwire_wire::WORLD_SIZE_MAX;
 
 use super::task::Learned;
 use crate::failure::hinted;
 use crate::link;
+use crate::place;
 use crate::ranks;
 use crate::size::{ElasticFlags, Size};
-use crate::training::{self, ServerFlags, ServerMode, StoreFlags, Tabled};
-
-/// Number of the table of rows, the only one.
-const TABLE: u32 = 0;
+use crate::training::{self, ServerFlags, ServerMode, StoreFlags};
 
 /// Flags of rows on servers.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -124,7 +119,7 @@ impl Member {
         let link = presence.meet(&epoch)?;
         let link = link.context("the first epoch has ended before its ranks had met")?;
         let (rank, world) = (world.rank().0, world.size() as u32);
-        let place = Place { rank, world, ..training::of_member(&job_address) };
+        let place = Place { rank, world, ..place::of_member(&job_address) };
         Ok((Member { job_address, presence, place }, link))
     }
 
@@ -135,26 +130,12 @@ impl Member {
     pub fn rows(
         &self,
         mode: &ServerMode,
-        vertices: u32,
-        columns: u32,
+        sizes: [u32; 2],
         seed: u64,
         settings: &link::Settings,
-    ) -> Result<Rows> {
-        let (rows, width) = (vertices as usize, columns as usize);
-        let Initial { limit, stream } = Initial::of(width);
-        let table = Tabled {
-            name: ROWS.to_owned(),
-            rows,
-            width,
-            length: rows * width,
-            is_matrix: true,
-            initial: format!("uniform:{limit}"),
-            stream,
-        };
-        let definition = mode.definition(&[table], seed);
-        let client = Client::open(&self.job_address, &definition, settings.timeout())?;
-        let row_bytes = size_of::<u64>() + mode.values.width(width);
-        Ok(Rows { client: Mutex::new(client), row_bytes: row_bytes as u64 })
+    ) -> Result<ServedRows> {
+        let (address, timeout) = (&self.job_address, settings.timeout());
+        Ok(ServedRows::open(address, &mode.settings, sizes, seed, timeout)?)
     }
 
     /// Ends the job and with it the servers, which no rank may need any more.
@@ -162,40 +143,4 @@ impl Member {
         // Another rank may have reported it already.
         let _ = self.presence.complete();
     }
-}
-
-/// Client of the table of rows, for one rank.
-#[derive(Debug)]
-pub struct Rows {
-    client: Mutex<Client>,
-    /// Bytes that a row's gradient takes on the network, with its number.
-    row_bytes: u64,
-}
-
-impl Rows {
-    fn client(&self) -> MutexGuard<'_, Client> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ServedRows for Rows {
-    fn pull(&self, vertices: &[u32], out: &mut [f32]) -> Result<(), thinwire_train::Error> {
-        let rows = numbers(vertices);
-        self.client().pull(&[(TABLE, &rows)], out).map_err(thinwire_train::Error::exchange)
-    }
-
-    fn push(&self, vertices: &[u32], values: &[f32]) -> Result<u64, thinwire_train::Error> {
-        let rows = numbers(vertices);
-        let gradient = Gradient { table: TABLE, rows: &rows, values };
-        self.client().push(&[gradient]).map_err(thinwire_train::Error::exchange)?;
-        Ok(rows.len() as u64 * self.row_bytes)
-    }
-
-    fn all(&self) -> Result<Vec<f32>, thinwire_train::Error> {
-        self.client().pull_all(TABLE).map_err(thinwire_train::Error::exchange)
-    }
-}
-
-fn numbers(vertices: &[u32]) -> Vec<u64> {
-    vertices.iter().map(|vertex| u64::from(*vertex)).collect()
 }

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde::Serialize;
 use thinwire_collective::Group;
@@ -14,6 +13,7 @@ use thinwire_link::Link;
 use thinwire_plan::report::counted;
 use thinwire_report::figures::{bytes, count, seconds};
 use thinwire_train::gnn::{Figures, Model, Network, Rows, Settings, Task, Trainer};
+use thinwire_train::session::{Event, GraphSession, Observer, Pass};
 
 use super::checkpoints::{self, Checkpoints};
 use super::served::{self, Member};
@@ -140,6 +140,25 @@ struct Line {
     sent_bytes: u64,
 }
 
+/// Sink of the figures of passes.
+struct Console<'a> {
+    args: &'a Args,
+    rank: u32,
+}
+
+impl Observer for Console<'_> {
+    fn on(&self, event: Event<'_>) -> Result<(), thinwire_train::Error> {
+        match event {
+            Event::Line(line) => say(line),
+            Event::Pass(pass) if self.rank == 0 => {
+                show(self.args, pass).map_err(thinwire_train::Error::caller)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 /// Accuracy at the end.
 #[derive(Serialize)]
 struct Tested {
@@ -177,7 +196,7 @@ fn with_servers(args: &Args) -> Result<u8> {
     };
     let (member, link) = Member::join(job_address, &mode, &args.link)?;
     let (vertices, columns) = (started.task.graph.vertices(), started.task.rows.columns());
-    let rows = member.rows(&mode, vertices, columns, args.seed, &args.link)?;
+    let rows = member.rows(&mode, [vertices, columns], args.seed, &args.link)?;
     started.task.rows = Rows::Served { columns, rows: Arc::new(rows) };
     let threads = ranks::threads(&member.place);
     let work = || train(args, started, &member.place, link, threads);
@@ -302,30 +321,16 @@ fn train(
         dealt(&store, place.world).into_iter().for_each(say);
         say(title(args, place, &trainer));
     }
-    checkpoints.restore(&mut trainer)?;
-    for pass in trainer.position().pass + 1..=args.passes {
-        let (begun, sent_bytes) = (Instant::now(), trainer.sent_bytes());
-        let trained = trainer.pass().with_context(|| format!("pass {pass}"))?;
-        if !trained.mean_loss().is_finite() {
-            let error = anyhow!("a loss of {} in pass {pass}", trained.mean_loss());
-            return Err(hinted(error, "give a lower --lr, or features of a smaller scale"));
-        }
-        let (seconds, sent_bytes) =
-            (begun.elapsed().as_secs_f64(), trainer.sent_bytes() - sent_bytes);
-        let validated = validation.as_ref().map(|batches| trainer.evaluate(batches)).transpose()?;
-        if place.rank == 0 {
-            let line = Line {
-                pass,
-                loss: trained.mean_loss(),
-                training_accuracy: trained.accuracy(),
-                validation_accuracy: validated.as_ref().map(Figures::accuracy),
-                seconds,
-                sent_bytes,
-            };
-            show(args, &line)?;
-        }
-        checkpoints.save(&lock, &mut trainer)?;
-    }
+    let mut session = GraphSession {
+        trainer: &mut trainer,
+        passes: args.passes,
+        validation: validation.as_ref(),
+        resume: checkpoints.resumed.as_ref(),
+        policy: checkpoints.policy.as_ref(),
+        lock: &lock,
+        observer: &Console { args, rank: place.rank },
+    };
+    session.run()?;
     if let Some(path) = args.output.as_ref().filter(|_| place.rank == 0) {
         file::replace(path, &trainer.to_safetensors()?)?;
         say(format!("wrote {}", path.display()));
@@ -379,14 +384,24 @@ fn title(args: &Args, place: &Place, trainer: &Trainer) -> String {
     format!("training {model} of {elements} parameters with codec {codec} on {ranks}, link: {link}")
 }
 
-fn show(args: &Args, line: &Line) -> Result<()> {
+fn show(args: &Args, pass: &Pass) -> Result<()> {
+    let Pass { number: pass, trained, validated, seconds: taken_s, sent_bytes } = *pass;
+    let (loss, training_accuracy) = (trained.mean_loss(), trained.accuracy());
+    let validation_accuracy = validated.as_ref().map(Figures::accuracy);
     if args.json {
-        return print_json(line);
+        let seconds = taken_s;
+        return print_json(&Line {
+            pass,
+            loss,
+            training_accuracy,
+            validation_accuracy,
+            seconds,
+            sent_bytes,
+        });
     }
-    let Line { pass, loss, training_accuracy, validation_accuracy, .. } = line;
     let validation = validation_accuracy.map(|it| format!(", validation {}", percent(it)));
-    let (validation, training) = (validation.unwrap_or_default(), percent(*training_accuracy));
-    let (time, sent) = (seconds(line.seconds), bytes(line.sent_bytes as f64));
+    let (validation, training) = (validation.unwrap_or_default(), percent(training_accuracy));
+    let (time, sent) = (seconds(taken_s), bytes(sent_bytes as f64));
     print(format!(
         "pass {pass}: loss {loss:.4}, accuracy in training {training}{validation}, {time}, sent {sent}\n"
     ))

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::{Error, Result, anyhow};
 use serde::Serialize;
+use thinwire_report::figures::median;
 use thinwire_sync::{Alternative, Assignment, BucketRecord, Planning, Policy, StepRecord};
+use thinwire_train::session::OF_PLAN;
 
 use super::explained;
 use crate::failure::hinted;
 use crate::output::{print, print_json};
-use crate::samples::median;
-use crate::training::plan;
 use crate::training::trace::{self, Line};
 use crate::word_wrap::wrapped;
 
@@ -91,7 +91,7 @@ fn missing(args: &Args, lines: &[Line]) -> Error {
         (Some(step), Some(first)) => {
             anyhow!("{trace} has no plan up to step {step}, its first one is after step {first}")
         }
-        _ if lines.iter().any(|line| line.codec == plan::NAME) => hinted(
+        _ if lines.iter().any(|line| line.codec == OF_PLAN) => hinted(
             anyhow!(
                 "{trace} is of a training under a plan, whose gradients are not planned by step"
             ),

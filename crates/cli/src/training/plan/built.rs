@@ -5,15 +5,16 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
-use thinwire_model::{Graph, Training, backward};
+use thinwire_model::{Graph, backward};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
 use thinwire_train::checkpoint::Checkpoint;
+use thinwire_train::session::Computation;
 use thinwire_train::spmd::Modality;
 
 use super::make::Asked;
-use crate::failure::OrHint;
+use crate::failure::{OrHint, hinted};
 use crate::source::Source;
 use crate::training::model::{HINT, Model, Named, identity};
 use crate::training::settings::Settings;
@@ -23,20 +24,10 @@ pub const PLANNED: &str = "planned";
 
 /// Everything that is the same on all ranks.
 pub struct Built {
-    /// The plan as it was read; none where every rank has the whole model.
-    pub file: Option<PlanFile>,
-    /// The model with its gradients, for one micro-batch.
-    pub training: Training,
-    /// The plan as it is run: of all ranks, or of one that is a replica.
-    pub plan: Plan,
-    /// Text or images, and how the model reads them.
-    pub modality: Modality,
+    /// What ranks compute.
+    pub computation: Computation,
     /// The model, as checkpoints keep it.
     pub model: Model,
-    /// Rows that every part of a batch is a multiple of: those of a model for a fixed number of rows, or 1.
-    pub unit: usize,
-    /// Names of the parameters of a replica that servers have.
-    pub served: Vec<String>,
 }
 
 impl Built {
@@ -51,15 +42,16 @@ impl Built {
         let graph = graph.or_hint("thinwire model show NAME tells what a model is")?;
         let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
         let model = Named::of(&source, file.model.clone(), file.sequence, tokens)?;
-        let built = Built::of(&graph, plan, Model::Named(model))?;
-        let [_, found] = built.modality.sizes();
+        let mut built = Built::of(&graph, plan, Model::Named(model))?;
+        let [_, found] = built.computation.modality.sizes();
         if found != file.sequence {
             let planned = file.sequence;
             let message = format!("the model reads {found} tokens of a sequence, the plan's have");
             return Err(anyhow!("{message} {planned}"))
                 .or_hint("a model file says its own length as \"sequence\"; then plan again");
         }
-        Ok(Built { file: Some(file), ..built })
+        built.computation.file = Some(file);
+        Ok(built)
     }
 
     /// The whole model, for so many rows on a rank.
@@ -71,27 +63,47 @@ impl Built {
         let orders = Schedule::OneForwardOneBackward.orders(1, micro_batches);
         let orders = orders.context("no order of micro-batches")?;
         let plan = Plan { micro_batches, orders, ..Plan::alone(&graph) };
-        Ok(Built { unit: model.unit()?, ..Built::of(&graph, plan, model.clone())? })
+        let mut built = Built::of(&graph, plan, model.clone())?;
+        built.computation.unit = model.unit()?;
+        Ok(built)
     }
 
     fn of(graph: &Graph, plan: Plan, model: Model) -> Result<Built> {
         let training = backward(graph)?;
         plan.check(&training)?;
         let modality = Modality::new(graph, model.tokens()).or_hint(HINT)?;
-        Ok(Built { file: None, training, plan, modality, model, unit: 1, served: Vec::new() })
+        let (context, description) = (model.context(), model.describe());
+        let (file, unit, served) = (None, 1, Vec::new());
+        let computation =
+            Computation { file, training, plan, modality, context, description, unit, served };
+        Ok(Built { computation, model })
     }
 
     /// Whether it is the plan of this model and batch, and for as many ranks as there will be, if that is
     /// known.
     pub fn is_for(&self, model: &str, sequence: usize, batch: usize, ranks: Option<u32>) -> bool {
-        let same = self.file.as_ref().is_some_and(|file| {
+        let same = self.computation.file.as_ref().is_some_and(|file| {
             (&file.model[..], file.sequence, file.batch) == (model, sequence, batch)
         });
-        same && ranks.is_none_or(|ranks| ranks as usize == self.plan.ranks())
+        same && ranks.is_none_or(|ranks| ranks as usize == self.computation.plan.ranks())
+    }
+
+    /// Refuses a checkpoint of another model than that of the plan.
+    ///
+    /// # Errors
+    /// If it is one, or keeps no model that this version reads.
+    pub fn check_resumes(&self, checkpoint: &Checkpoint) -> Result<()> {
+        let kept = Model::kept(checkpoint)?;
+        if self.is_of(&kept) {
+            return Ok(());
+        }
+        let (path, model) = (checkpoint.path().display(), self.model.name());
+        let message = format!("{path} is a checkpoint of {}", kept.name());
+        Err(hinted(anyhow!("{message}, the plan is for {model}"), "give a plan for the same model"))
     }
 
     /// Whether this is the model that a checkpoint keeps, for sequences as long as it had.
-    pub fn is_of(&self, kept: &Model) -> bool {
+    fn is_of(&self, kept: &Model) -> bool {
         let Ok(Named { context, identity: expected, .. }) = kept.to_named() else { return false };
         let found = Source::open(&self.model.planned_name());
         let found = found.and_then(|source| identity(&source, context));

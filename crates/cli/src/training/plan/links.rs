@@ -95,7 +95,7 @@ impl Test<'_> {
     fn timed(&mut self, work: impl Fn(&mut Test<'_>) -> Result<()>) -> Result<f64> {
         let samples = (0..ROUNDS).map(|_| self.once_s(&work));
         let mut samples = samples.collect::<Result<Vec<f64>>>()?;
-        self.most(crate::samples::median(&mut samples))
+        self.most(thinwire_report::figures::median(&mut samples))
     }
 
     /// Seconds of some work done once, as the slowest rank sees it.
@@ -162,7 +162,7 @@ impl Test<'_> {
             })?;
             added.push((turns_s - alone_s) / turns as f64);
         }
-        Ok(crate::samples::median(&mut added))
+        Ok(thinwire_report::figures::median(&mut added))
     }
 
     /// Returns the size of tensors whose exchange takes long enough, and its seconds.
@@ -212,7 +212,7 @@ impl Test<'_> {
             added.push(started.elapsed().as_secs_f64() - alone_s);
             self.probe.finish(&begun)?;
         }
-        let median = crate::samples::median(&mut added);
+        let median = thinwire_report::figures::median(&mut added);
         let all = self.probe.gather(&[median as f32])?;
         Ok(f64::from(all.iter().sum::<f32>()) / all.len() as f64)
     }

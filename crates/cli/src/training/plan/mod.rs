@@ -3,7 +3,6 @@
 
 mod built;
 mod calibrate;
-mod figures;
 mod footprint;
 mod links;
 mod machines;
@@ -11,7 +10,6 @@ mod make;
 
 pub use built::{Built, KeptPlan, PLANNED};
 pub use calibrate::cluster as calibrate;
-pub use figures::{Measured, gather, passes};
 pub use machines::checksum;
 pub use make::{Asked, travels};
 
@@ -35,9 +33,6 @@ use crate::size::Size;
 use crate::{codings, file, source};
 use machines::{Machines, RANKS_MAX, start_hint};
 use make::PlanRequest;
-
-/// Name of runs under a plan's own codecs, in the place of a codec's.
-pub const NAME: &str = "plan";
 
 /// Ranks that share a batch, and the parts of the model that they have.
 pub enum Parallelism {
@@ -87,6 +82,17 @@ impl Parallelism {
         }
     }
 
+    /// The model that every rank has whole.
+    ///
+    /// # Errors
+    /// If ranks have parts of one.
+    pub fn model(&self) -> Result<&Model> {
+        match self {
+            Parallelism::Replicas(model) => Ok(model),
+            _ => Err(anyhow!("a training of parts of a plan in an elastic job or with servers")),
+        }
+    }
+
     /// The plan that there is before ranks meet.
     pub fn built(&self) -> Option<&Built> {
         match self {
@@ -112,7 +118,7 @@ impl Parallelism {
             Parallelism::Replicas(_) => {
                 resume.map_or(2, |checkpoint| checkpoint.progress().world as usize)
             }
-            Parallelism::Planned(_, built, _) => built.plan.ranks(),
+            Parallelism::Planned(_, built, _) => built.computation.plan.ranks(),
             Parallelism::Made(request) => request.cluster.as_ref().map_or(2, |it| it.devices),
         };
         ranks.min(RANKS_MAX) as u32
@@ -135,8 +141,8 @@ impl Parallelism {
         let ranks = world as usize;
         match self {
             Parallelism::Replicas(model) => check_batch(batch, model.unit()?, ranks),
-            Parallelism::Planned(path, built, _) if built.plan.ranks() != ranks => {
-                let planned = built.plan.ranks();
+            Parallelism::Planned(path, built, _) if built.computation.plan.ranks() != ranks => {
+                let planned = built.computation.plan.ranks();
                 let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
                 Err(hinted(error, start_hint(planned, &format!("make a plan for {world}"))))
             }
@@ -150,7 +156,7 @@ impl Parallelism {
         match self {
             Parallelism::Replicas(model) => vec![("model", model.describe())],
             Parallelism::Planned(_, built, _) => {
-                built.file.iter().map(|file| ("plan", checksum(&file.text()))).collect()
+                built.computation.file.iter().map(|file| ("plan", checksum(&file.text()))).collect()
             }
             Parallelism::Made(request) => request.facts(),
         }
@@ -188,7 +194,7 @@ impl Parallelism {
     pub fn modality(&self, flags: &RecipeFlags) -> Result<Modality> {
         match self {
             Parallelism::Replicas(model) => Ok(model.smallest()?.modality().clone()),
-            Parallelism::Planned(_, built, _) => Ok(built.modality.clone()),
+            Parallelism::Planned(_, built, _) => Ok(built.computation.modality.clone()),
             Parallelism::Made(request) => {
                 let source = source::Source::open(&request.model)?;
                 let graph = source.graph(source.fixed_batch()?.unwrap_or(1), request.sequence)?;
@@ -210,7 +216,7 @@ impl Parallelism {
             Parallelism::Replicas(model) => {
                 model.smallest()?.parameters().iter().map(Parameter::elements).sum()
             }
-            Parallelism::Planned(_, built, _) => of(&built.training.graph),
+            Parallelism::Planned(_, built, _) => of(&built.computation.training.graph),
             Parallelism::Made(request) => {
                 let source = source::Source::open(&request.model)?;
                 of(&source.graph(source.fixed_batch()?.unwrap_or(1), request.sequence)?)

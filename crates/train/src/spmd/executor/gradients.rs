@@ -141,7 +141,7 @@ impl Exchange {
             Some(sync) => Ok(sync),
         };
         Ok(Exchange {
-            sync: sync.map_err(Error::exchange)?,
+            sync: sync?,
             places,
             kept: vec![Vec::new(); count],
             rounded: named.iter().map(|parameter| rounds && parameter.is_matrix()).collect(),
@@ -164,7 +164,7 @@ impl Exchange {
     /// Begins a step.
     pub fn begin(&mut self, step: u64) -> Result<(), Error> {
         (self.handover_s, self.exposed_wait_s) = (0.0, 0.0);
-        self.sync.begin(step).map_err(Error::exchange)?;
+        self.sync.begin(step)?;
         self.predicted_bytes += self.sync.step_bytes();
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Exchange {
         }
         let gradient = self.before[index].iter().fold(gradient, |values, one| one.apply(values));
         match self.places[index] {
-            Some(place) => self.sync.ready(place, &gradient[..]).map_err(Error::exchange)?,
+            Some(place) => self.sync.ready(place, &gradient[..])?,
             None => self.kept[index] = gradient,
         }
         self.handover_s += started.elapsed().as_secs_f64();
@@ -197,7 +197,7 @@ impl Exchange {
     /// Waits for all gradients; returns what is to become of the step by those that this rank has part in.
     pub fn wait(&mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
-        let outcome = self.sync.wait().map_err(Error::exchange)?;
+        let outcome = self.sync.wait()?;
         self.exposed_wait_s = started.elapsed().as_secs_f64();
         let finite = self.kept.iter().flatten().all(|value| value.is_finite());
         Ok(if finite { outcome } else { Outcome::Skipped })
@@ -205,7 +205,7 @@ impl Exchange {
 
     /// Keeps the step, or leaves everything as it was before.
     pub fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
-        self.sync.commit(outcome).map_err(Error::exchange)?;
+        self.sync.commit(outcome)?;
         self.sent_bytes += self.sync.record().total(|bucket| bucket.sent_bytes);
         Ok(())
     }

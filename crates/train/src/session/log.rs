@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use thinwire_report::figures::median;
 use thinwire_report::training::{Bucket, Change, Floors, Point, Run, Split};
 use thinwire_sync::{BucketRecord, StepRecord, Time};
-
-use crate::samples::median;
 
 /// No more steps than this are remembered in detail.
 const WINDOW: usize = 500;
@@ -113,9 +112,9 @@ impl Log {
         Time { step_s, compute_s, hidden_s, wait_s, other_s }
     }
 
-    /// Returns the record of the last step.
-    pub fn last_record(&self) -> Option<&StepRecord> {
-        self.steps.back().map(|step| &step.record)
+    /// Returns the last step.
+    pub fn last(&self) -> Option<&Step> {
+        self.steps.back()
     }
 
     /// Seconds per step: the median of the second half.

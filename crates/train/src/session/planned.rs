@@ -1,11 +1,12 @@
 //! Predictions and counts of a planned training, and the times of every rank's passes.
 
-use anyhow::{Context, Result};
 use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
 use thinwire_program::pipeline::Pass;
 use thinwire_report::training::{Passed, Planned, PlannedRank};
-use thinwire_train::spmd::{Executor, Times, Went};
+
+use crate::error::Error;
+use crate::spmd::{Executor, Times, Went};
 
 /// Of so many passes each rank tells at most: of more than a page draws.
 const PASSES_MAX: usize = 8192;
@@ -32,7 +33,7 @@ pub fn gather(
     file: &PlanFile,
     plan: &Plan,
     measured: &Measured,
-) -> Result<Planned> {
+) -> Result<Planned, Error> {
     let Measured { steps, step_s, busy_s, memory_bytes } = *measured;
     let mut passed = passes(machine.times());
     passed.truncate(PASSES_MAX);
@@ -46,17 +47,20 @@ pub fn gather(
     };
     // A report leaves the times out.
     let mine = (mine, passed, machine.times().end_s);
-    let all = machine.gather_bytes(serde_json::to_vec(&mine)?)?;
+    let all = machine.gather_bytes(serde_json::to_vec(&mine).map_err(Error::exchange)?)?;
     let per_stage = plan.stage_ranks();
     let told = |(rank, told): (usize, &Vec<u8>)| {
-        let told: (PlannedRank, Vec<Passed>, f64) = serde_json::from_slice(told)
-            .with_context(|| format!("rank {rank} tells of its steps in other words"))?;
+        let told: (PlannedRank, Vec<Passed>, f64) =
+            serde_json::from_slice(told).map_err(|error| {
+                Error::exchange(error)
+                    .during(format!("rank {rank} tells of its steps in other words"))
+            })?;
         let (known, passed, end_s) = told;
         let stage = rank / per_stage;
         let predicted_memory_bytes = file.stage[stage].memory_bytes;
         Ok(PlannedRank { rank, stage, predicted_memory_bytes, passed, end_s, ..known })
     };
-    let ranks = all.iter().enumerate().map(told).collect::<Result<_>>()?;
+    let ranks = all.iter().enumerate().map(told).collect::<Result<_, Error>>()?;
     let ranks = since_the_first(ranks);
     Ok(Planned { model: file.model.clone(), steps, predicted_step_s: file.step_s, step_s, ranks })
 }

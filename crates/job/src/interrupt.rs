@@ -7,9 +7,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::{flag, low_level};
+
+use crate::Error;
 
 /// Remembers the first signal.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn listen() -> Result<Interrupt> {
+    pub fn listen() -> Result<Interrupt, Error> {
         let signal = Arc::new(AtomicUsize::new(0));
         let at_once = Arc::new(AtomicBool::new(true));
         for number in [SIGINT, SIGTERM, SIGHUP] {
@@ -32,7 +33,7 @@ impl Interrupt {
             flag::register_conditional_shutdown(number, code, Arc::clone(&at_once))
                 .and_then(|_| flag::register(number, Arc::clone(&at_once)))
                 .and_then(|_| flag::register_usize(number, Arc::clone(&signal), number as usize))
-                .context("listening for signals")?;
+                .map_err(|error| Error::because("listening for signals", error))?;
         }
         Ok(Interrupt { signal, at_once })
     }
@@ -53,6 +54,11 @@ impl Interrupt {
             0 => None,
             signal => Some(signal as i32),
         }
+    }
+
+    /// Name of the signal that came, if any.
+    pub fn name(&self) -> Option<&'static str> {
+        self.signal().map(|signal| low_level::signal_name(signal).unwrap_or("a signal"))
     }
 
     /// Takes note that another rank was told to stop.

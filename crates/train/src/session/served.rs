@@ -5,24 +5,103 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::Result;
 use thinwire_job::elastic::JobAddress;
 use thinwire_model::{Initial, Role, Tensor, TensorId};
-use thinwire_server::{Client, Error, Format, Gradient, Origin, TableDefinition};
-use thinwire_train::spmd::{Executor, Handover, Remote};
+use thinwire_server::{
+    Client, Consistency, Definition, Error, Format, Gradient, Origin, TableDefinition,
+};
+use thinwire_update::{AdamWOptions, Optimizer, Rule};
 
 use super::engine::Engine;
-use super::server_flags::{ServerMode, Tabled};
-use super::snapshots::{self, Asker};
+use crate::spmd::{Executor, Handover, Remote};
 
 /// Values per row of a one-dimensional parameter.
 const VECTOR_WIDTH: usize = 1024;
 /// Name of the table with the loss.
 const LOSS: &str = "thinwire.loss";
+/// Shards per server, enough to divide them evenly over other numbers of servers.
+const SHARDS_PER_SERVER: u32 = 8;
+
+/// Called after each push of a rank, with the number of its pushes.
+pub type AfterPush = Box<dyn FnMut(u64)>;
+
+/// Settings of servers that keep values of a training.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerSettings {
+    /// Number of servers with which the job begins.
+    pub servers: u32,
+    /// How far a rank may be ahead of the slowest.
+    pub consistency: Consistency,
+    /// Optimiser of the servers.
+    pub optimizer: Optimizer,
+    /// Servers beside the first one that have each value.
+    pub backups: u32,
+    /// Whether ranks average the gradients of some parameters among themselves.
+    pub is_hybrid: bool,
+    /// Format in which values and gradients travel.
+    pub values: Format,
+}
+
+/// Parameter as a table on servers.
+pub struct Tabled {
+    /// Name of the parameter.
+    pub name: String,
+    /// Number of rows.
+    pub rows: usize,
+    /// Values per row; the last row may be padded.
+    pub width: usize,
+    /// Number of values.
+    pub length: usize,
+    /// Whether the parameter has two dimensions or more; weight decay applies only to these.
+    pub is_matrix: bool,
+    /// Initial values, in the syntax of a definition.
+    pub initial: String,
+    /// Random stream of the initial values.
+    pub stream: u32,
+}
+
+impl ServerSettings {
+    /// Returns whether faster ranks wait for slower ones.
+    pub fn waits(&self) -> bool {
+        self.consistency != Consistency::Async
+    }
+
+    fn optimizer_of(&self, parameter: &Tabled) -> Optimizer {
+        let rule = match self.optimizer.rule {
+            Rule::AdamW(options) if !parameter.is_matrix => {
+                Rule::AdamW(AdamWOptions { weight_decay: 0.0, ..options })
+            }
+            rule => rule,
+        };
+        Optimizer { rule, ..self.optimizer }
+    }
+
+    /// Returns the tables of a model's parameters.
+    pub fn definition(&self, parameters: &[Tabled], seed: u64) -> Definition {
+        let table = |parameter: &Tabled| TableDefinition {
+            name: parameter.name.clone(),
+            rows: parameter.rows as u64,
+            width: parameter.width as u32,
+            optimizer: self.optimizer_of(parameter).to_string(),
+            initial: parameter.initial.clone(),
+            seed,
+            stream: parameter.stream,
+            values: self.values.to_string(),
+        };
+        Definition {
+            tables: parameters.iter().map(table).collect(),
+            consistency: self.consistency.to_string(),
+            shards: SHARDS_PER_SERVER * self.servers,
+            backups: self.backups,
+            servers: self.servers,
+            restore: None,
+        }
+    }
+}
 
 /// Parameters on servers, with the client of this rank.
 #[derive(Clone)]
-pub struct Served(Rc<RefCell<Link>>);
+pub(super) struct Served(Rc<RefCell<Link>>);
 
 /// Client of one rank, and the tables that it pushes and pulls in each step.
 struct Link {
@@ -36,8 +115,8 @@ struct Link {
     pulled: Vec<f32>,
     /// Number of the table with the loss; `None` if ranks average it among themselves.
     loss: Option<u32>,
-    /// Requester of snapshots; only on rank 0.
-    asker: Option<Asker>,
+    /// Only on rank 0.
+    after_push: Option<AfterPush>,
 }
 
 impl Served {
@@ -46,19 +125,20 @@ impl Served {
     /// # Errors
     /// If the job has other tables, or its servers are not ready in time.
     pub fn open(
-        mode: &ServerMode,
+        settings: &ServerSettings,
         origin: Option<&Origin>,
         seed: u64,
         engine: &Engine<'_>,
-        seat: &JobAddress,
+        address: &JobAddress,
         timeout: Duration,
-    ) -> Result<Served> {
-        let (graph, served) = (&engine.built.training.graph, &engine.built.served);
-        let ids = engine.machine.program().parameters.iter().map(|parameter| parameter.tensor);
+    ) -> Result<Served, Error> {
+        let computation = engine.computation;
+        let (graph, served) = (&computation.training.graph, &computation.served);
+        let ids = engine.executor.program().parameters.iter().map(|parameter| parameter.tensor);
         let tensors = ids.map(|id| (id, &graph.tensors[id]));
         let tables = tensors.filter(|(_, tensor)| served.contains(&tensor.name));
         let tables: Vec<Tabled> = tables.map(|(id, tensor)| table(id, tensor)).collect();
-        let (mut definition, has_loss) = (mode.definition(&tables, seed), !mode.is_hybrid());
+        let (mut definition, has_loss) = (settings.definition(&tables, seed), !settings.is_hybrid);
         // A snapshot of an earlier version has no loss.
         let snapshot = origin.and_then(|origin| match origin {
             Origin::Snapshot(snapshot) => Some(snapshot),
@@ -70,16 +150,16 @@ impl Served {
         if snapshot.is_some() {
             definition.tables.extend(loss.map(|_| loss_table()));
         }
-        let mut definition = snapshots::begin(origin, definition)?;
+        let mut definition = begin(origin, definition)?;
         if snapshot.is_none() {
             definition.tables.extend(loss.map(|_| loss_table()));
         }
-        let client = Client::open(seat, &definition, timeout)?;
+        let client = Client::open(address, &definition, timeout)?;
         let rows = tables.iter().map(|table| (0..table.rows as u64).collect());
         let rows = rows.chain(loss.map(|_| vec![0])).collect();
         let values = tables.iter().map(|table| table.rows * table.width).sum::<usize>();
         let pulled = vec![0.0; values + usize::from(loss.is_some())];
-        let format = mode.values;
+        let format = settings.values;
         Ok(Served(Rc::new(RefCell::new(Link {
             client,
             tables,
@@ -87,7 +167,7 @@ impl Served {
             rows,
             pulled,
             loss,
-            asker: None,
+            after_push: None,
         }))))
     }
 
@@ -102,21 +182,25 @@ impl Served {
         self.0.borrow().step_bytes()
     }
 
-    /// Sets whether this rank requests snapshots.
-    pub fn ask(&self, asker: Option<Asker>) {
+    /// Sets what this rank does after each push.
+    pub fn set_after_push(&self, after_push: Option<AfterPush>) {
         let mut link = self.0.borrow_mut();
-        // Dropping a requester waits for its snapshot, so an existing one is kept.
-        if link.asker.is_some() != asker.is_some() {
-            link.asker = asker;
+        // Dropping a requester of snapshots waits for its snapshot, so an existing one is kept.
+        if link.after_push.is_some() != after_push.is_some() {
+            link.after_push = after_push;
         }
     }
 
-    /// Connects a machine to the servers, which update their parameters from its gradients, weighted by
-    /// `share`, its share of the batch. The machine begins with the servers' current values.
+    /// Connects an executor to the servers, which update their parameters from its gradients, weighted by
+    /// `share`, its share of the batch. The executor begins with the servers' current values.
     ///
     /// # Errors
     /// If a shard is lost or the servers do not answer.
-    pub fn attach<'a>(&self, machine: Executor<'a>, share: f32) -> Result<Executor<'a>> {
+    pub fn attach<'a>(
+        &self,
+        executor: Executor<'a>,
+        share: f32,
+    ) -> Result<Executor<'a>, crate::Error> {
         let link = Rc::clone(&self.0);
         let values = {
             let mut link = link.borrow_mut();
@@ -125,7 +209,7 @@ impl Served {
         };
         let remote = Remote::new(move |step| {
             let mut link = link.borrow_mut();
-            link.exchange(&step, share).map_err(thinwire_train::Error::exchange)?;
+            link.exchange(&step, share)?;
             // A skipped step shows its own loss, which the table does not have.
             let told = link.loss.filter(|_| step.gradients.is_some());
             if let Some(loss) = told.and_then(|_| link.pulled.last()) {
@@ -135,7 +219,7 @@ impl Served {
             values.for_each(|(to, from)| to.copy_from_slice(from));
             Ok(link.step_bytes())
         });
-        Ok(machine.with_remote(remote, values)?)
+        executor.with_remote(remote, values)
     }
 }
 
@@ -155,7 +239,7 @@ impl Link {
         let pulling = self.client.begin_pull(&groups(&self.rows))?;
         self.client.finish_push()?;
         let pushes = self.client.pushes();
-        self.asker.iter_mut().for_each(|asker| asker.stepped(pushes));
+        self.after_push.iter_mut().for_each(|after| after(pushes));
         self.client.finish_pull(pulling, &mut self.pulled)
     }
 
@@ -195,6 +279,19 @@ impl Link {
             &mine[..table.length]
         })
     }
+}
+
+/// Returns the definition of a job that begins with these files, if there are any.
+///
+/// # Errors
+/// If they are of another model.
+fn begin(origin: Option<&Origin>, mut definition: Definition) -> Result<Definition, Error> {
+    let Some(origin) = origin else { return Ok(definition) };
+    if matches!(origin, Origin::Checkpoint(_)) {
+        let initial = thinwire_server::Initial::Checkpoint.to_string();
+        definition.tables.iter_mut().for_each(|table| table.initial.clone_from(&initial));
+    }
+    origin.begin(definition)
 }
 
 /// Returns the table with the mean loss of all ranks in the last step.

@@ -1,0 +1,128 @@
+//! Console of a training: what the command shows and writes while a session trains.
+
+use std::cell::RefCell;
+
+use anyhow::Result;
+use thinwire_job::Place;
+use thinwire_plan::report::{counted, devices};
+use thinwire_report::figures::digits;
+use thinwire_sync::Policy;
+use thinwire_train::Error;
+use thinwire_train::session::{Computation, Event, Observer, Step};
+use thinwire_wire::{Rank, World};
+
+use super::job::TrainingJob;
+use super::messages;
+use super::progress::Progress;
+use super::trace::Trace;
+use crate::failure;
+use crate::memory::Growth;
+use crate::metrics::Taken;
+use crate::output::say;
+
+/// Sink of a session's events: progress on the terminal, the trace, and metrics.
+pub struct Console<'a> {
+    /// The training.
+    pub job: &'a TrainingJob,
+    /// Codec of gradients; none where they travel as a plan says.
+    pub codec: Option<&'a Policy>,
+    /// Place of this process.
+    pub place: &'a Place,
+    /// The trace, if one is written.
+    pub trace: RefCell<Trace>,
+    /// Lines before the title of the training.
+    pub preface: Vec<String>,
+    /// Returns the lines about parameters on servers, by their bytes.
+    pub of_servers: &'a dyn Fn(u64) -> Vec<String>,
+    progress: RefCell<Progress>,
+    /// Growth of the process since the begin.
+    growth: RefCell<Option<Growth>>,
+}
+
+impl<'a> Console<'a> {
+    /// A console without a trace.
+    pub fn new(job: &'a TrainingJob, codec: Option<&'a Policy>, place: &'a Place) -> Console<'a> {
+        Console {
+            job,
+            codec,
+            place,
+            trace: RefCell::default(),
+            preface: Vec::new(),
+            of_servers: &|_| Vec::new(),
+            progress: RefCell::default(),
+            growth: RefCell::default(),
+        }
+    }
+
+    fn take(&self, event: Event<'_>) -> Result<()> {
+        match event {
+            Event::Line(line) => say(line),
+            Event::OfProcess(line) => messages::tell(&line),
+            Event::Warning(error) => {
+                let (message, hint) = failure::lines(&error.into());
+                let hint = hint.map_or(String::new(), |hint| format!(" (hint: {hint})"));
+                say(format!("warning: {message}{hint}"));
+            }
+            Event::Resumed { computation, ranks } => {
+                self.job.said_of_resuming(computation, ranks)?.into_iter().for_each(say);
+            }
+            Event::Served { raw_bytes } => (self.of_servers)(raw_bytes).into_iter().for_each(say),
+            Event::Begun { world, computation, done, is_first } => {
+                self.growth.replace(Some(Growth::from_now()));
+                if world.rank() == Rank(0) {
+                    if is_first {
+                        self.preface.iter().for_each(say);
+                        say(self.title(computation, world));
+                    }
+                    self.progress.replace(Progress::new(done, self.job.recipe.steps));
+                }
+            }
+            Event::Step { step, passes } => {
+                self.trace.borrow_mut().step(&step.record, passes)?;
+                let planning = step.record.planning.iter();
+                planning.for_each(|planning| self.progress.borrow_mut().planned(planning));
+                let Step { number, loss, step_s, wait_s, sent_bytes, .. } = *step;
+                let step = number + 1;
+                self.job.metrics.add(Taken { step, loss, steps: 1, step_s, wait_s, sent_bytes });
+            }
+            Event::Changed(change) => self.progress.borrow().say(&change.to_string()),
+            Event::Reached { step, step_s, validation } => {
+                self.progress.borrow().tell(step, step_s, validation);
+            }
+            Event::Ended => drop(self.progress.take()),
+            Event::Pass(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Words about the training for its begin.
+    fn title(&self, computation: &Computation, world: World) -> String {
+        let ranks = counted(world.size(), "rank");
+        let codec = self.codec.map_or(String::new(), |codec| format!(" with codec {codec}"));
+        let Some(file) = &computation.file else {
+            let parameters = computation.training.graph.parameters();
+            let elements: usize = parameters.map(|(_, tensor)| tensor.elements()).sum();
+            let (millions, data) = (digits(elements as f64 / 1e6), &self.job.data);
+            let place = Place { world: world.size() as u32, ..self.place.clone() };
+            let settings = &self.job.settings;
+            let link = settings.link.describe(settings.limit(&place), &place);
+            return format!(
+                "training {millions} M parameters on {data}{codec}, {ranks}, link: {link}"
+            );
+        };
+        let stages = counted(file.stage.len(), "stage");
+        let (mesh, micro_batches) =
+            (devices(&file.mesh), counted(file.micro_batches, "micro-batch"));
+        format!("training {}{codec} on {ranks}: {stages} of {mesh}, {micro_batches}", file.model)
+    }
+}
+
+impl Observer for Console<'_> {
+    fn on(&self, event: Event<'_>) -> Result<(), Error> {
+        self.take(event).map_err(Error::caller)
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.growth.borrow().as_ref().and_then(Growth::bytes).unwrap_or(0)
+    }
+}

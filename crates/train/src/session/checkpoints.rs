@@ -1,0 +1,154 @@
+//! Checkpoints of a training, which continues from them in as many ranks or in others, under any plan or none.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use thinwire_checkpoint::{
+    Draft, FolderLock, Manifest, Policy, Saved, all_done, save, save_between, save_last,
+};
+use thinwire_collective::{Group, all_gather, all_gather_bytes};
+use thinwire_wire::{Rank, World};
+
+use super::engine::{Engine, ORDER, WHOLE};
+use super::{Event, Session, Settings};
+use crate::Position;
+use crate::checkpoint::{Checkpoint, Progress, seal};
+use crate::error::Error;
+
+/// Key in the manifest of the name of the elastic job that wrote it.
+pub const JOB: &str = "job";
+
+/// A replica or a part of a plan, as a checkpoint keeps it.
+pub(super) struct Replica<'r, 'a> {
+    /// Settings of the training.
+    pub settings: &'r Settings<'r>,
+    /// Name of the elastic job, if it is one.
+    pub name: Option<&'r str>,
+    /// The rank at work.
+    pub engine: &'r mut Engine<'a>,
+    /// Where the batch of the next step begins.
+    pub position: Position,
+    /// The next step.
+    pub step: u64,
+}
+
+impl Saved for Replica<'_, '_> {
+    type Record = Progress;
+
+    fn world(&self) -> World {
+        self.engine.executor.world()
+    }
+
+    fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, thinwire_checkpoint::Error> {
+        Ok(self.engine.executor.gather(mine)?)
+    }
+
+    fn gather_bytes(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, thinwire_checkpoint::Error> {
+        self.engine.executor.settle()?;
+        Ok(self.engine.executor.gather_bytes(mine)?)
+    }
+
+    fn write(&mut self, draft: &Draft) -> Result<String, thinwire_checkpoint::Error> {
+        self.engine.write(draft, self.world().rank())
+    }
+
+    fn seal(
+        &mut self,
+        draft: &Draft,
+        plan: String,
+    ) -> Result<Manifest<Progress>, thinwire_checkpoint::Error> {
+        let Settings { seed, dataset, config, .. } = self.settings;
+        let mut config = config.clone();
+        config[ORDER] = json!(self.engine.order());
+        config[WHOLE] = json!(self.engine.executor.exchanges_whole());
+        self.name.iter().for_each(|name| config[JOB] = json!(name));
+        let progress = Progress {
+            step: self.step,
+            updates: self.engine.executor.updates(),
+            position: self.position,
+            seed: *seed,
+            world: self.world().size() as u32,
+            data: dataset.fingerprint().to_owned(),
+            config,
+            plan,
+        };
+        seal(draft, progress)
+    }
+}
+
+impl Session<'_> {
+    /// Takes up a checkpoint, and says what is not as it was. Returns where the next batch begins.
+    ///
+    /// # Errors
+    /// If it is damaged or of another model.
+    pub(super) fn load(
+        &self,
+        checkpoint: &Checkpoint,
+        engine: &mut Engine<'_>,
+        world: World,
+    ) -> Result<Position, Error> {
+        let notice = engine.restore(checkpoint, world)?;
+        if world.rank() == Rank(0) {
+            notice.map_or(Ok(()), |notice| self.say(notice))?;
+            let (computation, ranks) = (engine.computation, world.size() as u32);
+            self.observer.on(Event::Resumed { computation, ranks })?;
+        }
+        Ok(checkpoint.progress().position)
+    }
+}
+
+/// Takes the folder of checkpoints on rank 0, or fails in all ranks, which call this. `what` names this for the others.
+///
+/// # Errors
+/// If another training has it, it cannot be read, or a rank is lost.
+pub fn hold_in_all(
+    policy: Option<&Policy>,
+    resumed: Option<&Checkpoint>,
+    group: &mut Group,
+    what: &str,
+) -> Result<FolderLock, Error> {
+    let held = FolderLock::hold(policy, group.world().rank().0, resumed.map(Checkpoint::path));
+    let gather = |row: &[f32]| Ok(all_gather(group, row).map_err(Error::from)?);
+    Ok(all_done(held, what, gather)?)
+}
+
+/// Makes sure that all ranks see what rank 0 writes to the folder of checkpoints; all ranks call this.
+///
+/// # Errors
+/// If some rank does not, or a rank is lost.
+pub fn check_folder(policy: Option<&Policy>, group: &mut Group) -> Result<(), Error> {
+    let Some(Policy { folder, .. }) = policy else { return Ok(()) };
+    let rank = group.world().rank().0;
+    let gather = |mine: Vec<u8>| Ok(all_gather_bytes(group, &mine).map_err(Error::from)?);
+    Ok(thinwire_checkpoint::check_folder(folder, rank, gather)?)
+}
+
+/// Way in which a checkpoint is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SaveKind {
+    /// After the last step: one that fails is saved elsewhere, which ends the training.
+    Last,
+    /// Between steps of fixed ranks: one that fails ends the training, unless its place is away for a while.
+    Between,
+    /// Between steps of an elastic job: one that fails is left out.
+    Elastic,
+}
+
+/// Writes a checkpoint; all ranks call this. Returns its path on rank 0, if it was written.
+///
+/// # Errors
+/// If it cannot be written, or a rank is lost.
+pub(super) fn write<S: Saved>(
+    rank: &mut S,
+    policy: &Policy,
+    lock: &FolderLock,
+    step: u64,
+    kind: SaveKind,
+) -> Result<Option<PathBuf>, thinwire_checkpoint::Error> {
+    let attempt = |rank: &mut S| save(rank, policy, lock, step);
+    match kind {
+        SaveKind::Last => save_last(rank, policy, step, attempt),
+        SaveKind::Between => save_between(rank, policy, step, attempt).map(Option::flatten),
+        SaveKind::Elastic => save(rank, policy, lock, step),
+    }
+}

@@ -1,0 +1,413 @@
+//! Training as a member of an elastic job, from epoch to epoch.
+//!
+//! Each epoch is a [`TrainingLoop`] among its members. It ends after a step that all agree on, or with the loss of
+//! a peer; this process keeps its [`TrainingProgress`] and its replica as a [`DetachedReplica`]. The next epoch begins with the
+//! state of its state sources, which re-form their exchange; joiners take over the state. Without state sources all begin
+//! with the last checkpoint, or from the start.
+//!
+//! When all members leave, they save their state together in their last step. If nobody continues after a
+//! loss, a process saves its own state alone, unless another one has saved a state as new.
+//!
+//! Law: the members of the next epoch repeat a step in which a peer was lost, with the same rows of data.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+use thinwire_checkpoint::{FolderLock, Policy, latest, save, save_last};
+use thinwire_collective::Group;
+use thinwire_job::elastic::{
+    Due, EpochStart, Membership, Next, Residuals, Run as EpochRun, StateFrom, Steps,
+};
+use thinwire_link::mem;
+use thinwire_member::{Epoch, Id};
+use thinwire_sync::Channel;
+use thinwire_wire::{Rank, World};
+
+use super::checkpoints::{JOB, Replica};
+use super::engine::Engine;
+use super::role::{Role, change};
+use super::steps::{About, TrainingLoop, TrainingProgress};
+use super::{Computation, Ended, Event, Replicas, Session, hold_in_all};
+use crate::checkpoint::Checkpoint;
+use crate::error::{During, Error, Kind};
+use crate::rows;
+use crate::spmd::{DetachedReplica, Snapshot, zeros};
+
+/// Interval at which a process that waits for an epoch looks for signals.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time after which a process that waits for the coordinator says so.
+const EXPLAINED_AFTER: Duration = Duration::from_secs(5);
+/// What rank 0 does with the folder of checkpoints, as the error of the other ranks says it.
+const FOLDER: &str = "use the folder of checkpoints";
+const AWAY: &str = "waiting for the coordinator, which does not answer: no epoch begins without it";
+/// Longest time for which a process waits while others save their state, before it saves its own.
+const TURN: Duration = Duration::from_secs(20);
+
+/// Membership of one process in an elastic job.
+pub struct Members<'a> {
+    /// The model.
+    pub replicas: Replicas<'a>,
+    /// Connection to the coordinator and to the other members.
+    pub membership: &'a mut Membership,
+    /// Mark of the folder of checkpoints when this process joined.
+    pub mark: Option<String>,
+}
+
+/// A process of an elastic job, which trains a replica.
+struct Elastic<'a> {
+    session: &'a Session<'a>,
+    replicas: Replicas<'a>,
+    /// State of the training in this process; none before its first epoch.
+    kept: Option<(TrainingProgress, DetachedReplica)>,
+    /// Mark of the folder of checkpoints when this process joined.
+    mark: Option<String>,
+    /// Number of the last epoch.
+    number: u32,
+    /// Members of the last epoch; none before the first.
+    members: Vec<Id>,
+}
+
+/// Trains in one epoch after another until the training is over, or this process has left.
+///
+/// # Errors
+/// If the job refuses this process, or it fails by itself. The loss of a peer is no error.
+pub(super) fn train(session: &Session<'_>, members: Members<'_>) -> Result<Ended, Error> {
+    let Members { replicas, membership, mark } = members;
+    let (kept, members) = (None, Vec::new());
+    Elastic { session, replicas, kept, mark, number: 0, members }.train(membership)
+}
+
+impl Elastic<'_> {
+    fn train(mut self, membership: &mut Membership) -> Result<Ended, Error> {
+        loop {
+            let run = match self.next(membership) {
+                Ok(Next::Run(run)) => run,
+                Ok(Next::Left) => {
+                    let done = self.kept.as_ref().map(|(progress, _)| progress.done());
+                    self.session.say_of_process(left(done, membership))?;
+                    return Ok(Ended::Left);
+                }
+                Ok(Next::Stopped) => {
+                    self.save_alone()?;
+                    return Ok(Ended::Alone);
+                }
+                Err(error) => {
+                    self.save_alone()?;
+                    return Err(error);
+                }
+            };
+            self.session.interrupt.remember();
+            match self.epoch(membership, *run) {
+                Ok(Some(ended)) => return Ok(ended),
+                Ok(None) => {}
+                Err(error) => match error.loss() {
+                    Some(loss) => loss.rank().into_iter().for_each(|rank| membership.lost(rank)),
+                    None => return Err(error),
+                },
+            }
+            membership.halted();
+        }
+    }
+
+    /// Waits for the next epoch. A signal ends a process that has no state yet at once, and makes one that
+    /// has a state leave.
+    fn next(&self, membership: &mut Membership) -> Result<Next, Error> {
+        if self.kept.is_none() {
+            self.session.interrupt.end_at_once();
+        }
+        let mut is_away = false;
+        loop {
+            if let Some(next) = membership.next_within(LOOK_EVERY)? {
+                return Ok(next);
+            }
+            if let Some(reason) = membership.obstacle() {
+                self.session.say_of_process(format!("waiting: {reason}"))?;
+            }
+            let away = membership.away().is_some_and(|away| away > EXPLAINED_AFTER);
+            if away && !std::mem::replace(&mut is_away, true) {
+                self.session.say_of_process(AWAY)?;
+            }
+            if self.kept.is_some() && self.session.interrupt.signal().is_some() {
+                membership.leave();
+            }
+        }
+    }
+
+    /// Writes a checkpoint of this process's state after its last epoch, unless one of the same step or a
+    /// later one exists.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn save_alone(&mut self) -> Result<(), Error> {
+        let settings = self.session.settings;
+        let (Some((progress, detached)), Some(policy)) = (self.kept.take(), settings.policy) else {
+            return Ok(());
+        };
+        let (done, name, position) = (progress.done(), progress.job.as_deref(), progress.position);
+        if !progress.has_begun() {
+            return Ok(());
+        }
+        let computation = (self.replicas.of_rows)(self.replicas.unit)?;
+        let engine = &mut self.engine_alone(detached, &computation)?;
+        let mut replica = Replica { settings, name, engine, position, step: done };
+        let saved =
+            save_last(&mut replica, policy, done, |replica| self.save_in_turn(replica, policy));
+        let (step, path) = saved.during(|| format!("saving step {done}"))?;
+        let way = path.map_or(String::new(), |path| format!("; {}", (policy.go_on)(&path)));
+        let steps = settings.steps;
+        self.session
+            .say(format!("nobody is known to continue: stopped after step {step} of {steps}{way}"))
+    }
+
+    /// Writes a checkpoint of the replica, unless the job has one of the same step or a later one. Returns the
+    /// step and the path of the newest.
+    fn save_in_turn(
+        &self,
+        replica: &mut Replica<'_, '_>,
+        policy: &Policy,
+    ) -> Result<(u64, Option<PathBuf>), thinwire_checkpoint::Error> {
+        let (name, step) = (replica.name.unwrap_or_default(), replica.step);
+        let lock = FolderLock::hold_alone(policy, TURN)?
+            .of_mark(self.mark.as_deref())
+            .of_epoch(name, self.number);
+        let newest = self.newest(name)?;
+        if let Some(found) = newest.filter(|found| found.progress().step >= step) {
+            return Ok((found.progress().step, Some(found.path().to_owned())));
+        }
+        Ok((step, save(replica, policy, &lock, step)?))
+    }
+
+    /// Returns the replica of this process as a world of its own.
+    fn engine_alone<'b>(
+        &self,
+        mut detached: DetachedReplica,
+        computation: &'b Computation,
+    ) -> Result<Engine<'b>, Error> {
+        let settings = self.session.settings;
+        let timeout = settings.exchange.sync.timeout;
+        let channel = Channel::new(Group::new(mem::alone()).with_timeout(timeout));
+        detached.reform(&channel)?;
+        Engine::resume(settings, channel, computation, detached)
+    }
+
+    /// Trains in one epoch; returns the end of the training if it is over.
+    fn epoch(&mut self, membership: &Membership, run: EpochRun) -> Result<Option<Ended>, Error> {
+        let EpochRun { epoch, world, link } = run;
+        let session = self.session;
+        let (settings, policy) = (session.settings, session.settings.policy);
+        let mut group = Group::new(link).with_timeout(settings.exchange.sync.timeout);
+        let lock = match epoch.number {
+            // If rank 0 cannot use the folder, no rank trains without it.
+            1 => hold_in_all(policy, settings.resume, &mut group, FOLDER)?,
+            _ => FolderLock::hold_again(policy, world.rank().0),
+        };
+        let lock = lock
+            .of_mark(self.mark.as_deref())
+            .of_epoch(&epoch.coordinator.to_string(), epoch.number);
+        self.number = epoch.number;
+        let channel = Channel::new(group);
+        let stop = channel.stop();
+        membership.on_abort(move || stop.stop("the members of the job change"));
+        let rows = rows(settings.batch, self.replicas.unit, world);
+        let computation = (self.replicas.of_rows)(rows.len())?;
+        let (engine, progress) = self.begin(&epoch, channel.clone(), &computation)?;
+        membership.synced(progress.done());
+        if !epoch.has_state(membership.id()) {
+            session.say_joined(epoch.number, world, progress.done())?;
+        }
+        let change = (epoch.state_sources > 0).then(|| change(&epoch, &self.members));
+        self.members = epoch.members;
+        let training = TrainingLoop::resume(session, &lock, world, engine, progress, change)?;
+        let mut training = training.with_role(Role::Member(membership));
+        match training.steps().and_then(|end| training.meet(end)) {
+            Ok(due @ (Due::Finish | Due::Stop)) => {
+                match due {
+                    Due::Finish => self.tell_completion(membership, world)?,
+                    _ => membership.depart(),
+                }
+                let outcome = training.finish()?;
+                Ok(Some(Ended::Over(session.place_in(world), Box::new(outcome))))
+            }
+            ended => {
+                let (progress, mut detached) = training.leave()?;
+                let handed = match ended {
+                    Ok(_) => hand_on(membership, &channel, &mut detached)
+                        .inspect(|()| detached.release()),
+                    Err(error) => Err(error),
+                };
+                self.kept = Some((progress, detached));
+                handed.map(|()| None)
+            }
+        }
+    }
+
+    /// Tells the coordinator that all steps are done; if that fails, rank 0 says so.
+    fn tell_completion(&self, membership: &Membership, world: World) -> Result<(), Error> {
+        match membership.complete() {
+            Err(error) if world.rank() == Rank(0) => {
+                self.session.observer.on(Event::Warning(error.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the replica with the newest state, and the course up to it. If this fails because a peer is
+    /// lost, this process keeps its own state for the next epoch.
+    fn begin<'b>(
+        &mut self,
+        epoch: &Epoch,
+        channel: Channel,
+        computation: &'b Computation,
+    ) -> Result<(Engine<'b>, TrainingProgress), Error> {
+        let settings = self.session.settings;
+        let mut steps = self.kept.as_ref().map_or(Steps::default(), |(kept, _)| kept.steps);
+        let (state_sources, done) = (epoch.state_sources, epoch.done);
+        let entry = steps.begin(EpochStart { world: channel.world(), state_sources, done })?;
+        if entry.residuals == Residuals::Dropped {
+            self.kept = None;
+        }
+        if entry.state == StateFrom::Checkpoint {
+            return self.found(epoch, channel, computation);
+        }
+        // Joiners make their replica while state sources write their state down.
+        let joined = match &mut self.kept {
+            Some((_, detached)) => {
+                if entry.residuals == Residuals::OfLostStep {
+                    detached.keep_lost()?;
+                }
+                detached.reform(&channel)?;
+                None
+            }
+            None => {
+                let channel = channel.clone();
+                Some(Engine::over(settings, channel, computation, &zeros)?)
+            }
+        };
+        let mut state = None;
+        if let Some(sources) = entry.hand_over {
+            let held = self.kept.as_ref().filter(|_| entry.state == StateFrom::Own);
+            let held = held.map(|(kept, it)| it.snapshot(&json!(kept.about()).to_string()));
+            state = Some(channel.hand_over(sources, held.transpose()?)?);
+        }
+        let (mut engine, mut progress) = match joined {
+            Some(engine) => (engine, progress_of(epoch, 0)),
+            None => {
+                let (kept, detached) = self.kept.take().expect("who does not join has a state");
+                (Engine::resume(settings, channel, computation, detached)?, kept)
+            }
+        };
+        if let Some(state) = state.filter(|_| entry.state == StateFrom::Others) {
+            let snapshot = Snapshot::parse(&state)?;
+            let about = serde_json::from_str(&snapshot.about).map_err(|error| {
+                let what = "the position in the data that another rank has sent";
+                Error::exchange(error).during(what)
+            })?;
+            progress.seek(snapshot.step, about);
+            engine.executor.take_over(snapshot)?;
+        }
+        Ok((engine, progress))
+    }
+
+    /// Returns the replica of an epoch without state sources, which begins with a checkpoint, or at the
+    /// beginning.
+    fn found<'b>(
+        &self,
+        epoch: &Epoch,
+        channel: Channel,
+        computation: &'b Computation,
+    ) -> Result<(Engine<'b>, TrainingProgress), Error> {
+        let (world, settings) = (channel.world(), self.session.settings);
+        let mut engine = Engine::start(settings, channel, computation, settings.weights)?;
+        let name = epoch.coordinator.to_string();
+        let newest = if epoch.number > 1 { self.newest(&name)? } else { None };
+        let step_of = |found: &Checkpoint| found.progress().step;
+        let checkpoint =
+            newest.as_ref().into_iter().chain(settings.resume).max_by_key(|it| step_of(it));
+        let step = checkpoint.map_or(0, step_of);
+        let steps = engine.executor.gather(&[step as f32])?;
+        if let Some(other) = steps.iter().find(|other| **other != step as f32) {
+            let message = format!(
+                "this rank finds a checkpoint of step {step}, another rank one of step {other}"
+            );
+            let hint = "--checkpoint-dir must be a folder that all ranks share, or none";
+            return Err(Error::new(Kind::Checkpoint, message).with_hint(hint));
+        }
+        if world.rank() == Rank(0) {
+            origin(epoch.number, checkpoint).map_or(Ok(()), |line| self.session.say(line))?;
+        }
+        let mut progress = progress_of(epoch, step);
+        if let Some(checkpoint) = checkpoint {
+            let position = self.session.load(checkpoint, &mut engine, world)?;
+            progress.seek(step, About { first: step, position });
+        }
+        Ok((engine, progress))
+    }
+
+    /// Returns the newest checkpoint, if the job of this name has written it.
+    fn newest(&self, job: &str) -> Result<Option<Checkpoint>, thinwire_checkpoint::Error> {
+        let Some(policy) = self.session.settings.policy else { return Ok(None) };
+        let newest = latest(&policy.folder)?.map(|path| Checkpoint::open(&path)).transpose()?;
+        Ok(newest.filter(|it| it.progress().config[JOB] == job))
+    }
+}
+
+impl Session<'_> {
+    /// Says that the process has the state of an epoch, and trains in it.
+    pub(super) fn say_joined(&self, epoch: u32, world: World, done: u64) -> Result<(), Error> {
+        let (rank, ranks) = (world.rank().0, world.size());
+        self.say_of_process(format!(
+            "joined epoch {epoch} after step {done}, as rank {rank} of {ranks}"
+        ))
+    }
+}
+
+fn progress_of(epoch: &Epoch, first: u64) -> TrainingProgress {
+    let mut progress = TrainingProgress::new(first);
+    progress.job = Some(epoch.coordinator.to_string());
+    progress
+}
+
+/// Returns the line about a process that has left, and after which step if it has trained; or about the end of
+/// the job.
+fn left(done: Option<u64>, membership: &Membership) -> String {
+    match (done, membership.is_over()) {
+        (None, true) => "the job is over, and did not need this process".to_owned(),
+        (Some(step), true) => format!("the job is over; this process took part up to step {step}"),
+        (Some(step), false) => format!("left the job after step {step}"),
+        (None, false) => "left the job".to_owned(),
+    }
+}
+
+/// Returns the line about the checkpoint that an epoch without state sources begins with, or about its begin at step
+/// 0 although it is not the first.
+fn origin(epoch: u32, checkpoint: Option<&Checkpoint>) -> Option<String> {
+    match checkpoint {
+        Some(checkpoint) => {
+            let (step, path) = (checkpoint.progress().step, checkpoint.path().display());
+            Some(format!("epoch {epoch} continues from step {step}: {path}"))
+        }
+        None if epoch > 1 => {
+            Some(format!("epoch {epoch} begins at step 0: this job has no checkpoint"))
+        }
+        None => None,
+    }
+}
+
+/// Hands the residuals of each leaver to a rank that stays, at the end of an epoch.
+fn hand_on(
+    membership: &Membership,
+    channel: &Channel,
+    detached: &mut DetachedReplica,
+) -> Result<(), Error> {
+    let me = channel.world().rank();
+    for (leaver, successor) in membership.successors() {
+        let Some(pair) = channel.among(&[leaver, successor]) else { continue };
+        let owed = (me == leaver).then(|| detached.owed()).transpose()?;
+        let owed = pair.hand_over(1, owed)?;
+        if me == successor {
+            detached.take_on(&owed)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! One rank of a training, as its session sees it: a replica of the whole model, or its part of a plan.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use thinwire_checkpoint::Draft;
+use thinwire_job::elastic::Wish;
+use thinwire_report::training::{Passed, Planned};
+use thinwire_sync::Error::Invalid;
+use thinwire_sync::{Channel, State, reshard};
+use thinwire_wire::{Rank, World};
+
+use super::log::Step;
+use super::planned::{self, Measured};
+use super::{Computation, Settings};
+use crate::checkpoint::{Checkpoint, write_exchange, write_shard, write_whole};
+use crate::error::Error;
+use crate::spmd::{
+    Agreed, DetachedReplica, ExchangeOptions, Executor, Start, initial, part, zeros,
+};
+use crate::{AdamWOptions, Batch, LearningRate, Pace, Sampling};
+
+/// Key in the manifest of whether all ranks exchange every gradient whole.
+pub(super) const WHOLE: &str = "whole";
+
+/// Key of the order of gradients in the manifest.
+pub(super) const ORDER: &str = "order";
+
+/// Key in the manifest of the plan, with the text of its file.
+const PLANNED: &str = "planned";
+
+const REORDERED: &str =
+    "the checkpoint's gradients were in other buckets: how they travel is chosen anew";
+
+/// Rank at work.
+pub(super) struct Engine<'a> {
+    /// The executor.
+    pub executor: Executor<'a>,
+    /// Model and plan.
+    pub computation: &'a Computation,
+    rate: LearningRate,
+    adamw: AdamWOptions,
+}
+
+impl<'a> Engine<'a> {
+    /// A rank before its first step. Its parameters are those of `weights` where there are any, except those on
+    /// servers, else drawn.
+    ///
+    /// # Errors
+    /// If ranks disagree, the plan has no such rank, or a tensor is missing or has another shape.
+    pub fn start(
+        settings: &Settings<'_>,
+        channel: Channel,
+        computation: &'a Computation,
+        weights: Option<&thinwire_server::Checkpoint>,
+    ) -> Result<Engine<'a>, Error> {
+        let graph = &computation.training.graph;
+        let Some(weights) = weights else {
+            return Engine::over(settings, channel, computation, &initial(graph, settings.seed));
+        };
+        let mut values = BTreeMap::new();
+        for (id, tensor) in graph.parameters() {
+            if !computation.served.contains(&tensor.name) {
+                values.insert(id, weights.values(&tensor.name, &tensor.shape)?);
+            }
+        }
+        let start = |id, parts: &[_]| match values.get(&id) {
+            Some(whole) => part(whole, &graph.tensors[id].shape, parts),
+            None => zeros(id, parts),
+        };
+        Engine::over(settings, channel, computation, &start)
+    }
+
+    /// A rank before its first step, whose parameters begin as `start` says; one that takes over the state of
+    /// the others begins with zeros.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn over(
+        settings: &Settings<'_>,
+        channel: Channel,
+        computation: &'a Computation,
+        start: Start<'_>,
+    ) -> Result<Engine<'a>, Error> {
+        let (training, plan) = (&computation.training, &computation.plan);
+        let exchange = exchange(settings, computation);
+        let executor = Executor::over(training, plan, channel, start, exchange)?;
+        Engine::of(settings, executor, computation)
+    }
+
+    /// A replica that continues in another epoch, after its exchange was re-formed over the channel.
+    ///
+    /// # Errors
+    /// If the model is another one.
+    pub fn resume(
+        settings: &Settings<'_>,
+        channel: Channel,
+        computation: &'a Computation,
+        detached: DetachedReplica,
+    ) -> Result<Engine<'a>, Error> {
+        let (training, plan) = (&computation.training, &computation.plan);
+        let exchange = exchange(settings, computation);
+        let executor = Executor::resume(training, plan, channel, detached, exchange)?;
+        Engine::of(settings, executor, computation)
+    }
+
+    fn of(
+        settings: &Settings<'_>,
+        executor: Executor<'a>,
+        computation: &'a Computation,
+    ) -> Result<Engine<'a>, Error> {
+        let executor = executor.with_gradient_norm_max(settings.gradient_norm_max);
+        let (rate, adamw) = (settings.rate, settings.adamw);
+        let mut engine = Engine { executor, computation, rate, adamw };
+        let world = engine.executor.sync().world();
+        let share = engine.sampling(settings, world).share();
+        engine.executor.set_share(share)?;
+        Ok(engine)
+    }
+
+    /// Returns how batches are dealt: under a plan every rank deals the whole batch, and cuts its part
+    /// out of it.
+    pub fn sampling(&self, settings: &Settings<'_>, world: World) -> Sampling {
+        Sampling {
+            context: self.computation.context,
+            global_batch: settings.batch,
+            unit: self.computation.unit,
+            world: if self.is_planned() { World::alone() } else { world },
+            seed: settings.seed,
+        }
+    }
+
+    /// Whether this rank has a part of a plan.
+    pub fn is_planned(&self) -> bool {
+        self.computation.file.is_some()
+    }
+
+    /// Takes a step that began then, and tells the others of a wish; returns the step and the highest wish of
+    /// any rank.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn step(
+        &mut self,
+        batch: &Batch,
+        begun: Instant,
+        wish: Wish,
+    ) -> Result<(Step, Wish), Error> {
+        let (waited_s, sent_bytes) = (self.executor.waited_s(), self.executor.sent_bytes());
+        let number = self.executor.next_step();
+        let pace = Pace { learning_rate: self.rate.at(number), gradient_scale: 1.0 };
+        self.executor.say(wish.number() as f32);
+        self.executor.step(&self.computation.modality.inputs(batch), pace, &self.adamw)?;
+        let Agreed { loss, said } = self.executor.agreed();
+        let step = Step {
+            number,
+            step_s: begun.elapsed().as_secs_f64(),
+            optimizer_s: self.executor.optimizer_s(),
+            wait_s: self.executor.waited_s() - waited_s,
+            loss,
+            sent_bytes: self.executor.sent_bytes() - sent_bytes,
+            record: self.executor.sync().record().clone(),
+            skipped: !self.executor.gradient_norm().is_finite(),
+        };
+        Ok((step, Wish::of(said as i32)))
+    }
+
+    /// Passes of the last step; none of a replica, which has but one micro-batch after the other.
+    pub fn passes(&self) -> Vec<Passed> {
+        if self.is_planned() { planned::passes(self.executor.times()) } else { Vec::new() }
+    }
+
+    /// Returns the mean loss of all ranks over batches, without training.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn evaluate(&mut self, batches: &[Batch]) -> Result<f64, Error> {
+        let inputs = batches.iter().map(|batch| self.computation.modality.inputs(batch));
+        let losses = inputs.map(|inputs| self.executor.evaluate(&inputs));
+        Ok(losses.sum::<Result<f64, Error>>()? / batches.len() as f64)
+    }
+
+    /// Returns the seconds of forward and backward of a batch with nothing going out, in all ranks at
+    /// the same time; none under a plan, where ranks cannot work without each other.
+    ///
+    /// # Errors
+    /// If a peer is lost or disagrees.
+    pub fn alone_s(&mut self, batch: &Batch) -> Result<Option<f64>, Error> {
+        if self.is_planned() {
+            return Ok(None);
+        }
+        let inputs = self.computation.modality.inputs(batch);
+        self.executor.gather(&[0.0])?;
+        let begun = Instant::now();
+        self.executor.compute_gradients(&inputs)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        self.executor.gather(&[0.0])?;
+        Ok(Some(seconds))
+    }
+
+    /// Writes this rank's files of a checkpoint: its part of the model, of which rank 0 has all without a
+    /// plan, and what its exchange keeps. Returns the plan of exchanges, for the manifest.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write(&self, draft: &Draft, rank: Rank) -> Result<String, thinwire_checkpoint::Error> {
+        let state = self.executor.exchange_state();
+        write_exchange(draft, rank, &state.tensors)?;
+        match self.is_planned() {
+            true => write_shard(draft, rank, &self.executor.shards())?,
+            false if rank == Rank(0) => {
+                let description = format!("a model by thinwire: {}", self.computation.description);
+                write_whole(draft, &self.executor.shards(), &description)?;
+            }
+            false => {}
+        }
+        Ok(state.plan)
+    }
+
+    /// Order in which gradients leave, which buckets follow: another version may have another one.
+    pub fn order(&self) -> String {
+        let names = self.executor.sync().parameters().iter().map(|parameter| &parameter.name[..]);
+        let names = names.collect::<Vec<_>>().join(" ");
+        format!("{:08x}", thinwire_wire::checksum(names.as_bytes()))
+    }
+
+    /// Takes up a checkpoint, with or without a plan. Residuals are taken up where exchanges are
+    /// the same; a notice says where they are not.
+    ///
+    /// # Errors
+    /// If it is damaged or of another model.
+    pub fn restore(
+        &mut self,
+        checkpoint: &Checkpoint,
+        world: World,
+    ) -> Result<Option<String>, Error> {
+        self.executor.restore(checkpoint)?;
+        let progress = checkpoint.progress();
+        let was_whole = !checkpoint.is_sharded() || progress.config[WHOLE] == true;
+        let whole = was_whole && self.executor.exchanges_whole();
+        let same_plan = match &self.computation.file {
+            None => !checkpoint.is_sharded(),
+            Some(file) => progress.config[PLANNED]["file"] == file.text(),
+        };
+        if !(whole || same_plan) || !checkpoint.has_exchange() {
+            // An earlier version has kept residuals of a plan beside its parts.
+            let owes = match checkpoint.has_exchange() {
+                true => !checkpoint.exchange(Rank(0))?.is_empty(),
+                false => !progress.plan.is_empty(),
+            };
+            let dropped = match (self.is_planned(), checkpoint.is_sharded()) {
+                (true, true) => "the checkpoint is of another plan",
+                (true, false) => "the checkpoint is of no plan",
+                (false, _) => "the checkpoint is of a planned training",
+            };
+            let dropped = format!("{dropped}: what its codecs still owed is dropped");
+            return Ok(owes.then_some(dropped));
+        }
+        let alike = progress.config[ORDER].as_str() == Some(&self.order()[..]);
+        let read = |rank: usize| Ok::<_, Error>(checkpoint.exchange(Rank(rank as u32))?);
+        let tensors = match whole {
+            true => reshard(world, progress.world as usize, read)?,
+            false => read(world.rank().index())?,
+        };
+        if same_plan {
+            self.executor.restore_residuals(&tensors)?;
+        }
+        let state = State { tensors, plan: progress.plan.clone() };
+        let sync = self.executor.sync_mut();
+        // Where gradients leave in another order than they did, or by another plan or codec, what is owed is
+        // taken up, and the plan of buckets is not.
+        let loaded = match alike && same_plan && state.check(sync.options()).is_ok() {
+            true => sync.load(&state),
+            false => sync.load_tensors(&state),
+        };
+        loaded.map_err(hint_at_flags)?;
+        Ok((!alike).then(|| REORDERED.to_owned()))
+    }
+
+    /// Waits for all that is on its way, and returns predictions and counts of all ranks; none
+    /// without a plan.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn figures(&mut self, measured: &Measured) -> Result<Option<Planned>, Error> {
+        self.executor.settle()?;
+        let Some(file) = &self.computation.file else { return Ok(None) };
+        planned::gather(&self.executor, file, &self.computation.plan, measured).map(Some)
+    }
+}
+
+/// Options of the exchange of a rank's gradients.
+fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptions {
+    ExchangeOptions { remote: computation.served.clone(), ..settings.exchange.clone() }
+}
+
+/// Adds the flag to an error of an exchange that it would mend.
+fn hint_at_flags(error: thinwire_sync::Error) -> Error {
+    let hint = match &error {
+        Invalid(detail) if detail.contains("--bucket-bytes") => {
+            "give the same --bucket-bytes as before, or none as before"
+        }
+        Invalid(detail) if detail.contains("momentum correction") => {
+            "give --momentum-correction FACTOR as before"
+        }
+        _ => return error.into(),
+    };
+    Error::from(error).with_hint(hint)
+}

@@ -1,0 +1,101 @@
+//! Trainings from the first step to the last, of one rank among others.
+//!
+//! A [`Session`] trains in one of several [`Ranks`]: a fixed number of them, with or without a plan; members of an
+//! elastic job, from epoch to epoch; or workers whose parameters are on servers. All of them take the same steps: a
+//! batch, gradients and their exchange, validation and checkpoints where they are due, and the agreement on whether to
+//! continue. A [`GraphSession`] trains a graph neural network, pass by pass. What a user sees goes to an [`Observer`].
+//!
+//! Law: the result depends on the settings and the data alone, not on the observer.
+
+mod checkpoints;
+mod elastic;
+mod engine;
+mod graph;
+mod log;
+mod observer;
+mod planned;
+mod process;
+mod role;
+mod served;
+mod settings;
+mod steps;
+mod workers;
+
+pub use checkpoints::{JOB, check_folder, hold_in_all};
+pub use elastic::Members;
+pub use graph::GraphSession;
+pub use log::Step;
+pub use observer::{Event, Observer, Pass};
+pub use planned::passes;
+pub use process::{Ended, Outcome, Session, TrainedModel};
+pub use served::{AfterPush, ServerSettings, Tabled};
+pub use settings::{Computation, OF_PLAN, Replicas, Settings};
+pub use workers::Workers;
+
+use thinwire_checkpoint::FolderLock;
+use thinwire_sync::Channel;
+use thinwire_wire::Rank;
+
+use crate::error::Error;
+use engine::Engine;
+use steps::{TrainingLoop, TrainingProgress};
+
+const UNCUT: &str =
+    "the plan cuts nothing: every rank computes the whole step, and nothing is sent";
+
+/// Ranks of a training, and how they come together.
+pub enum Ranks<'a> {
+    /// A fixed number of ranks, which have met.
+    Fixed {
+        /// Connection of all ranks.
+        channel: Channel,
+        /// The model, or its plan.
+        computation: &'a Computation,
+        /// The folder of checkpoints.
+        lock: &'a FolderLock,
+    },
+    /// Members of an elastic job.
+    Elastic(Members<'a>),
+    /// Workers of a job whose servers keep parameters.
+    Workers(Workers<'a>),
+}
+
+impl Session<'_> {
+    /// Trains until the last step, or until this process leaves.
+    ///
+    /// # Errors
+    /// If settings are impossible, a rank is lost that the job cannot do without, or a checkpoint before the last
+    /// cannot be written.
+    pub fn run(&self, ranks: Ranks<'_>) -> Result<Ended, Error> {
+        match ranks {
+            Ranks::Fixed { channel, computation, lock } => {
+                let outcome = self.fixed(channel, computation, lock)?;
+                Ok(Ended::Over(self.place.clone(), Box::new(outcome)))
+            }
+            Ranks::Elastic(members) => elastic::train(self, members),
+            Ranks::Workers(workers) => workers::train(self, workers),
+        }
+    }
+
+    fn fixed(
+        &self,
+        channel: Channel,
+        computation: &Computation,
+        lock: &FolderLock,
+    ) -> Result<Outcome, Error> {
+        let world = channel.world();
+        let mut engine = Engine::start(self.settings, channel, computation, self.settings.weights)?;
+        let is_idle = computation.file.is_some() && engine.executor.program().raw_bytes() == 0;
+        if is_idle && world.size() > 1 && world.rank() == Rank(0) {
+            self.say(UNCUT)?;
+        }
+        let first = self.settings.resume.map_or(0, |found| found.progress().step);
+        let mut progress = TrainingProgress::new(first);
+        if let Some(checkpoint) = self.settings.resume {
+            progress.position = self.load(checkpoint, &mut engine, world)?;
+        }
+        let mut training = TrainingLoop::resume(self, lock, world, engine, progress, None)?;
+        training.steps()?;
+        training.finish()
+    }
+}

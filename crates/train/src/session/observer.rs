@@ -1,0 +1,100 @@
+//! Observers: sinks of what a user sees of a training.
+
+use thinwire_report::training::{Change, Passed};
+use thinwire_wire::World;
+
+use super::log::Step;
+use super::settings::Computation;
+use crate::error::Error;
+use crate::gnn::Figures;
+
+/// Sink of what a user sees of a training.
+pub trait Observer {
+    /// Takes note of an event.
+    ///
+    /// # Errors
+    /// Any error ends the training.
+    fn on(&self, event: Event<'_>) -> Result<(), Error>;
+
+    /// Returns the most bytes by which the process has grown since the last [`Event::Begun`], if that is known.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// Observes nothing.
+impl Observer for () {
+    fn on(&self, _: Event<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Events of a training, in all ranks unless it is said otherwise.
+pub enum Event<'a> {
+    /// A line to the user, on the rank that knows first.
+    Line(String),
+    /// A line about this process in its job.
+    OfProcess(String),
+    /// A failure that does not end the training, on one rank.
+    Warning(Error),
+    /// The training continues from a checkpoint, on rank 0.
+    Resumed {
+        /// The model, or its plan.
+        computation: &'a Computation,
+        /// Number of ranks.
+        ranks: u32,
+    },
+    /// Servers have parameters of this many bytes as f32; before the begin of the first epoch, on rank 0.
+    Served {
+        /// Bytes of values that a rank pushes in a step.
+        raw_bytes: u64,
+    },
+    /// The training or an epoch begins.
+    Begun {
+        /// This rank.
+        world: World,
+        /// The model, or its plan.
+        computation: &'a Computation,
+        /// Steps that are done.
+        done: u64,
+        /// Whether the training itself begins, or continues from a checkpoint.
+        is_first: bool,
+    },
+    /// A step was taken.
+    Step {
+        /// The step.
+        step: &'a Step,
+        /// Returns the times of this rank's passes in it, if it has a part of a plan.
+        passes: &'a dyn Fn() -> Vec<Passed>,
+    },
+    /// The first step of an epoch has ended.
+    Changed(&'a Change),
+    /// A step has ended, with its validation if one was due.
+    Reached {
+        /// The step.
+        step: &'a Step,
+        /// Seconds per step lately.
+        step_s: f64,
+        /// The validation loss, if it is fresh.
+        validation: Option<f64>,
+    },
+    /// A pass of a graph training has ended.
+    Pass(&'a Pass),
+    /// The training or the epoch is over.
+    Ended,
+}
+
+/// Figures of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// Number of the pass, from 1 on.
+    pub number: u64,
+    /// Figures of the training vertices, each before its step.
+    pub trained: Figures,
+    /// Figures of the vertices for validation, if there are any.
+    pub validated: Option<Figures>,
+    /// Seconds of training.
+    pub seconds: f64,
+    /// Bytes that this rank sent.
+    pub sent_bytes: u64,
+}

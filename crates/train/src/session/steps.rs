@@ -1,0 +1,456 @@
+//! One rank's training, from the first step to the last.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use thinwire_checkpoint::FolderLock;
+use thinwire_job::elastic::{Due, Steps, Wish};
+use thinwire_report::training::{Change, Planned, Run};
+use thinwire_sync::Live;
+use thinwire_wire::{Rank, World};
+
+use super::checkpoints::{Replica, SaveKind, write};
+use super::engine::Engine;
+use super::log::Log;
+use super::planned::Measured;
+use super::role::Role;
+use super::{Event, OF_PLAN, Outcome, Session, TrainedModel};
+use crate::error::{During, Error};
+use crate::spmd::{Codecs, DetachedReplica, Modality};
+use crate::{Batch, Position, Sampler, validation_batches, whole_validation_batches};
+
+/// Number of measurements of the validation loss in a training.
+const VALIDATIONS: u64 = 10;
+/// Number of measurements of compute alone, in the second half of the steps.
+const ALONE_RUNS: u64 = 25;
+/// Interval at which a member of an elastic job sends its figures to the coordinator.
+const FIGURES_EVERY: Duration = Duration::from_millis(500);
+
+/// A rank of a training with fixed ranks, or in one epoch of another one.
+pub(super) struct TrainingLoop<'a> {
+    session: &'a Session<'a>,
+    lock: &'a FolderLock,
+    world: World,
+    engine: Engine<'a>,
+    sampler: Sampler,
+    validation: Vec<Batch>,
+    progress: TrainingProgress,
+    role: Role<'a>,
+    /// The change that this epoch began with, until its first step has ended.
+    change: Option<Change>,
+    /// The time of the last figures.
+    told: Instant,
+}
+
+/// Progress of a training as one process has seen it, through all epochs.
+pub(super) struct TrainingProgress {
+    log: Log,
+    /// The step that the training began with.
+    first: u64,
+    /// Steps of this process.
+    pub steps: Steps,
+    /// Where the batch of the next step begins.
+    pub position: Position,
+    /// The end of the last step.
+    at: Instant,
+    /// Name of the elastic job.
+    pub job: Option<String>,
+    /// The last checkpoint, on rank 0, or why it could not be written.
+    saved: Result<Option<PathBuf>, Error>,
+}
+
+/// Place of a training that all its ranks have alike.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct About {
+    /// The step that the training began with.
+    pub first: u64,
+    /// Where the batch of the next step begins.
+    pub position: Position,
+}
+
+impl TrainingProgress {
+    /// A training that begins after `first` steps.
+    pub fn new(first: u64) -> TrainingProgress {
+        let mut steps = Steps::default();
+        steps.synced(first);
+        let (log, position) = (Log::default(), Position::default());
+        TrainingProgress {
+            log,
+            first,
+            steps,
+            position,
+            at: Instant::now(),
+            job: None,
+            saved: Ok(None),
+        }
+    }
+
+    /// Returns the number of steps that are done.
+    pub fn done(&self) -> u64 {
+        self.steps.done()
+    }
+
+    /// Returns whether any step is done since the training began.
+    pub fn has_begun(&self) -> bool {
+        self.done() > self.first
+    }
+
+    /// Returns what ranks that join take over.
+    pub fn about(&self) -> About {
+        About { first: self.first, position: self.position }
+    }
+
+    /// Continues from another rank's state.
+    pub fn seek(&mut self, done: u64, About { first, position }: About) {
+        (self.first, self.position) = (first, position);
+        self.steps.synced(done);
+    }
+}
+
+impl<'a> TrainingLoop<'a> {
+    /// A rank that begins or continues with a training; `change` unless the training itself begins.
+    ///
+    /// # Errors
+    /// If the text is too short, or the batch too small for so many ranks.
+    pub fn resume(
+        session: &'a Session<'a>,
+        lock: &'a FolderLock,
+        world: World,
+        engine: Engine<'a>,
+        mut progress: TrainingProgress,
+        change: Option<Change>,
+    ) -> Result<TrainingLoop<'a>, Error> {
+        progress.steps.synced(progress.done());
+        let settings = session.settings;
+        let sampling = engine.sampling(settings, world);
+        let mut sampler = Sampler::new(settings.dataset.clone(), sampling)?;
+        sampler.seek(progress.position);
+        let most = settings.validation_batches;
+        // Ranks that exchange nothing cannot add up their parts of the loss.
+        let is_apart = engine.executor.world().size() == 1 && sampling.world.size() > 1;
+        let validation = match is_apart {
+            true => whole_validation_batches(settings.dataset, &sampling, most),
+            false => validation_batches(settings.dataset, &sampling, most),
+        };
+        let (computation, done, is_first) = (engine.computation, progress.done(), change.is_none());
+        session.observer.on(Event::Begun { world, computation, done, is_first })?;
+        if is_first && world.rank() == Rank(0) && most > 0 && validation.is_empty() {
+            let batch = settings.batch;
+            session.say(format!(
+                "no validation: the data held out does not fill a batch of {batch}"
+            ))?;
+        }
+        let (role, told) = (Role::Fixed, Instant::now());
+        Ok(TrainingLoop {
+            session,
+            lock,
+            world,
+            engine,
+            sampler,
+            validation,
+            progress,
+            role,
+            change,
+            told,
+        })
+    }
+
+    /// The loop as one epoch of a job whose ranks come and go.
+    #[must_use]
+    pub fn with_role(self, role: Role<'a>) -> TrainingLoop<'a> {
+        TrainingLoop { role, ..self }
+    }
+
+    /// Takes steps until the training or the epoch is over; returns what is due then. Validation and
+    /// checkpoints that are due after the last step of an epoch are made when the next one begins.
+    ///
+    /// # Errors
+    /// If a rank is lost, the observer fails, or a checkpoint before the last cannot be written.
+    pub fn steps(&mut self) -> Result<Due, Error> {
+        if self.progress.has_begun() {
+            self.rest(None)?;
+        }
+        while self.due() == Due::Step {
+            let done = self.progress.done();
+            let batch = self.step().map_err(|error| in_step(error, done))?;
+            let wish = self.progress.steps.wish();
+            match wish {
+                Wish::Change => break,
+                Wish::Stop => self.role.closing(),
+                Wish::Signal(signal) => self.session.interrupt.follow(signal),
+                Wish::Continue => {}
+            }
+            self.rest(Some(&batch))?;
+            if wish != Wish::Continue {
+                self.say_stopped()?;
+            }
+        }
+        Ok(self.due())
+    }
+
+    /// Returns what follows the last step.
+    fn due(&self) -> Due {
+        self.progress.steps.due(Some(self.session.settings.steps))
+    }
+
+    /// Waits for all ranks at the end of the training: a rank that is lost later has done all steps.
+    ///
+    /// # Errors
+    /// If a rank is lost.
+    pub fn meet(&mut self, due: Due) -> Result<Due, Error> {
+        if due == Due::Finish {
+            self.engine.executor.gather(&[0.0])?;
+        }
+        Ok(due)
+    }
+
+    /// Returns the number of steps that are done.
+    pub fn done(&self) -> u64 {
+        self.progress.done()
+    }
+
+    /// Ends the epoch of a replica, after any step or the loss of a peer.
+    ///
+    /// # Errors
+    /// If the observer fails.
+    pub fn leave(self) -> Result<(TrainingProgress, DetachedReplica), Error> {
+        self.session.observer.on(Event::Ended)?;
+        Ok((self.progress, self.engine.executor.into_detached()))
+    }
+
+    /// Does what is due after a step: validation, news, measurements and a checkpoint.
+    fn rest(&mut self, batch: Option<&Batch>) -> Result<(), Error> {
+        let due = self.is_validated() || self.due() != Due::Step;
+        let validation = if due { self.validate()? } else { None };
+        if let Some(batch) = batch {
+            let (log, step_s) = (&self.progress.log, self.progress.log.recent_step_s());
+            if let Some(step) = log.last() {
+                self.session.observer.on(Event::Reached { step, step_s, validation })?;
+            }
+            if self.is_measured_alone() {
+                let measured = self.engine.alone_s(batch);
+                let seconds =
+                    measured.during(|| format!("measuring after step {}", self.progress.done()))?;
+                seconds.into_iter().for_each(|seconds| self.progress.log.alone(seconds));
+            }
+        }
+        self.save()
+    }
+
+    /// Takes one step; returns the batch.
+    fn step(&mut self) -> Result<Batch, Error> {
+        let begun = Instant::now();
+        let batch = self.sampler.next_batch();
+        let wish = self.role.wish(self.session.interrupt.signal(), self.world.size());
+        self.progress.steps.begin_step();
+        let taken = self.engine.step(&batch, begun, wish);
+        // A peer that is lost while ranks plan anew takes nothing back.
+        if self.engine.executor.next_step() > self.progress.done() {
+            self.progress.steps.applied();
+            self.progress.position = self.sampler.position();
+            self.role.applied(self.progress.done());
+        }
+        let (step, wish) = taken?;
+        self.progress.steps.agreed(wish);
+        let passes = || self.engine.passes();
+        self.session.observer.on(Event::Step { step: &step, passes: &passes })?;
+        let loss = step.loss;
+        self.progress.log.step(step);
+        self.tell(loss)?;
+        Ok(batch)
+    }
+
+    /// Tells people of an elastic job: of the change before an epoch's first step, and of figures now and then.
+    fn tell(&mut self, loss: f64) -> Result<(), Error> {
+        let (done, pause) = (self.progress.done(), self.progress.at.elapsed());
+        self.progress.at = Instant::now();
+        if let Some(change) = self.change.take() {
+            let change = Change { step: done - 1, pause_s: pause.as_secs_f64(), ..change };
+            self.session.observer.on(Event::Changed(&change))?;
+            self.progress.log.changed(change);
+        }
+        if self.role.is_elastic() && self.told.elapsed() > FIGURES_EVERY {
+            self.told = Instant::now();
+            self.role.tell(self.live(loss).object());
+        }
+        Ok(())
+    }
+
+    /// Returns the figures of this rank after a step.
+    fn live(&self, loss: f64) -> Live {
+        let (settings, log) = (self.session.settings, &self.progress.log);
+        let time = log.recent();
+        let live = Live {
+            step: Some(self.progress.done()),
+            steps: Some(settings.steps),
+            loss: Some(loss),
+            samples_per_s: Some(settings.batch as f64 / time.step_s),
+            time: Some(time),
+            ..Live::default()
+        };
+        match self.world.rank() {
+            Rank(0) => {
+                let record = log.last().map(|step| &step.record);
+                live.with_exchange(self.engine.executor.sync().link(), record)
+            }
+            _ => live,
+        }
+    }
+
+    /// The validation loss over all ranks; none if the text is too short to hold any out.
+    fn validate(&mut self) -> Result<Option<f64>, Error> {
+        if self.validation.is_empty() {
+            return Ok(None);
+        }
+        let loss = self.engine.evaluate(&self.validation);
+        let loss = loss.during(|| format!("validating after step {}", self.progress.done()))?;
+        self.progress.log.validated(self.progress.done(), loss);
+        Ok(Some(loss))
+    }
+
+    /// Writes a checkpoint where one is due. An error of the last one waits until the training has ended. Any other
+    /// one is only told in an elastic job, whose ranks would otherwise end one after the other: the checkpoint before
+    /// stays the newest, and the next one may find room.
+    fn save(&mut self) -> Result<(), Error> {
+        let (settings, done) = (self.session.settings, self.progress.done());
+        let over = self.due() != Due::Step;
+        let due = |every: u64| done.is_multiple_of(every);
+        let Some(policy) = settings.policy.filter(|it| over || it.every.is_some_and(due)) else {
+            return Ok(());
+        };
+        // Of ranks that train against servers, the first one saves what it has pulled.
+        let world = self.engine.executor.world();
+        if world.size() < self.world.size() && self.world.rank() != Rank(0) {
+            return Ok(());
+        }
+        self.progress.log.pause();
+        let is_elastic = self.role.is_elastic();
+        let (name, position) = (self.progress.job.as_deref(), self.progress.position);
+        let mut replica =
+            Replica { settings, name, engine: &mut self.engine, position, step: done };
+        let kind = match (over, is_elastic) {
+            (true, _) => SaveKind::Last,
+            (_, true) => SaveKind::Elastic,
+            _ => SaveKind::Between,
+        };
+        let saved = write(&mut replica, policy, self.lock, done, kind);
+        let told = |saved: Result<_, _>| saved.during(|| format!("saving step {done}"));
+        match saved {
+            saved if over => self.progress.saved = told(saved),
+            Err(error) if is_elastic && error.kind() != thinwire_checkpoint::Kind::Lost => {
+                policy.warn_unsaved(&error, done);
+            }
+            saved => self.progress.saved = Ok(told(saved)?),
+        }
+        Ok(())
+    }
+
+    fn take_saved(&mut self) -> Result<Option<PathBuf>, Error> {
+        std::mem::replace(&mut self.progress.saved, Ok(None))
+    }
+
+    fn is_validated(&self) -> bool {
+        // After each validation of a planned training a step follows that counts for its figures.
+        let least = if self.engine.is_planned() { 2 } else { 1 };
+        let every =
+            (self.session.settings.steps - self.progress.first).div_ceil(VALIDATIONS).max(least);
+        (self.progress.done() - self.progress.first).is_multiple_of(every)
+    }
+
+    fn is_measured_alone(&self) -> bool {
+        let (steps, done) = (
+            self.session.settings.steps - self.progress.first,
+            self.progress.done() - self.progress.first,
+        );
+        let every = (steps / 2 / ALONE_RUNS).max(1);
+        2 * done > steps && done.is_multiple_of(every)
+    }
+
+    fn say_stopped(&self) -> Result<(), Error> {
+        if self.world.rank() != Rank(0) {
+            return Ok(());
+        }
+        let Session { settings, interrupt, .. } = self.session;
+        let by = interrupt.name().map_or(String::new(), |name| format!(" by {name}"));
+        let saved = self.progress.saved.as_ref().ok().and_then(Option::as_ref);
+        let way = saved.zip(settings.policy);
+        let way = way.map_or(String::new(), |(path, policy)| format!("; {}", (policy.go_on)(path)));
+        let (done, steps) = (self.progress.done(), settings.steps);
+        self.session.say(format!("stopped{by} after step {done} of {steps}{way}"))
+    }
+
+    /// Ends the training: the figures of all steps, and the model.
+    ///
+    /// # Errors
+    /// If a rank is lost.
+    pub fn finish(mut self) -> Result<Outcome, Error> {
+        let (steps, log) = (self.progress.done() - self.progress.first, &self.progress.log);
+        let (step_s, busy_s) = (log.settled_step_s(), log.settled_busy_s());
+        let memory_bytes = self.session.observer.memory_bytes();
+        let figures = self.engine.figures(&Measured { steps, step_s, busy_s, memory_bytes });
+        // Who was lost while the last checkpoint was written is told of there.
+        let planned = match figures {
+            Err(error) => return Err(self.take_saved().err().unwrap_or(error)),
+            Ok(planned) => planned,
+        };
+        let is_over =
+            self.session.interrupt.signal().is_none() && self.progress.steps.wish() != Wish::Stop;
+        let model = match self.world.rank() == Rank(0) && is_over {
+            true => {
+                self.engine.executor.whole()?.map_or(TrainedModel::InParts, TrainedModel::Whole)
+            }
+            false => TrainedModel::Elsewhere,
+        };
+        let TrainingLoop { session, world, engine, progress, .. } = self;
+        let TrainingProgress { log, saved, .. } = progress;
+        session.observer.on(Event::Ended)?;
+        let (computation, raw_bytes) =
+            (engine.computation, engine.executor.program().raw_bytes() as f64);
+        // The others may leave while rank 0 continues to write.
+        drop(engine);
+        let settings = session.settings;
+        let policy = &settings.exchange.sync.policy;
+        let (name, codec) = match settings.exchange.codecs {
+            Codecs::OfPolicy => (policy.to_string(), policy.to_string()),
+            Codecs::OfPlan => (OF_PLAN.to_owned(), "none".to_owned()),
+        };
+        if let Some(warning) = log.warning(&codec).filter(|_| world.rank() == Rank(0)) {
+            session.say(warning)?;
+        }
+        let rate = settings.link_bytes_per_s;
+        let tokens = settings.batch * computation.context;
+        let mut run = log.run(name, tokens as f64, rate);
+        // A rank that joined late has seen fewer.
+        run.steps = steps;
+        if let Some(planned) = planned {
+            run.raw_bytes = raw_bytes;
+            put(&mut run, planned, world, rate);
+        }
+        let (checkpoint, saved) = match saved {
+            Ok(path) => (path, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        run.checkpoint = checkpoint.map(|path| path.display().to_string());
+        run.is_of_images = matches!(computation.modality, Modality::Images(_));
+        Ok(Outcome { run, saved, model, modality: computation.modality.clone() })
+    }
+}
+
+/// Puts predictions and counts of a plan in the place of what buckets tell.
+fn put(run: &mut Run, planned: Planned, world: World, rate: Option<f64>) {
+    let mine = planned.ranks.iter().find(|rank| rank.rank == world.rank().index());
+    run.sent_bytes = mine.map_or(0.0, |rank| rank.counted_bytes as f64 / planned.steps as f64);
+    run.floors.wire_s = rate.map(|rate| run.sent_bytes / rate);
+    run.floors.compute_s = planned.ranks.iter().map(|rank| rank.busy_s).fold(0.0, f64::max);
+    run.planned = Some(planned);
+}
+
+/// Names the step in an error that does not: exchanges of gradients know theirs.
+fn in_step(error: Error, step: u64) -> Error {
+    let names_it = error.chain().any(|cause| cause.to_string().contains(" of step "));
+    match names_it {
+        true => error,
+        false => error.during(format!("step {step}")),
+    }
+}
