@@ -264,7 +264,7 @@ impl Cuda {
                 Ok(Verdict { finite_below: 1, ..Verdict::NONE })
             }
             Some(Kernels::Rans(symbols)) => {
-                let rans = symbols.of(codec.as_ref(), length).expect(SHORT_ENOUGH);
+                let rans = symbols.of(codec.as_ref(), length);
                 let arguments = arguments::Rans {
                     values,
                     residual,
@@ -274,9 +274,8 @@ impl Cuda {
                     scratch: launch.scratch(self, rans.scratch_len()),
                     ..rans.arguments()
                 };
-                for stage in rans.encoding() {
-                    launch.run(stage.kernel, stage.grid, &arguments)?;
-                }
+                rans.encoding()
+                    .try_for_each(|step| launch.run(step.kernel, step.grid, &arguments))?;
                 Ok(Verdict { finite_below: 1, ..Verdict::NONE })
             }
             None => panic!("codec {codec} has no kernels on a device"),
@@ -330,7 +329,7 @@ impl Cuda {
                 return Ok(Verdict { corrupt_from: 1, ..Verdict::NONE });
             }
             Some(Kernels::Rans(symbols)) => {
-                let rans = symbols.of(codec.as_ref(), length).expect(SHORT_ENOUGH);
+                let rans = symbols.of(codec.as_ref(), length);
                 let arguments = arguments::Rans {
                     values,
                     bytes,
@@ -339,9 +338,8 @@ impl Cuda {
                     add: write.into(),
                     ..rans.arguments()
                 };
-                for stage in rans.decoding() {
-                    launch.run(stage.kernel, stage.grid, &arguments)?;
-                }
+                rans.decoding()
+                    .try_for_each(|step| launch.run(step.kernel, step.grid, &arguments))?;
                 return Ok(Verdict { corrupt_from: 1, ..Verdict::NONE });
             }
             None => panic!("codec {codec} has no kernels on a device"),
@@ -358,8 +356,7 @@ impl Cuda {
         let length = values.len();
         let values = launch.region(self, values);
         let (driver, stream) = (&self.0.driver, self.0.work.0);
-        let raw = Cast::RAW;
-        let cast = launch.cast(values, length);
+        let (raw, cast) = (Cast::RAW, launch.cast(values, length));
         let arguments = match change {
             Change::Fill(value) => {
                 // SAFETY: the region has so many words, and the launch keeps it.
@@ -449,8 +446,6 @@ impl Cuda {
         Ok(Verdict::NONE)
     }
 }
-
-const SHORT_ENOUGH: &str = "an encoding has fewer than 2^32 bytes";
 
 /// Random numbers of a decoding, which draws none.
 const NO_KEY: Key = Key { seed: 0, step: 0, tensor: 0 };

@@ -44,10 +44,13 @@ const fn stage(name: &'static str, grid: Grid) -> Stage {
 }
 
 impl Symbols {
-    /// Returns the kernels for `length` elements; none if an encoding may have 2^32 bytes.
-    pub fn of(self, codec: &dyn Codec, length: usize) -> Option<Rans> {
-        let room = u32::try_from(codec.encoded_len(length)).ok()?;
-        Some(Rans { symbols: self, length, room })
+    /// Returns the kernels for `length` elements.
+    ///
+    /// # Panics
+    /// If an encoding may have 2^32 bytes, more than its head can tell.
+    pub fn of(self, codec: &dyn Codec, length: usize) -> Rans {
+        let room = codec.encoded_len(length).try_into().expect("fewer than 2^32 bytes");
+        Rans { symbols: self, length, room }
     }
 }
 

@@ -131,7 +131,7 @@ fn found(
             flag[0] == 0
         }
         Kernels::Rans(symbols) => {
-            let rans = symbols.of(codec, left.len()).expect("fewer than 2^32 bytes");
+            let rans = symbols.of(codec, left.len());
             let mut scratch = scratch(rans.scratch_len());
             let arguments = arguments::Rans {
                 values,
@@ -210,7 +210,7 @@ fn decoded(
             return flag == [0];
         }
         Kernels::Rans(symbols) => {
-            let rans = symbols.of(codec, values.len()).expect("fewer than 2^32 bytes");
+            let rans = symbols.of(codec, values.len());
             let (mut scratch, mut flag) = (scratch(rans.scratch_len()), [0u32]);
             let arguments = arguments::Rans {
                 values: address(values),
