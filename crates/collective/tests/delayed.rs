@@ -16,8 +16,8 @@ use thinwire_testkit::simulated::Simulated;
 use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::Rank;
 
-/// Codecs of each kind: raw, casts, blocks, signs, sparse, of variable length, random ones, and texts.
-const CODECS: [&str; 10] = [
+/// Codecs of each kind: raw, casts, blocks, signs, sparse, of variable length, and random ones.
+const CODECS: [&str; 9] = [
     "none",
     "f16",
     "int8",
@@ -27,7 +27,6 @@ const CODECS: [&str; 10] = [
     "ecsq:1",
     "lossless",
     "natural",
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/codecs/dither.codec"),
 ];
 const STEPS: u64 = 2;
 const BUCKETS: u32 = 3;
