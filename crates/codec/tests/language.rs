@@ -213,7 +213,7 @@ proptest! {
             let mut all = Vec::new();
             while !rest.is_empty() {
                 let (own, others) = rest.split_at(piece(rest));
-                let sign = |a: usize, b: usize| if (a & b).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+                let sign = |a: usize, b: usize| if (a & b).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
                 let one = |at| own.iter().enumerate().map(|(i, x)| f64::from(*x) * sign(at, i)).sum::<f64>();
                 all.extend((0..own.len()).map(|at| one(at) / (own.len() as f64).sqrt()));
                 rest = others;

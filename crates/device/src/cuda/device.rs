@@ -6,12 +6,9 @@
 //! thread that submits work or asks for its result. After a fault of the context no host function is called,
 //! so a long wait ends with a look at the event.
 
-use std::collections::HashMap;
-use std::ffi::{CString, c_void};
-use std::fmt::Debug;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -20,16 +17,14 @@ use thinwire_wire::random::Key;
 
 use super::arguments::{self, Address};
 use super::context::{Current, Handle, made};
-use super::driver::{
-    Context, DeviceNumber, Driver, EVENT_DISABLE_TIMING, Event, Fault, Function, Module,
-    STREAM_NON_BLOCKING, Stream,
-};
-use super::flight::{Flight, Parts, Verdict, land};
-use super::kernel::{Cast, Kernel, Kernels, PowerSgd, SOURCES, Source, kernels};
+use super::driver::{DeviceNumber, Driver, Fault, STREAM_NON_BLOCKING, Stream};
+use super::flight::Verdict;
+use super::kernel::{Cast, Kernels, PowerSgd, SOURCES, Source, kernels};
 use super::launch::Launch;
-use super::memory::{Allocator, Kept, Memory, Origin};
+use super::memory::{Kept, Memory, Origin};
 use super::nvrtc::Image;
-use super::pinned::{Pinned, Pool};
+use super::owner::{Allocator, Cuda, Images, Owner, failure};
+use super::pinned::Pinned;
 use crate::{
     Change, Decoding, Device, Done, Encoding, FactorStep, Factoring, Failure, HostBytes, Pending,
     Region, Submission, Values, Work,
@@ -37,66 +32,6 @@ use crate::{
 
 /// Time after which a wait looks if the context has had a fault.
 const FAULT_AFTER: Duration = Duration::from_secs(1);
-
-/// Device of NVIDIA, with kernels for the codecs. Clones are the same device, which stays in use until the
-/// process ends.
-#[derive(Clone, Debug)]
-pub struct Cuda(pub(super) Arc<Owner>);
-
-/// What all clones share.
-#[derive(Debug)]
-pub(super) struct Owner {
-    pub(super) driver: Driver,
-    context: Handle<Context>,
-    /// Stream of all work.
-    pub(super) work: Handle<Stream>,
-    /// Stream of host functions.
-    calls: Handle<Stream>,
-    images: Mutex<Images>,
-    /// Held while work is queued, so that the launches of one work follow each other. The region has
-    /// intermediate results, which all work shares.
-    queue: Mutex<Option<Region>>,
-    state: Mutex<State>,
-    pub(super) pool: Mutex<Pool>,
-    allocator: OnceLock<Arc<dyn Allocator>>,
-}
-
-/// What the driver loads for a file of kernels.
-struct Images(Box<dyn FnMut(Source) -> Result<Image, Fault> + Send>);
-
-impl Debug for Images {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Images").finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct State {
-    /// Modules of files, or why there are none, so that nothing is compiled in vain twice.
-    modules: HashMap<Source, Result<Handle<Module>, Fault>>,
-    functions: HashMap<&'static str, Handle<Function>>,
-    events: Vec<Handle<Event>>,
-    words: Vec<Word>,
-    /// First fault of the device, after which no work is taken.
-    pub(super) fault: Option<Fault>,
-    /// Flights that a host function has ended, to be dropped by another thread.
-    pub(super) ended: Vec<Arc<Flight>>,
-}
-
-impl State {
-    /// Takes back what work had that has ended.
-    pub(super) fn recycle(&mut self, event: Handle<Event>, word: Word) {
-        self.events.push(event);
-        self.words.push(word);
-    }
-}
-
-/// A u32 on the device that kernels raise, and where it is copied to.
-#[derive(Debug)]
-pub(super) struct Word {
-    pub(super) device: Address,
-    pub(super) host: HostBytes,
-}
 
 impl Cuda {
     /// Takes a device into use, with its primary context. `image` returns what the driver loads for a file
@@ -459,134 +394,6 @@ fn refusal(work: &Work<'_>) -> Option<String> {
     (found != expected).then(|| format!("{codec} has {found} bytes, expected {expected}"))
 }
 
-impl Owner {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes the context that of the calling thread, until the result is dropped.
-    pub(super) fn enter(&self) -> Current<'_> {
-        Current::enter(&self.driver, self.context.0)
-    }
-
-    /// Notes a fault, after which no work is taken; returns it as the reason of a failure.
-    pub(super) fn fail(&self, fault: Fault) -> Failure {
-        failure(self.state().fault.get_or_insert(fault))
-    }
-
-    /// Drops what host functions have left.
-    fn bury(&self) {
-        let ended = std::mem::take(&mut self.state().ended);
-        drop(ended);
-    }
-
-    pub(super) fn function(&self, kernel: Kernel) -> Result<Function, Fault> {
-        if let Some(function) = self.state().functions.get(kernel.name) {
-            return Ok(function.0);
-        }
-        let name = CString::new(kernel.name).expect("names of kernels have no zero");
-        let module = self.module(kernel.source)?;
-        let function = made(&self.driver, null_mut(), |place| {
-            // SAFETY: the module is loaded, and the name ends in a zero.
-            unsafe { (self.driver.cuModuleGetFunction)(place, module, name.as_ptr()) }
-        })?;
-        self.state().functions.insert(kernel.name, Handle(function));
-        Ok(function)
-    }
-
-    fn module(&self, source: Source) -> Result<Module, Fault> {
-        if let Some(module) = self.state().modules.get(&source) {
-            return module.as_ref().map(|module| module.0).map_err(Fault::clone);
-        }
-        let image = (self.images.lock().unwrap_or_else(PoisonError::into_inner).0)(source);
-        let module = image.and_then(|image| {
-            made(&self.driver, null_mut(), |place| {
-                // SAFETY: images end in a zero or have their length in their head.
-                unsafe { (self.driver.cuModuleLoadData)(place, image.bytes().as_ptr().cast()) }
-            })
-        });
-        self.state().modules.insert(source, module.clone().map(Handle));
-        module
-    }
-
-    fn event(&self) -> Result<Event, Fault> {
-        if let Some(event) = self.state().events.pop() {
-            return Ok(event.0);
-        }
-        made(&self.driver, null_mut(), |place| {
-            // SAFETY: there is a place for the event.
-            unsafe { (self.driver.cuEventCreate)(place, EVENT_DISABLE_TIMING) }
-        })
-    }
-
-    fn word(self: &Arc<Owner>) -> Result<Word, Fault> {
-        let found = self.state().words.pop();
-        let word = match found {
-            Some(word) => word,
-            None => {
-                let device = made(&self.driver, 0, |place| {
-                    // SAFETY: there is a place for the address.
-                    unsafe { (self.driver.cuMemAlloc_v2)(place, 4) }
-                })?;
-                Word { device, host: Pinned::take(self, 4) }
-            }
-        };
-        if word.host.block::<Pinned>().is_none() {
-            return Err(Fault::out_of_memory());
-        }
-        // SAFETY: the word is 4 bytes of the device.
-        let status = unsafe { (self.driver.cuMemsetD32Async)(word.device, 0, 1, self.work.0) };
-        self.driver.check(status).map(|()| word)
-    }
-
-    /// Lets `later` wait for what `earlier` has been given.
-    fn order(&self, earlier: Stream, later: Stream) -> Result<(), Fault> {
-        let _current = self.enter();
-        let event = self.event()?;
-        // SAFETY: event and streams are of this context.
-        unsafe {
-            self.driver.check((self.driver.cuEventRecord)(event, earlier))?;
-            self.driver.check((self.driver.cuStreamWaitEvent)(later, event, 0))?;
-        }
-        // A wait is for the record before it, so the event may be recorded again.
-        self.state().events.push(Handle(event));
-        Ok(())
-    }
-
-    /// Queues the end of a launch, and returns the flight that tells it.
-    fn depart(self: &Arc<Owner>, launch: &Launch<'_>, waker: &Waker) -> Result<Arc<Flight>, Fault> {
-        let event = self.event()?;
-        let (work, calls) = (self.work.0, self.calls.0);
-        let word = &launch.word;
-        let host = word.host.block::<Pinned>().expect("words are pinned").pointer();
-        // SAFETY: the word and its place have 4 bytes, and stay until the flight has ended.
-        unsafe {
-            let driver = &self.driver;
-            driver.check((driver.cuMemcpyDtoHAsync_v2)(host.cast(), word.device, 4, work))?;
-            driver.check((driver.cuEventRecord)(event, work))?;
-            driver.check((driver.cuStreamWaitEvent)(calls, event, 0))?;
-        }
-        let word = Word { device: word.device, host: word.host.clone() };
-        let (regions, bytes) = (launch.regions.clone(), launch.bytes.clone());
-        let parts = Parts { event: Handle(event), word, bytes, regions };
-        let flight = Arc::new(Flight {
-            owner: Arc::clone(self),
-            is_done: AtomicBool::new(false),
-            waker: waker.clone(),
-            parts: Mutex::new(Some(parts)),
-        });
-        let argument = Arc::into_raw(Arc::clone(&flight)).cast_mut().cast::<c_void>();
-        // SAFETY: the host function takes the clone of the flight, once.
-        let status = unsafe { (self.driver.cuLaunchHostFunc)(calls, land, argument) };
-        if let Err(fault) = self.driver.check(status) {
-            // SAFETY: it was not queued, so that nobody else takes the clone.
-            drop(unsafe { Arc::from_raw(argument.cast_const().cast::<Flight>()) });
-            return Err(fault);
-        }
-        Ok(flight)
-    }
-}
-
 impl Device for Cuda {
     fn id(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
@@ -652,7 +459,7 @@ impl Device for Cuda {
             Work::Change(values, change) => self.change(&mut launch, values.region(), change),
             Work::Factor(factoring) => self.factor(&mut launch, factoring),
         };
-        let queued = queued.and_then(|verdict| Ok((verdict, owner.depart(&launch, waker)?)));
+        let queued = queued.and_then(|verdict| Ok((verdict, launch.depart(waker)?)));
         let (verdict, flight) = match queued {
             Ok(queued) => queued,
             Err(fault) => {
@@ -727,15 +534,4 @@ impl Device for Cuda {
         }
         self.0.bury();
     }
-}
-
-pub(super) fn failure(fault: &Fault) -> Failure {
-    let hint = match *fault == Fault::out_of_memory() {
-        true => {
-            " (hint: the exchange keeps 4 bytes per parameter there, and 4 more for a residual; \
-             device=\"host\" in Python keeps them in host memory)"
-        }
-        false => "",
-    };
-    Failure::Device(format!("a device has failed: {fault}{hint}"))
 }

@@ -9,8 +9,8 @@ use std::task::Waker;
 use thinwire_codec::Finite;
 
 use super::context::Handle;
-use super::device::{Owner, Word, failure};
 use super::driver::{Event, Fault, NOT_READY, Status};
+use super::owner::{Owner, Word, failure};
 use crate::{Done, Failure, HostBytes, Region};
 
 /// Meaning of the word that the kernels of a launch raise.

@@ -1,11 +1,16 @@
 //! Launches of one work: what they need stays until they are done.
 
-use std::sync::Arc;
+use std::ffi::c_void;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 use super::arguments::{self, Address};
-use super::device::{Cuda, Owner, Word};
+use super::context::Handle;
 use super::driver::Fault;
+use super::flight::{Flight, Parts, land};
 use super::kernel::{Code, Grid, Kernel};
+use super::owner::{Cuda, Owner, Word};
 use super::pinned::Pinned;
 use crate::{Device, HostBytes, Region};
 
@@ -79,8 +84,46 @@ impl Launch<'_> {
         grid: Grid,
         arguments: &A,
     ) -> Result<(), Fault> {
+        // What this work needs may have been missing.
+        if let Some(fault) = self.owner.state().fault.clone() {
+            return Err(fault);
+        }
         let function = self.owner.function(kernel)?;
         // SAFETY: the table has the kernel's arguments, and the launch keeps the memory that they name.
         unsafe { self.owner.driver.launch(function, grid, arguments, self.owner.work.0) }
+    }
+
+    /// Queues the end of the launch, and returns the flight that tells it.
+    pub(super) fn depart(&self, waker: &Waker) -> Result<Arc<Flight>, Fault> {
+        let owner = self.owner;
+        let event = owner.event()?;
+        let (work, calls) = (owner.work.0, owner.calls.0);
+        let word = &self.word;
+        let host = word.host.block::<Pinned>().expect("words are pinned").pointer();
+        // SAFETY: the word and its place have 4 bytes, and stay until the flight has ended.
+        unsafe {
+            let driver = &owner.driver;
+            driver.check((driver.cuMemcpyDtoHAsync_v2)(host.cast(), word.device, 4, work))?;
+            driver.check((driver.cuEventRecord)(event, work))?;
+            driver.check((driver.cuStreamWaitEvent)(calls, event, 0))?;
+        }
+        let word = Word { device: word.device, host: word.host.clone() };
+        let (regions, bytes) = (self.regions.clone(), self.bytes.clone());
+        let parts = Parts { event: Handle(event), word, bytes, regions };
+        let flight = Arc::new(Flight {
+            owner: Arc::clone(owner),
+            is_done: AtomicBool::new(false),
+            waker: waker.clone(),
+            parts: Mutex::new(Some(parts)),
+        });
+        let argument = Arc::into_raw(Arc::clone(&flight)).cast_mut().cast::<c_void>();
+        // SAFETY: the host function takes the clone of the flight, once.
+        let status = unsafe { (owner.driver.cuLaunchHostFunc)(calls, land, argument) };
+        if let Err(fault) = owner.driver.check(status) {
+            // SAFETY: it was not queued, so that nobody else takes the clone.
+            drop(unsafe { Arc::from_raw(argument.cast_const().cast::<Flight>()) });
+            return Err(fault);
+        }
+        Ok(flight)
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::arguments::Address;
-use super::device::Cuda;
+use super::owner::{Allocator, Cuda};
 use crate::{Allocation, Device};
 
 /// Memory of the device.
@@ -29,15 +29,6 @@ pub(super) enum Origin {
     Kept(Box<dyn Kept>),
     /// None: there was no more.
     Nowhere,
-}
-
-/// Allocator of a framework, which has most of a device's memory and uses it again without asking the driver.
-pub trait Allocator: Debug + Send + Sync {
-    /// Returns the address of so many bytes for work on the device's stream; none if there are no more.
-    fn allocate(&self, bytes: usize) -> Option<Address>;
-
-    /// Takes memory back, which work on the device's stream may still use.
-    fn free(&self, address: Address);
 }
 
 /// Owner of foreign memory, such as a framework's tensor. It is dropped when no work needs it, by the thread

@@ -15,12 +15,13 @@ pub mod library;
 mod memory;
 pub mod nvrtc;
 mod open;
+mod owner;
 mod pinned;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 #[cfg(feature = "simulated")]
 pub mod trial;
 
-pub use device::Cuda;
-pub use memory::{Allocator, Kept};
+pub use memory::Kept;
 pub use open::Unavailable;
+pub use owner::{Allocator, Cuda};

@@ -6,8 +6,8 @@ use std::ptr::null_mut;
 use std::sync::{Arc, PoisonError};
 
 use super::arguments::Address;
-use super::device::Owner;
 use super::driver::{Fault, HOST_MAPPED, HOST_PORTABLE};
+use super::owner::Owner;
 use crate::HostBytes;
 use crate::bytes::Block;
 
