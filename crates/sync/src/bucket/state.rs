@@ -261,19 +261,28 @@ impl BucketState {
         let Tensor::Device(region) = std::mem::replace(&mut self.values, values) else { return };
         self.device = Some(region);
         // The work has been done, but its end may still be on its way here.
+        let mut failures = Vec::new();
         while !self.checks.is_empty() {
             let largest = &mut self.largest;
             self.checks.retain_mut(|check| match check.answer() {
                 Some(Ok(Finite::Yes)) => false,
-                // What a device that has failed had is worthless; its next work says why.
-                Some(Ok(Finite::No) | Err(_)) => {
+                Some(Ok(Finite::No)) => {
                     *largest = u32::MAX;
+                    false
+                }
+                Some(Err(failure)) => {
+                    failures.push(failure);
                     false
                 }
                 None => true,
             });
             std::thread::yield_now();
         }
+        // What a device that has failed had is worthless: the group ends with its failure.
+        self.checks.extend(failures.into_iter().map(|failure| {
+            let mut failure = Some(failure);
+            Check::new(move || failure.take().map(Err))
+        }));
     }
 
     /// Whether the device that has the gradients can do all that is due to them.
