@@ -152,6 +152,43 @@ def with_nan() -> list[str]:
     return found
 
 
+def test_what_a_device_does_not_do_is_told_once(ranks: Any) -> None:
+    for told in ranks(2, warnings_of):
+        assert [len(lines) for lines in told.values()] == [0, 1, 1, 1]
+        assert [lines[0].split(" is computed on the CPU")[0] for lines in [*told.values()][1:]] == [
+            "codec randomk:0.1",
+            "momentum correction",
+            "feedback ef21",
+        ]
+
+
+def warnings_of() -> dict[str, list[str]]:
+    """Warnings of trainings on a device, by their options."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    import thinwire.torch
+
+    dist.init_process_group("gloo")
+    use_device()
+    found = {}
+    for options in [
+        {"codec": "int8"},
+        {"codec": "randomk:0.1"},
+        {"codec": "dgc:0.1", "momentum_correction": 0.9},
+        {"codec": "topk:0.1", "feedback": "ef21"},
+    ]:
+        model = DistributedDataParallel(golden.quadratic(), bucket_cap_mb=0.02)
+        thinwire.torch.attach(model, warmup_steps=0, **options)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            golden.trained(model)
+        lines = [str(each.message) for each in told]
+        found[str(options)] = [line for line in lines if "computed on the CPU" in line]
+    dist.destroy_process_group()
+    return found
+
+
 def test_a_device_that_cannot_be_used_is_told_once_and_gradients_are_staged() -> None:
     import torch
 

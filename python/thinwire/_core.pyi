@@ -460,6 +460,8 @@ class Synchronizer:
         """Whether something is kept of parameters from step to step: residuals, momenta, factors."""
     def fault(self) -> str | None:
         """Which gradient has made the last step one that is to be skipped, as far as this rank knows."""
+    def staged(self) -> str | None:
+        """What a device did not do in the last step, so that gradients were copied to host memory for it."""
     def finish(self) -> bool:
         """Waits for all averages. False: a gradient of some rank was not finite, the step is to be
         skipped, and no residual has changed."""

@@ -261,6 +261,11 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.fault().map(str::to_owned))))?)
     }
 
+    /// Says in words what a device did not do in the last step, if there was something.
+    fn staged(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.staged())))?)
+    }
+
     fn finish(&self, py: Python<'_>) -> PyResult<bool> {
         self.wait(py, |shared| shared.with(Inner::finish))
     }

@@ -365,6 +365,12 @@ impl Synchronizer {
         self.fault.as_deref()
     }
 
+    /// Says in words what a device did not do in the last step, so that gradients were copied to host memory for
+    /// it and averages back; none if there was nothing.
+    pub fn staged(&self) -> Option<String> {
+        self.buckets.iter().find_map(BucketState::staged)
+    }
+
     /// Finds the gradient that has made a step a skipped one, while the buckets have the sums.
     fn find_fault(&self) -> Option<String> {
         let faults = self.buckets.iter().filter_map(|bucket| bucket.fault(&self.parameters));

@@ -153,6 +153,16 @@ def opened(device: torch.device) -> Device | None:
     return Device(core, device)
 
 
+def warn(staged: str) -> None:
+    """Warns that gradients are copied to host memory for `staged`, which no device does."""
+    warnings.warn(
+        f"{staged} is computed on the CPU: gradients are copied from the GPU to host memory in every step "
+        "(hint: codecs int8, int4, int3, ecsq, topk, powersgd and others are computed on the GPU, under "
+        "classic feedback)",
+        stacklevel=2,
+    )
+
+
 def check(device: Any) -> None:
     """Refuses anything but None and "host".
 

@@ -176,6 +176,7 @@ class Hook:
         corrects = options.get("momentum_correction") is not None
         self._averages = Averages(self._refuse) if corrects else None
         self._warned = False
+        self._staged = False
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy is made of."""
@@ -361,6 +362,11 @@ class Hook:
             self._warned = fault is not None
             if fault is not None:
                 skipped.warn(fault)
+        if step.on_device and not self._staged:
+            staged = self._averager.sync and self._averager.sync.staged()
+            self._staged = bool(staged)
+            if staged:
+                devices.warn(staged)
 
     def _expect_no_saving(self) -> None:
         """Ends the group if another rank gathers the states of all ranks instead of making this step."""

@@ -30,6 +30,8 @@ class Step:
         """
         self.weight = weight
         self.on_host = on_host
+        self.on_device = False
+        """Whether the core has gradients of this step on a device."""
         self.flats: list[Flat] = []
         self.given: list[bool] = []
         self.complete = False
@@ -45,6 +47,7 @@ class Step:
     ) -> Future[torch.Tensor]:
         """Adds a bucket and returns the future of its average."""
         device = None if self.on_host else devices.of(buffer)
+        self.on_device = self.on_device or device is not None
         staging = Resident(device) if device else Staging()
         kind = dtype(buffer)
         self.flats.append(Flat(parameters, staging.update(buffer), kind, device))

@@ -86,9 +86,9 @@ impl Memory {
         Memory { kind, ..Memory::default() }
     }
 
-    /// Whether there is nothing beside the residual.
-    pub(crate) fn is_classic(&self) -> bool {
-        self.kind == Feedback::Classic
+    /// Returns the kind of feedback; the classic one has nothing beside the residual.
+    pub(crate) fn kind(&self) -> Feedback {
+        self.kind
     }
 
     /// Before a bucket leaves by a codec with feedback.

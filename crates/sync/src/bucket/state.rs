@@ -23,7 +23,7 @@ use crate::bucket::momentum::Velocity;
 use crate::buffer::{ExternalBuffer, Tensor};
 use crate::exchange::route::{Ranks, Route};
 use crate::exchange::{Departure, Exchange, choose};
-use crate::{BucketRecord, Error, Gradient, Outcome, Parameter, parameter};
+use crate::{BucketRecord, Error, Feedback, Gradient, Outcome, Parameter, parameter};
 
 /// Largest magnitude of gradients with feedback, 2^100; larger ones are as good as infinite. Residuals
 /// can be some thousand times as large (topk sends an element only when it is among the largest), and are
@@ -45,6 +45,8 @@ pub(crate) struct BucketState {
     pub(super) residual: Tensor,
     /// Memory of the device that has the gradients, from a departure in host memory to the end of the step.
     device: Option<Region>,
+    /// Whether the gradients of this step were copied from a device to host memory.
+    is_staged: bool,
     /// Questions to the device about what was given.
     checks: Vec<Check>,
     waker: Waker,
@@ -115,6 +117,7 @@ impl BucketState {
             values: Tensor::default(),
             residual: Tensor::default(),
             device: None,
+            is_staged: false,
             checks: Vec::new(),
             waker: Waker::noop().clone(),
             codec: Choice::Bytes(thinwire_codec::raw()),
@@ -174,6 +177,7 @@ impl BucketState {
         self.before.clear();
         (self.largest, self.excess, self.spoilt) = (0, Arc::default(), false);
         self.checks.clear();
+        self.is_staged = false;
     }
 
     /// Says that this rank has no gradient of the member with these elements, whatever is packed for it.
@@ -259,7 +263,7 @@ impl BucketState {
     fn leave_device(&mut self) {
         let values = Tensor::Owned(self.values.to_host().into_owned());
         let Tensor::Device(region) = std::mem::replace(&mut self.values, values) else { return };
-        self.device = Some(region);
+        (self.device, self.is_staged) = (Some(region), true);
         // The work has been done, but its end may still be on its way here.
         let mut failures = Vec::new();
         while !self.checks.is_empty() {
@@ -285,10 +289,19 @@ impl BucketState {
         }));
     }
 
+    /// Returns what the gradients of this step were copied to host memory for, if a device has them.
+    pub(crate) fn staged(&self) -> Option<String> {
+        self.is_staged.then(|| match (&self.velocity, self.memory.kind()) {
+            (Some(_), _) => "momentum correction".to_owned(),
+            (None, Feedback::Classic) => format!("codec {}", self.codec),
+            (None, kind) => format!("feedback {kind}"),
+        })
+    }
+
     /// Whether the device that has the gradients can do all that is due to them.
     fn stays_on(&self, device: &Region) -> bool {
         let exchange = self.exchange.as_ref().expect("a bucket is not on its way twice");
-        let is_plain = self.velocity.is_none() && self.memory.is_classic();
+        let is_plain = self.velocity.is_none() && self.memory.kind() == Feedback::Classic;
         is_plain && exchange.runs_on(device.device())
     }
 
