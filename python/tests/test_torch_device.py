@@ -275,9 +275,8 @@ class Simulated:
 
 def use_device(has_one: bool = True) -> Simulated:
     """Lets tensors of the CPU be on a simulated device."""
-    from thinwire._core import Cuda
-
     import thinwire.torch.device as devices
+    from thinwire._core import Cuda
 
     late = LATE + int(os.environ.get("RANK", "0"))
     simulated = Simulated(Cuda.simulated(late))

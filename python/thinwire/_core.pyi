@@ -127,11 +127,9 @@ class Cuda:
     @staticmethod
     def open(ordinal: int, torch: str) -> Cuda:
         """Takes a device into use, once in a process. Kernels are compiled by the NVRTC that is in `torch`,
-        the folder of PyTorch's libraries, or beside it. InvalidError where there is no driver, no NVRTC or no
-        such device."""
-    def allocate_by(
-        self, allocate: Callable[[int], int], free: Callable[[int], object]
-    ) -> None:
+        the folder of PyTorch's libraries, or beside it. InvalidError where there is no driver, no NVRTC or
+        no such device."""
+    def allocate_by(self, allocate: Callable[[int], int], free: Callable[[int], object]) -> None:
         """Lets memory come from a framework, unless it does so already: `allocate` returns the address of a
         number of bytes for work on `stream`, or raises, and `free` takes an address back."""
     @property
@@ -461,7 +459,7 @@ class Synchronizer:
     def fault(self) -> str | None:
         """Which gradient has made the last step one that is to be skipped, as far as this rank knows."""
     def staged(self) -> str | None:
-        """What a device did not do in the last step, so that gradients were copied to host memory for it."""
+        """What a device did not do in the last step, for which gradients were copied to host memory."""
     def finish(self) -> bool:
         """Waits for all averages. False: a gradient of some rank was not finite, the step is to be
         skipped, and no residual has changed."""
@@ -520,8 +518,8 @@ class Scatter:
     ) -> None:
         """Sums this rank's chunk of `source`, one chunk per rank, into `target`. A chunk has `parts`: the
         key of each parameter, whose residual is kept, and its number of elements per rank. NaN if any rank
-        had a value not finite. With a `device` both are f32 in its memory, which travel as `dtype` where they
-        are not compressed."""
+        had a value not finite. With a `device` both are f32 in its memory, which travel as `dtype` where
+        they are not compressed."""
     @property
     def was_skipped(self) -> bool:
         """Whether any rank had a value not finite in the last reduce-scatter."""

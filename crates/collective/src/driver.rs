@@ -7,6 +7,7 @@
 //! Law: what was asked to happen next is called once, with what it waits for or with the error that
 //! has ended the group. A run that was under way then comes back with its buffers.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
@@ -30,12 +31,19 @@ const LEFT_GRACE: Duration = Duration::from_secs(1);
 pub enum Next<V> {
     /// This run, and what follows it.
     Run(Run<V>, Then<V>),
+    /// Nothing before a device has done something.
+    Wait(Wait<V>),
     /// Nothing more.
     End,
 }
 
 /// The continuation of a run, called when it is done or has failed.
 pub type Then<V> = Box<dyn FnOnce(Result<Run<V>, FailedRun<V>>) -> Next<V> + Send>;
+
+/// A question what comes next, asked whenever something may have happened until there is an answer; later
+/// questions wait behind it. With the error that has ended the group it is asked once more. Its own error ends
+/// the group.
+pub type Wait<V> = Box<dyn FnMut(Option<&Error>) -> Result<Option<Next<V>>, String> + Send>;
 
 /// A run that has failed with its group.
 #[derive(Debug)]
@@ -76,8 +84,13 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         let (world, waker, stop) = (group.world(), group.waker(), group.stop());
         let left = group.left();
         let failure = Arc::new(OnceLock::new());
-        let state =
-            Loop { group, thens: Vec::new(), runs: Vec::new(), failure: Arc::clone(&failure) };
+        let state = Loop {
+            group,
+            thens: Vec::new(),
+            runs: Vec::new(),
+            waits: VecDeque::new(),
+            failure: Arc::clone(&failure),
+        };
         let thread = std::thread::Builder::new().name("thinwire".to_owned());
         let thread = thread.spawn(move || state.run(&inbox)).expect("the system starts a thread");
         Driver { world, requests: Some(requests), waker, stop, failure, left, thread: Some(thread) }
@@ -204,6 +217,7 @@ struct Loop<V> {
     group: Group,
     thens: Vec<Then<V>>,
     runs: Vec<Run<V>>,
+    waits: VecDeque<Wait<V>>,
     failure: Arc<OnceLock<Error>>,
 }
 
@@ -232,7 +246,11 @@ impl<V: Buffer> Loop<V> {
                 }
                 Ok(Request::Call(call)) => call(&mut self.group)?,
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) if self.runs.is_empty() => return Ok(false),
+                Err(TryRecvError::Disconnected)
+                    if self.runs.is_empty() && self.waits.is_empty() =>
+                {
+                    return Ok(false);
+                }
                 Err(TryRecvError::Disconnected) => {
                     // Unless it was told to stop, and why.
                     self.group.check()?;
@@ -241,6 +259,7 @@ impl<V: Buffer> Loop<V> {
                 }
             }
         }
+        self.ask()?;
         let active = self.group.advance(&mut self.runs)?;
         self.collect()?;
         if !active {
@@ -249,8 +268,33 @@ impl<V: Buffer> Loop<V> {
         Ok(true)
     }
 
+    /// Goes on with those that a device has let wait.
+    fn ask(&mut self) -> Result<(), Error> {
+        while let Some(wait) = self.waits.front_mut() {
+            match wait(None) {
+                Ok(None) => break,
+                Ok(Some(next)) => {
+                    self.waits.pop_front();
+                    self.add(next, self.runs.len())?;
+                }
+                Err(reason) => {
+                    self.group.abort(&reason);
+                    self.group.check()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn add(&mut self, next: Next<V>, at: usize) -> Result<(), Error> {
-        let Next::Run(mut run, then) = next else { return Ok(()) };
+        let (mut run, then) = match next {
+            Next::Run(run, then) => (run, then),
+            Next::Wait(wait) => {
+                self.waits.push_back(wait);
+                return Ok(());
+            }
+            Next::End => return Ok(()),
+        };
         let admitted = self.group.admit(&mut run);
         self.runs.insert(at, run);
         self.thens.insert(at, then);
@@ -278,6 +322,10 @@ impl<V: Buffer> Loop<V> {
         drop(self.group);
         for (then, run) in self.thens.into_iter().zip(self.runs) {
             then(Err(FailedRun { error: error.clone(), run }));
+        }
+        for mut wait in self.waits {
+            // There is nothing more to go on with.
+            let _ = wait(Some(&error));
         }
         while let Ok(request) = inbox.recv() {
             refuse(request, error.clone());

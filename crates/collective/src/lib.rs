@@ -39,7 +39,7 @@ mod run;
 pub mod start;
 
 pub use buffer::{Buffer, Element, Number};
-pub use driver::{Driver, FailedRun, Next, Stop, Then};
+pub use driver::{Driver, FailedRun, Next, Stop, Then, Wait};
 pub use error::{Error, Kind};
 pub use group::Group;
 pub use operations::{

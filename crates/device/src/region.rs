@@ -88,6 +88,16 @@ pub type Operand<'a> = Values<&'a mut [f32]>;
 /// Values that work reads, in the same memory as those that it changes.
 pub type Source<'a> = Values<&'a [f32]>;
 
+impl<H> Values<H> {
+    /// Returns the region, if the values lie in the memory of a device.
+    pub fn on_device(&self) -> Option<&Region> {
+        match self {
+            Values::Host(_) => None,
+            Values::Device(region) => Some(region),
+        }
+    }
+}
+
 impl<H: AsRef<[f32]>> Values<H> {
     /// Returns the values.
     ///

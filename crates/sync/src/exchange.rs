@@ -15,7 +15,7 @@ use std::task::Waker;
 
 use thinwire_codec::Finite;
 use thinwire_collective::{Address, Check, Run};
-use thinwire_device::{Device, Done, Submission};
+use thinwire_device::{Device, Done, Failure, Submission};
 
 use crate::Error;
 use crate::buffer::Tensor;
@@ -80,12 +80,35 @@ pub(crate) struct Departure {
     pub(crate) residual: Option<Tensor>,
     /// Whether all gradients are finite on this rank, as far as is known at once.
     pub(crate) finite: Finite,
-    /// The same of gradients of which a device will know it.
+    /// The same of gradients of which a device will know it; the exchange begins when all are answered.
     pub(crate) checks: Vec<Check>,
     /// Wakes the communication thread when a device has an answer.
     pub(crate) waker: Waker,
     /// The address of the first run; that of the second one has the next tensor.
     pub(crate) address: Address,
+}
+
+impl Departure {
+    /// Takes in what the device has answered; returns whether it has answered everything.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub(crate) fn answered(&mut self) -> Result<bool, String> {
+        let (finite, mut failed) = (&mut self.finite, None);
+        self.checks.retain_mut(|check| match check.answer() {
+            Some(Ok(Finite::Yes)) => false,
+            Some(Ok(Finite::No)) => {
+                *finite = Finite::No;
+                false
+            }
+            Some(Err(Failure::Corrupt(detail) | Failure::Device(detail))) => {
+                failed = Some(detail);
+                false
+            }
+            None => true,
+        });
+        failed.map_or(Ok(self.checks.is_empty()), Err)
+    }
 }
 
 /// The progress of an exchange after a run.

@@ -120,7 +120,28 @@ struct Underway {
 }
 
 impl Underway {
-    fn begin(mut self, departure: Departure) -> Next<Tensor> {
+    /// Begins the exchange, once the device that has the gradients has packed them: what is queued there
+    /// before would hold up the exchanges of other buckets, whose gradients are there.
+    fn begin(self, departure: Departure) -> Next<Tensor> {
+        if departure.checks.is_empty() {
+            return self.depart(departure);
+        }
+        let mut waiting = Some((self, departure));
+        Next::Wait(Box::new(move |ended| {
+            let Some((_, departure)) = &mut waiting else { return Ok(None) };
+            let is_packed = match ended {
+                None => departure.answered()?,
+                Some(_) => true,
+            };
+            let next = |(underway, departure): (Underway, Departure)| match ended {
+                None => underway.depart(departure),
+                Some(error) => underway.fail(Some(departure), Error::Collective(error.clone())),
+            };
+            Ok(waiting.take_if(|_| is_packed).map(next))
+        }))
+    }
+
+    fn depart(mut self, departure: Departure) -> Next<Tensor> {
         let begin = Instant::now();
         let run = self.exchange.begin(departure);
         self.times.encode += begin.elapsed();

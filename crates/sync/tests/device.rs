@@ -211,7 +211,7 @@ fn run(case: &Case, devices: usize) -> Vec<Seen> {
 fn run_on_cuda(case: &Case) -> Vec<Seen> {
     testkit::spawn(Network::Mem, case.ranks, |link| {
         let device = Simulated::new(case.seed).expect("it was there before");
-        let seen = steps(case, link, Some(Box::new(|values| device.region(values))));
+        let seen = steps(case, link, Some(Box::new(|values| device.gradient(values))));
         assert_eq!(device.mistakes(), Vec::<String>::new());
         seen
     })
@@ -271,7 +271,7 @@ fn errors_of(fail: fn(&Simulated)) -> Vec<String> {
         let parameters = vec![Parameter::new("p", &[64, 64])];
         let options = Options { policy, ..Options::default() };
         let mut sync = Synchronizer::start(link, parameters, options).unwrap();
-        let (gradient, region) = ([1.0; 64 * 64], device.region(&[1.0; 64 * 64]));
+        let (gradient, region) = ([1.0; 64 * 64], device.gradient(&[1.0; 64 * 64]));
         for step in 0.. {
             if step == 3 && rank == 0 {
                 fail(&device);

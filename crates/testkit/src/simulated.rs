@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use thinwire_device::cuda::arguments::Address;
-use thinwire_device::cuda::simulated::{break_down, cuda, host, mistakes};
+use thinwire_device::cuda::simulated::{break_down, cuda, foreign, host, mistakes};
 use thinwire_device::cuda::{Allocator, Cuda};
 use thinwire_device::{Device, Region};
 
@@ -32,6 +32,11 @@ impl Simulated {
         let region = self.cuda.allocate(values.len());
         self.cuda.write(values, &region);
         region
+    }
+
+    /// Returns `values` in a framework's memory on the device.
+    pub fn gradient(&self, values: &[f32]) -> Region {
+        foreign(&self.cuda, self.region(values))
     }
 
     /// Uses up the device's memory: nothing more can be allocated.

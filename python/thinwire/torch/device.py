@@ -1,8 +1,9 @@
 """CUDA devices on which gradients are encoded where they are.
 
-The core has a stream of its own on each device. It begins with a gradient when the stream that computed it
-is there, and writes the average over it; whoever reads that waits for the core's stream. Nothing here waits
-for the device. Where the core cannot use a device, `thinwire.torch.staging` copies gradients to the host.
+The core has a stream on each device for the memory of tensors. It begins with a gradient when the stream
+that computed it is there, and writes the average over it; whoever reads that waits for the core's stream.
+Nothing here waits for the device. Where the core cannot use a device, `thinwire.torch.staging` copies
+gradients to the host.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Device:
         )
 
     def take(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Gradients as f32 on the device, for work of the core from now on: `buffer` itself if it is f32."""
+        """Gradients as f32 on the device, for the core's work from now on: `buffer` itself if it is f32."""
         with torch.no_grad():
             values = buffer if buffer.dtype is torch.float32 else buffer.float()
         self.core.after(torch.cuda.current_stream(buffer.device).cuda_stream)
@@ -47,8 +48,10 @@ class Device:
 
     def room(self, buffer: torch.Tensor) -> torch.Tensor:
         """Memory for f32 that go to `buffer`: `buffer` itself if it is f32."""
-        values = buffer if buffer.dtype is torch.float32 else buffer.new_empty(
-            buffer.shape, dtype=torch.float32
+        values = (
+            buffer
+            if buffer.dtype is torch.float32
+            else buffer.new_empty(buffer.shape, dtype=torch.float32)
         )
         # What was queued on memory of before must not be overtaken.
         self.core.after(torch.cuda.current_stream(buffer.device).cuda_stream)

@@ -62,11 +62,13 @@ impl Cuda {
         // SAFETY: there are places for both priorities.
         driver.check(unsafe { (driver.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) })?;
         // The highest priority is the smallest number: encodings are small and are waited for.
-        let (work, calls) = (stream(greatest)?, stream(least)?);
+        let (work, outer, calls) = (stream(greatest)?, stream(greatest)?, stream(least)?);
         let images = Mutex::new(Images(Box::new(image)));
-        let (context, work, calls) = (Handle(context), Handle(work), Handle(calls));
+        let context = Handle(context);
+        let [work, outer, calls] = [work, outer, calls].map(Handle);
         let (queue, state, pool, allocator) = Default::default();
-        let owner = Owner { driver, context, work, calls, images, queue, state, pool, allocator };
+        let owner =
+            Owner { driver, context, work, outer, calls, images, queue, state, pool, allocator };
         for source in SOURCES {
             owner.module(source)?;
         }
@@ -79,7 +81,7 @@ impl Cuda {
     /// The memory has so many f32, and nobody else reads or writes it while work on the region is under way.
     pub unsafe fn foreign(&self, address: Address, elements: usize, kept: impl Kept) -> Region {
         let origin = Origin::Kept(Box::new(kept));
-        Region::new(Arc::new(Memory { device: self.clone(), address, elements, origin }))
+        Region::new(Memory::new(self, address, elements, origin))
     }
 
     /// Lets all memory from now on come from a framework's allocator, unless there is one already.
@@ -101,7 +103,8 @@ impl Cuda {
         Ok((address, Origin::Driver))
     }
 
-    /// Lets work that is submitted from now on wait for what a stream of the framework has been given.
+    /// Lets work on foreign memory that is submitted from now on wait for what a stream of the framework has
+    /// been given.
     ///
     /// # Errors
     /// If the driver refuses it.
@@ -109,7 +112,7 @@ impl Cuda {
     /// # Safety
     /// The stream is one of this device's context.
     pub unsafe fn after(&self, stream: Stream) -> Result<(), Fault> {
-        self.0.order(stream, self.0.work.0)
+        self.0.order(stream, self.0.outer.0)
     }
 
     /// Lets what a stream of the framework is given from now on wait for all work that was submitted.
@@ -120,12 +123,14 @@ impl Cuda {
     /// # Safety
     /// The stream is one of this device's context.
     pub unsafe fn before(&self, stream: Stream) -> Result<(), Fault> {
-        self.0.order(self.0.work.0, stream)
+        self.0.order(self.0.work.0, stream)?;
+        self.0.order(self.0.outer.0, stream)
     }
 
-    /// Returns the stream of all work, for a framework that keeps its memory until the stream has used it.
+    /// Returns the stream of all work on foreign memory, for a framework that keeps its memory until the
+    /// stream has used it.
     pub fn stream(&self) -> Stream {
-        self.0.work.0
+        self.0.outer.0
     }
 
     /// Waits until all work that was submitted is done.
@@ -134,8 +139,11 @@ impl Cuda {
     /// If the device has failed.
     pub fn synchronize(&self) -> Result<(), Fault> {
         let _current = self.0.enter();
-        // SAFETY: the stream is of this context.
-        self.0.driver.check(unsafe { (self.0.driver.cuStreamSynchronize)(self.0.work.0) })
+        let wait = |stream| {
+            // SAFETY: the stream is of this context.
+            self.0.driver.check(unsafe { (self.0.driver.cuStreamSynchronize)(stream) })
+        };
+        wait(self.0.work.0).and_then(|()| wait(self.0.outer.0))
     }
 
     /// Returns the address of a region's first element.
@@ -143,7 +151,7 @@ impl Cuda {
     /// # Panics
     /// If the region is not memory of this device.
     pub fn address(&self, region: &Region) -> Address {
-        let memory = region.allocation::<Memory>().expect("work of a device is on its own memory");
+        let memory = Memory::of(region);
         assert!(Arc::ptr_eq(&memory.device.0, &self.0), "work of a device is on its own memory");
         memory.address + 4 * region.elements().start as Address
     }
@@ -385,6 +393,26 @@ impl Cuda {
 /// Random numbers of a decoding, which draws none.
 const NO_KEY: Key = Key { seed: 0, step: 0, tensor: 0 };
 
+/// Whether work reads or writes a framework's memory.
+fn is_foreign(work: &Work<'_>) -> bool {
+    let is_foreign =
+        |values: Option<&Region>| values.is_some_and(|region| Memory::of(region).is_foreign());
+    match work {
+        Work::Encode(Encoding { values, residual, .. }) => {
+            let residual = residual.as_ref().and_then(Values::on_device);
+            is_foreign(values.on_device()) || is_foreign(residual)
+        }
+        Work::Decode(Decoding { to, .. }) => is_foreign(to.on_device()),
+        Work::Change(values, change) => {
+            let source = change.source().and_then(Values::on_device);
+            is_foreign(values.on_device()) || is_foreign(source)
+        }
+        Work::Factor(Factoring { matrix, p, q, .. }) => {
+            [matrix, p, q].into_iter().any(|values| is_foreign(values.on_device()))
+        }
+    }
+}
+
 /// Returns why bytes are no encoding of the values over which they are to be decoded, if their length says so.
 fn refusal(work: &Work<'_>) -> Option<String> {
     let Work::Decode(Decoding { codec, from, to: Values::Device(to), .. }) = work else {
@@ -413,7 +441,7 @@ impl Device for Cuda {
             self.0.fail(fault);
             (0, Origin::Nowhere)
         });
-        Region::new(Arc::new(Memory { device: self.clone(), address, elements, origin }))
+        Region::new(Memory::new(self, address, elements, origin))
     }
 
     fn host(&self, bytes: usize) -> HostBytes {
@@ -447,25 +475,37 @@ impl Device for Cuda {
             return Submission::Done(Done::failed(Failure::Corrupt(detail)));
         }
         let mut queue = owner.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let word = match owner.word() {
+        let is_foreign = is_foreign(&work);
+        let stream = if is_foreign { owner.outer.0 } else { owner.work.0 };
+        // Foreign memory is read and written after all work so far, which waits for no framework.
+        let ordered = if is_foreign { owner.order(owner.work.0, stream) } else { Ok(()) };
+        let word = match ordered.and_then(|()| owner.word(stream)) {
             Ok(word) => word,
             Err(fault) => return Submission::Done(Done::failed(owner.fail(fault))),
         };
-        let (regions, bytes) = Default::default();
-        let mut launch = Launch { owner, word, regions, bytes, scratch: &mut queue };
+        let (regions, bytes, fault) = Default::default();
+        let scratch = &mut queue;
+        let mut launch = Launch { owner, stream, word, regions, bytes, scratch, fault };
+        let uses_scratch = !matches!(work, Work::Change(..));
         let queued = match work {
             Work::Encode(encoding) => self.encode(&mut launch, encoding),
             Work::Decode(decoding) => self.decode(&mut launch, decoding),
             Work::Change(values, change) => self.change(&mut launch, values.region(), change),
             Work::Factor(factoring) => self.factor(&mut launch, factoring),
         };
-        let queued = queued.and_then(|verdict| Ok((verdict, launch.depart(waker)?)));
+        let queued = queued.and_then(|verdict| {
+            let flight = launch.depart(waker)?;
+            if is_foreign && uses_scratch {
+                owner.order(stream, owner.work.0)?;
+            }
+            Ok((verdict, flight))
+        });
         let (verdict, flight) = match queued {
             Ok(queued) => queued,
             Err(fault) => {
                 // Earlier launches of the work may still use what it has.
                 // SAFETY: the stream is of this context.
-                unsafe { (owner.driver.cuStreamSynchronize)(owner.work.0) };
+                unsafe { (owner.driver.cuStreamSynchronize)(stream) };
                 return Submission::Done(Done::failed(owner.fail(fault)));
             }
         };
@@ -492,13 +532,17 @@ impl Device for Cuda {
         let (driver, stream) = (&self.0.driver, self.0.work.0);
         // SAFETY: region and place have so many bytes, and stay until the stream has copied them.
         let copied = unsafe {
-            driver
-                .check((driver.cuMemcpyDtoHAsync_v2)(
-                    place.cast(),
-                    self.address(from),
-                    bytes,
-                    stream,
-                ))
+            Memory::of(from)
+                .wait_for_outer(stream)
+                .and_then(|()| {
+                    let address = self.address(from);
+                    driver.check((driver.cuMemcpyDtoHAsync_v2)(
+                        place.cast(),
+                        address,
+                        bytes,
+                        stream,
+                    ))
+                })
                 .and_then(|()| driver.check((driver.cuStreamSynchronize)(stream)))
         };
         if let Err(fault) = copied {
@@ -525,8 +569,17 @@ impl Device for Cuda {
         let bytes = 4 * from.len();
         // SAFETY: region and place have so many bytes, and stay until the stream has copied them.
         let copied = unsafe {
-            driver
-                .check((driver.cuMemcpyHtoDAsync_v2)(self.address(to), place.cast(), bytes, stream))
+            Memory::of(to)
+                .wait_for_outer(stream)
+                .and_then(|()| {
+                    let address = self.address(to);
+                    driver.check((driver.cuMemcpyHtoDAsync_v2)(
+                        address,
+                        place.cast(),
+                        bytes,
+                        stream,
+                    ))
+                })
                 .and_then(|()| driver.check((driver.cuStreamSynchronize)(stream)))
         };
         if let Err(fault) = copied {

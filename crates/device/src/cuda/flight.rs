@@ -9,7 +9,7 @@ use std::task::Waker;
 use thinwire_codec::Finite;
 
 use super::context::Handle;
-use super::driver::{Event, Fault, NOT_READY, Status};
+use super::driver::{Event, Fault, NOT_READY, Status, Stream};
 use super::owner::{Owner, Word, failure};
 use crate::{Done, Failure, HostBytes, Region};
 
@@ -90,6 +90,20 @@ impl Flight {
         let is_corrupt = largest >= verdict.corrupt_from;
         let corrupt = || Failure::Corrupt("bytes are no encoding of so many elements".to_owned());
         Some(Done { finite, failure: is_corrupt.then(corrupt), largest, ..Done::new(bytes) })
+    }
+
+    /// Lets a stream wait for the work, unless it is done.
+    ///
+    /// # Errors
+    /// If the driver refuses it.
+    pub(super) fn before(&self, stream: Stream) -> Result<(), Fault> {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(parts) = parts.as_ref().filter(|_| !self.is_done.load(Ordering::Acquire)) else {
+            return Ok(());
+        };
+        // SAFETY: event and stream are of this context.
+        let status = unsafe { (self.owner.driver.cuStreamWaitEvent)(stream, parts.event.0, 0) };
+        self.owner.driver.check(status)
     }
 
     /// Returns the fault of the context, if it had one.

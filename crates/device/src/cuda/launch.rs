@@ -7,9 +7,10 @@ use std::task::Waker;
 
 use super::arguments::{self, Address};
 use super::context::Handle;
-use super::driver::Fault;
+use super::driver::{Fault, Stream};
 use super::flight::{Flight, Parts, land};
 use super::kernel::{Code, Grid, Kernel};
+use super::memory::Memory;
 use super::owner::{Cuda, Owner, Word};
 use super::pinned::Pinned;
 use crate::{Device, HostBytes, Region};
@@ -17,16 +18,21 @@ use crate::{Device, HostBytes, Region};
 /// One submission: what it keeps, and the stream on which it runs.
 pub(super) struct Launch<'a> {
     pub(super) owner: &'a Arc<Owner>,
+    pub(super) stream: Stream,
     pub(super) word: Word,
     pub(super) regions: Vec<Region>,
     pub(super) bytes: HostBytes,
     pub(super) scratch: &'a mut Option<Region>,
+    /// Fault before the first launch.
+    pub(super) fault: Option<Fault>,
 }
 
 impl Launch<'_> {
     /// Keeps a region until the work is done; returns its address.
     pub(super) fn region(&mut self, device: &Cuda, region: Region) -> Address {
         let address = device.address(&region);
+        let waited = Memory::of(&region).wait_for_outer(self.stream);
+        self.fault = self.fault.take().or(waited.err());
         self.regions.push(region);
         address
     }
@@ -85,19 +91,19 @@ impl Launch<'_> {
         arguments: &A,
     ) -> Result<(), Fault> {
         // What this work needs may have been missing.
-        if let Some(fault) = self.owner.state().fault.clone() {
+        if let Some(fault) = self.fault.clone().or_else(|| self.owner.state().fault.clone()) {
             return Err(fault);
         }
         let function = self.owner.function(kernel)?;
         // SAFETY: the table has the kernel's arguments, and the launch keeps the memory that they name.
-        unsafe { self.owner.driver.launch(function, grid, arguments, self.owner.work.0) }
+        unsafe { self.owner.driver.launch(function, grid, arguments, self.stream) }
     }
 
     /// Queues the end of the launch, and returns the flight that tells it.
     pub(super) fn depart(&self, waker: &Waker) -> Result<Arc<Flight>, Fault> {
         let owner = self.owner;
         let event = owner.event()?;
-        let (work, calls) = (owner.work.0, owner.calls.0);
+        let (work, calls) = (self.stream, owner.calls.0);
         let word = &self.word;
         let host = word.host.block::<Pinned>().expect("words are pinned").pointer();
         // SAFETY: the word and its place have 4 bytes, and stay until the flight has ended.
@@ -123,6 +129,9 @@ impl Launch<'_> {
             // SAFETY: it was not queued, so that nobody else takes the clone.
             drop(unsafe { Arc::from_raw(argument.cast_const().cast::<Flight>()) });
             return Err(fault);
+        }
+        if self.stream == owner.outer.0 {
+            self.regions.iter().for_each(|region| Memory::of(region).used_by_outer(&flight));
         }
         Ok(flight)
     }

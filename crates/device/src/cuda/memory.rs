@@ -2,19 +2,23 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::arguments::Address;
+use super::driver::{Fault, Stream};
+use super::flight::Flight;
 use super::owner::{Allocator, Cuda};
-use crate::{Allocation, Device};
+use crate::{Allocation, Device, Region};
 
 /// Memory of the device.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) device: Cuda,
     pub(super) address: Address,
-    pub(super) elements: usize,
-    pub(super) origin: Origin,
+    elements: usize,
+    origin: Origin,
+    /// Last work on the stream of a framework's memory, as long as it is under way.
+    outer: Mutex<Weak<Flight>>,
 }
 
 /// Where memory comes from, and what becomes of it.
@@ -36,6 +40,45 @@ pub(super) enum Origin {
 pub trait Kept: Any + Debug + Send + Sync {}
 
 impl<T: Any + Debug + Send + Sync> Kept for T {}
+
+impl Memory {
+    pub(super) fn new(
+        device: &Cuda,
+        address: Address,
+        elements: usize,
+        origin: Origin,
+    ) -> Arc<Memory> {
+        let (device, outer) = (device.clone(), Mutex::default());
+        Arc::new(Memory { device, address, elements, origin, outer })
+    }
+
+    /// Returns the memory of a region.
+    pub(super) fn of(region: &Region) -> &Memory {
+        region.allocation::<Memory>().expect("work of a device is on its own memory")
+    }
+
+    /// Whether a framework has the memory.
+    pub(super) fn is_foreign(&self) -> bool {
+        matches!(self.origin, Origin::Kept(_))
+    }
+
+    /// Notes work on the stream of a framework's memory.
+    pub(super) fn used_by_outer(&self, flight: &Arc<Flight>) {
+        *self.outer.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(flight);
+    }
+
+    /// Lets a stream wait for the last work on the stream of a framework's memory, unless that is done.
+    ///
+    /// # Errors
+    /// If the driver refuses it.
+    pub(super) fn wait_for_outer(&self, stream: Stream) -> Result<(), Fault> {
+        let outer = self.outer.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        match outer {
+            Some(flight) if stream != self.device.0.outer.0 => flight.before(stream),
+            _ => Ok(()),
+        }
+    }
+}
 
 impl Allocation for Memory {
     fn device(&self) -> &dyn Device {

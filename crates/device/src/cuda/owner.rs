@@ -27,8 +27,11 @@ pub struct Cuda(pub(super) Arc<Owner>);
 pub(super) struct Owner {
     pub(super) driver: Driver,
     pub(super) context: Handle<Context>,
-    /// Stream of all work.
+    /// Stream of work on this device's own memory.
     pub(super) work: Handle<Stream>,
+    /// Stream of work that reads or writes a framework's memory, which may wait for its computation: on the
+    /// other one it would hold up work on gradients that are there.
+    pub(super) outer: Handle<Stream>,
     /// Stream of host functions.
     pub(super) calls: Handle<Stream>,
     pub(super) images: Mutex<Images>,
@@ -149,7 +152,8 @@ impl Owner {
         })
     }
 
-    pub(super) fn word(self: &Arc<Owner>) -> Result<Word, Fault> {
+    /// Returns a word that is 0 for what `stream` is given from now on.
+    pub(super) fn word(self: &Arc<Owner>, stream: Stream) -> Result<Word, Fault> {
         let found = self.state().words.pop();
         let word = match found {
             Some(word) => word,
@@ -165,7 +169,7 @@ impl Owner {
             return Err(Fault::out_of_memory());
         }
         // SAFETY: the word is 4 bytes of the device.
-        let status = unsafe { (self.driver.cuMemsetD32Async)(word.device, 0, 1, self.work.0) };
+        let status = unsafe { (self.driver.cuMemsetD32Async)(word.device, 0, 1, stream) };
         self.driver.check(status).map(|()| word)
     }
 

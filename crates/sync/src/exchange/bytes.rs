@@ -78,7 +78,7 @@ impl Bytes {
 
 impl Exchange for Bytes {
     fn begin(&mut self, departure: Departure) -> Run<Tensor> {
-        let Departure { mut values, mut residual, finite, checks, waker, address } = departure;
+        let Departure { mut values, mut residual, finite, waker, address, .. } = departure;
         if let (Some(own), Some(first)) = (&self.own, &mut residual) {
             let elements = || own.elements.clone();
             match own.in_unit {
@@ -99,7 +99,6 @@ impl Exchange for Bytes {
         };
         (self.is_checked, self.waker) = (false, waker);
         let mut run = Run::new(Arc::clone(program), address, self.world, values, residual);
-        run.check(checks);
         if finite == Finite::No {
             run.mark_nonfinite();
         }

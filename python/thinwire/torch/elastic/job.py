@@ -26,8 +26,8 @@ from thinwire.elastic.deal import Deal
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
 from thinwire.elastic.stream import Stream
-from thinwire.torch.attach import register
 from thinwire.torch import device as devices
+from thinwire.torch.attach import register
 from thinwire.torch.ddp import unwrapped
 from thinwire.torch.elastic import hand_over, tree
 from thinwire.torch.elastic.carried import carried, found

@@ -21,6 +21,7 @@ use super::driver::{
 };
 use super::kernel::{Grid, Kernel, Source};
 use super::nvrtc::Image;
+use crate::Region;
 
 const INVALID_VALUE: Status = 1;
 const OUT_OF_MEMORY: Status = 2;
@@ -55,6 +56,13 @@ pub fn cuda(seed: u64) -> Result<(Cuda, DeviceNumber), Fault> {
     // SAFETY: the functions below are the simulated ones, and images are theirs.
     let cuda = unsafe { Cuda::new(driver(), number, |source| Ok(image(source))) };
     cuda.map(|cuda| (cuda, number))
+}
+
+/// Returns a region's memory as that of a framework.
+pub fn foreign(cuda: &Cuda, region: Region) -> Region {
+    let (address, elements) = (cuda.address(&region), region.len());
+    // SAFETY: the region has so many f32, and is kept.
+    unsafe { cuda.foreign(address, elements, region) }
 }
 
 /// Breaks the context of a device, as an illegal address does: no work goes on, and no host function is
