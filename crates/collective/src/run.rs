@@ -64,11 +64,33 @@ impl Check {
         Check(Box::new(poll))
     }
 
+    /// Takes in the answers that are there, and leaves the other questions. Returns whether all of these
+    /// answers say that values are finite.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub fn answered(checks: &mut Vec<Check>) -> Result<Finite, Failure> {
+        let (mut finite, mut failure) = (Finite::Yes, None);
+        checks.retain_mut(|check| match check.answer() {
+            Some(Ok(Finite::Yes)) => false,
+            Some(Ok(Finite::No)) => {
+                finite = Finite::No;
+                false
+            }
+            Some(Err(error)) => {
+                failure = Some(error);
+                false
+            }
+            None => true,
+        });
+        failure.map_or(Ok(finite), Err)
+    }
+
     /// Returns the answer, once, if there is one.
     ///
     /// # Errors
     /// If the device has failed.
-    pub fn answer(&mut self) -> Option<Result<Finite, Failure>> {
+    fn answer(&mut self) -> Option<Result<Finite, Failure>> {
         (self.0)()
     }
 }

@@ -61,6 +61,13 @@ impl Region {
         self.elements.clone()
     }
 
+    /// Returns the values, copied to host memory after all work that was submitted before; waits for it.
+    pub fn fetch(&self) -> Vec<f32> {
+        let mut values = vec![0.0; self.len()];
+        self.device().read(self, &mut values);
+        values
+    }
+
     /// Returns the device whose memory it is.
     pub fn device(&self) -> &dyn Device {
         self.allocation.device()

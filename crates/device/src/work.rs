@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::thread::{Thread, current, park_timeout};
+use std::thread::{Thread, current, park_timeout, yield_now};
 use std::time::Duration;
 
 use thinwire_codec::{Codec, Finite, Write};
@@ -211,6 +211,13 @@ pub trait Device: Debug + Send + Sync {
     /// Queues work whose operands lie in this device's memory. Wakes `waker` when it is done.
     fn submit(&self, work: Work<'_>, waker: &Waker) -> Submission;
 
+    /// Returns new memory with these values.
+    fn upload(&self, values: &[f32]) -> Region {
+        let region = self.allocate(values.len());
+        self.write(values, &region);
+        region
+    }
+
     /// Copies values to host memory, after all work that was submitted before; waits for it.
     ///
     /// # Panics
@@ -259,6 +266,16 @@ impl Pending {
     /// Returns the result, once, when the work is done. Never blocks.
     pub fn poll(&mut self) -> Option<Done> {
         (self.0)()
+    }
+
+    /// Returns the result of work that was not polled to its end, asking until it is done.
+    pub fn wait(mut self) -> Done {
+        loop {
+            match self.poll() {
+                Some(done) => return done,
+                None => yield_now(),
+            }
+        }
     }
 }
 

@@ -201,11 +201,11 @@ pub(crate) fn write(
 ) -> Result<(), Failure> {
     match (gradients, averages) {
         (Values::Host(memory), Values::Host(values)) => memory.write(dtype, values),
-        (Values::Host(memory), Values::Device(region)) => memory.write(dtype, &fetched(&region)),
+        (Values::Host(memory), Values::Device(region)) => memory.write(dtype, &region.fetch()),
         (Values::Device(to), Values::Device(from)) if to.device().id() == from.device().id() => {
             change(to, Change::Copy(Source::Device(from)))?;
         }
-        (Values::Device(to), Values::Device(from)) => to.device().write(&fetched(&from), to),
+        (Values::Device(to), Values::Device(from)) => to.device().write(&from.fetch(), to),
         (Values::Device(to), Values::Host(values)) => to.device().write(values, to),
     }
     Ok(())
@@ -218,13 +218,6 @@ pub(crate) fn spoil(gradients: &mut Gradients, dtype: DType) -> Result<(), Failu
         Values::Device(region) => change(region, Change::Fill(f32::NAN))?,
     }
     Ok(())
-}
-
-/// Returns what a device has, after all work on it.
-fn fetched(region: &Region) -> Vec<f32> {
-    let mut values = vec![0.0; region.len()];
-    region.device().read(region, &mut values);
-    values
 }
 
 /// Queues a change of what a device has; the framework waits for it by the device's stream.

@@ -35,14 +35,14 @@ impl Tensor {
         match self {
             Tensor::Owned(values) => values,
             Tensor::External(_) => Vec::new(),
-            Tensor::Device(region) => fetch(&region),
+            Tensor::Device(region) => region.fetch(),
         }
     }
 
     /// Returns the values in host memory, copied there if a device has them.
     pub(crate) fn to_host(&self) -> Cow<'_, [f32]> {
         match self {
-            Tensor::Device(region) => Cow::Owned(fetch(region)),
+            Tensor::Device(region) => Cow::Owned(region.fetch()),
             host => Cow::Borrowed(host.as_ref()),
         }
     }
@@ -74,11 +74,7 @@ impl Tensor {
         }
         let host = self.to_host().into_owned();
         *self = match other {
-            Tensor::Device(beside) => {
-                let region = beside.device().allocate(host.len());
-                beside.device().write(&host, &region);
-                Tensor::Device(region)
-            }
+            Tensor::Device(beside) => Tensor::Device(beside.device().upload(&host)),
             _ => Tensor::Owned(host),
         };
     }
@@ -86,7 +82,7 @@ impl Tensor {
     /// Returns a range of the values in host memory, copied there if a device has them.
     pub(crate) fn range_to_host(&self, range: Range<usize>) -> Vec<f32> {
         match self {
-            Tensor::Device(region) => fetch(&region.slice(range)),
+            Tensor::Device(region) => region.slice(range).fetch(),
             host => host.as_ref()[range].to_vec(),
         }
     }
@@ -161,13 +157,6 @@ impl Buffer for Tensor {
             host => Source::Host(&host.as_ref()[range]),
         }
     }
-}
-
-/// Copies what a device has to host memory, after all work on it that was submitted.
-fn fetch(region: &Region) -> Vec<f32> {
-    let mut values = vec![0.0; region.len()];
-    region.device().read(region, &mut values);
-    values
 }
 
 impl fmt::Debug for Tensor {

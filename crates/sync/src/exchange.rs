@@ -11,10 +11,11 @@ pub(crate) mod powersgd;
 pub(crate) mod route;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::task::Waker;
 
 use thinwire_codec::Finite;
-use thinwire_collective::{Address, Check, Run};
+use thinwire_collective::{Address, Buffer, Check, Program, Run};
 use thinwire_device::{Device, Done, Failure, Submission};
 
 use crate::Error;
@@ -94,20 +95,36 @@ impl Departure {
     /// # Errors
     /// If the device has failed.
     pub(crate) fn answered(&mut self) -> Result<bool, String> {
-        let (finite, mut failed) = (&mut self.finite, None);
-        self.checks.retain_mut(|check| match check.answer() {
-            Some(Ok(Finite::Yes)) => false,
-            Some(Ok(Finite::No)) => {
-                *finite = Finite::No;
-                false
+        match Check::answered(&mut self.checks) {
+            Ok(Finite::Yes) => {}
+            Ok(Finite::No) => self.finite = Finite::No,
+            Err(Failure::Corrupt(detail) | Failure::Device(detail)) => return Err(detail),
+        }
+        Ok(self.checks.is_empty())
+    }
+}
+
+/// The program of a message in host memory, and that of one on a device, none before the first.
+#[derive(Debug)]
+struct Programs {
+    on_host: Arc<Program>,
+    on_device: Option<Arc<Program>>,
+}
+
+impl Programs {
+    fn new(on_host: Arc<Program>) -> Programs {
+        Programs { on_host, on_device: None }
+    }
+
+    /// Returns the program for a message.
+    fn of(&mut self, message: &Tensor) -> Arc<Program> {
+        match message.device() {
+            None => Arc::clone(&self.on_host),
+            Some(_) => {
+                let on_host = &self.on_host;
+                Arc::clone(self.on_device.get_or_insert_with(|| Arc::new(on_host.on_device())))
             }
-            Some(Err(Failure::Corrupt(detail) | Failure::Device(detail))) => {
-                failed = Some(detail);
-                false
-            }
-            None => true,
-        });
-        failed.map_or(Ok(self.checks.is_empty()), Err)
+        }
     }
 }
 

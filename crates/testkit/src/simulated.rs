@@ -29,9 +29,7 @@ impl Simulated {
 
     /// Allocates memory for `values`, which are copied to it.
     pub fn region(&self, values: &[f32]) -> Region {
-        let region = self.cuda.allocate(values.len());
-        self.cuda.write(values, &region);
-        region
+        self.cuda.upload(values)
     }
 
     /// Returns `values` in a framework's memory on the device.

@@ -40,21 +40,18 @@ class Device:
     def take(self, buffer: torch.Tensor) -> torch.Tensor:
         """Gradients as f32 on the device, for the core's work from now on: `buffer` itself if it is f32."""
         with torch.no_grad():
-            values = buffer if buffer.dtype is torch.float32 else buffer.float()
-        self.core.after(torch.cuda.current_stream(buffer.device).cuda_stream)
-        # The memory may be given back before the core's stream has used it, when a step is given up.
-        values.record_stream(self._stream)
-        return values
+            return self._lent(buffer if buffer.dtype is torch.float32 else buffer.float())
 
     def room(self, buffer: torch.Tensor) -> torch.Tensor:
         """Memory for f32 that go to `buffer`: `buffer` itself if it is f32."""
-        values = (
-            buffer
-            if buffer.dtype is torch.float32
-            else buffer.new_empty(buffer.shape, dtype=torch.float32)
-        )
-        # What was queued on memory of before must not be overtaken.
-        self.core.after(torch.cuda.current_stream(buffer.device).cuda_stream)
+        if buffer.dtype is torch.float32:
+            return self._lent(buffer)
+        return self._lent(buffer.new_empty(buffer.shape, dtype=torch.float32))
+
+    def _lent(self, values: torch.Tensor) -> torch.Tensor:
+        """Lets the core's stream use memory after what torch has queued on it."""
+        self.core.after(torch.cuda.current_stream(values.device).cuda_stream)
+        # The memory may be given back before the core's stream has used it, when a step is given up.
         values.record_stream(self._stream)
         return values
 

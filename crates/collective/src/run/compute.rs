@@ -10,7 +10,7 @@ use thinwire_device::{Canonicalise, Decoding, Done, Encoding, Submission, Work, 
 use thinwire_schedule::Operation;
 use thinwire_wire::random::Key;
 
-use super::{Address, Run, TaskState};
+use super::{Address, Check, Run, TaskState};
 use crate::Buffer;
 use crate::buffer::Pool;
 use crate::error::{CALLS, Error, is_call};
@@ -60,21 +60,9 @@ impl<V: Buffer> Run<V> {
     /// Finishes the tasks whose work is done, and takes in the answers of the device. Returns whether there
     /// were any.
     fn collect(&mut self, pool: &mut Pool) -> Result<bool, Error> {
-        let (unanswered, nonfinite) = (self.checks.len(), &mut self.nonfinite);
-        let mut failure = None;
-        self.checks.retain_mut(|check| match check.answer() {
-            Some(answer) => {
-                match answer {
-                    Ok(finite) => *nonfinite |= finite == Finite::No,
-                    Err(error) => failure = Some(error),
-                }
-                false
-            }
-            None => true,
-        });
-        if let Some(failure) = failure {
-            return Err(self.failed(failure));
-        }
+        let unanswered = self.checks.len();
+        let finite = Check::answered(&mut self.checks).map_err(|failure| self.failed(failure))?;
+        self.nonfinite |= finite == Finite::No;
         let answered = self.checks.len() < unanswered;
         let mut ended = Vec::new();
         self.running.retain_mut(|(task, pending)| match pending.poll() {

@@ -17,7 +17,7 @@ use thinwire_wire::random::Key;
 
 use super::arguments::{self, Address};
 use super::context::{Current, Handle, made};
-use super::driver::{DeviceNumber, Driver, Fault, STREAM_NON_BLOCKING, Stream};
+use super::driver::{DeviceNumber, Driver, Fault, STREAM_NON_BLOCKING, Status, Stream};
 use super::flight::Verdict;
 use super::kernel::{Cast, Kernels, PowerSgd, SOURCES, Source, kernels};
 use super::launch::Launch;
@@ -139,11 +139,19 @@ impl Cuda {
     /// If the device has failed.
     pub fn synchronize(&self) -> Result<(), Fault> {
         let _current = self.0.enter();
-        let wait = |stream| {
-            // SAFETY: the stream is of this context.
-            self.0.driver.check(unsafe { (self.0.driver.cuStreamSynchronize)(stream) })
-        };
-        wait(self.0.work.0).and_then(|()| wait(self.0.outer.0))
+        self.0.drain(self.0.work.0).and_then(|()| self.0.drain(self.0.outer.0))
+    }
+
+    /// Queues a copy of all of a region, to or from an address, and waits for it.
+    fn copy(
+        &self,
+        region: &Region,
+        queue: impl FnOnce(Address, Stream) -> Status,
+    ) -> Result<(), Fault> {
+        let stream = self.0.work.0;
+        Memory::of(region).wait_for_outer(stream)?;
+        self.0.driver.check(queue(self.address(region), stream))?;
+        self.0.drain(stream)
     }
 
     /// Returns the address of a region's first element.
@@ -504,8 +512,7 @@ impl Device for Cuda {
             Ok(queued) => queued,
             Err(fault) => {
                 // Earlier launches of the work may still use what it has.
-                // SAFETY: the stream is of this context.
-                unsafe { (owner.driver.cuStreamSynchronize)(stream) };
+                let _ = owner.drain(stream);
                 return Submission::Done(Done::failed(owner.fail(fault)));
             }
         };
@@ -529,22 +536,10 @@ impl Device for Cuda {
         let bytes = 4 * to.len();
         let pinned = Pinned::take(&self.0, bytes);
         let place = pinned.block::<Pinned>().map_or(null_mut(), Pinned::pointer);
-        let (driver, stream) = (&self.0.driver, self.0.work.0);
-        // SAFETY: region and place have so many bytes, and stay until the stream has copied them.
-        let copied = unsafe {
-            Memory::of(from)
-                .wait_for_outer(stream)
-                .and_then(|()| {
-                    let address = self.address(from);
-                    driver.check((driver.cuMemcpyDtoHAsync_v2)(
-                        place.cast(),
-                        address,
-                        bytes,
-                        stream,
-                    ))
-                })
-                .and_then(|()| driver.check((driver.cuStreamSynchronize)(stream)))
-        };
+        let copied = self.copy(from, |address, stream| {
+            // SAFETY: region and place have so many bytes, and stay until the stream has copied them.
+            unsafe { (self.0.driver.cuMemcpyDtoHAsync_v2)(place.cast(), address, bytes, stream) }
+        });
         if let Err(fault) = copied {
             // What a failed device has is worthless; its next work says why.
             self.0.fail(fault);
@@ -565,23 +560,11 @@ impl Device for Cuda {
             bytes.copy_from_slice(&value.to_le_bytes());
         }
         let place = pinned.block::<Pinned>().map_or(null_mut(), Pinned::pointer);
-        let (driver, stream) = (&self.0.driver, self.0.work.0);
         let bytes = 4 * from.len();
-        // SAFETY: region and place have so many bytes, and stay until the stream has copied them.
-        let copied = unsafe {
-            Memory::of(to)
-                .wait_for_outer(stream)
-                .and_then(|()| {
-                    let address = self.address(to);
-                    driver.check((driver.cuMemcpyHtoDAsync_v2)(
-                        address,
-                        place.cast(),
-                        bytes,
-                        stream,
-                    ))
-                })
-                .and_then(|()| driver.check((driver.cuStreamSynchronize)(stream)))
-        };
+        let copied = self.copy(to, |address, stream| {
+            // SAFETY: region and place have so many bytes, and stay until the stream has copied them.
+            unsafe { (self.0.driver.cuMemcpyHtoDAsync_v2)(address, place.cast(), bytes, stream) }
+        });
         if let Err(fault) = copied {
             self.0.fail(fault);
         }

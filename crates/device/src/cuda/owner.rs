@@ -173,6 +173,12 @@ impl Owner {
         self.driver.check(status).map(|()| word)
     }
 
+    /// Waits until a stream has done everything.
+    pub(super) fn drain(&self, stream: Stream) -> Result<(), Fault> {
+        // SAFETY: the stream is of this context.
+        self.driver.check(unsafe { (self.driver.cuStreamSynchronize)(stream) })
+    }
+
     /// Lets `later` wait for what `earlier` has been given.
     pub(super) fn order(&self, earlier: Stream, later: Stream) -> Result<(), Fault> {
         let _current = self.enter();

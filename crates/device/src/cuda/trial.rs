@@ -2,7 +2,6 @@
 //!
 //! Law: where all is finite, bytes, residuals and decoded values are those of the CPU, bit for bit.
 
-use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -10,13 +9,9 @@ use thinwire_codec::{Codec, Finite, Input, Write};
 use thinwire_wire::random::Key;
 
 use super::Cuda;
-use super::driver::{ATTRIBUTE_MAJOR, ATTRIBUTE_MINOR, Driver, Fault};
 use super::kernel::{Kernels, kernels};
-use super::nvrtc::Nvrtc;
 use super::simulated::{cuda, host};
-use crate::{
-    Canonicalise, Decoding, Device, Done, Encoding, Operand, Region, Source, Submission, Work,
-};
+use crate::{Canonicalise, Decoding, Device, Done, Encoding, Operand, Source, Work};
 
 /// Where kernels were tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +28,7 @@ pub enum Place {
 /// # Errors
 /// What differs, or why the kernels do not start.
 pub fn attempt(codec: &Arc<dyn Codec>) -> Result<Option<Place>, String> {
-    if let Ok(device) = device() {
+    if let Ok(device) = Cuda::open(0, &[]) {
         return equal(&device, codec).map(|()| Some(Place::Device));
     }
     let Some(Kernels::Code(code)) = kernels(codec.as_ref()) else { return Ok(None) };
@@ -44,29 +39,6 @@ pub fn attempt(codec: &Arc<dyn Codec>) -> Result<Option<Place>, String> {
     host::Function::find(code.encode)?;
     let (device, _) = cuda(1).map_err(|fault| fault.to_string())?;
     equal(&device, codec).map(|()| Some(Place::Host))
-}
-
-/// Returns the first device of this machine.
-fn device() -> io::Result<Cuda> {
-    let driver = Driver::load()?;
-    let (mut number, mut major, mut minor) = (0, 0, 0);
-    // SAFETY: there are places for the results.
-    let status = unsafe {
-        (driver.cuDeviceGet)(&mut number, 0)
-            | (driver.cuDeviceGetAttribute)(&mut major, ATTRIBUTE_MAJOR, number)
-            | (driver.cuDeviceGetAttribute)(&mut minor, ATTRIBUTE_MINOR, number)
-    };
-    driver.check(status).map_err(io::Error::other)?;
-    let nvrtc = Nvrtc::load(&[]).map_err(io::Error::other)?;
-    let architecture = (10 * major + minor) as u32;
-    let image = move |source| {
-        let compiled = nvrtc.compile(source, architecture);
-        compiled
-            .map(|compiled| compiled.image)
-            .map_err(|error| Fault { status: -1, name: error.to_string() })
-    };
-    // SAFETY: the functions are the driver's, and images are compiled from the files.
-    unsafe { Cuda::new(driver, number, image) }.map_err(io::Error::other)
 }
 
 /// Kinds of values: normal ones, halves, of all exponents, zeros, and one that is infinite.
@@ -128,11 +100,11 @@ impl Case<'_> {
         };
         let finite = codec.encode(input, key, &mut bytes);
 
-        let on_device = self.region(&self.values);
+        let on_device = device.upload(&self.values);
         let encoded = self.done(Work::Encode(Encoding {
             codec,
             values: Operand::Device(on_device.clone()),
-            residual: residual.map(|residual| Source::Device(self.region(residual))),
+            residual: residual.map(|residual| Source::Device(device.upload(residual))),
             key,
             to: device.host(bytes.len()),
         }))?;
@@ -145,11 +117,11 @@ impl Case<'_> {
         if encoded.bytes.as_slice() != bytes {
             return Err("bytes");
         }
-        if residual.is_some() && !same(&self.read(&on_device), &left) {
+        if residual.is_some() && !same(&on_device.fetch(), &left) {
             return Err("residuals");
         }
         for write in [Write::Set, Write::Add] {
-            let (mut decoded, to) = (self.residual.clone(), self.region(&self.residual));
+            let (mut decoded, to) = (self.residual.clone(), device.upload(&self.residual));
             codec.decode(&bytes, write, &mut decoded).map_err(|_| "readings")?;
             self.done(Work::Decode(Decoding {
                 codec,
@@ -158,41 +130,17 @@ impl Case<'_> {
                 write,
                 canonicalise: Canonicalise::default(),
             }))?;
-            if !same(&self.read(&to), &decoded) {
+            if !same(&to.fetch(), &decoded) {
                 return Err("decoded values");
             }
         }
         Ok(())
     }
 
-    fn region(&self, values: &[f32]) -> Region {
-        let region = self.device.allocate(values.len());
-        self.device.write(values, &region);
-        region
-    }
-
-    fn read(&self, region: &Region) -> Vec<f32> {
-        let mut values = vec![0.0; region.len()];
-        self.device.read(region, &mut values);
-        values
-    }
-
     fn done(&self, work: Work<'_>) -> Result<Done, &'static str> {
-        let mut pending = match self.device.submit(work, Waker::noop()) {
-            Submission::Done(done) => return Ok(done).and_then(sound),
-            Submission::Pending(pending) => pending,
-        };
-        loop {
-            if let Some(done) = pending.poll() {
-                return sound(done);
-            }
-            std::thread::yield_now();
-        }
+        let done = self.device.submit(work, Waker::noop()).into_pending().wait();
+        if done.failure.is_some() { Err("ends") } else { Ok(done) }
     }
-}
-
-fn sound(done: Done) -> Result<Done, &'static str> {
-    if done.failure.is_some() { Err("ends") } else { Ok(done) }
 }
 
 fn same(a: &[f32], b: &[f32]) -> bool {

@@ -215,8 +215,7 @@ impl BucketState {
             (gradient, Tensor::Device(values)) if !is_first => {
                 let mut host = vec![0.0; range.len()];
                 gradient.scale_into(&mut host, 1.0);
-                let region = values.device().allocate(range.len());
-                values.device().write(&host, &region);
+                let region = values.device().upload(&host);
                 self.pack_on_device(member, range, &region, scale);
             }
             (gradient, _) => {
@@ -265,28 +264,20 @@ impl BucketState {
         let Tensor::Device(region) = std::mem::replace(&mut self.values, values) else { return };
         (self.device, self.is_staged) = (Some(region), true);
         // The work has been done, but its end may still be on its way here.
-        let mut failures = Vec::new();
+        let mut failed = None;
         while !self.checks.is_empty() {
-            let largest = &mut self.largest;
-            self.checks.retain_mut(|check| match check.answer() {
-                Some(Ok(Finite::Yes)) => false,
-                Some(Ok(Finite::No)) => {
-                    *largest = u32::MAX;
-                    false
-                }
-                Some(Err(failure)) => {
-                    failures.push(failure);
-                    false
-                }
-                None => true,
-            });
+            match Check::answered(&mut self.checks) {
+                Ok(Finite::Yes) => {}
+                Ok(Finite::No) => self.largest = u32::MAX,
+                Err(failure) => failed = Some(failure),
+            }
             std::thread::yield_now();
         }
         // What a device that has failed had is worthless: the group ends with its failure.
-        self.checks.extend(failures.into_iter().map(|failure| {
-            let mut failure = Some(failure);
-            Check::new(move || failure.take().map(Err))
-        }));
+        if let Some(failure) = failed {
+            let mut answer = Some(Err(failure));
+            self.checks.push(Check::new(move || answer.take()));
+        }
     }
 
     /// Returns what the gradients of this step were copied to host memory for, if a device has them.

@@ -12,7 +12,7 @@ use thinwire_schedule::Summation;
 use thinwire_wire::random::Key;
 
 use crate::buffer::Tensor;
-use crate::exchange::powersgd::{FACTOR, marked};
+use crate::exchange::powersgd::FACTOR;
 use crate::exchange::route::{Ranks, Route};
 use crate::exchange::{Departure, Exchange, Progress};
 use crate::{Error, Outcome};
@@ -100,6 +100,16 @@ impl Alternating {
         }
         all
     }
+}
+
+/// Returns a message of sums, with a NaN for all ranks to see if the gradients are not finite.
+fn marked(mut message: Vec<f32>, finite: Finite) -> Vec<f32> {
+    if finite == Finite::No
+        && let Some(first) = message.first_mut()
+    {
+        *first = f32::NAN;
+    }
+    message
 }
 
 impl Exchange for Alternating {

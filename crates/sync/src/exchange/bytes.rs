@@ -5,21 +5,19 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use thinwire_codec::{Codec, Finite};
-use thinwire_collective::{Buffer, Program, Run};
+use thinwire_collective::{Buffer, Run};
 use thinwire_device::{Change, Device};
 use thinwire_wire::World;
 
 use crate::buffer::Tensor;
 use crate::exchange::route::{Route, Target};
-use crate::exchange::{Departure, Exchange, Progress, is_finite, look};
+use crate::exchange::{Departure, Exchange, Programs, Progress, is_finite, look};
 use crate::{Error, Outcome};
 
 /// The exchange of a bucket by a codec of bytes.
 #[derive(Debug)]
 pub(crate) struct Bytes {
-    program: Arc<Program>,
-    /// The program for gradients on a device; none before the first.
-    on_device: Option<Arc<Program>>,
+    programs: Programs,
     world: World,
     /// Of a sharded bucket, this rank's chunk, which no rank encodes.
     own: Option<Own>,
@@ -48,8 +46,7 @@ impl Bytes {
             merges: world.size() > unit,
         };
         Bytes {
-            program: route.program(Arc::clone(codec)),
-            on_device: None,
+            programs: Programs::new(route.program(Arc::clone(codec))),
             world,
             own: (route.target == Target::Shard).then_some(own),
             arrived: None,
@@ -60,7 +57,7 @@ impl Bytes {
 
     /// Completes this rank's chunk of a result with feedback: nothing of it was encoded, so nothing is owed.
     fn complete(&self, own: &Own, sum: &mut Tensor, residual: &mut Tensor) {
-        let (codec, elements) = (self.program.codec(), || own.elements.clone());
+        let (codec, elements) = (self.programs.on_host.codec(), || own.elements.clone());
         if own.in_unit {
             residual.change(elements(), Change::Canonicalise(Arc::clone(codec)));
             sum.change(elements(), Change::Add(residual.source(elements())));
@@ -72,7 +69,9 @@ impl Bytes {
     /// Whether sums are as finite as what the ranks gave: those that lose nothing more, and those of which
     /// the ranks have different chunks. Other sums of finite numbers may overflow, on all ranks alike.
     fn keeps_finite(&self) -> bool {
-        self.program.codec().is_raw() || self.program.feedback() || self.own.is_some()
+        self.programs.on_host.codec().is_raw()
+            || self.programs.on_host.feedback()
+            || self.own.is_some()
     }
 }
 
@@ -86,19 +85,16 @@ impl Exchange for Bytes {
                 true => first.change(elements(), Change::Fill(0.0)),
                 // The result is decoded over the residual: there this rank's chunk is the first term.
                 false => {
-                    let codec = self.program.codec();
+                    let codec = self.programs.on_host.codec();
                     first.change(elements(), Change::Copy(values.source(elements())));
                     first.change(elements(), Change::Canonicalise(Arc::clone(codec)));
                     values.change(elements(), Change::Fill(0.0));
                 }
             }
         }
-        let program = match values.device() {
-            None => &self.program,
-            Some(_) => self.on_device.get_or_insert_with(|| Arc::new(self.program.on_device())),
-        };
+        let program = self.programs.of(&values);
         (self.is_checked, self.waker) = (false, waker);
-        let mut run = Run::new(Arc::clone(program), address, self.world, values, residual);
+        let mut run = Run::new(program, address, self.world, values, residual);
         if finite == Finite::No {
             run.mark_nonfinite();
         }
@@ -106,11 +102,11 @@ impl Exchange for Bytes {
     }
 
     fn runs_on(&self, device: &dyn Device) -> bool {
-        device.encodes_with(self.program.codec().as_ref())
+        device.encodes_with(self.programs.on_host.codec().as_ref())
     }
 
     fn sent_bytes(&mut self) -> u64 {
-        self.program.sent_bytes()
+        self.programs.on_host.sent_bytes()
     }
 
     fn next(&mut self, mut run: Run<Tensor>) -> Progress {
@@ -137,7 +133,7 @@ impl Exchange for Bytes {
 
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Tensor), Error> {
         let run = self.arrived.take().expect("a run is done before it is committed");
-        if outcome == Outcome::Averaged && self.program.feedback() {
+        if outcome == Outcome::Averaged && self.programs.on_host.feedback() {
             let (mut sum, mut residual) = run.commit()?;
             if let Some(own) = &self.own {
                 self.complete(own, &mut sum, &mut residual);
@@ -148,11 +144,14 @@ impl Exchange for Bytes {
         let mut residual = residual.unwrap_or_default();
         if let Some(own) = &self.own {
             let elements = own.elements.clone();
-            if self.program.feedback() {
+            if self.programs.on_host.feedback() {
                 residual.change(elements, Change::Fill(0.0));
             } else if !own.merges {
                 // Nobody's encoding was merged, which would have canonicalised it.
-                values.change(elements, Change::Canonicalise(Arc::clone(self.program.codec())));
+                values.change(
+                    elements,
+                    Change::Canonicalise(Arc::clone(self.programs.on_host.codec())),
+                );
             }
         }
         Ok((values, residual))

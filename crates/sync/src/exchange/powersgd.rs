@@ -4,18 +4,17 @@
 //! whole in the first message. The algebra is `thinwire_codec`'s; here are the ranges of elements.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::task::Waker;
 
 use thinwire_codec::{Finite, PowerSgd};
-use thinwire_collective::{Address, Buffer, Program, Run};
+use thinwire_collective::{Address, Buffer, Run};
 use thinwire_device::{Change, Device, FactorStep, Factoring, Source, Work, submit};
 use thinwire_wire::World;
 use thinwire_wire::random::Key;
 
 use crate::buffer::Tensor;
 use crate::exchange::route::Route;
-use crate::exchange::{Departure, Exchange, Progress, is_finite, look};
+use crate::exchange::{Departure, Exchange, Programs, Progress, is_finite, look};
 use crate::{Error, Outcome};
 
 /// The name of a matrix's factor in a checkpoint.
@@ -46,13 +45,6 @@ pub(crate) struct LowRank {
     spare: Option<[Tensor; 3]>,
 }
 
-/// The program of a message in host memory, and that of one on a device, none before the first.
-#[derive(Debug)]
-struct Programs {
-    on_host: Arc<Program>,
-    on_device: Option<Arc<Program>>,
-}
-
 /// A step of a bucket between its beginning and its commit.
 #[derive(Debug)]
 struct Underway {
@@ -68,19 +60,6 @@ struct Underway {
     second: Tensor,
     /// Whether the second sum was looked at.
     is_checked: bool,
-}
-
-impl Programs {
-    /// Returns the program for a message.
-    fn of(&mut self, message: &Tensor) -> Arc<Program> {
-        match message.device() {
-            None => Arc::clone(&self.on_host),
-            Some(_) => {
-                let on_host = &self.on_host;
-                Arc::clone(self.on_device.get_or_insert_with(|| Arc::new(on_host.on_device())))
-            }
-        }
-    }
 }
 
 impl LowRank {
@@ -107,10 +86,8 @@ impl LowRank {
             }
         });
         let matrices = matrices.collect();
-        let programs = [first, second].map(|length| Programs {
-            on_host: route.ranks.sum(route.summation, length),
-            on_device: None,
-        });
+        let sum = |length| Programs::new(route.ranks.sum(route.summation, length));
+        let programs = [first, second].map(sum);
         LowRank { matrices, programs, world: route.ranks.world, underway: None, spare: None }
     }
 
@@ -189,16 +166,6 @@ impl LowRank {
         let address = Address { tensor: underway.address.tensor + 1, ..underway.address };
         Run::new(self.programs[1].of(&second), address, self.world, second, None)
     }
-}
-
-/// Returns a message of sums, with a NaN for all ranks to see if the gradients are not finite.
-pub(super) fn marked(mut message: Vec<f32>, finite: Finite) -> Vec<f32> {
-    if finite == Finite::No
-        && let Some(first) = message.first_mut()
-    {
-        *first = f32::NAN;
-    }
-    message
 }
 
 impl Exchange for LowRank {

@@ -276,14 +276,10 @@ fn times(
     device: Option<&dyn Device>,
 ) -> [f64; 3] {
     let knows = device.filter(|device| device.encodes_with(codec.as_ref()));
-    let on_device = |device: &dyn Device, values: &[f32]| {
-        let region = device.allocate(values.len());
-        device.write(values, &region);
-        region
-    };
+    let done = |work: Work<'_>| submit(work, Waker::noop()).into_pending().wait().bytes;
     let tensor = |values: &[f32]| match knows {
         None => Tensor::Owned(values.to_vec()),
-        Some(device) => Tensor::Device(on_device(device, values)),
+        Some(device) => Tensor::Device(device.upload(values)),
     };
     let (mut values, residual) = (tensor(gradient), tensor(&vec![0.0; gradient.len()]));
     let all = || 0..gradient.len();
@@ -303,22 +299,11 @@ fn times(
     };
     let [mut set, add] = [decode(Write::Set), decode(Write::Add)];
     if let (Some(device), None) = (device, knows) {
-        let (region, mut host) = (on_device(device, gradient), gradient.to_vec());
+        let (region, mut host) = (device.upload(gradient), gradient.to_vec());
         encode += best(repetitions, || device.read(&region, &mut host));
         set += best(repetitions, || device.write(&host, &region));
     }
     [encode, set, add]
-}
-
-/// Does some work, and waits for it. Returns its bytes.
-fn done(work: Work<'_>) -> HostBytes {
-    let mut pending = submit(work, Waker::noop()).into_pending();
-    loop {
-        match pending.poll() {
-            Some(done) => return done.bytes,
-            None => std::thread::yield_now(),
-        }
-    }
 }
 
 const KEY: Key = Key { seed: 0, step: 0, tensor: 0 };
