@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use thinwire_link::{Link, Waker};
+use thinwire_link::{Deadline, Link, Waker};
 use thinwire_schedule::Schedule;
 use thinwire_wire::{Rank, Tag, World};
 
@@ -33,9 +33,6 @@ const SHORT_SLEEP: Duration = Duration::from_micros(60);
 /// that is ahead may take long to send them, and the awaited message is behind them. Fewer bytes do
 /// not count, so that a peer cannot defeat the timeout by sending a frame now and then.
 const EARLY_PROGRESS_BYTES: usize = 256 << 10;
-
-/// The time for which a rank that is done waits for the others to be done too.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One rank's membership in a group. After an error, all further calls give that error.
 pub struct Group {
@@ -438,7 +435,7 @@ impl Drop for Group {
         let going_on = self.check().is_ok();
         if going_on && !std::thread::panicking() {
             // Whoever is still busy will find the goodbye when it looks.
-            let _ = self.link.finish(LEAVE_PATIENCE);
+            let _ = self.link.finish(Deadline::Farewell.duration());
         }
     }
 }

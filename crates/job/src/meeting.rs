@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use thinwire_link::store::Store;
 use thinwire_link::store::tcp::{Client, Server};
-use thinwire_link::{self as link, Bandwidth, Kind, Link, Token, mem, tcp};
+use thinwire_link::{self as link, Bandwidth, Deadline, Kind, Link, Token, mem, tcp};
 use thinwire_wire::{Rank, World};
 
 use crate::error::Error;
@@ -27,9 +27,6 @@ const NAME_BYTES_MAX: usize = 48;
 
 /// Time that rank 0, as the store's host, stays to tell the others that the job is over.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
-
-/// The longest attempt to reach the store between two calls of a watch.
-const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Time in which a watch may explain why the store is gone: its host may be the rank that was lost.
 const EXPLANATION: Duration = Duration::from_secs(2);
@@ -228,8 +225,8 @@ fn client(address: &str, world: World, options: &tcp::Options) -> Result<Client,
         (world.peers().collect::<Vec<Rank>>(), Instant::now() + options.timeout);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        match Client::connect(address, &options.token, left.min(ATTEMPT)) {
-            Err(error) if error.kind == Kind::Unreachable && left > ATTEMPT => {
+        match Client::connect(address, &options.token, left.min(Deadline::Dial.duration())) {
+            Err(error) if error.kind == Kind::Unreachable && left > Deadline::Dial.duration() => {
                 watch.look(&peers)?
             }
             connected => return connected,

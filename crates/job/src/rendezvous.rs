@@ -1,6 +1,6 @@
 //! The store where ranks meet, and the secret that opens it.
 
-use thinwire_link::service::{self, Service};
+use thinwire_link::endpoint::{Endpoint, Node};
 use thinwire_link::store::KeyValueService;
 use thinwire_link::store::tcp::Server;
 use thinwire_link::{self as link, Token};
@@ -40,14 +40,14 @@ pub fn open(host: &str, port: u16, token: &str) -> Result<(Server, String), Erro
 ///
 /// # Errors
 /// If the address is unknown or taken, or the token is missing or too short beyond this machine.
-pub fn serve<S: Service>(
+pub fn serve<S: Node>(
     address: &str,
     token: &str,
     service: S,
-) -> Result<(service::Server<S>, String), Error> {
+) -> Result<(Endpoint<S>, String), Error> {
     let secret = secret(token, address)?;
     check_reachable(address)?;
-    let server = service::Server::bind(listening(address)?, &secret, service)?;
+    let server = Endpoint::bind(listening(address)?, &secret, service)?;
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let address = joined(host, server.address().port());
     Ok((server, address))

@@ -39,7 +39,7 @@ mod tests {
 
     use super::*;
     use crate::duplex::Duplex;
-    use crate::service::listen;
+    use crate::endpoint::listen;
 
     #[test]
     fn listeners_and_connections_are_in_the_list() {

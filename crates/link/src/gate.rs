@@ -5,8 +5,8 @@
 //! held back while anything else is queued, to whatever peer, and only while that moves: a peer that
 //! does not read yet may be waiting for this very bulk.
 //!
-//! Bulk gives way to the other frames of its own link. A service for which
-//! [`gives_way`](crate::service::Service::gives_way) is true holds its answers back for the frames of
+//! Bulk gives way to the other frames of its own link. A node for which
+//! [`gives_way`](crate::endpoint::Node::gives_way) is true holds its answers back for the frames of
 //! all links of the process. Gates are global to the process because its links share one network
 //! interface, and a server of rows knows none of them.
 //!
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Longest time for which an answer is held back, so that clients do not run out of patience.
 const HELD_MAX: Duration = Duration::from_secs(1);
-/// Time after which a service looks again: nobody wakes it when the gate opens.
+/// Time after which a node looks again: nobody wakes it when the gate opens.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Gates of all links of this process.
@@ -91,7 +91,7 @@ fn wait(until: &AtomicU64, now: Instant) -> Duration {
     until.saturating_sub(now.saturating_duration_since(*START))
 }
 
-/// Answers of a service that are held back for the frames of all links of the process.
+/// Answers of a node that are held back for the frames of all links of the process.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Time since which there are answers.
@@ -119,7 +119,7 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::{ClientId, Connection, Outbox, Server, Service};
+    use crate::endpoint::{ClientId, Connection, Endpoint, Node, Outbox};
     use crate::{Error, Token};
 
     /// Size of an answer that no socket takes at once.
@@ -128,7 +128,7 @@ mod tests {
     /// Answers every message at length, once links have nothing to send.
     struct Patient;
 
-    impl Service for Patient {
+    impl Node for Patient {
         fn received(
             &mut self,
             client: ClientId,
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_server_holds_its_answers_while_links_send_and_no_longer_than_clients_wait() {
         let token = Token::new("patient");
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), &token, Patient).unwrap();
+        let server = Endpoint::bind("127.0.0.1:0".parse().unwrap(), &token, Patient).unwrap();
         let (address, timeout) = (server.address().to_string(), Duration::from_secs(60));
         let gate = BulkGate::new();
         gate.record(Urgent::Moves, Instant::now() + HELD_MAX * 100);

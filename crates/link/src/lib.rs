@@ -4,7 +4,7 @@
 //! in [`Link::wait`]. It asks its [`Port`], the engine above, for the bytes to send and for the
 //! place to receive into, so that payloads are never copied on their way. Ranks are connected by [`tcp`], a
 //! full mesh of authenticated connections that find each other through a rendezvous [`store`], or by
-//! [`mem`], the same link between threads of one process. The store is one [`service`] of those that
+//! [`mem`], the same link between threads of one process. The store is one [node](endpoint::Node) of those that
 //! clients reach over the same handshake.
 //!
 //! ```
@@ -53,9 +53,11 @@
 
 mod backoff;
 mod bandwidth;
+mod deadline;
 pub mod descriptors;
 mod duplex;
 pub mod durable;
+pub mod endpoint;
 mod error;
 pub mod forks;
 mod gate;
@@ -64,13 +66,13 @@ pub mod mem;
 mod poison;
 mod port;
 mod secure;
-pub mod service;
 pub mod store;
 pub mod tcp;
 mod unauthenticated_peers;
 
 pub use backoff::Backoff;
 pub use bandwidth::{Bandwidth, InvalidBandwidth};
+pub use deadline::Deadline;
 pub use error::{Error, Kind, unreadable};
 pub use limiter::Limiter;
 pub use port::{Counters, Place, Port};
@@ -81,8 +83,8 @@ pub use tcp::{Link, Waker};
 /// the interface.
 #[doc(hidden)]
 pub mod fuzzing {
+    pub use crate::endpoint::dispatcher::{Dispatcher, TURN_MESSAGES_MAX};
+    pub use crate::endpoint::messages::Messages;
     pub use crate::secure::{Handshake, Preamble, Role, Session};
-    pub use crate::service::dispatcher::{Dispatcher, TURN_MESSAGES_MAX};
-    pub use crate::service::messages::Messages;
     pub use crate::store::message::{MESSAGE_BYTES_MAX, Request, parse_reply};
 }

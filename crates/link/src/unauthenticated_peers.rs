@@ -10,10 +10,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use crate::Error;
+use crate::{Deadline, Error};
 
-/// The time that an unauthenticated peer has while at most half of the places are taken.
-pub const HANDSHAKE_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 /// The time that an unauthenticated peer has when all places are taken.
 pub const HANDSHAKE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// The most connections to accept before present ones get a turn.
@@ -48,8 +46,8 @@ impl Places {
     pub fn handshake_timeout(&self, taken: usize) -> Duration {
         let half = self.total / 2;
         let pressure = taken.saturating_sub(half) as f64 / (self.total - half).max(1) as f64;
-        HANDSHAKE_TIMEOUT_MAX
-            - (HANDSHAKE_TIMEOUT_MAX - HANDSHAKE_TIMEOUT_MIN).mul_f64(pressure.min(1.0))
+        Deadline::Handshake.duration()
+            - (Deadline::Handshake.duration() - HANDSHAKE_TIMEOUT_MIN).mul_f64(pressure.min(1.0))
     }
 
     /// The name in `unauthenticated_peers` of the one that a new connection from `address` displaces.
@@ -210,12 +208,12 @@ mod tests {
     #[test]
     fn patience_shrinks_when_more_than_half_of_the_places_are_taken() {
         let handshake_timeout = [0, 4, 6, 8, 99].map(|taken| PLACES.handshake_timeout(taken));
-        let middle = (HANDSHAKE_TIMEOUT_MAX + HANDSHAKE_TIMEOUT_MIN) / 2;
+        let middle = (Deadline::Handshake.duration() + HANDSHAKE_TIMEOUT_MIN) / 2;
         assert_eq!(
             handshake_timeout,
             [
-                HANDSHAKE_TIMEOUT_MAX,
-                HANDSHAKE_TIMEOUT_MAX,
+                Deadline::Handshake.duration(),
+                Deadline::Handshake.duration(),
                 middle,
                 HANDSHAKE_TIMEOUT_MIN,
                 HANDSHAKE_TIMEOUT_MIN

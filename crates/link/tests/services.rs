@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use thinwire_link::endpoint::{ClientId, Connection, Endpoint, Node, OUTPUT_BYTES_MAX, Outbox};
 use thinwire_link::fuzzing::{Handshake, Preamble, Role};
-use thinwire_link::service::{ClientId, Connection, OUTPUT_BYTES_MAX, Outbox, Server, Service};
 use thinwire_link::{Error, Kind, Token};
 
 const LONG: Duration = Duration::from_secs(300);
@@ -38,7 +38,7 @@ const KEEP: u8 = 1;
 const REFUSE: u8 = 2;
 const CLOSE: u8 = 3;
 
-impl Service for Echo {
+impl Node for Echo {
     fn opened(&mut self, client: ClientId, _now: Instant, _out: &mut Outbox) {
         let _ = self.told.send(Told::Opened(client));
     }
@@ -80,18 +80,18 @@ impl Service for Echo {
     }
 }
 
-fn serve() -> (Server<Echo>, Receiver<Told>) {
+fn serve() -> (Endpoint<Echo>, Receiver<Told>) {
     let (told, hear) = channel();
     let echo = Echo { told, deadline: None };
-    (Server::bind("127.0.0.1:0".parse().unwrap(), &token(), echo).unwrap(), hear)
+    (Endpoint::bind("127.0.0.1:0".parse().unwrap(), &token(), echo).unwrap(), hear)
 }
 
-fn connect(server: &Server<Echo>) -> Connection {
+fn connect(server: &Endpoint<Echo>) -> Connection {
     Connection::connect(&server.address().to_string(), &token(), LONG).unwrap()
 }
 
 /// A client, and what its service calls it.
-fn join(server: &Server<Echo>, told: &Receiver<Told>) -> (Connection, ClientId) {
+fn join(server: &Endpoint<Echo>, told: &Receiver<Told>) -> (Connection, ClientId) {
     let connection = connect(server);
     match told.recv_timeout(LONG).unwrap() {
         Told::Opened(id) => (connection, id),
@@ -147,7 +147,7 @@ fn services_dial_each_other_by_address_or_name_and_hear_of_failures() {
         server.call(move |_, now, out| _ = out.dial(&address, now));
         assert!(matches!(told.recv_timeout(LONG).unwrap(), Told::Closed(_)));
     }
-    let stranger = Server::bind("127.0.0.1:0".parse().unwrap(), &Token::new("other"), quiet());
+    let stranger = Endpoint::bind("127.0.0.1:0".parse().unwrap(), &Token::new("other"), quiet());
     let address = stranger.as_ref().unwrap().address().to_string();
     server.call(move |_, now, out| _ = out.dial(&address, now));
     assert!(matches!(told.recv_timeout(LONG).unwrap(), Told::Closed(_)));
@@ -267,7 +267,7 @@ fn a_client_that_floods_does_not_starve_others() {
 }
 
 /// A client by hand that has completed its handshake, and the server's bytes behind it.
-fn shaken(server: &Server<Echo>) -> TcpStream {
+fn shaken(server: &Endpoint<Echo>) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     let mut handshake = Handshake::new(Role::Initiator, &token(), Preamble { encrypt: true });

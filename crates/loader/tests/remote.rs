@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use thinwire_link::Token;
-use thinwire_link::service::{Connection, Server};
+use thinwire_link::endpoint::{Connection, Endpoint};
 use thinwire_loader::{Part, Remote, RowService};
 use thinwire_rows::{Frozen, Source};
 
@@ -23,7 +23,7 @@ fn bytes(rows: u64, width: usize) -> Vec<u8> {
 
 /// Services for the parts of `rows` rows.
 struct Parts {
-    servers: Vec<Server<RowService>>,
+    servers: Vec<Endpoint<RowService>>,
     sources: Vec<Arc<Frozen>>,
     lengths: Vec<u64>,
     whole: Frozen,
@@ -44,7 +44,7 @@ impl Parts {
             let source = Arc::new(Frozen::in_memory(part, width).unwrap());
             let service = RowService::new(source.clone(), first, *rows).unwrap();
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            parts.servers.push(Server::bind(any, &token(), service).unwrap());
+            parts.servers.push(Endpoint::bind(any, &token(), service).unwrap());
             parts.sources.push(source);
             first += rows;
         }

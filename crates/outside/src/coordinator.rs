@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use thinwire_job::elastic::{CoordinatorMode, Options};
 use thinwire_job::fuzzing::{check_reply, coordinator as service};
-use thinwire_link::service::{Action, ClientId, Outbox, Service};
+use thinwire_link::endpoint::{Action, ClientId, Node, Outbox};
 
 use crate::draw::Draw;
 

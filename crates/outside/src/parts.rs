@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use thinwire_link::service::{Action, ClientId, Outbox, Service};
+use thinwire_link::endpoint::{Action, ClientId, Node, Outbox};
 use thinwire_loader::RowService;
 use thinwire_rows::Frozen;
 use thinwire_wire::{decode, encode};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use thinwire_link::endpoint::{ClientId, Node, Outbox};
 use thinwire_link::fuzzing::{Dispatcher, Handshake, Messages, Preamble, Role};
-use thinwire_link::service::{ClientId, Outbox, Service};
 use thinwire_link::{Error, Kind, Token};
 
 use crate::draw::Draw;
@@ -48,7 +48,7 @@ impl Script {
     }
 }
 
-impl Service for Script {
+impl Node for Script {
     fn opened(&mut self, client: ClientId, _now: Instant, _out: &mut Outbox) {
         let mut expected = self.expected.lock().expect("no holder panics");
         let under = expected.get_mut(&client).expect("no client comes back");
@@ -200,7 +200,7 @@ impl Talk {
             server.server_connection(self.id).expect("a connection that has not ended");
         let (input, output) = (connection.input.len(), connection.output.len());
         assert!(input <= connection.input_bytes_max(), "{input}");
-        let most = thinwire_link::service::OUTPUT_BYTES_MAX + MESSAGE_BYTES_MAX + 100;
+        let most = thinwire_link::endpoint::OUTPUT_BYTES_MAX + MESSAGE_BYTES_MAX + 100;
         assert!(output <= most, "{output}");
         if server.ended().contains(&self.id) {
             let ended = server.remove(self.id, now).expect("it was there");

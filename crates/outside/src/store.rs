@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use thinwire_link::Token;
+use thinwire_link::endpoint::ClientId;
 use thinwire_link::fuzzing::{
     Dispatcher, Handshake, MESSAGE_BYTES_MAX, Preamble, Request, Role, Session, parse_reply,
 };
-use thinwire_link::service::ClientId;
 use thinwire_link::store::KeyValueService;
 
 use crate::draw::Draw;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use thinwire_link::Token;
-use thinwire_link::service::Server;
+use thinwire_link::endpoint::Endpoint;
 use thinwire_loader::{Part, Remote, RowService, SharedSource};
 use thinwire_rows::Source;
 
@@ -115,7 +115,7 @@ impl RowSource {
 /// Thread that answers other processes for rows of this one, until it is closed or dropped.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct RowServer {
-    server: Mutex<Option<Server<RowService>>>,
+    server: Mutex<Option<Endpoint<RowService>>>,
     address: String,
     process: u32,
     _rows: Py<RowSource>,

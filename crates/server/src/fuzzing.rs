@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use thinwire_link::service::{Action, ClientId, Outbox, Service};
+use thinwire_link::endpoint::{Action, ClientId, Node, Outbox};
 use thinwire_member::Id;
 
 use crate::configuration::{Definition, JobState, Layout, TableDefinition};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use thinwire_link::Backoff;
-use thinwire_link::service::{ClientId, Outbox};
+use thinwire_link::endpoint::{ClientId, Outbox};
 use thinwire_link::{Error, Kind};
 use thinwire_member::Id;
 

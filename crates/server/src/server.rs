@@ -15,7 +15,7 @@ use std::time::Instant;
 use thinwire_checkpoint::Location;
 use thinwire_job::elastic::{CoordinatorMode, JobAddress, Options, Presence};
 use thinwire_job::{Settings, secret, serve};
-use thinwire_link::service;
+use thinwire_link::endpoint::Endpoint;
 use thinwire_member::Id;
 
 use crate::error::{Error, Kind};
@@ -24,7 +24,7 @@ use crate::service::{Limits, ServerService, Stats};
 use crate::snapshot::Origin;
 use crate::table::MemoryLimit;
 use coordinator_client::{CoordinatorClient, Parts, Shared};
-use node::Node;
+use node::ServerNode;
 use snapshot_participant::SnapshotParticipant;
 use snapshot_writer::SnapshotWriter;
 
@@ -44,7 +44,7 @@ pub struct ServerOptions {
 /// processes, dropping it looks as if the process was killed.
 pub struct Server {
     address: String,
-    service: service::Server<Node>,
+    service: Endpoint<ServerNode>,
     presence: Arc<Presence>,
     reports: Arc<Reports>,
     shared: Arc<Shared>,
@@ -110,7 +110,7 @@ impl Server {
         let service = ServerService::new(job_address.id, Arc::clone(&reports), Instant::now());
         let memory = limits.memory.as_ref().map(|limit| limit.bytes_max).or(limits.free_bytes);
         let service = service.within(limits);
-        let (service, address) = serve(listen, &job_address.token, Node::new(service))?;
+        let (service, address) = serve(listen, &job_address.token, ServerNode::new(service))?;
         reports.on_report(service.waker());
         let roster = Options::new(CoordinatorMode::Saved, 1, u32::MAX);
         let presence = Arc::new(Presence::join(job_address, settings, roster, facts(&snapshots))?);

@@ -1,4 +1,4 @@
-//! Service of a server: connects its shards to clients, peers and the coordinator.
+//! Node of a server: connects its shards to clients, peers and the coordinator.
 //!
 //! Inputs are messages of clients and peers and the state of the job; outputs are answers, at once or when
 //! the shard allows. A message that is malformed or that its sender may not send closes only its own
@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use thinwire_link::service::{ClientId, Outbox, Service};
+use thinwire_link::endpoint::{ClientId, Node, Outbox};
 use thinwire_link::{Bandwidth, Error, Kind};
 use thinwire_member::Id;
 
@@ -333,7 +333,7 @@ impl ServerService {
     }
 }
 
-impl Service for ServerService {
+impl Node for ServerService {
     fn opened(&mut self, client: ClientId, _now: Instant, out: &mut Outbox) {
         match self.peers.knows(client) {
             true => self.peers.opened(client, out),

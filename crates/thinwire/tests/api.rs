@@ -22,7 +22,7 @@ const STANDARD: &str = "Arc Box Display Duration Fn FnMut FnOnce Instant Into Ip
 /// Types of functions that the crates above call: users of this one have no values of them.
 const INNER: &str = "Address Alternating Buffer Caller Cost Driver Epoch Factor HEADER_BYTES Id \
     KeyValueService Outbox Role Rounds Run Schedule Shape Side Speeds Tensor Times \
-    Service";
+    Node";
 
 fn listing() -> Listing {
     list(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates"))

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use thinwire_link::Deadline;
 use thinwire_link::descriptors;
-use thinwire_link::service::{Server, Service};
+use thinwire_link::endpoint::{Endpoint, Node};
 use thinwire_member::{Id, Options, Roster};
 
 use super::envelope::End;
@@ -20,13 +21,10 @@ use super::views::Job;
 use crate::error::Error;
 use crate::rendezvous::serve;
 
-/// Time within which the coordinator's own thread answers.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// The coordinator of an elastic job and the store where its ranks meet, on one port. It ends when it
 /// is dropped; its members train on, and come back to a coordinator at the same address.
 pub struct Coordinator {
-    server: Server<CoordinatorService>,
+    server: Endpoint<CoordinatorService>,
     address: String,
     target: Arc<AtomicU32>,
 }
@@ -104,7 +102,7 @@ impl Coordinator {
             // Who asked may be gone.
             let _ = sender.send(service.resize(target, now, out));
         });
-        let done = receiver.recv_timeout(PATIENCE);
+        let done = receiver.recv_timeout(Deadline::Reply.duration());
         done.map_err(|error| Error::because("resizing the job", error))?.map_err(Error::invalid)
     }
 
@@ -127,7 +125,7 @@ impl fmt::Debug for Coordinator {
 }
 
 /// Returns the coordinator of a new job, which began at `base`, without its sockets: for fuzz targets.
-pub fn new_coordinator(options: Options, base: Instant) -> impl Service {
+pub fn new_coordinator(options: Options, base: Instant) -> impl Node {
     let coordinator_state = CoordinatorState::Decided(Box::new(Roster::found(Id(7), options)));
     let tell = Box::new(|event: &Event| assert!(!event.text.contains('\n'), "{event:?}"));
     let target = Arc::new(AtomicU32::new(0));

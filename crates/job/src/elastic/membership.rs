@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use thinwire_link::{self as link, Link};
+use thinwire_link::{self as link, Deadline, Link};
 use thinwire_member::{Epoch, Id, Member, Options};
 use thinwire_wire::{Rank, World};
 
@@ -38,14 +38,6 @@ use worker::{Command, Worker};
 
 /// The environment variable with the number by which a launcher names the process in what it says.
 pub const NUMBER: &str = "THINWIRE_MEMBER_NUMBER";
-
-/// Longest time that a farewell takes.
-const DEPARTURE: Duration = Duration::from_secs(2);
-/// Longest time for which a process that has done all steps waits until the coordinator has heard of it.
-const COMPLETION: Duration = Duration::from_secs(10);
-
-/// Longest wait for the coordinator to name the leavers.
-const NOTICE: Duration = Duration::from_secs(2);
 
 /// Next thing that a process of an elastic job does.
 #[derive(Debug)]
@@ -243,7 +235,7 @@ impl Membership {
     /// over its residuals. Waits until the coordinator has named the leavers, since another rank may have
     /// said first that the epoch ends; returns none if it does not name them within two seconds.
     pub fn successors(&self) -> Vec<(Rank, Rank)> {
-        let leavers = self.shared.wait_for_leavers(Instant::now() + NOTICE);
+        let leavers = self.shared.wait_for_leavers(Instant::now() + Deadline::Farewell.duration());
         successors(&self.shared.members(), &leavers)
     }
 
@@ -291,7 +283,7 @@ impl Membership {
     /// this process, or it is saved.
     pub fn depart(&self) {
         self.command(Command::Depart);
-        self.shared.wait_for_end(Instant::now() + DEPARTURE);
+        self.shared.wait_for_end(Instant::now() + Deadline::Farewell.duration());
     }
 
     /// Tells that all steps are done: the job is over for every process. A coordinator that is away hears of
@@ -301,10 +293,10 @@ impl Membership {
     /// If the coordinator has not heard of it by then.
     pub fn complete(&self) -> Result<(), Error> {
         self.command(Command::Complete);
-        if self.shared.wait_for_end(Instant::now() + COMPLETION) {
+        if self.shared.wait_for_end(Instant::now() + Deadline::Reply.duration()) {
             return Ok(());
         }
-        let (address, seconds) = (&self.caller.address(), COMPLETION.as_secs());
+        let (address, seconds) = (&self.caller.address(), Deadline::Reply.duration().as_secs());
         let context = format!(
             "the coordinator at {address} has not heard within {seconds} s that all steps are done"
         );

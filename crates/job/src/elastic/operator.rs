@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use thinwire_link as link;
-use thinwire_link::service::Connection;
+use thinwire_link::endpoint::Connection;
 
 use super::envelope::{Reply, Request};
 use super::etcd;

@@ -8,16 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use thinwire_link::Link;
+use thinwire_link::{Deadline, Link};
 use thinwire_member::{Epoch, Id, Options};
 
 use super::job_address::JobAddress;
 use super::membership::{Membership, Participation};
 use crate::error::Error;
 use crate::meeting::Settings;
-
-/// Longest time that a farewell takes, beyond that after which a leaver goes by itself.
-const DEPARTURE: Duration = Duration::from_secs(2);
 
 /// Presence of a process in a job: it takes part in every epoch, without connections to its other members and
 /// without a state that it shares with them.
@@ -125,7 +122,11 @@ impl Presence {
     /// go for longer than [`Options::leave`].
     pub fn leave(&self) {
         self.membership.leave();
-        if !self.membership.shared().wait_for_departure(Instant::now() + self.leave + DEPARTURE) {
+        if !self
+            .membership
+            .shared()
+            .wait_for_departure(Instant::now() + self.leave + Deadline::Farewell.duration())
+        {
             self.membership.depart();
         }
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use thinwire_link as link;
-use thinwire_link::service::{ClientId, Outbox, Service};
+use thinwire_link::endpoint::{ClientId, Node, Outbox};
 use thinwire_link::store::KeyValueService;
 use thinwire_member::{Id, Message, Note, Reason, RosterAction, RosterEvent};
 
@@ -288,7 +288,7 @@ impl CoordinatorService {
     }
 }
 
-impl Service for CoordinatorService {
+impl Node for CoordinatorService {
     fn opened(&mut self, client: ClientId, now: Instant, out: &mut Outbox) {
         self.store.opened(client, now, out);
     }

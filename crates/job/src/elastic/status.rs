@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use thinwire_link::service::MESSAGE_BYTES_MAX;
+use thinwire_link::endpoint::MESSAGE_BYTES_MAX;
 use thinwire_member::{Id, Standing};
 
 use super::envelope::End;

@@ -23,7 +23,7 @@ pub use subscription::{Subscription, coordinator_addresses};
 /// Most bytes of a request to a view service.
 pub const VIEWS_REQUEST_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of the state of a view service.
-pub const VIEWS_BYTES_MAX: usize = thinwire_link::service::MESSAGE_BYTES_MAX / 2;
+pub const VIEWS_BYTES_MAX: usize = thinwire_link::endpoint::MESSAGE_BYTES_MAX / 2;
 
 /// State machine beside the coordinator that decides which server keeps what. It runs on the coordinator's
 /// thread, without clock or sockets, and must not block.

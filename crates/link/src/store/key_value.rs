@@ -1,4 +1,4 @@
-//! A store as a service.
+//! A store as a node.
 //!
 //! Law: a client's requests are answered in their order, each once; one for a key that nobody has
 //! written waits for the key or for the end of its time, and holds up this client alone.
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::service::{ClientId, Outbox, Service};
+use crate::endpoint::{ClientId, Node, Outbox};
 use crate::store;
 use crate::store::message::{self, KINDS_END, MESSAGE_BYTES_MAX, Request};
 use crate::store::values::Values;
 
 /// State machine that answers the requests of [`super::tcp::Client`]s.
 ///
-/// Another service can have one within, on its own port: it passes on every message that
+/// Another node can have one within, on its own port: it passes on every message that
 /// [`KeyValueService::is_request`] recognises by its first byte, `closed`, `deadline` and `tick`, and
 /// allows messages of at least the length that this one does.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl KeyValueService {
     }
 }
 
-impl Service for KeyValueService {
+impl Node for KeyValueService {
     fn received(
         &mut self,
         client: ClientId,
@@ -139,9 +139,9 @@ fn miss(client: ClientId, waiting: &Waiting, out: &mut Outbox) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::dispatcher::Dispatcher;
-    use crate::service::messages::Messages;
-    use crate::service::server_connection::tests::{shake, token};
+    use crate::endpoint::dispatcher::Dispatcher;
+    use crate::endpoint::messages::Messages;
+    use crate::endpoint::server_connection::tests::{shake, token};
     use crate::store::VALUE_BYTES_MAX;
 
     /// A store and its clients, whose messages are passed on by hand.
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_other_services_are_not_for_a_store() {
+    fn kinds_of_other_nodes_are_not_for_a_store() {
         assert!(KeyValueService::is_request(&set("key", b"").to_bytes()));
         assert!(KeyValueService::is_request(&get("key", LONG).to_bytes()));
         assert!(!KeyValueService::is_request(&[16]) && !KeyValueService::is_request(&[]));

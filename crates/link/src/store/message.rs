@@ -12,7 +12,7 @@ use crate::{Error, Kind};
 
 /// The longest message in bytes: value, key and the numbers around them.
 pub const MESSAGE_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + 8;
-/// First byte of the messages of other services on the same port; the messages of a store begin with a
+/// First byte of the messages of other nodes on the same port; the messages of a store begin with a
 /// smaller one.
 pub const KINDS_END: u8 = 16;
 /// The longest wait that a client may ask for.

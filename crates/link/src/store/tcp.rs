@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::service::client_connection::{COORDINATOR, ClientConnection, Greeting};
+use crate::endpoint::Endpoint;
+use crate::endpoint::client_connection::{COORDINATOR, ClientConnection, Greeting};
 use crate::store::message::{self, MESSAGE_BYTES_MAX, Request};
 use crate::store::{self, KeyValueService, Store};
-use crate::{Error, Kind, Token, service};
+use crate::{Error, Kind, Token};
 
 /// Delay beyond the promised time that a reply may have.
 const REPLY_GRACE: Duration = Duration::from_secs(5);
@@ -16,7 +17,7 @@ const REPLY_GRACE: Duration = Duration::from_secs(5);
 /// A store that other processes reach; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    server: service::Server<KeyValueService>,
+    server: Endpoint<KeyValueService>,
 }
 
 impl Server {
@@ -37,7 +38,7 @@ impl Server {
         token: &Token,
         service: KeyValueService,
     ) -> Result<Server, Error> {
-        Ok(Server { server: service::Server::bind(address, token, service)? })
+        Ok(Server { server: Endpoint::bind(address, token, service)? })
     }
 
     /// Returns the address that the server listens on.
@@ -46,7 +47,7 @@ impl Server {
     }
 }
 
-/// A client of a [`Server`], or of another service that has a store within.
+/// A client of a [`Server`], or of another node that has a store within.
 #[derive(Debug)]
 pub struct Client {
     address: SocketAddr,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use thinwire_wire::{Rank, World};
 
-use crate::service::listen;
+use crate::endpoint::listen;
 use crate::store::Store;
 use crate::tcp::Link;
 use crate::tcp::agreement;

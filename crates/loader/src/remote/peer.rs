@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use thinwire_link::Token;
-use thinwire_link::service::Connection;
+use thinwire_link::endpoint::Connection;
 use thinwire_rows::Error;
 use thinwire_wire::{decode, encode};
 

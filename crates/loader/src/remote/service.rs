@@ -1,10 +1,10 @@
-//! Service that answers for the rows of one part.
+//! Node that answers for the rows of one part.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use thinwire_link::service::{ClientId, MESSAGE_BYTES_MAX, Outbox, Service};
+use thinwire_link::endpoint::{ClientId, MESSAGE_BYTES_MAX, Node, Outbox};
 use thinwire_link::{Error, Kind};
 use thinwire_rows::Source;
 use thinwire_wire::{decode, encode, raw};
@@ -43,7 +43,7 @@ pub fn rows_max(width: usize) -> usize {
     (ANSWER_BYTES / width.max(1)).max(1)
 }
 
-/// Service for the rows of one part.
+/// Node for the rows of one part.
 pub struct RowService {
     source: SharedSource,
     first: u64,
@@ -101,7 +101,7 @@ impl RowService {
     }
 }
 
-impl Service for RowService {
+impl Node for RowService {
     fn received(
         &mut self,
         client: ClientId,

@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use thinwire_job::elastic::coordinator_addresses;
 use thinwire_link as link;
-use thinwire_link::service::{ClientId, Outbox, Resolve, Service};
+use thinwire_link::Deadline;
+use thinwire_link::endpoint::{ClientId, Node, Outbox, Resolve};
 use thinwire_member::Id;
 
 use crate::client::inbox::{Event, Inbox};
@@ -20,8 +21,6 @@ use crate::error::{Error, Kind};
 use crate::reason::Request;
 use crate::wire::{FRAGMENT_BYTES, Fragments, FromClient, FromServer, Outgoing, send_some};
 
-/// Longest time until a server has learned the job's definition.
-const WELCOME: Duration = Duration::from_secs(10);
 /// Largest message of a server, in bytes.
 const MESSAGE_BYTES_MAX: usize = 2 << 20;
 
@@ -184,7 +183,7 @@ impl Connection {
     }
 }
 
-impl Service for Connections {
+impl Node for Connections {
     fn opened(&mut self, id: ClientId, now: Instant, out: &mut Outbox) {
         if self.watch.has(id) {
             return self.watch.opened(out);
@@ -192,7 +191,7 @@ impl Service for Connections {
         if let Some(number) = self.numbers.get(&id) {
             out.send(id, &self.hello);
             let connection = self.connections.get_mut(number).into_iter();
-            connection.for_each(|it| it.stage = Stage::Greeting(now + WELCOME));
+            connection.for_each(|it| it.stage = Stage::Greeting(now + Deadline::Reply.duration()));
         }
     }
 
@@ -255,7 +254,7 @@ impl Service for Connections {
 
     fn dialled_message_bytes_max(&self) -> usize {
         // The job's state is longer than a message of a server.
-        link::service::MESSAGE_BYTES_MAX
+        link::endpoint::MESSAGE_BYTES_MAX
     }
 
     fn resolve(&self) -> Resolve {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use thinwire_job as job;
 use thinwire_job::elastic::JobAddress;
 use thinwire_link as link;
-use thinwire_link::service::Server;
+use thinwire_link::endpoint::Endpoint;
 use thinwire_member::Id;
 
 use crate::client::caches::Caches;
@@ -40,7 +40,7 @@ pub struct Session {
     unavailable: Option<Error>,
     inbox: Arc<Inbox>,
     pending_requests: PendingRequests,
-    connections: Server<Connections>,
+    connections: Endpoint<Connections>,
     /// Number and address of each server's connection.
     connected: BTreeMap<Id, (u64, String)>,
     /// Number of the last connection.
@@ -69,7 +69,7 @@ impl Session {
         let watch = Watch::new(job_address, request, &inbox);
         let token = job::secret(&job_address.token, &job_address.coordinator)?;
         let connections =
-            Server::dialling(&token, Connections::new(job_address.id, watch, &inbox))?;
+            Endpoint::dialling(&token, Connections::new(job_address.id, watch, &inbox))?;
         connections.call(Connections::start);
         let state = wait_for_servers(&inbox, job_address, timeout)?;
         let job = state.definition.as_ref().expect("a job with servers has a definition");

@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use thinwire_job::elastic::{JobAddress, ViewsConnection};
 
+use thinwire_link::Deadline;
+
 use crate::configuration::{JobState, SnapshotStage, ViewRequest};
 use crate::error::{Error, Kind};
-
-/// Longest time to connect to the coordinator.
-const CONNECT: Duration = Duration::from_secs(10);
 
 /// Takes a snapshot of a job and returns the name of its folder. The snapshot contains every push that was
 /// acknowledged before the call. Training continues meanwhile, and the caller need not be a member of the
@@ -18,7 +17,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// [`Kind::Refused`] if the job has no servers or a snapshot is under way, [`Kind::Snapshot`] if the snapshot
 /// failed, [`Kind::Timeout`] if it has not ended within `timeout`.
 pub fn take_snapshot(job_address: &JobAddress, timeout: Duration) -> Result<String, Error> {
-    let (deadline, connecting) = (Instant::now() + timeout, timeout.min(CONNECT));
+    let (deadline, connecting) =
+        (Instant::now() + timeout, timeout.min(Deadline::Reply.duration()));
     let mut demand = Demand {
         connection: ViewsConnection::connect(
             &job_address.coordinator,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use thinwire_job::elastic::{JobAddress, Subscription};
 use thinwire_link as link;
-use thinwire_link::service::{ClientId, Outbox};
+use thinwire_link::endpoint::{ClientId, Outbox};
 
 use crate::client::inbox::{Event, Inbox};
 use crate::configuration::JobState;

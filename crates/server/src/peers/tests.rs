@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use thinwire_link::service::Action;
+use thinwire_link::endpoint::Action;
 
 use super::*;
 use crate::wire::Fragments;

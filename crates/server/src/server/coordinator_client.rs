@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use thinwire_job::elastic::{JobAddress, Presence, Subscription};
 use thinwire_link as link;
-use thinwire_link::service::{ClientId, Outbox};
+use thinwire_link::endpoint::{ClientId, Outbox};
 
 use super::snapshot_participant::SnapshotParticipant;
 use crate::configuration::{Definition, JobState, Layout, NAME_BYTES_MAX, ViewRequest};

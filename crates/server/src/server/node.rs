@@ -3,23 +3,23 @@
 use std::time::Instant;
 
 use thinwire_job::elastic::coordinator_addresses;
-use thinwire_link::service::{ClientId, MESSAGE_BYTES_MAX, Outbox, Resolve, Service};
+use thinwire_link::endpoint::{ClientId, MESSAGE_BYTES_MAX, Node, Outbox, Resolve};
 use thinwire_link::{Error, Kind};
 
 use super::coordinator_client::CoordinatorClient;
 use crate::service::ServerService;
 
 /// Everything of a server that its endpoint drives.
-pub struct Node {
+pub struct ServerNode {
     service: ServerService,
     /// None before the server has joined the job.
     coordinator: Option<CoordinatorClient>,
 }
 
-impl Node {
+impl ServerNode {
     /// Creates the node of a server that has not joined a job.
-    pub fn new(service: ServerService) -> Node {
-        Node { service, coordinator: None }
+    pub fn new(service: ServerService) -> ServerNode {
+        ServerNode { service, coordinator: None }
     }
 
     /// Connects to the coordinator.
@@ -34,7 +34,7 @@ impl Node {
     }
 }
 
-impl Service for Node {
+impl Node for ServerNode {
     fn opened(&mut self, client: ClientId, now: Instant, out: &mut Outbox) {
         match self.coordinator(client) {
             Some(coordinator) => coordinator.opened(out),
@@ -49,7 +49,7 @@ impl Service for Node {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), Error> {
-        let Node { service, coordinator } = self;
+        let ServerNode { service, coordinator } = self;
         match coordinator.as_mut().filter(|coordinator| coordinator.has(client)) {
             Some(coordinator) => coordinator
                 .received(message, service, now, out)

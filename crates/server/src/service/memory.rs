@@ -1,6 +1,6 @@
 //! Memory limit of a server's copies, and failure of a server that loses its rows.
 
-use thinwire_link::service::Outbox;
+use thinwire_link::endpoint::Outbox;
 
 use super::{ServerService, ShardReplica};
 use crate::table::{MemoryLimit, Tables};

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use thinwire_link::service::ClientId;
+use thinwire_link::endpoint::ClientId;
 use thinwire_link::{Bandwidth, Error, Limiter};
 use thinwire_member::Id;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use thinwire_link::service::Outbox;
+use thinwire_link::endpoint::Outbox;
 use thinwire_member::Id;
 
 use super::sessions::Sessions;

@@ -2,7 +2,7 @@
 
 mod limits;
 
-use thinwire_link::service::Action;
+use thinwire_link::endpoint::Action;
 
 use super::*;
 use crate::clocks::Pace;

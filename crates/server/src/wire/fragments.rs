@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use thinwire_link::service::{ClientId, Outbox};
+use thinwire_link::endpoint::{ClientId, Outbox};
 use thinwire_link::{Error, Kind};
 
 use super::FRAGMENT;

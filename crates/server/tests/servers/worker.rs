@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use thinwire_job::Settings;
 use thinwire_job::elastic::{JobAddress, Presence, ViewsConnection};
 use thinwire_link::Token;
-use thinwire_link::service::Connection;
+use thinwire_link::endpoint::Connection;
 use thinwire_member::Id;
 use thinwire_server::wire::{Fragments, FromClient, FromServer, frames};
 use thinwire_server::{Definition, JobState, Part, Pull, Push, ViewRequest};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thinwire_link::service::Connection;
-use thinwire_link::{self as link, Token};
+use thinwire_link::endpoint::Connection;
+use thinwire_link::{self as link, Deadline, Token};
 use thinwire_member::Id;
 
 use crate::elastic::envelope::{Reply, Request};
@@ -16,8 +16,6 @@ use crate::elastic::job_spec::JobSpec;
 use crate::elastic::store::Store;
 use crate::error::{Error, Kind};
 
-/// Longest time of one attempt after the first, so that a membership ends soon when it is dropped.
-const ATTEMPT: Duration = Duration::from_secs(2);
 /// Time of the first attempt at an address from a store; doubled for each further attempt.
 const ATTEMPT_MIN: Duration = Duration::from_millis(300);
 /// Pause after a malformed answer of a store.
@@ -158,7 +156,7 @@ impl Caller {
         let caller = Arc::clone(self);
         let call = move || {
             while !caller.cancelled.load(Ordering::Relaxed) {
-                match caller.call(ATTEMPT) {
+                match caller.call(Deadline::Dial.duration()) {
                     Err(error) if is_decline(&error) => {}
                     // A store may answer strangely for a while, for instance through a proxy.
                     Err(error) if error.kind == Kind::Invalid => thread::sleep(PAUSE),

@@ -2,7 +2,7 @@
 //!
 //! Law: no state of a view service, and nothing that it decides from one, leaves before that state is saved.
 
-use thinwire_link::service::{ClientId, Outbox};
+use thinwire_link::endpoint::{ClientId, Outbox};
 use thinwire_member::Id;
 
 use super::{CoordinatorService, NO_SERVERS};
@@ -59,7 +59,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
-    use thinwire_link::service::{Action, Service};
+    use thinwire_link::endpoint::{Action, Node};
     use thinwire_member::{CoordinatorMode, Member, MemberAction, MemberEvent, Options, Roster};
 
     use super::*;

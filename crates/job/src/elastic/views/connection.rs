@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use thinwire_link as link;
-use thinwire_link::Waker;
-use thinwire_link::service::Connection;
+use thinwire_link::endpoint::Connection;
+use thinwire_link::{Deadline, Waker};
 use thinwire_member::Id;
 
 use super::VIEWS_REQUEST_BYTES_MAX;
@@ -12,11 +12,6 @@ use crate::elastic::envelope::{Reply, Request};
 use crate::elastic::etcd;
 use crate::error::Error;
 use crate::rendezvous::secret;
-
-/// Silence after which the coordinator is asked for a sign of life, by an empty request, which it answers.
-const ASK: Duration = Duration::from_secs(2);
-/// Silence after which the connection counts as broken: a coordinator that hangs keeps its connections.
-const SILENCE: Duration = Duration::from_secs(10);
 
 /// Connection of a process to the view service: requests there, states back. It does not reconnect: after an
 /// error its owner connects anew, and subscribes again.
@@ -76,7 +71,7 @@ impl ViewsConnection {
         let begun = Instant::now();
         loop {
             let left = timeout.saturating_sub(begun.elapsed());
-            let (waited, wait) = (Instant::now(), left.min(ASK));
+            let (waited, wait) = (Instant::now(), left.min(Deadline::Idle.duration()));
             if let Some(message) = self.connection.receive(wait)? {
                 self.heard = Instant::now();
                 return state(&message).map(Some);
@@ -89,11 +84,14 @@ impl ViewsConnection {
     }
 
     fn ask_if_silent(&mut self) -> Result<(), Error> {
-        if self.heard.elapsed() > SILENCE {
-            let context = format!("the coordinator has sent nothing for {} s", SILENCE.as_secs());
+        if self.heard.elapsed() > Deadline::Silence.duration() {
+            let context = format!(
+                "the coordinator has sent nothing for {} s",
+                Deadline::Silence.duration().as_secs()
+            );
             return Err(link::Error::new(link::Kind::Unreachable, context).into());
         }
-        if self.heard.elapsed().min(self.asked.elapsed()) < ASK {
+        if self.heard.elapsed().min(self.asked.elapsed()) < Deadline::Idle.duration() {
             return Ok(());
         }
         self.asked = Instant::now();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use thinwire_link::service::{ClientId, Outbox};
+use thinwire_link::endpoint::{ClientId, Outbox};
 use thinwire_member::{Epoch, Id};
 
 use super::{VIEWS_BYTES_MAX, ViewService};

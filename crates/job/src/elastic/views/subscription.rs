@@ -3,11 +3,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use thinwire_link as link;
-use thinwire_link::Backoff;
-use thinwire_link::service::{ClientId, Outbox, system_addresses};
+use thinwire_link::endpoint::{ClientId, Outbox, system_addresses};
+use thinwire_link::{Backoff, Deadline};
 use thinwire_member::Id;
 
 use super::VIEWS_REQUEST_BYTES_MAX;
@@ -16,9 +16,6 @@ use crate::elastic::envelope::Request;
 use crate::elastic::etcd;
 use crate::elastic::job_address::JobAddress;
 use crate::error::Error;
-
-/// Longest time in which a store is asked where the coordinator is.
-const LOCATE: Duration = Duration::from_secs(2);
 
 /// Subscription of one node: requests there, states back. The node passes it the events of its connection.
 ///
@@ -103,17 +100,19 @@ impl Subscription {
 }
 
 /// Returns the addresses of a job's coordinator, host:port or the store that knows it (`etcd://host:port/JOB`);
-/// for [`thinwire_link::service::Service::resolve`]. May block for two seconds.
+/// for [`thinwire_link::endpoint::Service::resolve`]. May block for two seconds.
 ///
 /// # Errors
 /// If the name is unknown, or the store knows no coordinator.
 pub fn coordinator_addresses(coordinator: &str) -> io::Result<Vec<SocketAddr>> {
-    system_addresses(&etcd::locate(coordinator, LOCATE).map_err(io::Error::other)?)
+    system_addresses(
+        &etcd::locate(coordinator, Deadline::Dial.duration()).map_err(io::Error::other)?,
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use thinwire_link::service::Action;
+    use thinwire_link::endpoint::Action;
 
     use super::*;
     use crate::elastic::envelope::Reply;

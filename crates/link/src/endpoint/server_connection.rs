@@ -5,8 +5,8 @@
 //! Law: for any input, no buffer outgrows [`ServerConnection::input_bytes_max`] or its limit of unread
 //! bytes and one message; a client that does not read its answers has no further messages taken.
 
+use crate::endpoint::messages::Messages;
 use crate::secure::{Handshake, Preamble, RECORD_PLAIN_BYTES_MAX, Role, Token};
-use crate::service::messages::Messages;
 use crate::{Error, Kind};
 
 /// Bytes read ahead from an unauthenticated peer: more than a handshake and a first message take.
@@ -17,7 +17,7 @@ pub const FIRST_BYTES_MAX: usize = UNAUTHENTICATED_INPUT_BYTES_MAX / 2;
 const READ_AHEAD_BYTES: usize = 4096;
 /// An idle client keeps no larger buffers than this.
 const IDLE_BYTES_MAX: usize = 1024;
-/// Unread bytes of a client beyond which it is closed instead of sent more, unless the service says
+/// Unread bytes of a client beyond which it is closed instead of sent more, unless the node says
 /// otherwise.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
@@ -30,7 +30,7 @@ pub struct ServerConnection {
     pub output: Vec<u8>,
     limits: Limits,
     stage: Stage,
-    /// Which side of the handshake this is: a dialled service, or a client.
+    /// Which side of the handshake this is: a dialled node, or a client.
     role: Role,
     /// No message is taken for now.
     held: bool,
@@ -62,7 +62,7 @@ impl ServerConnection {
         ServerConnection::with_role(Role::Responder, token, limits)
     }
 
-    /// A service that is dialled, and is to prove `token`.
+    /// A node that is dialled, and is to prove `token`.
     pub fn dialled(token: &Token, limits: Limits) -> ServerConnection {
         ServerConnection::with_role(Role::Initiator, token, limits)
     }
@@ -196,7 +196,7 @@ pub(crate) mod tests {
         ServerConnection::new(&token(), LIMITS)
     }
 
-    fn service() -> ServerConnection {
+    fn node() -> ServerConnection {
         ServerConnection::dialled(&token(), LIMITS)
     }
 
@@ -254,7 +254,7 @@ pub(crate) mod tests {
         fn strangers_fill_no_buffers(
             said: bool, dialled: bool, chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 1..20)
         ) {
-            let mut server_connection = if dialled { service() } else { unauthenticated_peer() };
+            let mut server_connection = if dialled { node() } else { unauthenticated_peer() };
             if said {
                 server_connection.input = shake(&mut unauthenticated_peer()).1;
             }

@@ -1,4 +1,4 @@
-//! Sockets of a server that connect to other services, without blocking its thread.
+//! Sockets of an endpoint that connect to other nodes, without blocking its thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,12 +11,12 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::Waker;
 use crate::duplex::set_up;
-use crate::service::ClientId;
+use crate::endpoint::ClientId;
 
 /// Addresses of a host, or why it has none.
 pub type Resolved = io::Result<VecDeque<SocketAddr>>;
 
-/// What returns the addresses of the service that a text names; it may block.
+/// What returns the addresses of the node that a text names; it may block.
 pub type Resolve = fn(&str) -> io::Result<Vec<SocketAddr>>;
 
 /// Returns the addresses of `host:port`, as the system knows them.

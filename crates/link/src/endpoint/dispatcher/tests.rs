@@ -1,15 +1,15 @@
-//! Dispatchers without sockets: what services are told, and what clients get.
+//! Dispatchers without sockets: what nodes are told, and what clients get.
 
 mod dials;
 
 use std::time::Duration;
 
 use super::*;
-use crate::service::OUTPUT_BYTES_MAX;
-use crate::service::messages::Messages;
-use crate::service::server_connection::tests::{shake, token};
+use crate::endpoint::OUTPUT_BYTES_MAX;
+use crate::endpoint::messages::Messages;
+use crate::endpoint::server_connection::tests::{shake, token};
 
-/// Event that a service was told of.
+/// Event that a node was told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Opened(ClientId),
@@ -30,7 +30,7 @@ const ECHO: u8 = 2;
 const REFUSE: u8 = 3;
 const CLOSE: u8 = 4;
 
-impl Service for Recorder {
+impl Node for Recorder {
     fn opened(&mut self, client: ClientId, _now: Instant, _out: &mut Outbox) {
         self.told.push(Told::Opened(client));
     }
@@ -109,7 +109,7 @@ impl Talk {
     }
 
     fn told(&mut self) -> Vec<Told> {
-        std::mem::take(&mut self.server.service.told)
+        std::mem::take(&mut self.server.node.told)
     }
 }
 
@@ -140,7 +140,7 @@ fn a_client_is_opened_before_its_first_message_and_closed_after_its_last() {
 }
 
 #[test]
-fn an_error_or_the_service_closes_one_client_and_nothing_of_it_is_taken_any_more() {
+fn an_error_or_the_node_closes_one_client_and_nothing_of_it_is_taken_any_more() {
     for end in [REFUSE, CLOSE] {
         let mut talk = Talk::new(2);
         talk.say(0, &[end]);
@@ -156,7 +156,7 @@ fn an_error_or_the_service_closes_one_client_and_nothing_of_it_is_taken_any_more
 }
 
 #[test]
-fn an_empty_message_is_answered_with_one_before_the_service_knows() {
+fn an_empty_message_is_answered_with_one_before_the_node_knows() {
     let mut talk = Talk::new(1);
     talk.say(0, &[]);
     talk.say(0, &[ECHO, 1]);
@@ -213,10 +213,10 @@ fn strangers_are_sent_nothing() {
 }
 
 #[test]
-fn the_service_ticks_when_its_deadline_has_passed() {
+fn the_node_ticks_when_its_deadline_has_passed() {
     let mut talk = Talk::new(0);
     let deadline = talk.now + Duration::from_secs(1);
-    talk.server.call(talk.now, |service, _, _| service.deadline = Some(deadline));
+    talk.server.call(talk.now, |node, _, _| node.deadline = Some(deadline));
     assert_eq!(talk.server.deadline(talk.now), Some(deadline));
     talk.turn();
     assert_eq!(talk.told(), []);

@@ -1,12 +1,12 @@
-//! Requests of a service to its server while it handles an event.
+//! Requests of a node to its endpoint while it handles an event.
 
 use std::time::Instant;
 
 use crate::Error;
-use crate::service::{ClientId, MESSAGE_BYTES_MAX};
+use crate::endpoint::{ClientId, MESSAGE_BYTES_MAX};
 use crate::unauthenticated_peers::Refusals;
 
-/// One request of a service to its server.
+/// One request of a node to its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send a message.
@@ -23,22 +23,22 @@ pub enum Action {
     Hold(ClientId),
     /// Take messages of a client again.
     Release(ClientId),
-    /// Connect to another service.
+    /// Connect to another node.
     Dial {
         /// The connection.
         id: ClientId,
-        /// Address of the other service, as [`Outbox::dial`] takes it.
+        /// Address of the other node, as [`Outbox::dial`] takes it.
         address: String,
         /// The earliest time at which to connect.
         at: Instant,
     },
-    /// Call [`super::Service::has_room`] when little of a client's output is unsent.
+    /// Call [`super::Node::has_room`] when little of a client's output is unsent.
     WhenRoom(ClientId),
-    /// Call [`super::Service::answered`] when a dialled service has handled all messages up to here.
+    /// Call [`super::Node::answered`] when a dialled node has handled all messages up to here.
     Ping(ClientId),
 }
 
-/// Actions of a service, which its server carries out in order after each event. Actions for a
+/// Actions of a node, which its endpoint carries out in order after each event. Actions for a
 /// client that is gone are dropped.
 #[derive(Debug, Default)]
 pub struct Outbox {
@@ -49,13 +49,13 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Returns an empty outbox, for services that are tested without a server.
+    /// Returns an empty outbox, for nodes that are tested without an endpoint.
     pub fn new() -> Outbox {
         Outbox::default()
     }
 
     /// Sends a message to a client, whether or not it has asked for one. A client with more than
-    /// [`super::Service::output_bytes_max`] unread bytes is closed instead.
+    /// [`super::Node::output_bytes_max`] unread bytes is closed instead.
     ///
     /// # Panics
     /// If the message is longer than [`MESSAGE_BYTES_MAX`].
@@ -82,23 +82,23 @@ impl Outbox {
         self.actions.push(Action::Release(client));
     }
 
-    /// Connects to the service at `address`, host:port or what [`super::Service::resolve`] takes, which has the same token; not before `at`, so that a pause
+    /// Connects to the node at `address`, host:port or what [`super::Node::resolve`] takes, which has the same token; not before `at`, so that a pause
     /// of [`crate::Backoff`] can be added. The connection is like a client's from then on: it is
-    /// [opened](super::Service::opened) once the other service has proven the token, and
-    /// [hung up](super::Service::hung_up) in any case, also if it was never opened.
+    /// [opened](super::Node::opened) once the other node has proven the token, and
+    /// [hung up](super::Node::hung_up) in any case, also if it was never opened.
     pub fn dial(&mut self, address: &str, at: Instant) -> ClientId {
         let id = self.next_id();
         self.actions.push(Action::Dial { id, address: address.to_owned(), at });
         id
     }
 
-    /// Calls [`super::Service::has_room`] once, as soon as few bytes for this client are unsent: for more messages
+    /// Calls [`super::Node::has_room`] once, as soon as few bytes for this client are unsent: for more messages
     /// than a client may leave unread.
     pub fn when_room(&mut self, client: ClientId) {
         self.actions.push(Action::WhenRoom(client));
     }
 
-    /// Calls [`super::Service::answered`] once, when the service that was dialled has handled all messages up to
+    /// Calls [`super::Node::answered`] once, when the node that was dialled has handled all messages up to
     /// here.
     pub fn ping(&mut self, client: ClientId) {
         self.actions.push(Action::Ping(client));

@@ -5,16 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::duplex::Duplex;
+use crate::endpoint::messages::Messages;
 use crate::secure::{Handshake, Preamble, RECORD_BYTES_MAX, Role};
-use crate::service::messages::Messages;
 use crate::tcp::wake::Wake;
-use crate::{Backoff, Error, Kind, Token};
+use crate::{Backoff, Deadline, Error, Kind, Token};
 
 /// The coordinator of a job, as errors name it.
 pub const COORDINATOR: &str = "the coordinator";
-
-/// Longest time of one attempt, so that a lost packet does not cost the whole timeout.
-const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// Messages to and from the server at an address.
 #[derive(Debug)]
@@ -166,11 +163,12 @@ fn attempt(
     let addresses: Vec<_> = address.to_socket_addrs().map_err(Error::broken)?.collect();
     let mut failure = Error::new(Kind::Io, "the name has no address");
     for address in addresses {
-        let left = deadline.saturating_duration_since(Instant::now()).min(ATTEMPT);
+        let left =
+            deadline.saturating_duration_since(Instant::now()).min(Deadline::Handshake.duration());
         let left = left.max(Duration::from_millis(1));
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => {
-                let deadline = deadline.min(Instant::now() + ATTEMPT);
+                let deadline = deadline.min(Instant::now() + Deadline::Handshake.duration());
                 let greeted = greet(stream, address, token, deadline, greeting);
                 return greeted.map_err(|error| match error.kind {
                     Kind::Io | Kind::Timeout => error,

@@ -1,4 +1,4 @@
-//! A service and its clients, without their sockets: the part of a server that decides.
+//! A node and its clients, without their sockets: the part of an endpoint that decides.
 //!
 //! Laws: `opened` before a client's first message and `closed` after its last, once each; a dialled connection is
 //! `closed` once, whether or not it was `opened`; messages of one client in their order; in each turn every client
@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::service::keep_alive::{Asker, KeepAlive};
-use crate::service::server_connection::{Limits, ServerConnection};
-use crate::service::{Action, ClientId, Outbox, Resolve, Service};
+use crate::endpoint::keep_alive::{Asker, KeepAlive};
+use crate::endpoint::server_connection::{Limits, ServerConnection};
+use crate::endpoint::{Action, ClientId, Node, Outbox, Resolve};
 use crate::{Error, Kind, Token};
 
 /// The most messages that are taken from one client in one turn.
@@ -17,10 +17,10 @@ pub const TURN_MESSAGES_MAX: usize = 64;
 /// Unsent bytes of a client up to which there is room for more.
 const ROOM_BYTES: usize = 256 << 10;
 
-/// A service and everybody who is connected to it.
+/// A node and everybody who is connected to it.
 #[derive(Debug)]
 pub struct Dispatcher<S> {
-    service: S,
+    node: S,
     token: Token,
     limits: Limits,
     dialled_limits: Limits,
@@ -50,7 +50,7 @@ struct Client {
     hung_up: Option<Error>,
     /// Why the connection is to be closed.
     end: Option<Error>,
-    /// The service waits for room in its output.
+    /// The node waits for room in its output.
     wants_room: bool,
     /// Signs of life, once a dialled connection is open.
     keep_alive: Option<KeepAlive>,
@@ -63,7 +63,7 @@ impl Client {
         Client { server_connection, runnable, hung_up, end, wants_room: false, keep_alive: None }
     }
 
-    /// Asks a dialled service that is open for an answer.
+    /// Asks a dialled node that is open for an answer.
     fn ask(&mut self, asker: Asker, now: Instant) {
         let Some(alive) = &mut self.keep_alive else { return };
         alive.ask(asker, now);
@@ -90,19 +90,19 @@ pub struct Ended {
     pub is_dialled: bool,
 }
 
-impl<S: Service> Dispatcher<S> {
-    /// A service that nobody is connected to yet.
-    pub fn new(service: S, token: &Token) -> Dispatcher<S> {
+impl<S: Node> Dispatcher<S> {
+    /// A node that nobody is connected to yet.
+    pub fn new(node: S, token: &Token) -> Dispatcher<S> {
         Dispatcher {
             limits: Limits {
-                message_bytes_max: service.message_bytes_max(),
-                output_bytes_max: service.output_bytes_max(),
+                message_bytes_max: node.message_bytes_max(),
+                output_bytes_max: node.output_bytes_max(),
             },
             dialled_limits: Limits {
-                message_bytes_max: service.dialled_message_bytes_max(),
-                output_bytes_max: service.output_bytes_max(),
+                message_bytes_max: node.dialled_message_bytes_max(),
+                output_bytes_max: node.output_bytes_max(),
             },
-            service,
+            node,
             token: token.clone(),
             outbox: Outbox::new(),
             clients: BTreeMap::new(),
@@ -112,12 +112,12 @@ impl<S: Service> Dispatcher<S> {
 
     /// Returns what finds the addresses to dial.
     pub fn resolve(&self) -> Resolve {
-        self.service.resolve()
+        self.node.resolve()
     }
 
     /// Returns whether answers give way to the frames of links.
     pub fn gives_way(&self) -> bool {
-        self.service.gives_way()
+        self.node.gives_way()
     }
 
     /// Takes in an unauthenticated peer.
@@ -136,7 +136,7 @@ impl<S: Service> Dispatcher<S> {
         })
     }
 
-    /// Takes in the service at the other end of a socket that was opened for [`Dispatcher::next_dial`]. Returns
+    /// Takes in the node at the other end of a socket that was opened for [`Dispatcher::next_dial`]. Returns
     /// whether the connection is still wanted.
     pub fn dialled(&mut self, id: ClientId) -> bool {
         let is_wanted = self.dials.get(&id).is_some_and(|dial| dial.end.is_none());
@@ -206,13 +206,13 @@ impl<S: Service> Dispatcher<S> {
         let alive = self.clients.values().filter_map(|client| client.keep_alive.as_ref());
         let dials = self.dials.values().filter(|dial| dial.address.is_some()).map(|dial| dial.at);
         let own = alive.filter_map(KeepAlive::deadline).chain(dials).min();
-        [own, self.service.deadline()].into_iter().flatten().min()
+        [own, self.node.deadline()].into_iter().flatten().min()
     }
 
     /// Lets time pass and hands over a share of the messages that have come.
     pub fn turn(&mut self, now: Instant) {
-        if self.service.deadline().is_some_and(|deadline| now >= deadline) {
-            self.call(now, |service, now, out| service.tick(now, out));
+        if self.node.deadline().is_some_and(|deadline| now >= deadline) {
+            self.call(now, |node, now, out| node.tick(now, out));
         }
         let runnable = self.clients.iter().filter(|(_, client)| client.runnable);
         for id in runnable.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -225,7 +225,7 @@ impl<S: Service> Dispatcher<S> {
         }
         let failed: Vec<_> = self.dials.extract_if(.., |_, dial| dial.end.is_some()).collect();
         for (id, error) in failed.into_iter().filter_map(|(id, dial)| Some((id, dial.end?))) {
-            self.call(now, |service, now, out| service.hung_up(id, &error, now, out));
+            self.call(now, |node, now, out| node.hung_up(id, &error, now, out));
         }
     }
 
@@ -234,11 +234,11 @@ impl<S: Service> Dispatcher<S> {
         for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
             let Some(client) = self.living(id) else { continue };
             client.wants_room = false;
-            self.call(now, |service, now, out| service.has_room(id, now, out));
+            self.call(now, |node, now, out| node.has_room(id, now, out));
         }
     }
 
-    /// Asks dialled services for signs of life, and gives up those that are silent.
+    /// Asks dialled nodes for signs of life, and gives up those that are silent.
     fn keep_alive(&mut self, now: Instant) {
         for client in self.clients.values_mut() {
             let Some(alive) = &client.keep_alive else { continue };
@@ -247,14 +247,14 @@ impl<S: Service> Dispatcher<S> {
                 client.hung_up.get_or_insert(silent);
                 client.runnable = false;
             } else if alive.is_due(now) {
-                client.ask(Asker::Server, now);
+                client.ask(Asker::Endpoint, now);
             }
         }
     }
 
-    /// Runs `call` on the service, and does what it asks for.
+    /// Runs `call` on the node, and does what it asks for.
     pub fn call(&mut self, now: Instant, call: impl FnOnce(&mut S, Instant, &mut Outbox)) {
-        call(&mut self.service, now, &mut self.outbox);
+        call(&mut self.node, now, &mut self.outbox);
         for action in self.outbox.take() {
             self.act(action, now);
         }
@@ -266,7 +266,7 @@ impl<S: Service> Dispatcher<S> {
         ended.map(|(id, _)| *id).collect()
     }
 
-    /// Takes out a connection and tells the service, if it was a client's.
+    /// Takes out a connection and tells the node, if it was a client's.
     pub fn remove(&mut self, id: ClientId, now: Instant) -> Option<Ended> {
         let client = self.clients.remove(&id)?;
         let (is_unauthenticated, is_dialled) =
@@ -275,9 +275,9 @@ impl<S: Service> Dispatcher<S> {
             .end
             .unwrap_or_else(|| Error::new(Kind::Timeout, "did not prove the job token in time"));
         if is_dialled {
-            self.call(now, |service, now, out| service.hung_up(id, &error, now, out));
+            self.call(now, |node, now, out| node.hung_up(id, &error, now, out));
         } else if !is_unauthenticated {
-            self.call(now, |service, now, out| service.closed(id, now, out));
+            self.call(now, |node, now, out| node.closed(id, now, out));
         }
         Some(Ended { error, is_unauthenticated, is_dialled })
     }
@@ -302,7 +302,7 @@ impl<S: Service> Dispatcher<S> {
 
     /// Takes the first message of a connection, which has proven the token by it.
     fn open(&mut self, id: ClientId, message: &[u8], now: Instant) {
-        let keeps_alive = self.service.keeps_alive(id);
+        let keeps_alive = self.node.keeps_alive(id);
         let Some(client) = self.living(id) else { return };
         if client.server_connection.is_dialled() {
             client.keep_alive = Some(match keeps_alive {
@@ -312,7 +312,7 @@ impl<S: Service> Dispatcher<S> {
         } else if message.is_empty() {
             self.answer(id, now);
         }
-        self.call(now, |service, now, out| service.opened(id, now, out));
+        self.call(now, |node, now, out| node.opened(id, now, out));
         self.hand_over(id, message, now);
     }
 
@@ -323,7 +323,7 @@ impl<S: Service> Dispatcher<S> {
         } else if !client.server_connection.is_dialled() {
             self.answer(id, now);
         } else if client.keep_alive.as_mut().is_some_and(|alive| alive.answered(now)) {
-            self.call(now, |service, now, out| service.answered(id, now, out));
+            self.call(now, |node, now, out| node.answered(id, now, out));
         }
     }
 
@@ -332,14 +332,14 @@ impl<S: Service> Dispatcher<S> {
         self.act(Action::Send { to: id, message: Vec::new() }, now);
     }
 
-    /// Gives a message to the service, unless it is empty.
+    /// Gives a message to the node, unless it is empty.
     fn hand_over(&mut self, id: ClientId, message: &[u8], now: Instant) {
         // It may have been closed as soon as it was opened.
         if message.is_empty() || self.living(id).is_none() {
             return;
         }
         let mut received = Ok(());
-        self.call(now, |service, now, out| received = service.received(id, message, now, out));
+        self.call(now, |node, now, out| received = node.received(id, message, now, out));
         if let Err(error) = received {
             self.end(id, error);
         }
@@ -354,7 +354,7 @@ impl<S: Service> Dispatcher<S> {
                 self.living(id).into_iter().for_each(|client| client.wants_room = true);
             }
             Action::Ping(id) => {
-                self.living(id).into_iter().for_each(|client| client.ask(Asker::Service, now));
+                self.living(id).into_iter().for_each(|client| client.ask(Asker::Node, now));
             }
             Action::Close(id) if self.dials.contains_key(&id) => self.not_dialled(id, closed()),
             Action::Send { to, message } => {

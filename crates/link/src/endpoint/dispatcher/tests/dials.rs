@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::super::*;
-use crate::service::keep_alive::SILENCE;
-use crate::service::server_connection::tests::token;
+use crate::Deadline;
+use crate::endpoint::server_connection::tests::token;
 
-/// Event that a service was told of.
+/// Event that a node was told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Opened,
@@ -24,7 +24,7 @@ struct Recorder {
 
 const MESSAGE_BYTES: usize = 100_000;
 
-impl Service for Recorder {
+impl Node for Recorder {
     fn opened(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {
         self.told.push(Told::Opened);
     }
@@ -61,7 +61,7 @@ impl Service for Recorder {
     }
 }
 
-/// A service that has dialled another one.
+/// A node that has dialled another one.
 struct Pair {
     from: Dispatcher<Recorder>,
     to: Dispatcher<Recorder>,
@@ -112,12 +112,12 @@ impl Pair {
     }
 
     fn told(&mut self) -> [Vec<Told>; 2] {
-        [&mut self.from, &mut self.to].map(|side| std::mem::take(&mut side.service.told))
+        [&mut self.from, &mut self.to].map(|side| std::mem::take(&mut side.node.told))
     }
 }
 
 #[test]
-fn a_dialled_service_is_a_client_at_both_ends_and_pings_are_answered_in_their_order() {
+fn a_dialled_node_is_a_client_at_both_ends_and_pings_are_answered_in_their_order() {
     let mut pair = Pair::open();
     let [a, b] = pair.ids;
     pair.from.call(pair.now, |_, _, out| {
@@ -140,12 +140,12 @@ fn much_is_sent_as_room_allows() {
     let mut pair = Pair::open();
     let [a, _] = pair.ids;
     let count = 100;
-    pair.from.call(pair.now, |service, _, out| {
-        service.left = count * MESSAGE_BYTES;
+    pair.from.call(pair.now, |node, _, out| {
+        node.left = count * MESSAGE_BYTES;
         out.when_room(a);
     });
     let mut most = 0;
-    while pair.from.deadline(pair.now) == Some(pair.now) || pair.to.service.told.len() < count {
+    while pair.from.deadline(pair.now) == Some(pair.now) || pair.to.node.told.len() < count {
         pair.from.turn(pair.now);
         most = most.max(pair.from.server_connection(a).unwrap().output.len());
         pair.turn();
@@ -166,12 +166,13 @@ fn an_idle_connection_stays_and_a_silent_one_is_closed() {
     // Its host is gone: nothing of what is sent arrives.
     pair.to.remove(b, pair.now);
     let gone = pair.now;
-    while pair.from.service.told.is_empty() {
+    while pair.from.node.told.is_empty() {
         pair.now = pair.from.deadline(pair.now).unwrap();
         (0..3).for_each(|_| pair.turn());
     }
     let silence = pair.now - gone;
-    assert!((SILENCE..2 * SILENCE).contains(&silence), "{silence:?}");
+    let most = Deadline::Silence.duration();
+    assert!((most..2 * most).contains(&silence), "{silence:?}");
     assert_eq!(pair.told()[0], [Told::Closed]);
 }
 
@@ -192,7 +193,7 @@ fn a_dial_that_fails_or_is_given_up_is_closed_once() {
     assert!(!from.dialled(ids[1]), "nobody waits for it any more");
     assert_eq!(from.deadline(now), Some(now));
     from.turn(now);
-    assert_eq!(from.service.told, vec![Told::Closed; 3]);
+    assert_eq!(from.node.told, vec![Told::Closed; 3]);
     assert_eq!((from.next_dial(later), from.deadline(now)), (None, None));
     let waiting = from.outbox().dial("host:1", later);
     from.call(now, |_, _, _| {});

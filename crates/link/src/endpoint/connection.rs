@@ -1,17 +1,17 @@
-//! Connections of processes to a service.
+//! Connections of processes to a node.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::service::OUTPUT_BYTES_MAX;
-use crate::service::client_connection::{COORDINATOR, ClientConnection, Greeting};
+use crate::endpoint::OUTPUT_BYTES_MAX;
+use crate::endpoint::client_connection::{COORDINATOR, ClientConnection, Greeting};
 use crate::tcp::wake::Wake;
 use crate::{Error, Kind, Token, Waker};
 
-/// The longest message of a service to a client, in bytes.
+/// The longest message of a node to a client, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// A client of a [`super::Server`]: encrypted messages in both directions, for one thread that waits
+/// A client of a [`super::Endpoint`]: encrypted messages in both directions, for one thread that waits
 /// for messages, deadlines and wake-ups. The server may send without having been asked.
 #[derive(Debug)]
 pub struct Connection {

@@ -1,7 +1,7 @@
 //! The loop of a server: its sockets, and places for unauthenticated peers.
 //!
 //! A server listens as long as it lives, because clients may come at any time. Unauthenticated peers have few
-//! places ([`Places`]) and little time. Connections that it dials have [`DIAL`] until they are open.
+//! places ([`Places`]) and little time. Connections that it dials have [`Deadline::Dial`] until they are open.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
@@ -12,31 +12,29 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::duplex::{fill, flush, set_up, timespec};
+use crate::endpoint::dial::{self, Resolver};
+use crate::endpoint::dispatcher::Dispatcher;
+use crate::endpoint::server_connection::ServerConnection;
+use crate::endpoint::{ClientId, Node, Outbox};
 use crate::gate::Answers;
-use crate::service::dial::{self, Resolver};
-use crate::service::dispatcher::Dispatcher;
-use crate::service::server_connection::ServerConnection;
-use crate::service::{ClientId, Outbox, Service};
 use crate::tcp::wake::Wake;
 use crate::unauthenticated_peers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, UnauthenticatedPeer};
-use crate::{Error, Kind};
+use crate::{Deadline, Error, Kind};
 
 /// The most connections at a time: every rank of the largest world, and some unauthenticated peers.
 const CLIENTS_MAX: usize = 4096 + UNAUTHENTICATED_PEERS.total;
 /// The most of them that have not proven the token.
 const UNAUTHENTICATED_PEERS: Places = Places { total: 256, per_address: 64 };
-/// The longest time to open a connection, with its handshake.
-const DIAL: Duration = Duration::from_secs(2);
 /// The most refusals to print: an unauthenticated peer may connect any number of times.
 const SAID_MAX: usize = 8;
 
 /// Bytes that hold up no frame, such as those of a handshake.
 const SMALL_BYTES: usize = 1024;
 
-/// Work of another thread for that of a service.
+/// Work of another thread for that of a node.
 pub type Call<S> = Box<dyn FnOnce(&mut S, Instant, &mut Outbox) + Send>;
 
-/// A service with all of its sockets.
+/// A node with all of its sockets.
 pub struct EventLoop<S> {
     dispatcher: Dispatcher<S>,
     /// Where clients come from, if any may.
@@ -48,7 +46,7 @@ pub struct EventLoop<S> {
     sockets: BTreeMap<ClientId, Socket>,
     /// The time from which to accept again.
     resume: Instant,
-    /// Holding back of answers; none for a service that does not give way.
+    /// Holding back of answers; none for a node that does not give way.
     answers: Option<Answers>,
     /// Time for which answers are held from the last turn on; zero if they may be written.
     held: Duration,
@@ -78,8 +76,8 @@ impl Socket {
     }
 }
 
-impl<S: Service> EventLoop<S> {
-    /// A service that `listener` accepts clients for, if it does, and others call and wake.
+impl<S: Node> EventLoop<S> {
+    /// A node that `listener` accepts clients for, if it does, and others call and wake.
     pub fn new(
         dispatcher: Dispatcher<S>,
         listener: Option<TcpListener>,
@@ -159,8 +157,9 @@ impl<S: Service> EventLoop<S> {
         let unauthenticated_peers = self
             .unauthenticated_peers()
             .map(|(_, unauthenticated_peer)| unauthenticated_peer.since + handshake_timeout);
-        let late =
-            unauthenticated_peers.chain(self.unopened().map(|(_, since)| since + DIAL)).min();
+        let late = unauthenticated_peers
+            .chain(self.unopened().map(|(_, since)| since + Deadline::Dial.duration()))
+            .min();
         let resume = (self.has_room() && now < self.resume).then_some(self.resume);
         let held = (!self.held.is_zero()).then(|| now + self.held);
         [late, resume, held, self.dispatcher.deadline(now)].into_iter().flatten().min()
@@ -339,9 +338,10 @@ impl<S: Service> EventLoop<S> {
 
     /// Closes what is to be closed, and unauthenticated peers whose time is over.
     fn close(&mut self, now: Instant) {
-        let unopened = self.unopened().filter(|(_, since)| now >= *since + DIAL);
+        let unopened =
+            self.unopened().filter(|(_, since)| now >= *since + Deadline::Dial.duration());
         for id in unopened.map(|(id, _)| id).collect::<Vec<_>>() {
-            let seconds = DIAL.as_secs();
+            let seconds = Deadline::Dial.duration().as_secs();
             let error =
                 Error::new(Kind::Unreachable, format!("does not answer within {seconds} s"));
             self.dispatcher.give_up(id, error);
@@ -363,7 +363,7 @@ impl<S: Service> EventLoop<S> {
             return;
         };
         match ended.error {
-            // The service dials again, and tells whoever waits for it.
+            // The node dials again, and tells whoever waits for it.
             _ if ended.is_dialled => {}
             error if matches!(error.kind, Kind::TokenMismatch | Kind::VersionMismatch) => {
                 self.refuse(error.by(socket.peer));

@@ -1,17 +1,14 @@
 //! Signs of life on a connection that was dialled.
 //!
 //! An empty message is answered by an empty one, after all messages before it were handled. Law: a connection on
-//! which no byte moves for [`SILENCE`], though an answer is due, has failed; one that is only slow has not.
+//! which no byte moves for [`Deadline::Silence`], though an answer is due, has failed; one that is only slow has not.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Time without a question after which one is asked. Hundreds of services on one machine ask each other.
-const IDLE: Duration = Duration::from_secs(5);
-/// Time without a byte in either direction after which an answer is no longer waited for.
-pub const SILENCE: Duration = Duration::from_secs(10);
+use crate::Deadline;
 
-/// What a service that was dialled has been asked.
+/// What a node that was dialled has been asked.
 #[derive(Debug)]
 pub struct KeepAlive {
     /// Who has asked the questions that are not answered yet, in their order.
@@ -28,9 +25,9 @@ pub struct KeepAlive {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// The server, for a sign of life.
-    Server,
-    /// Its service, which waits for the answer.
-    Service,
+    Endpoint,
+    /// Its node, which waits for the answer.
+    Node,
 }
 
 impl KeepAlive {
@@ -58,27 +55,27 @@ impl KeepAlive {
         self.last = now;
     }
 
-    /// Takes an answer. Returns whether the service waits for it.
+    /// Takes an answer. Returns whether the node waits for it.
     pub fn answered(&mut self, now: Instant) -> bool {
         self.last = now;
-        self.asked.pop_front() == Some(Asker::Service)
+        self.asked.pop_front() == Some(Asker::Node)
     }
 
     /// Returns whether a question is due.
     pub fn is_due(&self, now: Instant) -> bool {
-        self.is_kept && self.asked.is_empty() && now >= self.last + IDLE
+        self.is_kept && self.asked.is_empty() && now >= self.last + Deadline::Idle.duration()
     }
 
     /// Returns whether the other side has been silent for too long.
     pub fn has_failed(&self, now: Instant) -> bool {
-        self.is_kept && !self.asked.is_empty() && now >= self.moved + SILENCE
+        self.is_kept && !self.asked.is_empty() && now >= self.moved + Deadline::Silence.duration()
     }
 
     /// Returns the time at which a question is due, or the connection has failed.
     pub fn deadline(&self) -> Option<Instant> {
         let next = match self.asked.is_empty() {
-            true => self.last + IDLE,
-            false => self.moved + SILENCE,
+            true => self.last + Deadline::Idle.duration(),
+            false => self.moved + Deadline::Silence.duration(),
         };
         self.is_kept.then_some(next)
     }
@@ -86,7 +83,12 @@ impl KeepAlive {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    const IDLE: Duration = Deadline::Idle.duration();
+    const SILENCE: Duration = Deadline::Silence.duration();
 
     #[test]
     fn silence_fails_a_connection_and_slowness_does_not() {
@@ -96,17 +98,17 @@ mod tests {
         assert_eq!(alive.deadline(), Some(now + IDLE));
         // Nothing was asked for long: the answer has its full time.
         let asked = now + 5 * SILENCE;
-        alive.ask(Asker::Server, asked);
+        alive.ask(Asker::Endpoint, asked);
         assert!(!alive.has_failed(asked) && alive.has_failed(asked + SILENCE));
         alive.moved(asked + SILENCE / 2);
-        alive.ask(Asker::Service, asked + SILENCE / 2);
+        alive.ask(Asker::Node, asked + SILENCE / 2);
         assert!(!alive.has_failed(asked + SILENCE));
         assert_eq!(alive.deadline(), Some(asked + SILENCE / 2 + SILENCE));
         assert!(!alive.answered(asked + SILENCE) && alive.answered(asked + SILENCE));
         assert!(!alive.answered(asked + SILENCE), "an answer to nothing");
         assert!(!alive.has_failed(asked + 9 * SILENCE));
         let mut other = KeepAlive::of_silent(now);
-        other.ask(Asker::Service, now);
+        other.ask(Asker::Node, now);
         assert!(!other.has_failed(now + 9 * SILENCE) && other.deadline().is_none());
     }
 }

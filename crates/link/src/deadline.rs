@@ -1,0 +1,46 @@
+//! Times that nodes give each other, in one table.
+
+use std::time::Duration;
+
+/// Time that a node gives another one, by what it waits for.
+///
+/// Times that belong to one mechanism alone, such as a lease or a launcher's grace, stand with that mechanism; the
+/// heartbeat timeout between ranks is an option of each job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// One attempt to reach an address, handshake included. More attempts follow.
+    Dial,
+    /// The handshake of an accepted connection, while places for unauthenticated peers are free.
+    Handshake,
+    /// Silence of a peer that owes nothing, after which it is asked for a sign of life. Hundreds of nodes on one
+    /// machine ask each other.
+    Idle,
+    /// Silence of a peer that owes an answer, after which its connection counts as broken.
+    Silence,
+    /// The answer to a request that takes no work: a welcome, or a word of the coordinator.
+    Reply,
+    /// The goodbyes of a process that leaves in good order.
+    Farewell,
+}
+
+impl Deadline {
+    /// Returns the time that is given.
+    pub const fn duration(self) -> Duration {
+        match self {
+            Deadline::Dial | Deadline::Farewell => Duration::from_secs(2),
+            Deadline::Handshake | Deadline::Idle => Duration::from_secs(5),
+            Deadline::Silence | Deadline::Reply => Duration::from_secs(10),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_is_asked_before_it_is_given_up() {
+        assert!(2 * Deadline::Idle.duration() <= Deadline::Silence.duration());
+        assert!(Deadline::Dial.duration() < Deadline::Handshake.duration());
+    }
+}
