@@ -435,7 +435,7 @@ impl Drop for Group {
         let going_on = self.check().is_ok();
         if going_on && !std::thread::panicking() {
             // Whoever is still busy will find the goodbye when it looks.
-            let _ = self.link.finish(Deadline::Farewell.duration());
+            let _ = self.link.finish(Deadline::Shutdown.duration());
         }
     }
 }

@@ -19,15 +19,15 @@ pub enum Deadline {
     Silence,
     /// The answer to a request that takes no work: a welcome, or a word of the coordinator.
     Reply,
-    /// The goodbyes of a process that leaves in good order.
-    Farewell,
+    /// The end of a process that leaves in good order: its last messages, and the answers to them.
+    Shutdown,
 }
 
 impl Deadline {
     /// Returns the time that is given.
     pub const fn duration(self) -> Duration {
         match self {
-            Deadline::Dial | Deadline::Farewell => Duration::from_secs(2),
+            Deadline::Dial | Deadline::Shutdown => Duration::from_secs(2),
             Deadline::Handshake | Deadline::Idle => Duration::from_secs(5),
             Deadline::Silence | Deadline::Reply => Duration::from_secs(10),
         }

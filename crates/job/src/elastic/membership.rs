@@ -235,7 +235,7 @@ impl Membership {
     /// over its residuals. Waits until the coordinator has named the leavers, since another rank may have
     /// said first that the epoch ends; returns none if it does not name them within two seconds.
     pub fn successors(&self) -> Vec<(Rank, Rank)> {
-        let leavers = self.shared.wait_for_leavers(Instant::now() + Deadline::Farewell.duration());
+        let leavers = self.shared.wait_for_leavers(Instant::now() + Deadline::Shutdown.duration());
         successors(&self.shared.members(), &leavers)
     }
 
@@ -283,7 +283,7 @@ impl Membership {
     /// this process, or it is saved.
     pub fn depart(&self) {
         self.command(Command::Depart);
-        self.shared.wait_for_end(Instant::now() + Deadline::Farewell.duration());
+        self.shared.wait_for_end(Instant::now() + Deadline::Shutdown.duration());
     }
 
     /// Tells that all steps are done: the job is over for every process. A coordinator that is away hears of

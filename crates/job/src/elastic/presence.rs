@@ -125,7 +125,7 @@ impl Presence {
         if !self
             .membership
             .shared()
-            .wait_for_departure(Instant::now() + self.leave + Deadline::Farewell.duration())
+            .wait_for_departure(Instant::now() + self.leave + Deadline::Shutdown.duration())
         {
             self.membership.depart();
         }
