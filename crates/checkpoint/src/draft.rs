@@ -15,7 +15,7 @@ use crate::manifest::{
     FileCheck, MANIFEST, MANIFEST_BYTES_MAX, Manifest, Record, Series, TOKEN_LETTERS, folder_in,
     is_token, new_token,
 };
-use crate::store::{Location, PATIENCE, Start, Store, newest};
+use crate::{Location, PATIENCE, Start, Store, newest};
 
 /// Beginning and end of the name of a draft's folder.
 const PARTIAL: [&str; 2] = [".", ".partial"];

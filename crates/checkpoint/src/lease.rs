@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind};
 use crate::manifest::new_token;
-use crate::store::{Location, PATIENCE, Store};
+use crate::{Location, PATIENCE, Store};
 
 /// File or object with the elastic job and the epoch whose rank 0 writes there.
 pub(crate) const OWNER: &str = ".thinwire-job";

@@ -21,9 +21,9 @@ use thinwire_link::durable;
 use crate::draft::{Draft, clean};
 use crate::error::{Error, Kind};
 use crate::lease::{Lease, OWNER, Owner, taken};
+use crate::location::{Location, PATIENCE};
 use crate::manifest::{MANIFEST, MANIFEST_BYTES_MAX, crc32_of, new_token};
 use crate::sealed::latest;
-use crate::store::{Location, PATIENCE};
 
 /// File with a random number, by which processes know whether they have the same folder.
 const MARK: &str = ".thinwire-folder";

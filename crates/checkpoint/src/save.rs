@@ -9,10 +9,10 @@ use thinwire_wire::{Rank, World};
 
 use crate::draft::Draft;
 use crate::error::{Error, Kind};
+use crate::location::Location;
 use crate::lock::{FolderLock, Policy};
 use crate::manifest::{Manifest, Record, new_token};
 use crate::sealed::Sealed;
-use crate::store::Location;
 
 /// What each rank does for a checkpoint.
 const PART: &str = "write its part of the checkpoint";

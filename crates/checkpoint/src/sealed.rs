@@ -8,7 +8,7 @@ use thinwire_wire::checksum;
 
 use crate::error::{Error, Kind};
 use crate::manifest::{MANIFEST, MANIFEST_BYTES_MAX, Manifest, Record, Series};
-use crate::store::{Location, PATIENCE, Store, newest};
+use crate::{Location, PATIENCE, Store, newest};
 
 /// Checkpoint or snapshot with a sound manifest.
 #[derive(Clone, Debug)]

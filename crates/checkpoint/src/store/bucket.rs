@@ -14,8 +14,9 @@ use minreq::Request;
 use rusty_s3::actions::{ListObjectsV2, S3Action};
 use rusty_s3::{Credentials, UrlStyle};
 
-use super::{SCHEME, Start, Store, endpoint, region};
+use super::{Start, Store};
 use crate::error::{Error, Kind};
+use crate::location::{SCHEME, endpoint, region};
 use crate::manifest::{MANIFEST, new_token};
 
 /// Time for which a signed request may be used, longer than any request takes.
