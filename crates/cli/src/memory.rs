@@ -12,6 +12,12 @@ use thinwire_report::figures;
 
 use crate::failure::hinted;
 
+/// Memory that making a graph takes: places of each vertex's neighbours, twice while edges are sorted, its
+/// label and its use.
+const BYTES_PER_VERTEX: f64 = 24.0;
+/// An edge as a pair, and in the list of its vertex.
+const BYTES_PER_EDGE: f64 = 12.0;
+
 /// Refuses work that needs more memory than is free. Where the system does not say how much is, the work is
 /// tried.
 ///
@@ -22,6 +28,16 @@ pub fn ensure(bytes: u64, what: &str, hint: &str) -> Result<()> {
     let [bytes, free] = [bytes, free].map(|bytes| figures::bytes(bytes as f64));
     let error = anyhow!("{what} needs about {bytes} of memory, {free} are free");
     Err(hinted(error, hint))
+}
+
+/// Refuses a graph that does not fit in memory while it is made.
+///
+/// # Errors
+/// If it does not.
+pub fn ensure_graph(vertices: u64, edges: f64, hint: &str) -> Result<()> {
+    let bytes = BYTES_PER_VERTEX * vertices as f64 + BYTES_PER_EDGE * edges;
+    let what = format!("a graph of {} vertices", figures::count(vertices));
+    ensure(bytes as u64, &what, hint)
 }
 
 /// Returns the memory in bytes that this process may still take, or `None` where the system does not say.

@@ -13,21 +13,19 @@ mod process;
 
 use std::ffi::OsString;
 use std::net::TcpListener;
-use std::sync::mpsc::{Sender, channel};
-use std::thread;
+use std::sync::mpsc::channel;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use thinwire_job::Place;
 use thinwire_job::elastic::JobAddress;
 use thinwire_job::supervisor::{Event, Limits};
-use thinwire_link::descriptors;
 
 use crate::place::token_or_fresh;
 use launcher::{Job, Report};
+use process::reserve_descriptors;
 
 pub use errors::{is_launched, leave};
+pub use process::watch_signals;
 
 /// Runs a program as a fixed number of ranks on this machine to its end, with a secret or a fresh one, and gives
 /// the code to exit with: 0, or 128 + signal if a signal ended it. Ranks meet in a store of the launcher, and get
@@ -56,12 +54,6 @@ pub fn run(command: Vec<OsString>, ranks: u32, token: Option<&String>) -> Result
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
     Ok(listener.local_addr().context("looking for a free port")?.port())
-}
-
-/// Makes room for the outputs of all processes that start here, and for two connections of every process.
-fn reserve_descriptors(ranks: u32, servers: u32) -> Result<()> {
-    let needed = 4 * u64::from(ranks + servers);
-    Ok(descriptors::reserve(&format!("a job of {ranks} ranks on this machine"), needed)?)
 }
 
 /// Becomes `program`, as a member of an elastic job.
@@ -93,20 +85,4 @@ pub fn join(place: &Place, coordinator: Option<&String>, program: &[OsString]) -
         }
     }
     child::become_program(program, variables)
-}
-
-/// Sends what `event` makes of each signal to this process.
-///
-/// # Errors
-/// If the system does not let this process listen.
-pub fn watch_signals<E: Send + 'static>(events: Sender<E>, event: fn(i32) -> E) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("listening for signals")?;
-    thread::spawn(move || {
-        for signal in signals.forever() {
-            if events.send(event(signal)).is_err() {
-                return;
-            }
-        }
-    });
-    Ok(())
 }

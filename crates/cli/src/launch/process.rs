@@ -1,4 +1,4 @@
-//! Processes that a launcher starts, and their outputs.
+//! Processes that a launcher starts, their outputs, and signals to the launcher itself.
 //!
 //! Rank 0 speaks for the job: its lines go where the launcher's own go, and those of the others to standard
 //! error, each after the name of its process. In an elastic job rank 0 may be another process in every epoch.
@@ -10,11 +10,14 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 
 use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use thinwire_job::supervisor::End;
+use thinwire_link::descriptors;
 
 use super::{child, errors, forward};
 
@@ -114,4 +117,26 @@ fn print(line: &[u8]) -> bool {
     let mut output = std::io::stdout().lock();
     let written = output.write_all(line).and_then(|()| output.flush());
     !written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+/// Makes room for the outputs of all processes that start here, and for two connections of every process.
+pub fn reserve_descriptors(ranks: u32, servers: u32) -> Result<()> {
+    let needed = 4 * u64::from(ranks + servers);
+    Ok(descriptors::reserve(&format!("a job of {ranks} ranks on this machine"), needed)?)
+}
+
+/// Sends what `event` makes of each signal to this process.
+///
+/// # Errors
+/// If the system does not let this process listen.
+pub fn watch_signals<E: Send + 'static>(events: Sender<E>, event: fn(i32) -> E) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("listening for signals")?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            if events.send(event(signal)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
 }

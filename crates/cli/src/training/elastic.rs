@@ -11,7 +11,8 @@ use thinwire_train::session::{Ended, Members, Ranks, Replicas, Session};
 
 use super::console::Console;
 use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
-use super::{checkpoints, conclude, messages, replica, run};
+use super::plan::Built;
+use super::{checkpoints, messages, outcome};
 use crate::place::of_member;
 
 /// Trains as a member of an elastic job; rank 0 of the last epoch prints. Returns the code to exit with.
@@ -56,9 +57,9 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], address: &JobAddress
         let settings = &job.session(*codec, &place, config);
         let observer = &Console::new(job, *codec, &place);
         let session = Session { settings, place: &place, interrupt: &interrupt, observer };
-        let (of_rows, membership) = (|rows| replica(model, rows), &mut membership);
+        let (of_rows, membership) = (|rows| Built::computation(model, rows), &mut membership);
         let replicas = Replicas { unit: model.unit()?, of_rows: &of_rows };
-        run(&session, job, model, Ranks::Elastic(Members { replicas, membership, mark }))
+        outcome::run(&session, job, model, Ranks::Elastic(Members { replicas, membership, mark }))
     })??;
     match ended {
         Ended::Left => Ok(0),
@@ -67,7 +68,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], address: &JobAddress
             if place.rank > 0 {
                 messages::over(place.rank);
             }
-            conclude(job, &place, Ok((*outcome).into()), &interrupt)
+            outcome::conclude(job, &place, Ok((*outcome).into()), &interrupt)
         }
     }
 }

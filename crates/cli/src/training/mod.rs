@@ -34,37 +34,20 @@ use thinwire_checkpoint::FolderLock;
 use thinwire_collective::Group;
 use thinwire_job::{Interrupt, Meeting, Place};
 use thinwire_plan::report::{Numbers, PlanFile};
-use thinwire_report::training::{self as report, Report, Run};
 use thinwire_sync::{Channel, Policy};
-use thinwire_train::Error;
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::session::{Computation, Ended, OF_PLAN, Outcome, Ranks, Session, check_folder};
+use thinwire_train::session::{Ended, OF_PLAN, Ranks, Session, check_folder};
 
-use crate::failure;
-use crate::file;
-use crate::output::{print, print_json, say};
+use crate::output::say;
 use crate::ranks::{self, Start};
 use crate::size::Size;
 use console::Console;
+use outcome::Trained;
 use plan::{Built, Parallelism};
 use trace::Trace;
 
 const MIXED: &str = "warning: the plan was made for mixed precision, and training is in single: \
                      step and memory are predicted for something else";
-
-/// Runs so far, the plan that they followed, and whether the last checkpoint could be written.
-struct Trained {
-    runs: Vec<Run>,
-    file: Option<PlanFile>,
-    kept: Result<()>,
-}
-
-impl From<Outcome> for Trained {
-    fn from(outcome: Outcome) -> Trained {
-        let kept = outcome.saved.map_err(Into::into);
-        Trained { runs: vec![outcome.run], file: None, kept }
-    }
-}
 
 /// One process of a training: its rank, and what all its runs share.
 struct Process<'a> {
@@ -97,7 +80,7 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
         let process = Process { place: &place, interrupt: &interrupt, lock: &lock };
         runs(job, codecs, &process, &meeting)
     })?;
-    conclude(job, &place, trained, &interrupt)
+    outcome::conclude(job, &place, trained, &interrupt)
 }
 
 /// Refuses names of the servers' parameters that fit none of a model's, or all.
@@ -122,46 +105,6 @@ pub fn check_served(job: &TrainingJob, mode: &ServerMode) -> Result<()> {
 pub fn train_with_servers(job: &TrainingJob, mode: &ServerMode) -> Result<u8> {
     let seat = job.settings.place.member()?.context("a rank of a job with servers has no seat")?;
     server::train(job, mode, &seat)
-}
-
-/// Ends a training: rank 0 writes the report and prints. Returns the code to exit with.
-fn conclude(
-    job: &TrainingJob,
-    place: &Place,
-    trained: Result<Trained>,
-    interrupt: &Interrupt,
-) -> Result<u8> {
-    let settings = &job.settings;
-    let resume_hint = |error| {
-        failure::or_resume_hint(error, || {
-            checkpoints::resume_hint(job.policy.as_ref(), job.resume.as_ref())
-        })
-    };
-    let Trained { runs, file, kept } = trained.map_err(resume_hint)?;
-    let code = kept.map_err(resume_hint).map(|()| interrupt.exit_code());
-    if place.rank > 0 {
-        return code;
-    }
-    let report = job.report(place, file.as_ref(), runs);
-    if let Some(path) = &settings.report.0 {
-        file::replace(path, report::page(&report).as_bytes())?;
-        say(format!("report: {}", path.display()));
-    }
-    show(&report, settings)?;
-    code
-}
-
-/// Prints what rank 0 saw; of one training also what its model writes.
-fn show(report: &Report, settings: &Settings) -> Result<()> {
-    if settings.json {
-        return report::lines(report).iter().try_for_each(print_json);
-    }
-    if let [run] = &report.runs[..]
-        && !run.sample.is_empty()
-    {
-        print(format!("{}\n\n", run.sample.trim_end()))?;
-    }
-    print(report::summary(report))
 }
 
 /// This rank, with the folder of its checkpoints, or the code of ranks that have run elsewhere.
@@ -214,7 +157,7 @@ fn runs(
         (console.trace, console.preface) = (trace.into(), preface);
         let session = Session { settings, place, interrupt, observer: &console };
         let ranks = Ranks::Fixed { channel: Channel::new(group), computation, lock };
-        let Ended::Over(_, outcome) = run(&session, job, model, ranks)? else { break };
+        let Ended::Over(_, outcome) = outcome::run(&session, job, model, ranks)? else { break };
         let Trained { runs, kept, .. } = (*outcome).into();
         trained.runs.extend(runs);
         trained.kept = kept;
@@ -223,20 +166,6 @@ fn runs(
         }
     }
     Ok(trained)
-}
-
-/// Runs a session, and lets its model show what it is good for.
-fn run(session: &Session<'_>, job: &TrainingJob, model: &Model, ranks: Ranks<'_>) -> Result<Ended> {
-    let mut ended = session.run(ranks)?;
-    if let Ended::Over(_, outcome) = &mut ended {
-        outcome::judge(outcome, job, model)?;
-    }
-    Ok(ended)
-}
-
-/// Returns the whole model, for so many rows on a rank.
-fn replica(model: &Model, rows: usize) -> Result<Computation, Error> {
-    Ok(Built::replica(model, rows).map_err(Error::caller)?.computation)
 }
 
 /// The group of all ranks once they agree on the job, and what was made then.

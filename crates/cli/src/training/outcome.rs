@@ -1,33 +1,112 @@
-//! What a model is good for once it is trained: a text that it writes, or the images that it puts in
-//! their class.
+//! The end of a training: what its model is good for, which is a text that it writes or the images that it puts
+//! in their class, and what rank 0 prints.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use thinwire_report::training::Run;
+use thinwire_job::{Interrupt, Place};
+use thinwire_plan::report::PlanFile;
+use thinwire_report::training::{self as report, Report, Run};
 use thinwire_train::checkpoint::Checkpoint;
-use thinwire_train::session::{Outcome, TrainedModel};
+use thinwire_train::session::{Ended, Outcome, Ranks, Session, TrainedModel};
 use thinwire_train::spmd::{GraphModel, Modality, Sampled};
 use thinwire_train::{Sampling, validation_batches};
 use thinwire_wire::World;
 
+use super::checkpoints;
 use super::job::TrainingJob;
 use super::model::Model;
-use crate::output::{harmless, say};
+use super::settings::Settings;
+use crate::output::{harmless, print, print_json, say};
+use crate::{failure, file};
 
 const SAMPLE_TEMPERATURE: f32 = 0.7;
 
 /// Values of all parameters by name.
 type Values = BTreeMap<String, Vec<f32>>;
 
+/// Result of a training so far.
+pub struct Trained {
+    /// Runs that are over.
+    pub runs: Vec<Run>,
+    /// Plan that they followed.
+    pub file: Option<PlanFile>,
+    /// Whether the last checkpoint could be written.
+    pub kept: Result<()>,
+}
+
+impl From<Outcome> for Trained {
+    fn from(outcome: Outcome) -> Trained {
+        let kept = outcome.saved.map_err(Into::into);
+        Trained { runs: vec![outcome.run], file: None, kept }
+    }
+}
+
+/// Runs a session, and lets its model show what it is good for.
+///
+/// # Errors
+/// If the session fails, or the model's file is another one than it was.
+pub fn run(
+    session: &Session<'_>,
+    job: &TrainingJob,
+    model: &Model,
+    ranks: Ranks<'_>,
+) -> Result<Ended> {
+    let mut ended = session.run(ranks)?;
+    if let Ended::Over(_, outcome) = &mut ended {
+        judge(outcome, job, model)?;
+    }
+    Ok(ended)
+}
+
+/// Ends a training: rank 0 writes the report and prints. Returns the code to exit with.
+///
+/// # Errors
+/// If the training has failed, or its last checkpoint or its report could not be written.
+pub fn conclude(
+    job: &TrainingJob,
+    place: &Place,
+    trained: Result<Trained>,
+    interrupt: &Interrupt,
+) -> Result<u8> {
+    let settings = &job.settings;
+    let resume_hint = |error| {
+        failure::or_resume_hint(error, || {
+            checkpoints::resume_hint(job.policy.as_ref(), job.resume.as_ref())
+        })
+    };
+    let Trained { runs, file, kept } = trained.map_err(resume_hint)?;
+    let code = kept.map_err(resume_hint).map(|()| interrupt.exit_code());
+    if place.rank > 0 {
+        return code;
+    }
+    let report = job.report(place, file.as_ref(), runs);
+    if let Some(path) = &settings.report.0 {
+        file::replace(path, report::page(&report).as_bytes())?;
+        say(format!("report: {}", path.display()));
+    }
+    show(&report, settings)?;
+    code
+}
+
+/// Prints what rank 0 saw; of one training also what its model writes.
+fn show(report: &Report, settings: &Settings) -> Result<()> {
+    if settings.json {
+        return report::lines(report).iter().try_for_each(print_json);
+    }
+    if let [run] = &report.runs[..]
+        && !run.sample.is_empty()
+    {
+        print(format!("{}\n\n", run.sample.trim_end()))?;
+    }
+    print(report::summary(report))
+}
+
 /// Adds to the run of a training what its model writes, or how many held-out images it classifies.
 ///
 /// Where rank 0 has but a part of the model, only the last checkpoint has all of it.
-///
-/// # Errors
-/// If the model's file is another one than it was.
-pub fn judge(outcome: &mut Outcome, job: &TrainingJob, model: &Model) -> Result<()> {
+fn judge(outcome: &mut Outcome, job: &TrainingJob, model: &Model) -> Result<()> {
     let Outcome { run, model: trained, modality, .. } = outcome;
     let whole = match std::mem::replace(trained, TrainedModel::Elsewhere) {
         TrainedModel::Elsewhere => return Ok(()),

@@ -13,8 +13,10 @@ use thinwire_wire::WORLD_SIZE_MAX;
 use super::console::Console;
 use super::first_epoch::first_epoch;
 use super::job::TrainingJob;
+use super::outcome::{self, Trained};
+use super::plan::Built;
 use super::server_flags::{self, ServerMode};
-use super::{Trained, checkpoints, conclude, messages, replica, run, snapshots};
+use super::{checkpoints, messages, snapshots};
 use crate::place::of_member;
 
 /// Trains with servers. The first rank that is left at the end prints the result. Returns the exit code.
@@ -67,7 +69,7 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, address: &JobAddress) -> Resu
         console.of_servers = &of_servers;
         let (settings, observer) = (&settings, &console);
         let session = Session { settings, place: &place, interrupt: &interrupt, observer };
-        let of_rows = |rows| replica(model, rows);
+        let of_rows = |rows| Built::computation(model, rows);
         let workers = Workers {
             replicas: Replicas { unit: model.unit()?, of_rows: &of_rows },
             servers: &mode.settings,
@@ -78,14 +80,14 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, address: &JobAddress) -> Resu
             epoch,
             after_push: &|| mode.snapshots.asker(address),
         };
-        run(&session, job, model, Ranks::Workers(workers))
+        outcome::run(&session, job, model, Ranks::Workers(workers))
     })?;
     let (place, trained) = match ended {
         Ok(Ended::Over(place, outcome)) => (place, Ok(Trained::from(*outcome))),
         Ok(Ended::Left | Ended::Alone) => (place, Err(anyhow!("a worker has left"))),
         Err(error) => (place, Err(error)),
     };
-    let code = conclude(job, &place, trained, &interrupt)?;
+    let code = outcome::conclude(job, &place, trained, &interrupt)?;
     if interrupt.signal().is_some() {
         presence.leave();
     }

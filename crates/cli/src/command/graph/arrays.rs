@@ -1,10 +1,11 @@
-//! Arrays of NumPy with what vertices have.
+//! Values of vertices: read from arrays of NumPy, and encoded as the features of a file.
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use thinwire_graph::read::{self, Dtype, Matrix};
-use thinwire_graph::{NO_LABEL, Split, TYPES_MAX};
+use thinwire_graph::{Features, NO_LABEL, Split, TYPES_MAX};
 use thinwire_rows::Format;
 
 use crate::failure::hinted;
@@ -107,4 +108,23 @@ pub fn split(path: &Path, vertices: u32) -> Result<Vec<Split>> {
         split.with_context(|| format!("{path}: use {number} of vertex {at}, expected 0 to 3"))
     };
     (0..vertices as usize).map(uses).collect()
+}
+
+/// Calls `write` with features of `columns` numbers per vertex, encoded in a format. `values` writes the
+/// numbers of a vertex.
+pub fn with_features<T>(
+    format: Format,
+    columns: u32,
+    values: &dyn Fn(u32, &mut [f32]),
+    write: impl FnOnce(Features<'_>) -> T,
+) -> T {
+    let numbers = RefCell::new(vec![0.0; columns as usize]);
+    let row = |vertex: u32, row: &mut [u8]| {
+        let mut numbers = numbers.borrow_mut();
+        values(vertex, &mut numbers);
+        format.encode(&numbers, row);
+    };
+    let name = format.to_string();
+    let width = format.width(columns as usize) as u32;
+    write(Features { format: &name, columns, width, row: &row })
 }

@@ -9,9 +9,9 @@ use thinwire_graph::{Adjacency, Contents, write};
 use thinwire_report::figures::count;
 use thinwire_rows::Format;
 
-use super::{share, with_features};
-use crate::file;
+use super::{arrays, share};
 use crate::output::say;
+use crate::{file, memory};
 
 /// Hint for a graph that does not fit in memory.
 const FEWER: &str = "give fewer vertices or edges";
@@ -112,7 +112,7 @@ pub fn run(model: &Model) -> Result<u8> {
         Model::Rmat(RmatArgs { scale, degree, common }) => {
             ensure_output(common)?;
             let vertices = 1_u64 << scale;
-            super::ensure_fits(vertices, vertices as f64 * f64::from(*degree), FEWER)?;
+            memory::ensure_graph(vertices, vertices as f64 * f64::from(*degree), FEWER)?;
             let chances = Rmat::GRAPH500;
             let rmat = Rmat { scale: *scale, degree: *degree, chances, seed: common.seed };
             write_topology(&rmat.graph()?, common)
@@ -120,14 +120,14 @@ pub fn run(model: &Model) -> Result<u8> {
         Model::Attachment(AttachmentArgs { vertices, degree, common }) => {
             ensure_output(common)?;
             let edges = 2.0 * f64::from(*vertices) * f64::from(*degree);
-            super::ensure_fits(u64::from(*vertices), edges, FEWER)?;
+            memory::ensure_graph(u64::from(*vertices), edges, FEWER)?;
             write_topology(&barabasi_albert(*vertices, *degree, common.seed)?, common)
         }
         Model::Blocks(args) => {
             ensure_output(&args.common)?;
             let vertices = u64::from(args.vertices);
             let edges = vertices as f64 * (args.within + args.between);
-            super::ensure_fits(vertices, edges, FEWER)?;
+            memory::ensure_graph(vertices, edges, FEWER)?;
             write_blocks(args)
         }
     }
@@ -160,7 +160,7 @@ fn write_blocks(args: &BlockArgs) -> Result<u8> {
     let labels: Vec<u32> = (0..vertices).map(|vertex| model.label(vertex)).collect();
     let split = share::split(vertices, common.train, common.seed);
     let values = |vertex: u32, columns: &mut [f32]| model.features(vertex, columns);
-    with_features(args.format, args.columns, &values, |features| {
+    arrays::with_features(args.format, args.columns, &values, |features| {
         let contents = Contents {
             features: (args.columns > 0).then_some(features),
             labels: Some(&labels),

@@ -9,9 +9,9 @@ use thinwire_graph::{Adjacency, Contents, Ids, NO_LABEL, Weights, write};
 use thinwire_report::figures::count;
 use thinwire_rows::Format;
 
-use super::{arrays, share, with_features};
-use crate::file;
+use super::{arrays, share};
 use crate::output::say;
+use crate::{file, memory};
 
 /// Import a graph. An edge goes from the first vertex of a line to the second, and carries messages that way.
 #[derive(clap::Args)]
@@ -125,7 +125,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let arrays = [features, labels, types, split].map(Option::as_deref);
     file::ensure_other(&args.output, arrays.into_iter().flatten().chain([&*args.input]))?;
     let given = args.vertices.map_or(0, u64::from);
-    super::ensure_fits(given, 0.0, "number vertices from 0 on, without gaps")?;
+    memory::ensure_graph(given, 0.0, "number vertices from 0 on, without gaps")?;
     let (graph, weights, ids) = topology(args)?;
     let vertices = graph.vertices();
     let array = |path: &Option<PathBuf>, read: fn(&Path, u32) -> Result<Vec<u32>>| {
@@ -238,7 +238,7 @@ fn write_with_features(args: &Args, contents: Contents<'_>) -> Result<()> {
         let first = vertex as usize * columns as usize;
         (first..).zip(values).for_each(|(at, value)| *value = matrix.real(at));
     };
-    with_features(args.format, columns, &values, |features| {
+    arrays::with_features(args.format, columns, &values, |features| {
         write(&args.output, &Contents { features: Some(features), ..contents })
     })?;
     Ok(())

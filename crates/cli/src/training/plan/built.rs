@@ -9,6 +9,7 @@ use thinwire_model::{Graph, backward};
 use thinwire_plan::pipeline::Schedule;
 use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
+use thinwire_train::Error;
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::session::Computation;
 use thinwire_train::spmd::Modality;
@@ -66,6 +67,14 @@ impl Built {
         let mut built = Built::of(&graph, plan, model.clone())?;
         built.computation.unit = model.unit()?;
         Ok(built)
+    }
+
+    /// Returns what ranks compute with [`Built::replica`].
+    ///
+    /// # Errors
+    /// As [`Built::replica`].
+    pub fn computation(model: &Model, rows: usize) -> Result<Computation, Error> {
+        Ok(Built::replica(model, rows).map_err(Error::caller)?.computation)
     }
 
     fn of(graph: &Graph, plan: Plan, model: Model) -> Result<Built> {
