@@ -76,9 +76,3 @@ pub(crate) fn without_parameter(
         }
     }
 }
-
-/// Returns the error about a parameter, `what`, that is not as `expected`.
-pub(crate) fn refused(what: &str, parameter: Option<&str>, expected: &str) -> Error {
-    let found = parameter.map_or("nothing".to_owned(), |found| format!("'{}'", short(found)));
-    Error::new(Kind::Parameter, format!("{what} {found}, expected {expected}"))
-}

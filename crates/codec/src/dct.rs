@@ -12,7 +12,7 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::{Choice, Entry, refused};
+use crate::choice::{Choice, Entry};
 use crate::cosine::{ROW, cosines};
 use crate::indices::Indices;
 use crate::kernel::{self, BF16, Candidate, Format};
@@ -38,7 +38,7 @@ struct Dct {
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     match parameter.and_then(|found| found.parse().ok()) {
         Some(count @ 1..=CHUNK) => Ok(Choice::bytes(Dct { count })),
-        _ => Err(refused("dct coefficients", parameter, &format!("1..={CHUNK}"))),
+        _ => Err(Error::parameter("dct coefficients", parameter, &format!("1..={CHUNK}"))),
     }
 }
 

@@ -18,7 +18,7 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::{Choice, Entry, refused};
+use crate::choice::{Choice, Entry};
 use crate::entropy::with_scratch;
 use crate::kernel::imp;
 use crate::kernel::rans::histogram;
@@ -54,7 +54,7 @@ const SMALLEST_RMS: f64 = 1e-30;
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     let step = parameter.and_then(|text| text.parse().ok()).filter(|step| STEPS.contains(step));
     let expected = || format!("a number from {} to {}", STEPS.start(), STEPS.end());
-    let step = step.ok_or_else(|| refused("ecsq step", parameter, &expected()))?;
+    let step = step.ok_or_else(|| Error::parameter("ecsq step", parameter, &expected()))?;
     Ok(Choice::bytes(Ecsq { step }))
 }
 

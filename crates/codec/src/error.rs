@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::shown::short;
+
 /// Sort of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -32,6 +34,12 @@ pub struct Error {
 impl Error {
     pub(crate) fn new(kind: Kind, context: impl Into<String>) -> Error {
         Error { kind, context: context.into(), excerpt: None }
+    }
+
+    /// Returns the error about a parameter, `what`, that is not as `expected`.
+    pub(crate) fn parameter(what: &str, parameter: Option<&str>, expected: &str) -> Error {
+        let found = parameter.map_or("nothing".to_owned(), |found| format!("'{}'", short(found)));
+        Error::new(Kind::Parameter, format!("{what} {found}, expected {expected}"))
     }
 
     /// Adds the line of a codec's text that the error is about.

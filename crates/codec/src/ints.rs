@@ -4,7 +4,7 @@
 //! at every step. Rounded stochastically they are unbiased and need none: the errors of ranks and steps
 //! are independent and average out.
 
-use crate::choice::{Choice, Entry, refused};
+use crate::choice::{Choice, Entry};
 use crate::coded::Coded;
 use crate::kernel::bits::{round, signed};
 use crate::kernel::codes::Code;
@@ -54,7 +54,7 @@ pub(crate) fn parse<const BITS: usize>(parameter: Option<&str>) -> Result<Choice
                 8 => "'nearest' or 'stochastic'",
                 _ => "'nearest', 'stochastic' or 'least-squares'",
             };
-            Err(refused(&what, parameter, expected))
+            Err(Error::parameter(&what, parameter, expected))
         }
     }
 }

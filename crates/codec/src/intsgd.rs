@@ -23,20 +23,11 @@ use std::sync::Arc;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::{Choice, Entry, refused};
 use crate::coded::Coded;
 use crate::kernel::bits::{round, signed};
 use crate::kernel::codes::Code;
 use crate::kernel::{self, GROUP, RANDOM_BITS, Scale, Work, imp};
 use crate::{Bound, Codec, Error, Exchange, Finite};
-
-/// Line in the table of codecs.
-pub(crate) const ENTRY: Entry = Entry {
-    usage: "intsgd[:BITS]",
-    summary: "integers under a scale that all ranks share, exact sums, 1 or 2 bytes per element",
-    examples: &["intsgd", "intsgd:16"],
-    parse,
-};
 
 /// Compressor to integers of 8 or 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +38,12 @@ pub struct IntSgd {
 /// Weight of the old mean square in the new one.
 const KEPT: f64 = 0.9;
 
-fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
+/// Reads the parameter in a name.
+pub(crate) fn parse(parameter: Option<&str>) -> Result<IntSgd, Error> {
     match parameter {
-        None | Some("8") => Ok(Choice::Integers(IntSgd { bits: 8 })),
-        Some("16") => Ok(Choice::Integers(IntSgd { bits: 16 })),
-        _ => Err(refused("intsgd bits", parameter, "8 or 16")),
+        None | Some("8") => Ok(IntSgd { bits: 8 }),
+        Some("16") => Ok(IntSgd { bits: 16 }),
+        _ => Err(Error::parameter("intsgd bits", parameter, "8 or 16")),
     }
 }
 

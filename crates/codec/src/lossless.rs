@@ -12,7 +12,7 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::{Choice, Entry, refused};
+use crate::choice::{Choice, Entry};
 use crate::entropy::with_scratch;
 use crate::kernel::rans::histogram;
 use crate::kernel::{Work, imp, round_to_bf16};
@@ -30,7 +30,7 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     match parameter {
         None => Ok(Choice::bytes(Lossless::<3>)),
         Some("bf16") => Ok(Choice::bytes(Lossless::<1>)),
-        _ => Err(refused("lossless format", parameter, "'bf16', or nothing for f32")),
+        _ => Err(Error::parameter("lossless format", parameter, "'bf16', or nothing for f32")),
     }
 }
 

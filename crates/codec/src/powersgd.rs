@@ -22,16 +22,7 @@ use std::fmt;
 
 use thinwire_wire::random::{Key, unit};
 
-use crate::choice::{Choice, Entry, refused};
 use crate::{Error, Finite, kernel};
-
-/// Line in the table of codecs.
-pub(crate) const ENTRY: Entry = Entry {
-    usage: "powersgd:LOW_RANK[:alternate]",
-    summary: "a matrix as the product of two thin ones, (rows + columns) * LOW_RANK f32",
-    examples: &["powersgd:1", "powersgd:4", "powersgd:4:alternate"],
-    parse,
-};
 
 /// Largest low rank.
 const LOW_RANK_MAX: usize = 256;
@@ -62,17 +53,18 @@ pub enum Side {
     Columns,
 }
 
-fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
+/// Reads the parameter in a name.
+pub(crate) fn parse(parameter: Option<&str>) -> Result<PowerSgd, Error> {
     let (low_rank, rounds) = match parameter.and_then(|found| found.split_once(':')) {
         Some((low_rank, "alternate")) => (Some(low_rank), Rounds::One),
         Some((_, other)) => {
-            return Err(refused("powersgd factors", Some(other), "'alternate'"));
+            return Err(Error::parameter("powersgd factors", Some(other), "'alternate'"));
         }
         None => (parameter, Rounds::Two),
     };
     match low_rank.and_then(|found| found.parse().ok()) {
-        Some(low_rank @ 1..=LOW_RANK_MAX) => Ok(Choice::LowRank(PowerSgd { low_rank, rounds })),
-        _ => Err(refused("powersgd low rank", low_rank, &format!("1..={LOW_RANK_MAX}"))),
+        Some(low_rank @ 1..=LOW_RANK_MAX) => Ok(PowerSgd { low_rank, rounds }),
+        _ => Err(Error::parameter("powersgd low rank", low_rank, &format!("1..={LOW_RANK_MAX}"))),
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Law: unbiased, and a code is one of the two levels next to the value.
 
-use crate::choice::{Choice, Entry, refused};
+use crate::choice::{Choice, Entry};
 use crate::coded::Coded;
 use crate::kernel::bits::{INFINITY, round, signed};
 use crate::kernel::codes::Code;
@@ -65,7 +65,7 @@ fn parse_qsgd(parameter: Option<&str>) -> Result<Choice, Error> {
     };
     match bits.and_then(|found| found.parse().ok()) {
         Some(bits @ 3..=8) => Ok(Choice::bytes(Coded(Levels { bits, norm }))),
-        _ => Err(refused("qsgd bits", parameter, "3..=8, or with ':l2'")),
+        _ => Err(Error::parameter("qsgd bits", parameter, "3..=8, or with ':l2'")),
     }
 }
 
@@ -74,7 +74,9 @@ fn parse_terngrad(parameter: Option<&str>) -> Result<Choice, Error> {
         None => Norm::Max,
         Some(found) => match found.parse() {
             Ok(clip) if (1.0..=1e6).contains(&clip) => Norm::Clipped(clip),
-            _ => return Err(refused("terngrad clip", parameter, "a number from 1 to 1e6")),
+            _ => {
+                return Err(Error::parameter("terngrad clip", parameter, "a number from 1 to 1e6"));
+            }
         },
     };
     Ok(Choice::bytes(Coded(Levels { bits: 2, norm })))

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::{Choice, Entry, refused};
+use crate::choice::{Choice, Entry};
 use crate::shown::Number;
 use crate::sparse::{count, in_unit};
 use crate::{Bound, Claims, Codec, Error, Exchange, Finite, Input, Write, kernel};
@@ -46,7 +46,7 @@ fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     let expected = "a number above 0 and at most 1, or with ':block'";
     match in_unit(number) {
         Some(ratio) => Ok(Choice::bytes(RandomK { ratio, run })),
-        None => Err(refused("randomk ratio", parameter, expected)),
+        None => Err(Error::parameter("randomk ratio", parameter, expected)),
     }
 }
 

@@ -12,7 +12,7 @@ use std::fmt;
 
 use thinwire_wire::random::Key;
 
-use crate::choice::{Choice, Entry, refused};
+use crate::choice::{Choice, Entry};
 use crate::crowd::Crowd;
 use crate::indices::Indices;
 use crate::kernel::Candidate;
@@ -69,7 +69,7 @@ fn parse(
     let expected = "a number above 0 and at most 1";
     match in_unit(parameter) {
         Some(ratio) => Ok(Choice::bytes(Sparse { name, ratio, crowd })),
-        None => Err(refused(&format!("{name} ratio"), parameter, expected)),
+        None => Err(Error::parameter(&format!("{name} ratio"), parameter, expected)),
     }
 }
 

@@ -34,8 +34,19 @@ pub const CODECS: [Entry; 25] = [
     sparse::DGC,
     randomk::ENTRY,
     dct::ENTRY,
-    intsgd::ENTRY,
-    powersgd::ENTRY,
+    // A choice has these two as they are, so that their files know nothing of choices.
+    Entry {
+        usage: "intsgd[:BITS]",
+        summary: "integers under a scale that all ranks share, exact sums, 1 or 2 bytes per element",
+        examples: &["intsgd", "intsgd:16"],
+        parse: |parameter| intsgd::parse(parameter).map(Choice::Integers),
+    },
+    Entry {
+        usage: "powersgd:LOW_RANK[:alternate]",
+        summary: "a matrix as the product of two thin ones, (rows + columns) * LOW_RANK f32",
+        examples: &["powersgd:1", "powersgd:4", "powersgd:4:alternate"],
+        parse: |parameter| powersgd::parse(parameter).map(Choice::LowRank),
+    },
 ];
 
 impl Choice {

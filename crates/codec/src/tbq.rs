@@ -7,7 +7,7 @@
 //!
 //! Law: decoded values are -TAU, 0 or TAU.
 
-use crate::choice::{Choice, Entry, refused};
+use crate::choice::{Choice, Entry};
 use crate::coded::Coded;
 use crate::kernel::Scale;
 use crate::kernel::codes::Code;
@@ -30,7 +30,7 @@ pub(crate) struct Threshold {
 fn parse(parameter: Option<&str>) -> Result<Choice, Error> {
     match parameter.and_then(|found| found.parse().ok()) {
         Some(tau) if (1e-30..=1e30).contains(&tau) => Ok(Choice::bytes(Coded(Threshold { tau }))),
-        _ => Err(refused("tbq tau", parameter, "a number from 1e-30 to 1e30")),
+        _ => Err(Error::parameter("tbq tau", parameter, "a number from 1e-30 to 1e30")),
     }
 }
 

@@ -1,9 +1,8 @@
-//! Checker: from the tree to a program in which all names, types and lengths are known.
+//! Check of a text: from the tree to a program in which all names, types and lengths are known.
 
-use std::collections::HashMap;
-
+use super::expression::{Checker, Section};
 use super::fuse::fuse;
-use super::program::{Field, Formula, Instruction, Length, Operand, Operation, Program, Source};
+use super::program::{Field, Instruction, Length, Operand, Operation, Program, Source};
 use super::refusal::Refusal;
 use super::syntax::{Definition, Expression, Name, Node, Place, Statement};
 use super::value::{Kind, Value, common};
@@ -34,27 +33,6 @@ pub(crate) fn check(text: &Definition, given: &[(String, f64)]) -> Result<Progra
         decode,
         registers,
     })
-}
-
-/// State of the check.
-#[derive(Default)]
-pub(crate) struct Checker {
-    pub constants: Vec<Formula>,
-    pub names: HashMap<String, Value>,
-    pub fields: Vec<Field>,
-    /// Number of fields that `decode` has taken.
-    pub taken: usize,
-    pub section: Section,
-    pub instructions: Vec<Instruction>,
-    pub registers: usize,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Section {
-    #[default]
-    Header,
-    Encode,
-    Decode,
 }
 
 impl Checker {
@@ -109,21 +87,6 @@ impl Checker {
             return Err(Refusal::codec(format!("decode takes {taken} of {emitted} fields")));
         }
         Ok(std::mem::take(&mut self.instructions))
-    }
-
-    /// Names a value.
-    pub(crate) fn name(&mut self, name: &Name, value: Value) -> Result<(), Refusal> {
-        let reserved = ["block", "block_index", "elements"].contains(&name.text.as_str());
-        if reserved || self.names.insert(name.text.clone(), value).is_some() {
-            let message = format!("'{}' already has a meaning", name.text);
-            return Err(Refusal::at(name.place, message).hint("a name is given once"));
-        }
-        Ok(())
-    }
-
-    /// Defines a word of the language as a value.
-    pub(crate) fn define(&mut self, word: &str, value: Value) {
-        self.names.insert(word.to_owned(), value);
     }
 
     fn assign(&mut self, name: &Name, value: &Expression) -> Result<(), Refusal> {

@@ -1,14 +1,51 @@
-//! Expressions to instructions: names, operators and taken fields.
+//! Checker of expressions: names, operators and taken fields become instructions.
 
-use super::check::{Checker, Section};
+use std::collections::HashMap;
+
 use super::function;
-use super::program::{Binary, Comparison, Formula, Length, Operation, Unary};
+use super::program::{Binary, Comparison, Field, Formula, Instruction, Length, Operation, Unary};
 use super::refusal::{Refusal, nearest};
 use super::syntax::{Expression, Name, Node, Place};
 use super::value::{Kind, Value};
 use super::wire::Wire;
 
+/// Program so far, and the names of its values.
+#[derive(Default)]
+pub(crate) struct Checker {
+    pub constants: Vec<Formula>,
+    pub names: HashMap<String, Value>,
+    pub fields: Vec<Field>,
+    /// Number of fields that `decode` has taken.
+    pub taken: usize,
+    pub section: Section,
+    pub instructions: Vec<Instruction>,
+    pub registers: usize,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Section {
+    #[default]
+    Header,
+    Encode,
+    Decode,
+}
+
 impl Checker {
+    /// Names a value.
+    pub(crate) fn name(&mut self, name: &Name, value: Value) -> Result<(), Refusal> {
+        let reserved = ["block", "block_index", "elements"].contains(&name.text.as_str());
+        if reserved || self.names.insert(name.text.clone(), value).is_some() {
+            let message = format!("'{}' already has a meaning", name.text);
+            return Err(Refusal::at(name.place, message).hint("a name is given once"));
+        }
+        Ok(())
+    }
+
+    /// Defines a word of the language as a value.
+    pub(crate) fn define(&mut self, word: &str, value: Value) {
+        self.names.insert(word.to_owned(), value);
+    }
+
     /// Adds the instructions of an expression; returns the value.
     pub(crate) fn expression(&mut self, expression: &Expression) -> Result<Value, Refusal> {
         let place = expression.place;

@@ -1,6 +1,6 @@
 //! Functions of the language by name.
 
-use super::check::{Checker, Section};
+use super::expression::{Checker, Section};
 use super::program::{Binary, Comparison, Formula, Length, Operation, Reduction, Unary};
 use super::refusal::{Refusal, nearest};
 use super::syntax::Place;

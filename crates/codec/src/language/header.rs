@@ -1,6 +1,6 @@
 //! Checks of the lines before `encode`: block, parameters, exchange and claims.
 
-use super::check::Checker;
+use super::expression::Checker;
 use super::program::{Claim, Formula, evaluate};
 use super::refusal::Refusal;
 use super::syntax::{Definition, Expression, Header, Literal, Name, Place};

@@ -1,6 +1,6 @@
 //! Operands and results of operators: constants, registers, and the types that operators require.
 
-use super::check::Checker;
+use super::expression::Checker;
 use super::program::{Formula, Instruction, Length, Operand, Operation, Source};
 use super::refusal::Refusal;
 use super::syntax::Place;
