@@ -43,10 +43,11 @@ pub use driver::{Driver, FailedRun, Next, Stop, Then, Wait};
 pub use error::{Error, Kind};
 pub use group::Group;
 pub use operations::{
-    Options, all_gather, all_gather_bytes, all_reduce, all_reduce_many, all_to_all, barrier,
-    broadcast, broadcast_bytes, hand_over, reduce_scatter,
+    all_gather, all_gather_bytes, all_reduce, all_reduce_many, all_to_all, barrier, broadcast,
+    broadcast_bytes, hand_over, reduce_scatter,
 };
 pub use program::Program;
 #[doc(hidden)]
 pub use replay::{Replay, replay};
 pub use run::{Address, Check, Run, Times};
+pub use start::Options;

@@ -8,11 +8,48 @@
 use std::sync::Arc;
 
 use thinwire_codec::Codec;
-use thinwire_schedule::{self as schedule, Schedule, Shape, Summation};
+use thinwire_schedule::{
+    self as schedule, Algorithm, Schedule, Shape, Summation, partitions, preferred,
+};
 use thinwire_wire::{DType, Rank};
 
-use crate::operations::{Options, partitions, preferred};
 use crate::{Address, Buffer, Error, Group, Program, Run};
+
+/// The choices of an all-reduce.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Who sends what to whom; chosen by the size of the data if there is none.
+    pub algorithm: Option<Summation>,
+    /// The encoding of the values on the wire. Without error feedback, which `sync` adds.
+    pub codec: Arc<dyn Codec>,
+    /// The number of pipelined partitions; chosen by size if there is none.
+    pub partitions: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { algorithm: None, codec: thinwire_codec::raw(), partitions: None }
+    }
+}
+
+impl Options {
+    /// Returns these options for values that are `dtype` to the caller and f32 here: without a codec
+    /// they travel as `dtype`.
+    ///
+    /// Values of 16 bits that travel as they are go by two-shot, so that the owner of a chunk sums it in
+    /// f32 and rounds the sum once; a ring would round it at every hop.
+    #[must_use]
+    pub fn of(&self, dtype: DType) -> Options {
+        let mut options = self.clone();
+        if options.codec.is_raw() {
+            options.codec = thinwire_codec::raw_of(dtype);
+        }
+        if options.codec.dtype() == Some(dtype) && dtype != DType::F32 {
+            options.algorithm = options.algorithm.or(Some(Algorithm::TwoShot.into()));
+        }
+        options
+    }
+}
 
 /// A run that replaces `values` by their sum over all ranks. The options' partitions divide the part
 /// that one rank of a unit sums with the other units.

@@ -42,16 +42,16 @@
 #![deny(unsafe_code)]
 
 mod bytes;
-mod cpu;
 #[cfg(all(feature = "cuda", unix))]
 pub mod cuda;
 mod region;
+mod submit;
 mod work;
 
 pub use bytes::{Block, HostBytes};
-pub use cpu::compute;
 pub use region::{Allocation, Operand, Region, Source, Values};
+pub use submit::{Batch, compute, submit};
 pub use work::{
-    Batch, Canonicalise, Change, Decoding, Device, Done, Encoding, FactorStep, Factoring, Failure,
-    Pending, Submission, Work, submit,
+    Canonicalise, Change, Decoding, Device, Done, Encoding, FactorStep, Factoring, Failure,
+    Pending, Submission, Work,
 };

@@ -20,8 +20,11 @@ pub(crate) use map::Map;
 pub use ids::{Id, Ids};
 pub use layout::{FeatureRows, TYPES_MAX};
 pub use map::name_lost_pages;
-pub use open::{NO_LABEL, Store, file_length};
+pub use open::{Store, file_length};
 pub use write::{Contents, Features, write};
+
+/// Label of a vertex that has none.
+pub const NO_LABEL: u32 = u32::MAX;
 
 /// Use of a vertex: for training, validation or test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,19 +12,16 @@ mod service;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thinwire_link::Token;
 use thinwire_rows::{Error, Source};
 
-pub use service::RowService;
+pub use service::{RowService, SharedSource};
 
 use crate::stored::{check_room, check_rows};
 use peer::Peer;
-
-/// Source of rows that threads share.
-pub type SharedSource = Arc<dyn Source + Send>;
 
 /// Place of a part.
 #[derive(Clone)]

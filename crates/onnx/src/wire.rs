@@ -10,18 +10,12 @@ mod field;
 use thinwire_model::{Error, Kind};
 
 use crate::none;
-use field::{Form, Message, form};
+use field::{BYTES, FIXED32, FIXED64, Form, Message, VARINT, form};
 
 /// The deepest nesting of messages: deeper than any real file.
 const DEPTH_MAX: usize = 64;
 /// More messages than any real file has: one takes two bytes of a file, and some hundred when read.
 const MESSAGES_MAX: usize = 1 << 21;
-
-/// Wire types of the format.
-const VARINT: u64 = 0;
-const FIXED64: u64 = 1;
-const BYTES: u64 = 2;
-const FIXED32: u64 = 5;
 
 /// A message that is still to be checked.
 struct Waiting<'a> {

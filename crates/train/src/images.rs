@@ -5,13 +5,12 @@
 //! validation. [`Images::fingerprint`] lets ranks compare.
 
 mod decode;
-mod folder;
+mod files;
 mod numpy;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -94,27 +93,6 @@ impl Images {
             form.shape
         );
         Ok(Images { shared: Arc::new(Shared { form, pixels, labels, fingerprint }) })
-    }
-
-    /// Reads a folder with a folder for each class, in the order of their names, a `.npz` file with `x`
-    /// and `y`, or a folder with `x.npy` and `y.npy`.
-    ///
-    /// # Errors
-    /// If a file cannot be read, is no image of this form, or a label is outside of the classes; the
-    /// message has the path.
-    pub fn from_path(path: &Path, form: Form) -> Result<Images, Error> {
-        let metadata = fs::metadata(path);
-        let metadata = metadata.map_err(|e| Error::io("read", path, e).with_hint(HINT))?;
-        let is_archive = path.extension().is_some_and(|end| end == "npz");
-        match (metadata.is_dir(), is_archive) {
-            (true, _) if path.join("x.npy").exists() => numpy::pair(path, form),
-            (true, _) => folder::read(path, form),
-            (false, true) if metadata.is_file() => numpy::archive(path, form),
-            _ => {
-                let message = format!("{} is no folder of images and no .npz file", path.display());
-                Err(Error::new(Kind::Data, message).with_hint(HINT))
-            }
-        }
     }
 
     /// Form of every image.
@@ -225,15 +203,4 @@ impl fmt::Debug for Shared {
 /// Error of a file, with its path.
 fn of_file(path: &Path, message: impl fmt::Display) -> Error {
     Error::new(Kind::Data, format!("{}: {message}", path.display())).with_hint(HINT)
-}
-
-/// Refuses a number of images that memory is not for.
-fn check_size(path: &Path, images: usize, form: Form) -> Result<(), Error> {
-    let bytes = images.saturating_mul(form.elements());
-    if bytes <= BYTES_MAX {
-        return Ok(());
-    }
-    let message = format!("{} has {images} images of {bytes} bytes together", path.display());
-    Err(Error::new(Kind::Data, format!("{message}, expected at most {BYTES_MAX}"))
-        .with_hint("train on a part of them"))
 }

@@ -11,7 +11,6 @@ use super::context::{Current, Handle, made};
 use super::driver::{
     Context, Driver, EVENT_DISABLE_TIMING, Event, Fault, Function, Module, Stream,
 };
-use super::flight::Flight;
 use super::kernel::{Kernel, Source};
 use super::nvrtc::Image;
 use super::pinned::{Pinned, Pool};
@@ -73,8 +72,8 @@ pub(super) struct State {
     words: Vec<Word>,
     /// First fault of the device, after which no work is taken.
     pub(super) fault: Option<Fault>,
-    /// Flights that a host function has ended, to be dropped by another thread.
-    pub(super) ended: Vec<Arc<Flight>>,
+    /// Work that a host function has ended, to be dropped by another thread.
+    pub(super) ended: Vec<Arc<dyn Debug + Send + Sync>>,
 }
 
 impl State {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use flate2::Crc;
 
-use super::Split;
 use super::ids::Ids;
 use super::layout::{FeatureRows, HEADER_BYTES, Header, IdTable, Layout};
 use super::map::{Map, Opened};
@@ -14,9 +13,7 @@ use crate::adjacency::Adjacency;
 use crate::array::Array;
 use crate::error::Error;
 use crate::sample::Weights;
-
-/// Label of a vertex that has none.
-pub const NO_LABEL: u32 = u32::MAX;
+use crate::store::{NO_LABEL, Split, ensure_little_endian};
 
 /// Graph in a file, mapped into memory, with what its vertices have.
 ///
@@ -245,7 +242,7 @@ pub fn file_length(start: &[u8]) -> Result<u64, Error> {
 }
 
 fn open(path: &Path) -> Result<Store, Error> {
-    super::ensure_little_endian()?;
+    ensure_little_endian()?;
     let failed = |error| Error::io("cannot open", error);
     let opened = Opened::new(path).map_err(failed)?;
     let length = opened.length();

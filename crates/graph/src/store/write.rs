@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use bytemuck::cast_slice;
 use flate2::Crc;
 
-use super::Split;
 use super::ids::Ids;
 use super::layout::{ARRAYS, Array, HEADER_BYTES, Header, IdTable, Layout, TYPES_MAX};
 use crate::adjacency::Adjacency;
 use crate::error::Error;
 use crate::sample::Weights;
-use crate::store::NO_LABEL;
+use crate::store::{NO_LABEL, Split, ensure_little_endian};
 
 /// What a file of a graph gets.
 #[derive(Clone, Copy)]
@@ -136,7 +135,7 @@ impl Out {
 }
 
 fn header(contents: &Contents<'_>) -> Result<Header, Error> {
-    super::ensure_little_endian()?;
+    ensure_little_endian()?;
     let vertices = contents.graph.vertices();
     let check = |what: &str, found: Option<usize>| match found {
         Some(found) if found != vertices as usize => {

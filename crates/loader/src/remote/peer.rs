@@ -7,8 +7,7 @@ use thinwire_link::endpoint::Connection;
 use thinwire_rows::Error;
 use thinwire_wire::{decode, encode};
 
-use super::SharedSource;
-use super::service::{Description, Request, WINDOW, rows_max};
+use super::service::{Description, Request, SharedSource, WINDOW, rows_max};
 
 /// Process that has a part, and a copy of the part if there is one.
 pub struct Peer {

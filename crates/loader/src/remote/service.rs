@@ -9,14 +9,15 @@ use thinwire_link::{Error, Kind};
 use thinwire_rows::Source;
 use thinwire_wire::{decode, encode, raw};
 
-use super::SharedSource;
-
 /// Requests that a client may have under way.
 pub const WINDOW: usize = 4;
 /// Size of an answer, unless a single row is larger.
 const ANSWER_BYTES: usize = 256 << 10;
 /// Bytes around a request or an answer.
 const AROUND: usize = 64;
+
+/// Source of rows that threads share.
+pub type SharedSource = Arc<dyn Source + Send>;
 
 /// Request for something of a part.
 #[derive(Serialize, Deserialize)]

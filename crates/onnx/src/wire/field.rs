@@ -1,6 +1,10 @@
 //! The fields that the parser reads, by the messages they are of.
 
-use super::{BYTES, FIXED32, FIXED64, VARINT};
+/// Wire types of the format.
+pub(super) const VARINT: u64 = 0;
+pub(super) const FIXED64: u64 = 1;
+pub(super) const BYTES: u64 = 2;
+pub(super) const FIXED32: u64 = 5;
 
 /// A message of the format.
 #[derive(Clone, Copy, Debug)]

@@ -37,10 +37,11 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Deserialize;
 use thinwire_model::Operator;
 
+use super::matrix::{LevelTable, links};
 use super::range::{
     FIXED_MIB, GBIT, GBYTE_PER_S, GFLOP, MEMORY_GIB, PACE, PART, SLACK, TFLOPS, TIME_US, within,
 };
-use super::{ADD, Cluster, Device, Efficiency, Handling, LAYOUT, Lane, Level, UPDATE, matrix};
+use super::{ADD, Cluster, Device, Efficiency, Handling, LAYOUT, Lane, Level, UPDATE};
 use crate::Error;
 
 const MIB: f64 = (1_u64 << 20) as f64;
@@ -89,17 +90,6 @@ struct DeviceTable {
     operators: BTreeMap<String, f64>,
     #[serde(default)]
     efficiency: Vec<Vec<f64>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LevelTable {
-    name: String,
-    pub size: usize,
-    pub latency_us: Option<f64>,
-    pub gbit: Option<f64>,
-    pub latency_us_matrix: Option<Vec<Vec<f64>>>,
-    pub gbit_matrix: Option<Vec<Vec<f64>>>,
 }
 
 fn whole() -> f64 {
@@ -228,7 +218,7 @@ fn level(table: &LevelTable) -> Result<Level, Error> {
     if table.size == 0 {
         return Err(Error::file(format!("{about}: size is 0, expected at least 1")));
     }
-    let links = matrix::links(&about, table)?;
+    let links = links(&about, table)?;
     if table.gbit_matrix.is_some() && links.is_none() {
         // A member alone has links to nobody.
         let Lane { latency_s, bytes_per_s } = ALONE;

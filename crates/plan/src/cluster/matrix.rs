@@ -1,12 +1,25 @@
-//! Matrices of a cluster file: the links between the members of a level.
+//! Table of a level in a cluster file, and matrices in it: the links between the level's members.
+
+use serde::Deserialize;
 
 use super::Links;
-use super::file::LevelTable;
 use super::range::{GBIT, Range, TIME_US, within};
 use crate::Error;
 
 /// Most members of a matrix; larger ones are taken for a mistake.
 const MEMBERS_MAX: usize = 1024;
+
+/// Level of a cluster file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LevelTable {
+    pub name: String,
+    pub size: usize,
+    pub latency_us: Option<f64>,
+    pub gbit: Option<f64>,
+    pub latency_us_matrix: Option<Vec<Vec<f64>>>,
+    pub gbit_matrix: Option<Vec<Vec<f64>>>,
+}
 
 /// Field of a level, given as one number or as a matrix.
 struct Field<'a> {

@@ -202,7 +202,13 @@ impl Planner {
     /// devices' memory.
     pub fn plan(&mut self, cluster: &Cluster) -> Result<Found, Error> {
         let found = self.binding(|planner, wanted| planner.plan_of_subsets(cluster, wanted));
-        found.map_err(|unfound| shortfall::explained(self, cluster, unfound.error))
+        let fits = |larger: &Cluster| {
+            // What is idle lends no memory.
+            let settings = Settings { idle: false, ..self.settings.clone() };
+            Planner { settings, ..self.fresh() }.plan_once(larger).map(drop)
+        };
+        let reserve = self.settings.reserve;
+        found.map_err(|unfound| shortfall::explained(cluster, reserve, unfound.error, &fits))
     }
 
     /// Returns the best plan for the cluster or one of its subsets, of the candidates that are wanted.

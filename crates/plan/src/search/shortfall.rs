@@ -1,6 +1,5 @@
 //! Shortfall: hints for models that do not fit the memory of the devices.
 
-use super::Planner;
 use crate::cluster::Device;
 use crate::error::size;
 use crate::{Cluster, Error, Kind, TooLarge};
@@ -11,6 +10,9 @@ const DOUBLINGS: u32 = 8;
 const DEVICES_MAX: usize = 1 << 14;
 const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
+
+/// Searches a larger cluster for a plan that fits.
+type Fits<'a> = &'a dyn Fn(&Cluster) -> Result<(), Error>;
 
 /// Returns the error that `what` needs more memory than a device has. Where kinds differ the need
 /// depends on the assignment of work, so only the memory of the smallest kind is named.
@@ -33,19 +35,15 @@ pub(super) fn too_large(what: &str, all: TooLarge, cluster: &Cluster, reserve: f
 /// Returns a hint: the number of such devices that would do, or the memory.
 ///
 /// Recomputation, ZeRO and small micro-batches are no hints, because the search has tried them.
-fn hint(planner: &Planner, cluster: &Cluster, all: TooLarge) -> String {
-    let settings = planner.settings();
+fn hint(cluster: &Cluster, reserve: f64, all: TooLarge, fits: Fits<'_>) -> String {
     let tried = "recomputation, ZeRO 3 and the smallest micro-batches are not enough";
     let each = match cluster.kinds.is_empty() {
         true => {
-            format!(
-                "devices with {} would do",
-                at_least(all.needed_bytes / (1.0 - settings.reserve))
-            )
+            format!("devices with {} would do", at_least(all.needed_bytes / (1.0 - reserve)))
         }
         false => "more memory on the smaller kinds may do".to_owned(),
     };
-    match enough(planner, cluster, all.least_bytes) {
+    match enough(cluster, reserve, all.least_bytes, fits) {
         Some(devices) => format!("{tried}; {devices} such devices or {each}"),
         None => format!("{tried}; {each}, or a smaller model or sequence"),
     }
@@ -61,11 +59,10 @@ fn at_least(bytes: f64) -> String {
 
 /// Returns a sufficient number of devices, found by doubling the outermost level. Twice as many
 /// devices need at least half of `least_bytes` each.
-fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usize> {
+fn enough(cluster: &Cluster, reserve: f64, least_bytes: f64, fits: Fits<'_>) -> Option<usize> {
     let usable = |part: f64| {
         let least =
             |device: &Device| device.fixed_bytes + part * (least_bytes - device.fixed_bytes);
-        let reserve = planner.settings().reserve;
         let fits = |device: &Device| least(device) <= (1.0 - reserve) * device.memory_bytes;
         cluster.devices.iter().any(fits)
     };
@@ -80,11 +77,8 @@ fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usiz
         if !usable(0.5_f64.powi(doubling as i32)) {
             continue;
         }
-        // What is idle lends no memory.
-        let mut all = planner.fresh();
-        all.settings.idle = false;
-        match all.plan_once(&larger) {
-            Ok(_) => return Some(larger.size()),
+        match fits(&larger) {
+            Ok(()) => return Some(larger.size()),
             Err(error) if error.kind == Kind::Memory => {}
             Err(_) => return None,
         }
@@ -93,9 +87,9 @@ fn enough(planner: &Planner, cluster: &Cluster, least_bytes: f64) -> Option<usiz
 }
 
 /// Returns the error with a hint, if it is one of memory.
-pub(super) fn explained(planner: &Planner, cluster: &Cluster, error: Error) -> Error {
+pub(super) fn explained(cluster: &Cluster, reserve: f64, error: Error, fits: Fits<'_>) -> Error {
     match error.too_large {
-        Some(all) => error.with_hint(hint(planner, cluster, all)),
+        Some(all) => error.with_hint(hint(cluster, reserve, all, fits)),
         None => error,
     }
 }

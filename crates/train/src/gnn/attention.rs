@@ -4,8 +4,8 @@
 //! in `z = x W`: `y_v = sum of a_uv z_u + b`, where `a_uv` is the softmax over `u` of
 //! `leaky(s z_u + t z_v)`.
 
+use super::Wanted;
 use super::hop::Hop;
-use super::layer::Wanted;
 use super::matrix::{Matrix, add, dot, times, weight};
 
 /// Slope of LeakyReLU for negative numbers.

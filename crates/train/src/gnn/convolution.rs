@@ -4,8 +4,8 @@
 //! the mean): `y_v = x_v S + mean(x_u) W + b`. GCN (Kipf and Welling, "Semi-supervised classification with
 //! graph convolutional networks", 2017): `y_v = (sum of normalised x_u, x_v among them) W + b`.
 
+use super::Wanted;
 use super::hop::Hop;
-use super::layer::Wanted;
 use super::matrix::{Matrix, times, weight};
 
 /// Computes a layer from its weights: W, b, and perhaps S. Returns the sums as well.

@@ -3,7 +3,7 @@
 use super::attention::{self, Attended};
 use super::hop::Hop;
 use super::matrix::Matrix;
-use super::{Model, convolution};
+use super::{Model, Wanted, convolution};
 use crate::Parameter;
 
 /// Layer of a network.
@@ -14,15 +14,6 @@ pub struct Layer {
     pub outputs: usize,
     /// Heads of attention, which share the outputs.
     pub heads: usize,
-}
-
-/// Gradients that a backward pass computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Those of the weights.
-    Weights,
-    /// Those of the inputs as well: of a network, of the features.
-    All,
 }
 
 /// Values of a forward pass that the backward pass uses.

@@ -23,7 +23,6 @@ mod trainer;
 
 use std::fmt;
 
-pub use layer::Wanted;
 pub use loss::Figures;
 pub use matrix::Matrix;
 pub use network::{Dropout, Input, Network, Shape};
@@ -56,4 +55,13 @@ impl fmt::Display for Model {
             Model::Gat => "gat",
         })
     }
+}
+
+/// Gradients that a backward pass computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those of the weights.
+    Weights,
+    /// Those of the inputs as well: of a network, of the features.
+    All,
 }

@@ -3,11 +3,11 @@
 use thinwire_graph::{Adjacency, Sample};
 use thinwire_wire::random::{Key, unit};
 
-use super::Model;
 use super::hop::Hop;
-use super::layer::{Forward, Layer, Wanted};
+use super::layer::{Forward, Layer};
 use super::loss::{Figures, cross_entropy};
 use super::matrix::Matrix;
+use super::{Model, Wanted};
 use crate::Parameter;
 use crate::error::{Error, Kind};
 

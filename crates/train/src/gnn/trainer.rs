@@ -8,13 +8,12 @@ use thinwire_graph::{Batches, Draw, FanOut, Frontier, Position, Sampling};
 use thinwire_loader::{Batch, Loader, Options};
 use thinwire_sync::{Channel, Outcome, Synchronizer};
 
-use super::Model;
-use super::layer::Wanted;
 use super::loss::Figures;
 use super::matrix::Matrix;
 use super::network::{Dropout, Input, Network, Shape};
 use super::table::{self, RowGradients, Table};
 use super::task::{Rows, Task, facts};
+use super::{Model, Wanted};
 use crate::error::{Error, Kind};
 use crate::{AdamW, AdamWOptions, Pace, Parameter};
 

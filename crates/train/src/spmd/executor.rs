@@ -15,10 +15,10 @@ use thinwire_sync::{Channel, Synchronizer};
 use thinwire_wire::{Rank, World};
 
 use super::invalid;
-use super::modality::Inputs;
 use super::optimizer::Optimizer;
 use super::slots::{Content, Slots};
 use super::start::Start;
+use super::text::Inputs;
 use super::value::Value;
 use crate::error::Error;
 use crate::{AdamWOptions, Pace};

@@ -15,7 +15,8 @@ use thinwire_wire::Rank;
 
 use super::executor::completion_order;
 use super::invalid;
-use super::modality::{Inputs, Modality};
+use super::modality::Modality;
+use super::text::Inputs;
 use super::value::Value;
 use crate::error::Error;
 use crate::{Batch, Parameter};

@@ -5,8 +5,8 @@
 
 use thinwire_model::{Array, Element, Graph, Operator, Tensor, TensorId};
 
-use super::modality::Inputs;
-use super::{invalid, text};
+use super::invalid;
+use super::text::{self, Inputs};
 use crate::error::Error;
 use crate::images::{Form, Labelled};
 

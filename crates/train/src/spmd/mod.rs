@@ -30,12 +30,12 @@ pub use detached::DetachedReplica;
 pub use executor::{Agreed, Codecs, ExchangeOptions, Executor, Handover, Remote, Times, Went};
 pub use graph_model::{GraphModel, Sampled};
 pub use images::ImageInputs;
-pub use modality::{Inputs, Modality};
+pub use modality::Modality;
 pub use probe::Probe;
 pub use snapshot::Snapshot;
 pub use speed::{Chore, Speed, Timed};
 pub use start::{Start, initial, part, zeros};
-pub use text::Text;
+pub use text::{Inputs, Text};
 pub use value::Value;
 
 fn invalid(text: String) -> Error {

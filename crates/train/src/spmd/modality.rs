@@ -1,16 +1,11 @@
 //! What a model reads, by its inputs: text or images.
 
-use std::collections::HashMap;
-
-use thinwire_model::{Array, Graph, TensorId};
+use thinwire_model::Graph;
 
 use super::images::ImageInputs;
-use super::text::Text;
+use super::text::{Inputs, Text};
 use crate::Batch;
 use crate::error::Error;
-
-/// Inputs of one micro-batch, whole: each rank cuts its part out of them.
-pub type Inputs = HashMap<TensorId, Array>;
 
 /// Inputs of a model of text or of images.
 #[derive(Clone, Debug)]

@@ -5,12 +5,16 @@
 //! every sequence, positions an index for every place. Where that is not clear, names decide; what
 //! is called segments is of the first one.
 
+use std::collections::HashMap;
+
 use thinwire_model::{Array, Element, Graph, Operator, Role, Tensor, TensorId};
 
 use super::invalid;
-use super::modality::Inputs;
 use crate::error::Error;
 use crate::{VOCABULARY, Windows};
+
+/// Inputs of one micro-batch, whole: each rank cuts its part out of them.
+pub type Inputs = HashMap<TensorId, Array>;
 
 /// Inputs of a model of text, by their tensors.
 #[derive(Clone, Debug)]

@@ -8,8 +8,8 @@ use thinwire_program::{Instruction, Mesh, Slot, freed, parts_of};
 use super::{Executor, known_loss};
 use crate::error::Error;
 use crate::spmd::kernel;
-use crate::spmd::modality::Inputs;
 use crate::spmd::slots::{Content, MessageEnd, When};
+use crate::spmd::text::Inputs;
 use crate::spmd::value::Value;
 
 /// Evaluations' moments begin here, where no training comes.

@@ -5,7 +5,7 @@ use thinwire_program::{Instruction, Slot, freed};
 
 use super::{GraphModel, alone};
 use crate::spmd::kernel;
-use crate::spmd::modality::Inputs;
+use crate::spmd::text::Inputs;
 use crate::spmd::value::Value;
 
 /// A model that predicts, with what its parameters are.

@@ -1,14 +1,99 @@
-//! Work on host memory, done at once by the thread that submits it.
+//! Submission of work: on host memory it is done at once, by the thread that submits it.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{Thread, current, park_timeout};
+use std::time::{Duration, Instant};
 
 use thinwire_codec::{Finite, Input, kernel, powersgd};
 
 use crate::{
-    Change, Decoding, Done, Encoding, FactorStep, Factoring, Failure, HostBytes, Source, Work,
+    Change, Decoding, Done, Encoding, FactorStep, Factoring, Failure, HostBytes, Operand, Pending,
+    Source, Submission, Work,
 };
 
-/// Does work on host memory. [`submit`](crate::submit) calls it; devices of tests do so on memory of theirs.
+/// Submits work to the processor in whose memory its values lie.
+pub fn submit(work: Work<'_>, waker: &Waker) -> Submission {
+    let values = match &work {
+        Work::Encode(encoding) => &encoding.values,
+        Work::Decode(decoding) => &decoding.to,
+        Work::Change(values, _) => values,
+        Work::Factor(factoring) => &factoring.matrix,
+    };
+    match values {
+        Operand::Host(_) => Submission::Done(compute(work)),
+        Operand::Device(region) => {
+            let region = region.clone();
+            region.device().submit(work, waker)
+        }
+    }
+}
+
+/// Works of which a thread waits for all.
+#[derive(Debug)]
+pub struct Batch {
+    waker: Waker,
+    pending: Vec<Pending>,
+    failure: Option<Failure>,
+}
+
+/// Longest sleep of a thread that waits: after a fault a device may call nobody.
+const NAP: Duration = Duration::from_millis(100);
+
+impl Batch {
+    /// No work yet, of this thread.
+    pub fn new() -> Batch {
+        let waker = Waker::from(Arc::new(Sleeper(current())));
+        Batch { waker, pending: Vec::new(), failure: None }
+    }
+
+    /// Submits work.
+    pub fn submit(&mut self, work: Work<'_>) {
+        match submit(work, &self.waker) {
+            Submission::Done(done) => self.failure = self.failure.take().or(done.failure),
+            Submission::Pending(pending) => self.pending.push(pending),
+        }
+    }
+
+    /// Waits until all work is done.
+    ///
+    /// # Errors
+    /// If some of it has failed.
+    pub fn wait(mut self) -> Result<(), Failure> {
+        while !self.pending.is_empty() {
+            let failure = &mut self.failure;
+            self.pending.retain_mut(|pending| match pending.poll() {
+                Some(done) => {
+                    *failure = failure.take().or(done.failure);
+                    false
+                }
+                None => true,
+            });
+            if !self.pending.is_empty() {
+                // A wake that came before makes this return at once.
+                park_timeout(NAP);
+            }
+        }
+        self.failure.map_or(Ok(()), Err)
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch::new()
+    }
+}
+
+/// Thread that sleeps until work is done.
+struct Sleeper(Thread);
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Sleeper>) {
+        self.0.unpark();
+    }
+}
+
+/// Does work on host memory. [`submit`] calls it; devices of tests do so on memory of theirs.
 ///
 /// # Panics
 /// If an operand lies in the memory of a device.
