@@ -6,12 +6,11 @@
 //! variables rarely occur by accident before one whose variables do: thinwire and torchrun, msrun,
 //! Open MPI, MPICH, Slurm.
 
-use crate::address::{self, PORT};
-use crate::dialect::{DIALECTS, unsaid};
+use crate::address::{self, PORT, joined};
 use crate::error::Error;
 use crate::overrides::Overrides;
 use crate::place::{Host, Place, Source};
-use crate::slurm;
+use crate::{is_loopback, slurm};
 
 /// Reads one environment variable; an empty one counts as unset.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -29,7 +28,7 @@ pub fn process(name: &str) -> Option<String> {
 pub fn find(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Place>, Error> {
     let found = match by_hand(overrides, variables)? {
         Some(place) => Some(place),
-        None => joined(variables)?,
+        None => launched(variables)?,
     };
     let Some(mut place) = found else {
         return overrides
@@ -53,7 +52,7 @@ pub fn find(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Pl
 /// or all if they meet on loopback; 1 for a process without a launcher, and if the number is
 /// unknown.
 pub fn local_ranks(variables: Variables<'_>) -> u32 {
-    joined(variables).ok().flatten().map_or(1, |place| place.local_world)
+    launched(variables).ok().flatten().map_or(1, |place| place.local_world)
 }
 
 fn lone_coordinator(overrides: &Overrides) -> Error {
@@ -85,13 +84,215 @@ fn by_hand(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Pla
         }
     };
     // Whoever names ranks may still have been launched: the launcher knows who shares this machine.
-    let launched = joined(variables).ok().flatten().map(|place| place.local_world.min(world));
+    let launched = launched(variables).ok().flatten().map(|place| place.local_world.min(world));
     let local_world = launched.unwrap_or_else(|| unsaid(&coordinator, world));
     let source = Source::Overrides(form);
     let job = slurm::step_of(variables, rank, world).map(|step| step.to_string());
     Ok(Some(Place { rank, world, local_world, coordinator, source, job, ..Place::alone(form) }))
 }
 
-fn joined(variables: Variables<'_>) -> Result<Option<Place>, Error> {
+fn launched(variables: Variables<'_>) -> Result<Option<Place>, Error> {
     DIALECTS.iter().find_map(|dialect| dialect.place(variables).transpose()).transpose()
+}
+
+/// The variables in which a launcher gives a rank its place; the first that is set counts.
+struct Dialect {
+    source: Source,
+    rank: &'static str,
+    world: &'static [&'static str],
+    local_rank: &'static str,
+    local_world: &'static str,
+    /// The launcher's name of the job, if it gives one.
+    job: &'static str,
+}
+
+/// In the order in which they count.
+const DIALECTS: [Dialect; 5] = [
+    Dialect {
+        source: Source::Torchrun,
+        rank: "RANK",
+        world: &["WORLD_SIZE"],
+        local_rank: "LOCAL_RANK",
+        local_world: "LOCAL_WORLD_SIZE",
+        job: "TORCHELASTIC_RUN_ID",
+    },
+    // Not RANK_ID: on the scheduler's host that is 0 where msrun leaves the numbering to others.
+    Dialect {
+        source: Source::Msrun,
+        rank: "MS_NODE_ID",
+        world: &["MS_WORKER_NUM"],
+        local_rank: "DEVICE_ID",
+        local_world: "",
+        job: "",
+    },
+    Dialect {
+        source: Source::OpenMpi,
+        rank: "OMPI_COMM_WORLD_RANK",
+        world: &["OMPI_COMM_WORLD_SIZE"],
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+        local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
+        job: "PMIX_NAMESPACE",
+    },
+    Dialect {
+        source: Source::Mpich,
+        rank: "PMI_RANK",
+        world: &["PMI_SIZE"],
+        local_rank: "MPI_LOCALRANKID",
+        local_world: "MPI_LOCALNRANKS",
+        job: "",
+    },
+    Dialect {
+        source: Source::Slurm,
+        rank: "SLURM_PROCID",
+        world: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        local_rank: "SLURM_LOCALID",
+        local_world: "SLURM_STEP_TASKS_PER_NODE",
+        job: "",
+    },
+];
+
+impl Dialect {
+    /// The place that this launcher gives, if it is the one that runs.
+    ///
+    /// # Errors
+    /// If its variables are incomplete or no numbers.
+    fn place(&self, variables: Variables<'_>) -> Result<Option<Place>, Error> {
+        if self.source == Source::Msrun && !msrun_runs(variables)? {
+            return Ok(None);
+        }
+        let Some(rank) = number(variables, self.rank)? else { return Ok(None) };
+        let mut worlds = self.world.iter();
+        let world = worlds.find_map(|name| number(variables, name).transpose()).transpose()?;
+        let Some(world) = world else {
+            let [rank_name, world_name] = [self.rank, self.world[0]];
+            return Err(Error::invalid(format!(
+                "{rank_name} is {rank}, but {world_name} is not set"
+            ))
+            .with_hint(format!("set {world_name} as well, or unset {rank_name}")));
+        };
+        let step = slurm::step_of(variables, rank, world);
+        // A batch script outside srun, or an interactive shell inside it: no job of ours.
+        if self.source == Source::Slurm && (step.is_none() || world == 1) {
+            return Ok(None);
+        }
+        let local_world = self.local_world(variables)?;
+        let port = self.port(variables, step.as_ref())?;
+        let (coordinator, host) = self.coordinator(variables, world, port, local_world)?;
+        let source = match host {
+            Host::Launcher => Source::Thinwire,
+            Host::RankZero => self.source,
+        };
+        let local_rank = number(variables, self.local_rank)?.unwrap_or(0);
+        let local_world = local_world.unwrap_or_else(|| unsaid(&coordinator, world));
+        let own = variables(self.job).map(|job| format!("job {job} of {}", self.source));
+        let job = own.or_else(|| step.map(|step| step.to_string()));
+        Ok(Some(Place { rank, world, local_rank, local_world, coordinator, host, source, job }))
+    }
+
+    fn local_world(&self, variables: Variables<'_>) -> Result<Option<u32>, Error> {
+        match self.source {
+            Source::Slurm => Ok(slurm_local_world(variables, self.local_world)),
+            Source::Msrun => Ok(None),
+            _ => number(variables, self.local_world),
+        }
+    }
+
+    fn coordinator(
+        &self,
+        variables: Variables<'_>,
+        world: u32,
+        port: u16,
+        local_world: Option<u32>,
+    ) -> Result<(String, Host), Error> {
+        if let Some(address) = variables("THINWIRE_COORDINATOR") {
+            let launched = variables("THINWIRE_STORE").as_deref() == Some("launcher");
+            return Ok((address, if launched { Host::Launcher } else { Host::RankZero }));
+        }
+        let host = match (self.source, variables("MASTER_ADDR")) {
+            (Source::Msrun, _) => required(variables, "MS_SCHED_HOST")?,
+            (_, Some(host)) => host,
+            (Source::Slurm, None) => slurm_first_host(variables)?,
+            (_, None) if local_world == Some(world) || world == 1 => "127.0.0.1".to_owned(),
+            (source, None) => {
+                let message = "where rank 0 is, is not known: MASTER_ADDR is not set";
+                return Err(Error::invalid(format!("joining {source}: {message}")).with_hint(
+                    "set MASTER_ADDR (and MASTER_PORT) on every rank to a host of rank 0",
+                ));
+            }
+        };
+        Ok((joined(&host, port), Host::RankZero))
+    }
+
+    /// Another port than the one on which the launcher itself listens.
+    fn port(&self, variables: Variables<'_>, step: Option<&slurm::Step>) -> Result<u16, Error> {
+        match self.source {
+            // Not the next one: MindSpore's own workers take the free ports after 8118, which is
+            // also where its scheduler is unless told otherwise.
+            Source::Msrun => Ok(port_beside(number(variables, "MS_SCHED_PORT")?)),
+            _ => match number(variables, "MASTER_PORT")? {
+                Some(port) => master_port(variables, port),
+                None => Ok(step.map_or(PORT, slurm::Step::port)),
+            },
+        }
+    }
+}
+
+/// The number of ranks on this machine if the launcher does not say it: all if they meet on
+/// loopback.
+fn unsaid(coordinator: &str, world: u32) -> u32 {
+    if is_loopback(coordinator) { world } else { 1 }
+}
+
+/// Whether this is one of msrun's workers; in a dry run it gives nobody a role.
+fn msrun_runs(variables: Variables<'_>) -> Result<bool, Error> {
+    match variables("MS_ROLE").as_deref() {
+        Some("MS_WORKER") => {
+            let missing = "set it on every worker, or start msrun with --node_rank on every host";
+            required(variables, "MS_NODE_ID").map_err(|error| error.with_hint(missing))?;
+            Ok(true)
+        }
+        Some(role) => Err(Error::no_rank(format!("this process is no rank: MS_ROLE is {role}"))
+            .with_hint("msrun runs its scheduler from the same program: end it before it joins")),
+        None => Ok(false),
+    }
+}
+
+/// torchrun's agent listens on MASTER_PORT itself, so that ours is the next.
+fn master_port(variables: Variables<'_>, port: u32) -> Result<u16, Error> {
+    let taken = variables("TORCHELASTIC_USE_AGENT_STORE").as_deref() == Some("True");
+    port.checked_add(u32::from(taken)).and_then(|port| u16::try_from(port).ok()).ok_or_else(|| {
+        let most = u16::MAX - u16::from(taken);
+        Error::invalid(format!("MASTER_PORT is {port}, expected at most {most}"))
+    })
+}
+
+/// A port that two jobs on one host hardly share, by that of their scheduler.
+fn port_beside(scheduler: Option<u32>) -> u16 {
+    20_000 + (scheduler.unwrap_or(0) % 10_000) as u16
+}
+
+fn required(variables: Variables<'_>, name: &str) -> Result<String, Error> {
+    variables(name).ok_or_else(|| Error::invalid(format!("joining msrun: {name} is not set")))
+}
+
+fn number(variables: Variables<'_>, name: &str) -> Result<Option<u32>, Error> {
+    let parse = |value: String| {
+        let invalid = || Error::invalid(format!("{name} is '{value}', expected a whole number"));
+        value.parse().map_err(|_| invalid())
+    };
+    variables(name).map(parse).transpose()
+}
+
+fn slurm_local_world(variables: Variables<'_>, tasks: &str) -> Option<u32> {
+    let node = variables("SLURM_NODEID")?.parse().ok()?;
+    slurm::tasks_of_node(node, &variables(tasks)?)
+}
+
+fn slurm_first_host(variables: Variables<'_>) -> Result<String, Error> {
+    let names = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+    let list = names.iter().find_map(|name| variables(name));
+    list.map(|list| slurm::first_host(&list)).ok_or_else(|| {
+        Error::invalid("SLURM_STEP_NODELIST is not set")
+            .with_hint("set MASTER_ADDR to a host of rank 0")
+    })
 }

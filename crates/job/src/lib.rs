@@ -42,7 +42,6 @@
 
 mod address;
 mod decline;
-mod dialect;
 pub mod elastic;
 mod environment;
 mod error;

@@ -3,49 +3,13 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use thinwire_link as link;
 
+use super::Failure;
 use super::answer::{self, Entry, Outcome};
 use super::transport::{encode, post};
-use crate::error::Error;
 
 /// Time after which no other server is asked in the same call.
 const PATIENCE: Duration = Duration::from_millis(300);
-const AWAY_HINT: &str = "is etcd running there, and reachable from this machine?";
-
-/// Failure of a request to etcd.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// No server answers at the moment.
-    #[error("{0}")]
-    Away(String),
-    /// Refusal that later attempts would meet too.
-    #[error("{text}")]
-    Final {
-        /// Reason in one line.
-        text: String,
-        /// Hint for the user.
-        hint: &'static str,
-    },
-}
-
-impl Failure {
-    pub fn away(server: &str, reason: &str) -> Failure {
-        let reason: String = reason.chars().filter(|letter| !letter.is_control()).collect();
-        Failure::Away(format!("cannot reach etcd at {server}: {reason}"))
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Error {
-        match failure {
-            Failure::Away(text) => {
-                Error::from(link::Error::new(link::Kind::Unreachable, text)).with_hint(AWAY_HINT)
-            }
-            Failure::Final { text, hint } => Error::invalid(text).with_hint(hint),
-        }
-    }
-}
 
 /// Client of the servers of an etcd.
 #[derive(Clone, Debug)]

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use thinwire_link as link;
 
-use super::client::{Client, Failure, delete, was_created};
+use super::Failure;
+use super::client::{Client, delete, was_created};
 use crate::address::{check, joined};
 use crate::elastic::store::Store;
 use crate::error::Error;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use thinwire_member::Options;
 
+use super::Failure;
 use super::answer::Outcome;
-use super::client::{Failure, delete, put, was_created, was_modified};
+use super::client::{delete, put, was_created, was_modified};
 use super::directory::Directory;
 use crate::elastic::envelope::End;
 use crate::elastic::persistence::{Registry, Unsaved};

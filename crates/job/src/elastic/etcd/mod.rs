@@ -12,14 +12,50 @@ mod leadership;
 #[cfg(feature = "etcd")]
 mod transport;
 
-pub use client::Failure;
+use thinwire_link as link;
+
+use crate::error::Error;
+
 pub use directory::{Directory, Leader, address, is_refused, locate};
 pub use leadership::{Leadership, Novice, Upkeep};
+
+/// Failure of a request to etcd.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// No server answers at the moment.
+    #[error("{0}")]
+    Away(String),
+    /// Refusal that later attempts would meet too.
+    #[error("{text}")]
+    Final {
+        /// Reason in one line.
+        text: String,
+        /// Hint for the user.
+        hint: &'static str,
+    },
+}
+
+impl Failure {
+    pub fn away(server: &str, reason: &str) -> Failure {
+        let reason: String = reason.chars().filter(|letter| !letter.is_control()).collect();
+        Failure::Away(format!("cannot reach etcd at {server}: {reason}"))
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Away(text) => Error::from(link::Error::new(link::Kind::Unreachable, text))
+                .with_hint("is etcd running there, and reachable from this machine?"),
+            Failure::Final { text, hint } => Error::invalid(text).with_hint(hint),
+        }
+    }
+}
 
 /// Requests to etcd in a build without the feature `etcd`, which are all refused.
 #[cfg(not(feature = "etcd"))]
 mod transport {
-    use super::client::Failure;
+    use super::Failure;
 
     /// Refuses a request.
     ///

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::client::Failure;
+use super::Failure;
 use crate::elastic::persistence::STATE_BYTES_MAX;
 
 /// Longest time of a request in seconds. A coordinator that saves hears nobody meanwhile; it then takes in
