@@ -42,7 +42,7 @@ pub(crate) mod dispatcher;
 mod event_loop;
 mod keep_alive;
 pub(crate) mod messages;
-mod outbox;
+mod node;
 pub(crate) mod server_connection;
 
 use std::fmt;
@@ -54,7 +54,7 @@ use std::time::Instant;
 
 pub use connection::{Connection, MESSAGE_BYTES_MAX};
 pub use dial::{Resolve, system_addresses};
-pub use outbox::{Action, Outbox};
+pub use node::{Action, ClientId, Node, Outbox};
 pub use server_connection::OUTPUT_BYTES_MAX;
 
 use crate::tcp::wake::Wake;
@@ -66,87 +66,6 @@ use event_loop::{Call, EventLoop};
 const BACKLOG: i32 = 1024;
 /// Address of an endpoint that nobody connects to.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-
-/// A client of an endpoint, or a connection that it dialled; no endpoint gives a number twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClientId(pub u64);
-
-/// State machine that answers clients and dials other nodes. It has no socket and no thread, and `now` is
-/// an argument.
-///
-/// Every client is `opened` once, before its first message, and `closed` once, after its last,
-/// whoever ended the connection. Clients that are left when the endpoint is dropped are not `closed`.
-pub trait Node: Send + 'static {
-    /// A client, or a node that was dialled, has proven the token.
-    fn opened(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
-
-    /// A message of a client has come; it is never empty.
-    ///
-    /// # Errors
-    /// Whatever is wrong with the message: the endpoint closes this client and no other.
-    fn received(
-        &mut self,
-        client: ClientId,
-        message: &[u8],
-        now: Instant,
-        out: &mut Outbox,
-    ) -> Result<(), Error>;
-
-    /// A client's connection has ended; nothing more can be sent to it.
-    fn closed(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
-
-    /// A connection to a node that was dialled has ended, or could not be opened.
-    fn hung_up(&mut self, client: ClientId, _why: &Error, now: Instant, out: &mut Outbox) {
-        self.closed(client, now, out);
-    }
-
-    /// Few bytes for a client are unsent; asked for by [`Outbox::when_room`].
-    fn has_room(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
-
-    /// A node that was dialled has handled all messages up to an [`Outbox::ping`].
-    fn answered(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
-
-    /// Returns the time at which [`Node::tick`] is due.
-    fn deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    /// The deadline has passed. A node that leaves it in the past is called again at once.
-    fn tick(&mut self, _now: Instant, _out: &mut Outbox) {}
-
-    /// Returns the length of the longest message that a client may send, in bytes; asked once.
-    ///
-    /// No further message of a client is read while as many bytes wait to be read by it.
-    fn message_bytes_max(&self) -> usize;
-
-    /// Returns the length of the longest message of a node that was dialled, in bytes; asked once.
-    fn dialled_message_bytes_max(&self) -> usize {
-        self.message_bytes_max()
-    }
-
-    /// Returns what finds the addresses of nodes that are dialled: the system by default. Asked once.
-    fn resolve(&self) -> Resolve {
-        system_addresses
-    }
-
-    /// Returns the number of unread bytes of a client at which it is closed instead of sent more; asked once.
-    fn output_bytes_max(&self) -> usize {
-        OUTPUT_BYTES_MAX
-    }
-
-    /// Returns whether a node that was dialled is asked for signs of life, and closed if it gives none for ten
-    /// seconds. Asked when it is opened.
-    fn keeps_alive(&self, _client: ClientId) -> bool {
-        true
-    }
-
-    /// Returns whether answers give way to the frames, but for bulk, of all links of this process; each
-    /// waits for a second at most. Asked once. For answers that are mostly needed later, such as rows
-    /// of the next batches.
-    fn gives_way(&self) -> bool {
-        false
-    }
-}
 
 /// Thread that runs a node, which other processes reach or which reaches others; it ends when this is dropped.
 pub struct Endpoint<N> {

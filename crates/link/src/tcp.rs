@@ -36,9 +36,8 @@ use thinwire_wire::{Header, Kind as Frame, Rank, World};
 
 use crate::gate::{BulkGate, Urgent};
 use crate::tcp::peer::Peer;
-use crate::tcp::polling::Wakers;
 use crate::tcp::transfer::{Turn, receive, transmit};
-use crate::tcp::wake::Wake;
+use crate::tcp::wake::{Wake, Wakers};
 use crate::unauthenticated_peers::ACCEPTS_MAX;
 use crate::{Counters, Error, Limiter, Port};
 

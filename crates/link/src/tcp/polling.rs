@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::Error;
 use crate::duplex::timespec;
 use crate::tcp::Link;
+use crate::tcp::wake::Wakers;
 
 /// Bytes per wake-up below which, with more of a payload missing, the network is the slower side.
 const MORSEL_BYTES: u64 = 64 << 10;
@@ -18,13 +19,6 @@ const REST_MAX: Duration = Duration::from_micros(500);
 
 /// Shortest rest that is worth the system call.
 const REST_MIN: Duration = Duration::from_micros(50);
-
-/// What wakers of other threads do to a poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wakers {
-    EndIt,
-    Wait,
-}
 
 impl Link {
     /// Asks the operating system what the sockets are ready for.

@@ -6,7 +6,7 @@ use thinwire_wire::Kind as Frame;
 
 use crate::tcp::Link;
 use crate::tcp::peer::Peer;
-use crate::tcp::polling::Wakers;
+use crate::tcp::wake::Wakers;
 use crate::{Error, Kind, poison};
 
 /// Time that a poisoner waits for the others to read the reason.

@@ -28,6 +28,13 @@ struct Sender {
     pending: AtomicBool,
 }
 
+/// What wakers of other threads do to a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wakers {
+    EndIt,
+    Wait,
+}
+
 impl Wake {
     /// # Errors
     /// If the operating system has no sockets left.

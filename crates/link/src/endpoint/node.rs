@@ -1,0 +1,206 @@
+//! Nodes: state machines that answer clients and dial each other, and what they ask of their endpoint.
+
+use std::time::Instant;
+
+use crate::Error;
+use crate::endpoint::{MESSAGE_BYTES_MAX, OUTPUT_BYTES_MAX, Resolve, system_addresses};
+use crate::unauthenticated_peers::Refusals;
+
+/// A client of an endpoint, or a connection that it dialled; no endpoint gives a number twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub u64);
+
+/// State machine that answers clients and dials other nodes. It has no socket and no thread, and `now` is
+/// an argument.
+///
+/// Every client is `opened` once, before its first message, and `closed` once, after its last,
+/// whoever ended the connection. Clients that are left when the endpoint is dropped are not `closed`.
+pub trait Node: Send + 'static {
+    /// A client, or a node that was dialled, has proven the token.
+    fn opened(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
+
+    /// A message of a client has come; it is never empty.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the message: the endpoint closes this client and no other.
+    fn received(
+        &mut self,
+        client: ClientId,
+        message: &[u8],
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Error>;
+
+    /// A client's connection has ended; nothing more can be sent to it.
+    fn closed(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
+
+    /// A connection to a node that was dialled has ended, or could not be opened.
+    fn hung_up(&mut self, client: ClientId, _why: &Error, now: Instant, out: &mut Outbox) {
+        self.closed(client, now, out);
+    }
+
+    /// Few bytes for a client are unsent; asked for by [`Outbox::when_room`].
+    fn has_room(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
+
+    /// A node that was dialled has handled all messages up to an [`Outbox::ping`].
+    fn answered(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
+
+    /// Returns the time at which [`Node::tick`] is due.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The deadline has passed. A node that leaves it in the past is called again at once.
+    fn tick(&mut self, _now: Instant, _out: &mut Outbox) {}
+
+    /// Returns the length of the longest message that a client may send, in bytes; asked once.
+    ///
+    /// No further message of a client is read while as many bytes wait to be read by it.
+    fn message_bytes_max(&self) -> usize;
+
+    /// Returns the length of the longest message of a node that was dialled, in bytes; asked once.
+    fn dialled_message_bytes_max(&self) -> usize {
+        self.message_bytes_max()
+    }
+
+    /// Returns what finds the addresses of nodes that are dialled: the system by default. Asked once.
+    fn resolve(&self) -> Resolve {
+        system_addresses
+    }
+
+    /// Returns the number of unread bytes of a client at which it is closed instead of sent more; asked once.
+    fn output_bytes_max(&self) -> usize {
+        OUTPUT_BYTES_MAX
+    }
+
+    /// Returns whether a node that was dialled is asked for signs of life, and closed if it gives none for ten
+    /// seconds. Asked when it is opened.
+    fn keeps_alive(&self, _client: ClientId) -> bool {
+        true
+    }
+
+    /// Returns whether answers give way to the frames, but for bulk, of all links of this process; each
+    /// waits for a second at most. Asked once. For answers that are mostly needed later, such as rows
+    /// of the next batches.
+    fn gives_way(&self) -> bool {
+        false
+    }
+}
+
+/// One request of a node to its endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a message.
+    Send {
+        /// The receiver.
+        to: ClientId,
+        /// The message.
+        message: Vec<u8>,
+    },
+    /// Close a connection, after what was sent on it before has been passed to the socket as far as
+    /// that takes it at once.
+    Close(ClientId),
+    /// Leave further messages of a client where they are.
+    Hold(ClientId),
+    /// Take messages of a client again.
+    Release(ClientId),
+    /// Connect to another node.
+    Dial {
+        /// The connection.
+        id: ClientId,
+        /// Address of the other node, as [`Outbox::dial`] takes it.
+        address: String,
+        /// The earliest time at which to connect.
+        at: Instant,
+    },
+    /// Call [`Node::has_room`] when little of a client's output is unsent.
+    WhenRoom(ClientId),
+    /// Call [`Node::answered`] when a dialled node has handled all messages up to here.
+    Ping(ClientId),
+}
+
+/// Actions of a node, which its endpoint carries out in order after each event. Actions for a
+/// client that is gone are dropped.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    actions: Vec<Action>,
+    pub(crate) refusals: Refusals,
+    /// Number of the next connection.
+    next: u64,
+}
+
+impl Outbox {
+    /// Returns an empty outbox, for nodes that are tested without an endpoint.
+    pub fn new() -> Outbox {
+        Outbox::default()
+    }
+
+    /// Sends a message to a client, whether or not it has asked for one. A client with more than
+    /// [`Node::output_bytes_max`] unread bytes is closed instead.
+    ///
+    /// # Panics
+    /// If the message is longer than [`MESSAGE_BYTES_MAX`].
+    pub fn send(&mut self, to: ClientId, message: &[u8]) {
+        let length = message.len();
+        assert!(length <= MESSAGE_BYTES_MAX, "message of {length} bytes to a client");
+        self.actions.push(Action::Send { to, message: message.to_vec() });
+    }
+
+    /// Closes a client's connection.
+    pub fn close(&mut self, client: ClientId) {
+        self.actions.push(Action::Close(client));
+    }
+
+    /// Takes no further messages of a client until [`Outbox::release`], so that they are answered in
+    /// their order though one answer has to wait, or come no faster than they should. What it sends
+    /// meanwhile stays in its socket, once the server has read ahead as much as it does.
+    pub fn hold(&mut self, client: ClientId) {
+        self.actions.push(Action::Hold(client));
+    }
+
+    /// Ends [`Outbox::hold`].
+    pub fn release(&mut self, client: ClientId) {
+        self.actions.push(Action::Release(client));
+    }
+
+    /// Connects to the node at `address`, host:port or what [`Node::resolve`] takes, which has the same token; not before `at`, so that a pause
+    /// of [`crate::Backoff`] can be added. The connection is like a client's from then on: it is
+    /// [opened](Node::opened) once the other node has proven the token, and
+    /// [hung up](Node::hung_up) in any case, also if it was never opened.
+    pub fn dial(&mut self, address: &str, at: Instant) -> ClientId {
+        let id = self.next_id();
+        self.actions.push(Action::Dial { id, address: address.to_owned(), at });
+        id
+    }
+
+    /// Calls [`Node::has_room`] once, as soon as few bytes for this client are unsent: for more messages
+    /// than a client may leave unread.
+    pub fn when_room(&mut self, client: ClientId) {
+        self.actions.push(Action::WhenRoom(client));
+    }
+
+    /// Calls [`Node::answered`] once, when the node that was dialled has handled all messages up to
+    /// here.
+    pub fn ping(&mut self, client: ClientId) {
+        self.actions.push(Action::Ping(client));
+    }
+
+    /// Returns a number that no connection has had.
+    pub(crate) fn next_id(&mut self) -> ClientId {
+        let id = ClientId(self.next);
+        self.next += 1;
+        id
+    }
+
+    /// Takes out the actions so far.
+    pub fn take(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Adds to an error about a client that did not come why the server may have kept it out:
+    /// connections that did not prove the token, and the last one that was refused.
+    #[must_use]
+    pub fn explain(&self, error: Error) -> Error {
+        self.refusals.explain(error)
+    }
+}
