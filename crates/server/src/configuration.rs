@@ -32,8 +32,7 @@ pub use definition::{Definition, Layout, TableDefinition};
 pub(crate) use request::NAME_BYTES_MAX;
 pub use request::ViewRequest;
 use snapshot::Heard;
-pub use snapshot::{SnapshotStage, SnapshotState};
-pub use state::JobState;
+pub use state::{JobState, SnapshotStage, SnapshotState};
 
 /// Largest number of server addresses that are stored.
 const ADDRESSES_MAX: usize = 1024;

@@ -7,45 +7,16 @@
 //! Laws: every snapshot ends as done or failed; it fails if the servers of a shard or the workers change, or
 //! if a primary abandons it; at most one is under way, and they are numbered.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
 
 use super::Configuration;
+use super::state::{SnapshotStage, SnapshotState};
 use crate::error::line;
 use crate::frontier::Frontier;
-use crate::shard::Order;
 use crate::view::View;
 
 /// Largest length in bytes of a snapshot's name, or of the reason why it failed.
 const TEXT_BYTES_MAX: usize = 1024;
-
-/// Snapshot of a job: under way, or the last one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SnapshotState {
-    /// Number among the job's snapshots, from 1.
-    pub number: u64,
-    /// Process that asked for the snapshot.
-    pub asker: Id,
-    /// Stage of the snapshot.
-    pub stage: SnapshotStage,
-}
-
-/// Stage of a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SnapshotStage {
-    /// Primaries hold newer pushes and report the newest in their logs.
-    Asked,
-    /// Primaries write their shards at this frontier.
-    Agreed(Frontier),
-    /// All shards are written, and the primary of shard 0 writes the manifest.
-    Written(Frontier),
-    /// Complete, in the folder with this name.
-    Done(String),
-    /// Failed, with a one-line reason.
-    Failed(String),
-}
 
 /// Reports of servers in the current stage. They are not saved: servers repeat them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,22 +25,6 @@ pub struct Heard {
     from: Vec<Id>,
     /// Newest push of each worker in any report.
     newest: Frontier,
-}
-
-impl SnapshotState {
-    /// Returns whether the snapshot is neither done nor failed.
-    pub fn is_under_way(&self) -> bool {
-        !matches!(self.stage, SnapshotStage::Done(_) | SnapshotStage::Failed(_))
-    }
-
-    /// Returns the order to primaries in this stage.
-    pub fn order(&self) -> Order {
-        match &self.stage {
-            SnapshotStage::Asked => Order::WriteBarrier,
-            SnapshotStage::Agreed(frontier) => Order::Take(Arc::new(frontier.clone())),
-            _ => Order::Release,
-        }
-    }
 }
 
 impl Configuration {

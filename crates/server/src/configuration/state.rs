@@ -4,15 +4,17 @@
 //! fit in a message. Law: `parse(to_bytes(x)) == x`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thinwire_member::Id;
 use thinwire_wire::{decode, encode};
 
 use crate::configuration::definition::{Definition, DefinitionFields};
-use crate::configuration::snapshot::SnapshotState;
 use crate::error::Error;
+use crate::frontier::Frontier;
 use crate::placement::Placement;
+use crate::shard::Order;
 use crate::view::View;
 use crate::write::Workers;
 
@@ -52,6 +54,32 @@ pub struct JobState {
     pub snapshot: Option<SnapshotState>,
 }
 
+/// Snapshot of a job: under way, or the last one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotState {
+    /// Number among the job's snapshots, from 1.
+    pub number: u64,
+    /// Process that asked for the snapshot.
+    pub asker: Id,
+    /// Stage of the snapshot.
+    pub stage: SnapshotStage,
+}
+
+/// Stage of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SnapshotStage {
+    /// Primaries hold newer pushes and report the newest in their logs.
+    Asked,
+    /// Primaries write their shards at this frontier.
+    Agreed(Frontier),
+    /// All shards are written, and the primary of shard 0 writes the manifest.
+    Written(Frontier),
+    /// Complete, in the folder with this name.
+    Done(String),
+    /// Failed, with a one-line reason.
+    Failed(String),
+}
+
 #[derive(Serialize, Deserialize)]
 struct Form {
     version: u64,
@@ -73,6 +101,22 @@ struct Form {
 
 #[derive(Serialize, Deserialize)]
 struct Sent(#[serde(with = "DefinitionFields")] Definition);
+
+impl SnapshotState {
+    /// Returns whether the snapshot is neither done nor failed.
+    pub fn is_under_way(&self) -> bool {
+        !matches!(self.stage, SnapshotStage::Done(_) | SnapshotStage::Failed(_))
+    }
+
+    /// Returns the order to primaries in this stage.
+    pub fn order(&self) -> Order {
+        match &self.stage {
+            SnapshotStage::Asked => Order::WriteBarrier,
+            SnapshotStage::Agreed(frontier) => Order::Take(Arc::new(frontier.clone())),
+            _ => Order::Release,
+        }
+    }
+}
 
 impl JobState {
     /// Returns the state as it is saved and travels.

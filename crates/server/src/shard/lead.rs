@@ -11,7 +11,7 @@ use crate::consistency::Consistency;
 use crate::log::Copy;
 use crate::reason::{Reason, Request, Slowest};
 use crate::shard::followers::{Follower, Sender};
-use crate::shard::write_barrier::WriteBarrier;
+use crate::shard::write_barrier::{Order, WriteBarrier};
 use crate::shard::{Action, Options, Shard};
 use crate::view::View;
 use crate::write::{Entry, Pull, Push, Write};
@@ -23,7 +23,7 @@ const DELAY: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Lead {
     /// Clocks after all entries of the log, committed or not.
-    pub(super) logged: Clocks,
+    logged: Clocks,
     followers: Vec<Follower>,
     /// Last entry of the log when the view began. Earlier primaries may have acknowledged any entry up to it.
     inherited: u64,
@@ -34,7 +34,7 @@ pub struct Lead {
     /// Time at which workers are told for whom their requests wait; `None` while no request waits.
     next_delay: Option<Duration>,
     /// Snapshot for which pushes are held, if there is one.
-    pub(super) hold: Option<WriteBarrier>,
+    hold: Option<WriteBarrier>,
 }
 
 impl Lead {
@@ -63,7 +63,7 @@ impl Lead {
     }
 
     pub fn deadline(&self) -> Duration {
-        let hold = self.hold.as_ref().map(WriteBarrier::deadline);
+        let hold = self.hold.as_ref().map(|hold| hold.deadline);
         [hold, self.next_delay].into_iter().flatten().fold(self.next_tick, Duration::min)
     }
 
@@ -343,6 +343,52 @@ impl Shard {
         let lacks = |follower: &Follower| follower.is_learner || follower.is_behind(copy);
         let is_quiet = !lead.followers.iter().any(lacks);
         lead.next_tick = if is_quiet { Duration::MAX } else { now + beat };
+    }
+
+    /// Handles an order of the coordinator, unless it is no newer than the last one.
+    pub(super) fn obey(
+        &mut self,
+        snapshot: u64,
+        order: Order,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let rank = (snapshot, order.rank());
+        if self.ordered.is_some_and(|last| rank <= last) {
+            return;
+        }
+        self.ordered = Some(rank);
+        let deadline = now + self.options.hold;
+        let Some(lead) = &mut self.lead else { return };
+        match order {
+            Order::WriteBarrier => lead.hold = Some(WriteBarrier::new(snapshot, deadline)),
+            Order::Take(frontier) => {
+                lead.hold.iter_mut().for_each(|hold| hold.agree(snapshot, Arc::clone(&frontier)));
+            }
+            Order::Release => lead.hold = None,
+        }
+        self.proceed(now, actions);
+    }
+
+    /// Captures the tables if they contain exactly the frontier, and ends the hold. Returns whether they did.
+    fn capture(&mut self, actions: &mut Vec<Action>) -> bool {
+        let (Some(lead), Some(copy)) = (&mut self.lead, &self.copy) else { return false };
+        let is_applied = copy.log.committed() == copy.log.last();
+        let logged = &lead.logged;
+        let due = lead.hold.take_if(|hold| is_applied && hold.is_reached(logged));
+        let is_due = due.is_some();
+        actions.extend(due.map(|hold| Action::Capture { snapshot: hold.number }));
+        is_due
+    }
+
+    /// Abandons a snapshot whose time is over.
+    pub(super) fn give_up(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let Some(lead) = &mut self.lead else { return };
+        if let Some(hold) = lead.hold.take_if(|hold| hold.deadline <= now) {
+            let missing = hold.missing(&lead.logged);
+            actions.push(Action::Abandon { snapshot: hold.number, missing });
+            self.proceed(now, actions);
+        }
     }
 
     fn elsewhere(&self) -> Reason {

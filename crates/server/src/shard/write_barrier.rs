@@ -10,7 +10,7 @@ use thinwire_member::Id;
 
 use crate::clocks::Clocks;
 use crate::frontier::Frontier;
-use crate::shard::{Action, Shard};
+use crate::shard::Action;
 use crate::write::Push;
 
 /// Order to the primary of a shard for a snapshot of the job. Later orders compare greater.
@@ -37,10 +37,11 @@ impl Order {
 /// Snapshot for which a primary holds pushes.
 #[derive(Clone, Debug)]
 pub struct WriteBarrier {
-    number: u64,
+    /// Number of the snapshot.
+    pub number: u64,
     stage: Stage,
     /// Time at which the snapshot is abandoned.
-    until: Duration,
+    pub deadline: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -54,8 +55,9 @@ enum Stage {
 }
 
 impl WriteBarrier {
-    pub fn deadline(&self) -> Duration {
-        self.until
+    /// Creates the barrier of a snapshot, which is abandoned at `deadline`.
+    pub fn new(number: u64, deadline: Duration) -> WriteBarrier {
+        WriteBarrier { number, stage: Stage::Begun, deadline }
     }
 
     /// Returns whether a push may be logged.
@@ -95,69 +97,23 @@ impl WriteBarrier {
         }
     }
 
+    /// Admits the pushes up to the frontier of all shards, if it is that of this snapshot. A shard that has not
+    /// reported its log is not part of the frontier.
+    pub fn agree(&mut self, number: u64, frontier: Arc<Frontier>) {
+        if self.number == number && !self.is_begun() {
+            self.stage = Stage::Agreed(frontier);
+        }
+    }
+
     /// Returns the first push of the frontier that the log lacks.
-    fn missing(&self, logged: &Clocks) -> Option<(Id, u64)> {
+    pub fn missing(&self, logged: &Clocks) -> Option<(Id, u64)> {
         let Stage::Agreed(frontier) = &self.stage else { return None };
         let lacks = |(id, number): &(&Id, &u64)| logged.pushed(**id) < Some(**number);
         frontier.pushes.iter().find(lacks).map(|(id, number)| (*id, *number))
     }
 
-    fn is_reached(&self, logged: &Clocks) -> bool {
+    /// Returns whether the log has all pushes of the frontier.
+    pub fn is_reached(&self, logged: &Clocks) -> bool {
         self.is_agreed() && self.missing(logged).is_none()
-    }
-}
-
-impl Shard {
-    /// Handles an order of the coordinator, unless it is no newer than the last one.
-    pub(super) fn obey(
-        &mut self,
-        snapshot: u64,
-        order: Order,
-        now: Duration,
-        actions: &mut Vec<Action>,
-    ) {
-        let rank = (snapshot, order.rank());
-        if self.ordered.is_some_and(|last| rank <= last) {
-            return;
-        }
-        self.ordered = Some(rank);
-        let until = now + self.options.hold;
-        let Some(lead) = &mut self.lead else { return };
-        match order {
-            Order::WriteBarrier => {
-                lead.hold = Some(WriteBarrier { number: snapshot, stage: Stage::Begun, until });
-            }
-            Order::Take(frontier) => {
-                // A shard that has not reported its log is not part of the frontier.
-                let hold = lead.hold.iter_mut().find(|hold| hold.number == snapshot);
-                let settled = hold.filter(|hold| !hold.is_begun());
-                settled
-                    .into_iter()
-                    .for_each(|hold| hold.stage = Stage::Agreed(Arc::clone(&frontier)));
-            }
-            Order::Release => lead.hold = None,
-        }
-        self.proceed(now, actions);
-    }
-
-    /// Captures the tables if they contain exactly the frontier, and ends the hold. Returns whether they did.
-    pub(super) fn capture(&mut self, actions: &mut Vec<Action>) -> bool {
-        let (Some(lead), Some(copy)) = (&mut self.lead, &self.copy) else { return false };
-        let is_applied = copy.log.committed() == copy.log.last();
-        let logged = &lead.logged;
-        let due = lead.hold.take_if(|hold| is_applied && hold.is_reached(logged));
-        let is_due = due.is_some();
-        actions.extend(due.map(|hold| Action::Capture { snapshot: hold.number }));
-        is_due
-    }
-
-    /// Abandons a snapshot whose time is over.
-    pub(super) fn give_up(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        let Some(lead) = &mut self.lead else { return };
-        if let Some(hold) = lead.hold.take_if(|hold| hold.until <= now) {
-            let missing = hold.missing(&lead.logged);
-            actions.push(Action::Abandon { snapshot: hold.number, missing });
-            self.proceed(now, actions);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The buckets and the plan that they follow.
 //!
-//! Both are made when a synchroniser starts and when the framework changes its own buckets. Between
-//! steps the plan alone may change: what is owed stays with its parameters.
+//! Both are made when a synchroniser starts, when a warm-up ends and when the framework changes its own
+//! buckets. Between steps the plan alone may change: what is owed stays with its parameters.
 
 use thinwire_codec::Choice;
 use thinwire_schedule::{Summation, UnknownAlgorithm};
@@ -30,6 +30,31 @@ impl Synchronizer {
         self.agree(&identity(&parameters, &self.options))?;
         check_same(&parameters, &self.parameters)?;
         self.lay_out_again(parameters)
+    }
+
+    /// Makes the buckets of the codec after the last step of the warm-up.
+    pub(crate) fn end_warm_up(&mut self) -> Result<(), Error> {
+        match self.warm_up.is_in_force() == self.warm_up.is_on() {
+            true => Ok(()),
+            false => self.lay_out_again(self.parameters.clone()),
+        }
+    }
+
+    /// Takes up the count of a state, and makes the buckets that belong to it. Residuals from
+    /// before the state are dropped.
+    pub(crate) fn resume_warm_up(&mut self, saved: Option<&[f32]>) -> Result<(), Error> {
+        self.warm_up.load(saved)?;
+        match self.warm_up.is_in_force() == self.warm_up.is_on() {
+            true => Ok(()),
+            false => self.lay_out(self.parameters.clone()),
+        }
+    }
+
+    /// Makes buckets anew; residuals, factors and momenta go with their parameters.
+    pub(crate) fn lay_out_again(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
+        let tensors = self.tensors();
+        self.lay_out(parameters)?;
+        self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &tensors))
     }
 
     /// Makes the buckets and a first plan for them.

@@ -11,7 +11,7 @@
 //! an older version, and counts as past both.
 
 use crate::options::WARM_UP_STEPS_MAX as STEPS_MAX;
-use crate::{Error, Options, Parameter, Synchronizer};
+use crate::{Error, Options};
 
 /// The progress of a warm-up.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ impl WarmUp {
     }
 
     /// Continues from the count of a state; without one, past the first steps of any training.
-    fn load(&mut self, saved: Option<&[f32]>) -> Result<(), Error> {
+    pub(crate) fn load(&mut self, saved: Option<&[f32]>) -> Result<(), Error> {
         let Some(values) = saved else {
             self.kept = STEPS_MAX;
             return Ok(());
@@ -79,32 +79,5 @@ impl WarmUp {
             }
         }
         Ok(())
-    }
-}
-
-impl Synchronizer {
-    /// Makes the buckets of the codec after the last step of the warm-up.
-    pub(crate) fn end_warm_up(&mut self) -> Result<(), Error> {
-        match self.warm_up.is_in_force() == self.warm_up.is_on() {
-            true => Ok(()),
-            false => self.lay_out_again(self.parameters.clone()),
-        }
-    }
-
-    /// Takes up the count of a state, and makes the buckets that belong to it. Residuals from
-    /// before the state are dropped.
-    pub(crate) fn resume_warm_up(&mut self, saved: Option<&[f32]>) -> Result<(), Error> {
-        self.warm_up.load(saved)?;
-        match self.warm_up.is_in_force() == self.warm_up.is_on() {
-            true => Ok(()),
-            false => self.lay_out(self.parameters.clone()),
-        }
-    }
-
-    /// Makes buckets anew; residuals, factors and momenta go with their parameters.
-    pub(crate) fn lay_out_again(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
-        let tensors = self.tensors();
-        self.lay_out(parameters)?;
-        self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &tensors))
     }
 }
