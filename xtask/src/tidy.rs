@@ -20,6 +20,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::process::{metadata, root};
+use source::source_of;
 
 /// The sources of a crate: each file's path below `src/`, and its content.
 type Sources = Vec<(String, String)>;
@@ -119,14 +120,6 @@ fn crates(texts: Sources) -> BTreeMap<String, Sources> {
         }
     }
     crates
-}
-
-/// Splits the path of a crate's Rust source at its `src` folder.
-fn source_of(path: &str) -> Option<(&str, &str)> {
-    let (folder, name) = path.split_once("/src/")?;
-    let is_crate =
-        folder == "xtask" || folder.strip_prefix("crates/").is_some_and(|c| !c.contains('/'));
-    (is_crate && name.ends_with(".rs")).then_some((folder, name))
 }
 
 /// The files of text that are committed or would be, each with its content.

@@ -3,7 +3,7 @@
 //! An edge goes from the file that uses a name to the file that defines it; re-exports are followed,
 //! so `use crate::Error` is an edge to `error.rs` and not to `lib.rs`. Declaring a module is no edge,
 //! nor is re-exporting a name that the file itself does not use. Files of one circle can only be understood together:
-//! a strongly connected component of the graph has few of them.
+//! a strongly connected component of the graph has at most two of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 use super::imports::{self, Module, Path};
 
 /// The number of files from which a circle is shown.
-pub const FILES_SHOWN: usize = 4;
+pub const FILES_SHOWN: usize = 3;
 
 /// The most files that a circle may have.
-pub const FILES_MAX: usize = 3;
+pub const FILES_MAX: usize = 2;
 
 /// Imports that are followed at most from a name to the file that defines it.
 const REDIRECTS_MAX: usize = 16;

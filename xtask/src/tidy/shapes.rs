@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 use super::imports::{attribute, end_of_item, is_test, is_word};
-use super::source::is_test_file;
+use super::source::{is_test_file, source_of};
 
 /// The package in Python: its parameters are keyword arguments.
 const KEYWORD_ARGUMENTS: &str = "crates/py/";
@@ -32,7 +32,7 @@ const OPEN_SETS: [&str; 8] = [
 /// # Errors
 /// Returns an error if the file is no sequence of Rust tokens.
 pub fn check(path: &str, content: &str) -> Result<Vec<String>> {
-    let is_checked = path.starts_with("crates/") && super::source_of(path).is_some();
+    let is_checked = path.starts_with("crates/") && source_of(path).is_some();
     if !is_checked || is_test_file(path) {
         return Ok(Vec::new());
     }

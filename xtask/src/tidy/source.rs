@@ -44,6 +44,14 @@ pub fn check(path: &str, content: &str) -> Vec<String> {
     complaints
 }
 
+/// Splits the path of a crate's Rust source at its `src` folder.
+pub fn source_of(path: &str) -> Option<(&str, &str)> {
+    let (folder, name) = path.split_once("/src/")?;
+    let is_crate =
+        folder == "xtask" || folder.strip_prefix("crates/").is_some_and(|c| !c.contains('/'));
+    (is_crate && name.ends_with(".rs")).then_some((folder, name))
+}
+
 /// The lines that hold code, numbered from 1, without comments.
 pub fn code_lines(content: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = content.lines().enumerate().map(|(index, line)| (index + 1, line));

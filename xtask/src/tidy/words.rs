@@ -3,7 +3,7 @@
 //! docs/glossary.md has the terms. Only names of functions, types and modules count: locals, fields and
 //! sentences may use the same words in their ordinary sense.
 
-use super::source::{code_lines, is_test_file, outside_tests};
+use super::source::{code_lines, is_test_file, outside_tests, source_of};
 
 /// Crates, and the words that no function, type or module of theirs has in its name.
 const RETIRED: [(&str, &[&str]); 9] = [
@@ -73,7 +73,7 @@ const QUALIFIERS: [&str; 5] = ["const", "async", "unsafe", "extern", "\"C\""];
 
 /// Returns the complaints about one Rust file.
 pub fn check(path: &str, content: &str) -> Vec<String> {
-    let Some((folder, file)) = super::source_of(path) else { return Vec::new() };
+    let Some((folder, file)) = source_of(path) else { return Vec::new() };
     if is_test_file(path) {
         return Vec::new();
     }
