@@ -25,9 +25,11 @@ impl Summation {
         carries(self.algorithm, exchange)
     }
 
-    /// Whether a number of ranks divides into units.
+    /// Whether a number of ranks divides into units, as many as the algorithm takes.
     pub const fn divides(self, world_size: usize) -> bool {
-        self.unit > 0 && world_size.is_multiple_of(self.unit)
+        self.unit > 0
+            && world_size.is_multiple_of(self.unit)
+            && self.algorithm.suits(world_size / self.unit)
     }
 
     /// Returns the elements that one rank of a unit sums with those of the other units, of `length`
