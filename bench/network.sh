@@ -8,7 +8,7 @@
 #   source bench/network.sh                       network_up, network_ranks, network_exec, network_down
 #
 # NETWORK: 1mbit … 999mbit | 1gbit | 10gbit (shaped) | unshaped (namespaces only) | loopback (no namespaces,
-# no root). Every command sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+# no root); 1gbit+1gbit+250mbit gives each host a rate of its own, and hosts beyond these the last. Every command sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 # as all ranks share this machine's cores, MASTER_ADDR, MASTER_PORT), THINWIRE_TOKEN, and
 # NETWORK_INTERFACE, the interface that reaches the others.
 # NETWORK_SECONDS_MAX bounds one command (600 by default). NETWORK_CORES binds ranks to cores: all to one
@@ -38,34 +38,46 @@ network_burst() {
     esac
 }
 
+# The rate of a host's link.
+network_rate() { # HOST NETWORK
+    local rates
+    IFS=+ read -ra rates <<<"$2"
+    echo "${rates[$1]:-${rates[-1]}}"
+}
+
 # What TCP hands over at once must pass the bucket whole: the kernel would else cut it into single
 # packets, and spend half a core on what a real card does alone.
-network_shape() { # NAMESPACE INTERFACE
+network_shape() { # NAMESPACE INTERFACE HOST
     [ "$NETWORK_NAME" = unshaped ] && return 0
-    local burst
-    burst=$(network_burst "$NETWORK_NAME") || return
+    local rate burst
+    rate=$(network_rate "$3" "$NETWORK_NAME")
+    burst=$(network_burst "$rate") || return
     if [[ "$burst" = *kb ]] && [ "${burst%kb}" -le 64 ]; then
         ip -n "$1" link set "$2" gso_max_size $((${burst%kb} * 896)) || return
     fi
-    tc -n "$1" qdisc add dev "$2" root tbf rate "$NETWORK_NAME" burst "$burst" latency 50ms
+    tc -n "$1" qdisc add dev "$2" root tbf rate "$rate" burst "$burst" latency 50ms
 }
 
 # Gives every link another rate while it is in use.
 network_reshape() { # NETWORK
-    local burst node bridge host
-    burst=$(network_burst "$1") || return
+    local rate burst node bridge host
     bridge=$(network_namespace bridge)
     for ((host = 0; host < $(network_hosts); host++)); do
         node=$(network_namespace "$host")
-        tc -n "$node" qdisc change dev eth0 root tbf rate "$1" burst "$burst" latency 50ms || return
-        tc -n "$bridge" qdisc change dev "port$host" root tbf rate "$1" burst "$burst" latency 50ms || return
+        rate=$(network_rate "$host" "$1")
+        burst=$(network_burst "$rate") || return
+        tc -n "$node" qdisc change dev eth0 root tbf rate "$rate" burst "$burst" latency 50ms || return
+        tc -n "$bridge" qdisc change dev "port$host" root tbf rate "$rate" burst "$burst" latency 50ms || return
     done
 }
 
 network_up() { # RANKS NETWORK
     NETWORK_RANKS=$1 NETWORK_NAME=$2
     [ "$NETWORK_NAME" = loopback ] && return 0
-    [ "$NETWORK_NAME" = unshaped ] || network_burst "$NETWORK_NAME" >/dev/null || return
+    local rate
+    for rate in $(tr + ' ' <<<"$NETWORK_NAME"); do
+        [ "$rate" = unshaped ] || network_burst "$rate" >/dev/null || return
+    done
     [ "$(id -u)" = 0 ] || { network_fail "network '$2' needs root for its namespaces, 'loopback' does not"; return; }
     command -v tc >/dev/null || { network_fail "network '$2' needs ip and tc (iproute2)"; return; }
     local bridge host node
@@ -81,8 +93,8 @@ network_up() { # RANKS NETWORK
         ip -n "$node" link set lo up || return
         ip -n "$node" link set eth0 up || return
         ip -n "$bridge" link set "port$host" master bridge0 up || return
-        network_shape "$node" eth0 || return
-        network_shape "$bridge" "port$host" || return
+        network_shape "$node" eth0 "$host" || return
+        network_shape "$bridge" "port$host" "$host" || return
     done
 }
 

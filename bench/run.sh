@@ -2,7 +2,7 @@
 # Measurements behind README.md and docs/results.md: Thinwire, its peers and the physical limit,
 # alternately, in one run, on one machine. bench/README.md lists the command of each.
 #
-#   bench/run.sh collective [--networks LIST] [--worlds LIST] [--sizes LIST] [--rounds N] [--json FILE]
+#   bench/run.sh collective [--networks LIST] [--worlds LIST] [--sizes LIST] [--rounds N] [--algorithms LIST] [--json FILE]
 #   bench/run.sh training [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh ddp [--networks LIST] [--worlds LIST] [--models LIST] [--methods LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh mindspore
@@ -92,7 +92,7 @@ measure() { # PEER BYTES ...
     shift
     sizes=$(IFS=,; echo "$*")
     case "$peer" in
-        thinwire) network_ranks "$THINWIRE" bench collective --sizes "$sizes" --json ;;
+        thinwire) network_ranks "$THINWIRE" bench collective --sizes "$sizes" "${THINWIRE_FLAGS[@]}" --json ;;
         gloo) network_ranks "$PYTHON" "$BENCH/peers/gloo.py" "$@" ;;
         mpi-default | mpi-ring) mpi_all_reduce "$SCRATCH" "${peer#mpi-}" "$@" ;;
     esac
@@ -108,13 +108,14 @@ sizes_of() {
 }
 
 collective() {
-    local networks=loopback,100mbit,1gbit worlds=2,4 sizes='' rounds=3 json=$SCRATCH/lines.json
+    local networks=loopback,100mbit,1gbit worlds=2,4 sizes='' rounds=3 json=$SCRATCH/lines.json THINWIRE_FLAGS=()
     while [ $# -gt 0 ]; do
         case "$1" in
             --networks) networks=$2 ;;
             --worlds) worlds=$2 ;;
             --sizes) sizes=$2 ;;
             --rounds) rounds=$2 ;;
+            --algorithms) THINWIRE_FLAGS=(--algorithms "$2") ;;
             --json) json=$2 ;;
             *) fail "unknown flag '$1'" ;;
         esac

@@ -55,7 +55,7 @@ impl Options {
 /// that one rank of a unit sums with the other units.
 ///
 /// # Errors
-/// If the ranks do not divide into units, or the codec only works with error feedback.
+/// If the algorithm is for another number of ranks, or the codec only works with error feedback.
 pub fn all_reduce<V: Buffer>(
     group: &mut Group,
     values: V,
@@ -66,11 +66,7 @@ pub fn all_reduce<V: Buffer>(
     let (world, length) = (group.world(), values.elements());
     let usual = || preferred(options.codec.exchange(), world, length).into();
     let summation: Summation = options.algorithm.unwrap_or_else(usual);
-    if !summation.divides(world.size()) {
-        let (size, unit) = (world.size(), summation.unit);
-        let detail = format!("{size} ranks, expected a multiple of {unit} in a unit");
-        return Err(Error::invalid(OPERATION, detail));
-    }
+    summation.check(world.size()).map_err(|detail| Error::invalid(OPERATION, detail))?;
     let partitions = options.partitions.unwrap_or_else(|| partitions(summation.part(length)));
     let shape = Shape { length, block: options.codec.block(), partitions: partitions.max(1) };
     let address = group.next_call(OPERATION);

@@ -67,6 +67,28 @@ fn every_algorithm_sums_in_every_world() {
 }
 
 #[test]
+fn trees_sum_over_every_link_and_by_every_codec_that_they_carry() {
+    let shallow = "trees:3*0.0.0.0.0+2*2.2.2.2.2+1*4.4.4.4.4";
+    let deep = "trees:1*0.0.1.2.3+2*4.4.4.1.1";
+    let cases = [
+        ("none", shallow, 0.0),
+        ("none", deep, 0.0),
+        ("bf16", deep, 0.2),
+        ("int8:stochastic", shallow, 0.2),
+    ];
+    for (name, trees, tolerance) in cases {
+        let options = Options {
+            algorithm: Some(trees.parse().unwrap()),
+            codec: codec(name),
+            partitions: Some(2),
+        };
+        for network in Network::ALL {
+            check(network, 5, 40_009, &options, tolerance);
+        }
+    }
+}
+
+#[test]
 fn every_codec_sums_with_the_same_bits_everywhere() {
     let cases = [
         ("f16", Algorithm::Ring, 0.02),

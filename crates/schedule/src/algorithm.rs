@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use thinwire_wire::World;
 
+use crate::trees::Trees;
 use crate::{Schedule, Shape, gather, halving, ring, ring_gather, two_shot};
 
 /// An algorithm of an all-reduce. docs/algorithms.md compares steps and bytes.
@@ -20,10 +21,12 @@ pub enum Algorithm {
     Gather,
     /// As gather, but everything travels round a circle.
     RingGather,
+    /// Partial sums rise and sums descend in weighted trees: for links that differ.
+    Trees(Trees),
 }
 
 impl Algorithm {
-    /// Every algorithm.
+    /// Every algorithm that has no parameters.
     pub const ALL: [Algorithm; 5] = [
         Algorithm::Ring,
         Algorithm::Halving,
@@ -37,7 +40,7 @@ impl Algorithm {
         matches!(self, Algorithm::Gather | Algorithm::RingGather)
     }
 
-    /// The algorithm's name as users write it.
+    /// The algorithm's name as users write it, without its parameters.
     pub const fn name(self) -> &'static str {
         match self {
             Algorithm::Ring => "ring",
@@ -45,20 +48,32 @@ impl Algorithm {
             Algorithm::TwoShot => "two-shot",
             Algorithm::Gather => "gather",
             Algorithm::RingGather => "ring-gather",
+            Algorithm::Trees(_) => "trees",
+        }
+    }
+
+    /// Whether so many ranks can sum by it.
+    pub const fn suits(self, world_size: usize) -> bool {
+        match self {
+            Algorithm::Trees(trees) => trees.ranks() == world_size,
+            _ => true,
         }
     }
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        match self {
+            Algorithm::Trees(trees) => write!(f, "{}:{trees}", self.name()),
+            _ => f.pad(self.name()),
+        }
     }
 }
 
 /// A name that is no algorithm, nor one in levels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown algorithm '{0}', expected {known} or hierarchical:UNIT:ALGORITHM",
+    "unknown algorithm '{0}', expected {known}, trees:WEIGHT*PARENTS+… or hierarchical:UNIT:ALGORITHM",
     known = Algorithm::ALL.map(Algorithm::name).join(", ")
 )]
 pub struct UnknownAlgorithm(pub String);
@@ -67,6 +82,10 @@ impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        if let Some(trees) = name.strip_prefix("trees:") {
+            let trees = trees.parse().map_err(|_| UnknownAlgorithm(name.to_owned()))?;
+            return Ok(Algorithm::Trees(trees));
+        }
         Algorithm::ALL
             .into_iter()
             .find(|algorithm| algorithm.name() == name)
@@ -81,7 +100,7 @@ impl FromStr for Algorithm {
 /// elsewhere.
 ///
 /// # Panics
-/// If `shape.block` or `shape.partitions` is 0.
+/// If `shape.block` or `shape.partitions` is 0, or if trees are of another number of ranks.
 pub fn all_reduce(algorithm: Algorithm, world: World, shape: &Shape) -> Schedule {
     match algorithm {
         Algorithm::Ring => ring::all_reduce(world, shape),
@@ -89,6 +108,7 @@ pub fn all_reduce(algorithm: Algorithm, world: World, shape: &Shape) -> Schedule
         Algorithm::TwoShot => two_shot::all_reduce(world, shape),
         Algorithm::Gather => gather::all_reduce(world, shape),
         Algorithm::RingGather => ring_gather::all_reduce(world, shape),
+        Algorithm::Trees(trees) => trees.all_reduce(world, shape),
     }
 }
 
@@ -101,9 +121,12 @@ mod tests {
         for algorithm in Algorithm::ALL {
             assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
         }
+        let trees = "trees:2*0.0.0+1*1.1.0".parse::<Algorithm>().unwrap();
+        assert_eq!(trees.to_string().parse(), Ok(trees));
+        assert!(trees.suits(3) && !trees.suits(2) && Algorithm::Ring.suits(2));
         let error = "star".parse::<Algorithm>().unwrap_err().to_string();
-        let expected = "unknown algorithm 'star', expected ring, halving, two-shot, gather, ring-gather or \
-                        hierarchical:UNIT:ALGORITHM";
+        let expected = "unknown algorithm 'star', expected ring, halving, two-shot, gather, ring-gather, \
+                        trees:WEIGHT*PARENTS+… or hierarchical:UNIT:ALGORITHM";
         assert_eq!(error, expected);
     }
 }

@@ -49,6 +49,7 @@ pub fn in_sequence(algorithm: Algorithm, size: usize) -> f64 {
         Algorithm::TwoShot => 2.0,
         Algorithm::Gather => 1.0,
         Algorithm::RingGather => size as f64 - 1.0,
+        Algorithm::Trees(trees) => 2.0 * trees.depth() as f64,
     }
 }
 
@@ -107,7 +108,7 @@ mod tests {
             let (within, between) = (speeds(1e-5, 10.0 * rate), speeds(1e-3, rate));
             let hierarchy = Summation { unit, algorithm: Algorithm::TwoShot };
             let schedules = everyone(size, |w| hierarchy.reduce_scatter(w, size * chunk));
-            let levels = Levels { unit, within: &within, between: &between };
+            let levels = Levels { unit, within: &within, between: &between, rates: None };
             let simulated = cost_in_units(&schedules, &raw, &levels).seconds;
             let level = |members: usize, bytes: usize, speeds: &Speeds| match members {
                 1 => 0.0,

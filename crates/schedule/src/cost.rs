@@ -4,8 +4,8 @@
 //! has three resources that serve one task at a time: its processor (ready tasks in the order of
 //! the list), its outgoing side of the network and its incoming side (messages in the order in
 //! which they come). A message leaves at its sender's bandwidth, its first bit arrives after the
-//! latency, and it takes the receiver's incoming side for as long again. Headers are paid for in
-//! time; bytes are counted without them.
+//! latency, and it takes the receiver's incoming side for as long again. Where pairs of ranks differ, messages of
+//! a pair pass one after the other at its rate besides. Headers are paid for in time; bytes are counted without them.
 //!
 //! The time falls as the bandwidth grows where work takes no time, but for anomalies of less than a percent.
 //! Where processors are busy it may
@@ -18,7 +18,7 @@ use std::collections::BinaryHeap;
 
 use thinwire_wire::{HEADER_BYTES, World};
 
-use crate::{Algorithm, Operation, Schedule, Shape, all_reduce};
+use crate::{Algorithm, Operation, Rates, Schedule, Shape, all_reduce};
 
 /// Speeds of ranks and of the links between them, alike for all. An infinite rate costs nothing.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +91,7 @@ pub fn cost_of(
     encoded_len: &dyn Fn(usize) -> usize,
     speeds: &Speeds,
 ) -> Cost {
-    cost_in_units(schedules, encoded_len, &Levels { unit: 1, within: speeds, between: speeds })
+    cost_in_units(schedules, encoded_len, &Levels::flat(speeds))
 }
 
 /// Units of neighbouring ranks, and the speeds within a unit and between units.
@@ -103,11 +103,27 @@ pub struct Levels<'a> {
     pub within: &'a Speeds,
     /// Links between ranks of different units, and work on encodings.
     pub between: &'a Speeds,
+    /// Rates of messages in the place of those of `within` and `between`, where ranks or pairs differ.
+    pub rates: Option<&'a Rates>,
 }
 
-impl Levels<'_> {
+impl<'a> Levels<'a> {
+    /// No units: all links and all ranks are alike.
+    pub const fn flat(speeds: &'a Speeds) -> Levels<'a> {
+        Levels { unit: 1, within: speeds, between: speeds, rates: None }
+    }
+
+    /// Gives a message the rates of its ranks and of its pair.
+    fn set_rates(&self, item: &mut Item, peer: usize, speeds: &Speeds) {
+        let Some(rates) = self.rates else { return };
+        let wire_bytes = item.wire_s * speeds.bytes_per_s;
+        item.wire_s = wire_bytes / rates.rank(item.host);
+        item.pair = item.host * rates.ranks() + peer;
+        item.pair_s = wire_bytes / rates.pair(item.host, peer);
+    }
+
     /// The level of a task, 1 between units, and its speeds.
-    fn of(&self, schedule: &Schedule, operation: &Operation, host: usize) -> (usize, &Speeds) {
+    fn of(&self, schedule: &Schedule, operation: &Operation, host: usize) -> (usize, &'a Speeds) {
         let within = match operation {
             Operation::Send { to: peer, .. } | Operation::Recv { from: peer, .. } => {
                 peer.index() / self.unit == host / self.unit
@@ -176,6 +192,11 @@ pub(crate) struct Item {
     /// Of a message: 0 within a unit, 1 between units.
     level: usize,
     latency_s: f64,
+    /// Of a message where pairs differ: the pair, and the seconds that the message takes between the two.
+    pair: usize,
+    pair_s: f64,
+    /// Of a recv where pairs differ: the time before which the last bit does not arrive.
+    passed_s: f64,
     /// For a send, its recv.
     recv: Option<u32>,
 }
@@ -198,7 +219,20 @@ impl Item {
         let wire_s = wire_bytes as f64 / speeds.bytes_per_s;
         let work_s = work_s + speeds.task_overhead_s;
         let latency_s = speeds.latency_s;
-        Item { host, work_s, wire_s, bytes: bytes as u64, level: 0, latency_s, recv: None }
+        let bytes = bytes as u64;
+        let (pair, pair_s, passed_s) = (0, 0.0, 0.0);
+        Item {
+            host,
+            work_s,
+            wire_s,
+            bytes,
+            level: 0,
+            latency_s,
+            pair,
+            pair_s,
+            passed_s,
+            recv: None,
+        }
     }
 }
 
@@ -222,6 +256,8 @@ struct Timeline {
     /// For every task, where its followers begin.
     first_followers: Vec<u32>,
     hosts: Vec<Host>,
+    /// For every pair of ranks, the time at which all its messages have passed; empty where pairs are alike.
+    pairs_free_s: Vec<f64>,
     /// Times (the bits of a number that is not negative sort like the number) and what happens.
     events: BinaryHeap<Reverse<(u64, Event)>>,
 }
@@ -252,7 +288,13 @@ impl Timeline {
                     _ => false,
                 };
                 let (level, speeds) = levels.of(schedule, operation, host);
-                let item = Item::new(operation, host, schedule.slots[slot], lengths[slot], speeds);
+                let mut item =
+                    Item::new(operation, host, schedule.slots[slot], lengths[slot], speeds);
+                if let Operation::Send { to: peer, .. } | Operation::Recv { from: peer, .. } =
+                    operation
+                {
+                    levels.set_rates(&mut item, peer.index(), speeds);
+                }
                 items.push(Item { level, ..item });
                 waits.push(task.after.len() as u32 + u32::from(is_recv));
                 edges.extend(task.after.iter().map(|after| (first + after, id)));
@@ -262,7 +304,9 @@ impl Timeline {
         let (followers, first_followers) = group(&edges, items.len());
         let hosts = schedules.iter().map(|_| Host::default()).collect();
         let events = BinaryHeap::new();
-        Timeline { items, waits, followers, first_followers, hosts, events }
+        let pairs = levels.rates.map_or(0, |rates| rates.ranks() * rates.ranks());
+        let pairs_free_s = vec![0.0; pairs];
+        Timeline { items, waits, followers, first_followers, hosts, pairs_free_s, events }
     }
 
     fn start(&mut self) {
@@ -314,7 +358,8 @@ impl Timeline {
 
     /// The processor's part of a task is done: messages continue to the network.
     fn worked(&mut self, now: f64, task: u32) {
-        let Item { host, wire_s, bytes, level, latency_s, recv, .. } = self.items[task as usize];
+        let Item { host, wire_s, bytes, level, latency_s, pair, pair_s, recv, .. } =
+            self.items[task as usize];
         let Some(recv) = recv else { return self.done(now, task) };
         let host = &mut self.hosts[host];
         let start = host.egress_free_s[level].max(now);
@@ -325,18 +370,22 @@ impl Timeline {
         host.cost.egress_seconds += wire_s;
         host.cost.sent_bytes += bytes;
         host.cost.messages += 1;
+        if let Some(free_s) = self.pairs_free_s.get_mut(pair) {
+            *free_s = free_s.max(start) + pair_s;
+            self.items[recv as usize].passed_s = *free_s + latency_s;
+        }
         self.schedule(start + wire_s, Event::Left(task));
         self.schedule(start + latency_s, Event::Arrives(recv));
     }
 
     fn arrives(&mut self, now: f64, task: u32) {
-        let Item { host, wire_s, bytes, level, .. } = self.items[task as usize];
+        let Item { host, wire_s, bytes, level, passed_s, .. } = self.items[task as usize];
         let host = &mut self.hosts[host];
         let end = host.ingress_free_s[level].max(now) + wire_s;
         host.ingress_free_s[level] = end;
         host.cost.ingress_seconds += wire_s;
         host.cost.received_bytes += bytes;
-        self.schedule(end, Event::Arrived(task));
+        self.schedule(end.max(passed_s), Event::Arrived(task));
     }
 
     fn done(&mut self, now: f64, task: u32) {

@@ -14,7 +14,7 @@ use crate::{
 /// Worlds of more ranks are not simulated.
 const SIMULATED_MAX: usize = 4;
 
-/// Estimates the cost of an all-reduce among `world_size` ranks; as [`cost`] among up to four.
+/// Estimates the cost of an all-reduce among `world_size` ranks; as [`cost`] among up to four, and over trees.
 ///
 /// # Panics
 /// As [`cost`].
@@ -25,10 +25,10 @@ pub fn estimate(
     encoded_len: &dyn Fn(usize) -> usize,
     speeds: &Speeds,
 ) -> Cost {
-    if world_size <= SIMULATED_MAX {
+    let size = simulated(world_size);
+    if size == world_size || !algorithm.suits(size) {
         return cost(algorithm, world_size, shape, encoded_len, speeds);
     }
-    let size = simulated(world_size);
     let load = |size: usize| {
         let first = World::new(0, size as u32).expect("a world has a first rank");
         load_of(&all_reduce(algorithm, first, shape), encoded_len, speeds)
@@ -55,7 +55,7 @@ fn simulated(size: usize) -> usize {
 
 impl Summation {
     /// Estimates the cost of this all-reduce among `world_size` ranks: up to four units are simulated, and
-    /// of more units the flat algorithm between them is estimated. Exact where encodings are gathered.
+    /// of more units the flat algorithm between them is estimated. Exact where encodings are gathered, and over trees.
     ///
     /// # Panics
     /// If the world does not divide into units, or `shape.block` or `shape.partitions` is 0.
@@ -68,9 +68,10 @@ impl Summation {
     ) -> Cost {
         let units = world_size / self.unit;
         // What is forwarded within a unit grows with the units where every encoding is.
-        let few = if self.algorithm.gathers() { units } else { simulated(units) };
+        let is_whole = self.algorithm.gathers() || !self.algorithm.suits(simulated(units));
+        let few = if is_whole { units } else { simulated(units) };
         let schedules = everyone(few * self.unit, |world| self.all_reduce(world, shape));
-        let levels = Levels { unit: self.unit, within, between };
+        let levels = Levels { unit: self.unit, within, between, rates: None };
         let cost = cost_in_units(&schedules, encoded_len, &levels);
         if few == units {
             return cost;
@@ -127,7 +128,7 @@ mod tests {
                 let hierarchy = Summation { unit, algorithm };
                 let shape = Shape { length: 1 << 18, block: 1, partitions: 2 };
                 let schedules = everyone(unit * units, |world| hierarchy.all_reduce(world, &shape));
-                let levels = Levels { unit, within: &within, between: &between };
+                let levels = Levels { unit, within: &within, between: &between, rates: None };
                 let simulated = cost_in_units(&schedules, &|count| 4 * count, &levels);
                 let found = hierarchy.estimate(
                     unit * units,

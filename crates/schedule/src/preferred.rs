@@ -13,11 +13,12 @@ const RING_ELEMENTS_MIN: usize = 1 << 14;
 /// Returns whether encodings that are brought together so can travel by an algorithm. Encodings that
 /// cannot be summed cannot be encoded again at every hop.
 pub fn carries(algorithm: Algorithm, exchange: Exchange) -> bool {
-    use Algorithm::{Gather, Halving, Ring, RingGather, TwoShot};
+    use Algorithm::{Gather, Halving, Ring, RingGather, Trees, TwoShot};
     match algorithm {
         Gather | RingGather => true,
         TwoShot => exchange != Exchange::Gather,
-        Ring | Halving => exchange == Exchange::Summable,
+        Trees(trees) if trees.depth() < 2 => exchange != Exchange::Gather,
+        Ring | Halving | Trees(_) => exchange == Exchange::Summable,
     }
 }
 

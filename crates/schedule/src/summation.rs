@@ -25,9 +25,26 @@ impl Summation {
         carries(self.algorithm, exchange)
     }
 
-    /// Whether a number of ranks divides into units.
+    /// Whether a number of ranks divides into units, as many as the algorithm takes.
     pub const fn divides(self, world_size: usize) -> bool {
-        self.unit > 0 && world_size.is_multiple_of(self.unit)
+        self.unit > 0
+            && world_size.is_multiple_of(self.unit)
+            && self.algorithm.suits(world_size / self.unit)
+    }
+
+    /// Refuses a number of ranks that the sum is not for.
+    ///
+    /// # Errors
+    /// The sum, both numbers of ranks, in one line.
+    pub fn check(self, world_size: usize) -> Result<(), String> {
+        if self.divides(world_size) {
+            return Ok(());
+        }
+        let expected = match self.algorithm {
+            Algorithm::Trees(trees) => (trees.ranks() * self.unit).to_string(),
+            _ => format!("a multiple of {}", self.unit),
+        };
+        Err(format!("algorithm {self} with {world_size} ranks, expected {expected}"))
     }
 
     /// Returns the elements that one rank of a unit sums with those of the other units, of `length`
@@ -105,6 +122,13 @@ mod tests {
         let of = |unit| Summation { unit, algorithm: Algorithm::Ring };
         assert!(of(2).divides(4) && !of(3).divides(4) && !of(0).divides(4));
         assert!(Summation::from(Algorithm::Ring).divides(7));
+        assert_eq!(of(2).check(4), Ok(()));
+        let error = "algorithm hierarchical:2:ring with 3 ranks, expected a multiple of 2";
+        assert_eq!(of(2).check(3), Err(error.to_owned()));
+        let trees: Summation = "hierarchical:2:trees:1*0.0".parse().unwrap();
+        assert!(trees.divides(4) && !trees.divides(2) && !trees.divides(3));
+        let error = "algorithm hierarchical:2:trees:1*0.0 with 6 ranks, expected 4";
+        assert_eq!(trees.check(6), Err(error.to_owned()));
         assert_eq!((of(2).part(7), Summation::from(Algorithm::Ring).part(7)), (4, 7));
     }
 }

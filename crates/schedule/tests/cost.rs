@@ -52,6 +52,7 @@ fn formula(algorithm: Algorithm, size: usize, length: usize) -> (u64, u64) {
         Algorithm::Ring | Algorithm::TwoShot => (2 * (n - 1), 2 * (n - 1) * bytes / n),
         Algorithm::Halving => (log + n - 1, 2 * (n - 1) * bytes / n),
         Algorithm::Gather | Algorithm::RingGather => (n - 1, (n - 1) * bytes),
+        Algorithm::Trees(trees) => unreachable!("{trees} is not in the list of all"),
     }
 }
 
@@ -115,6 +116,7 @@ fn latency_is_paid_once_a_step() {
         Algorithm::TwoShot => 2,
         Algorithm::Gather => 1,
         Algorithm::RingGather => size - 1,
+        Algorithm::Trees(trees) => unreachable!("{trees} is not in the list of all"),
     };
     for (algorithm, size) in Algorithm::ALL.into_iter().flat_map(|a| [2, 4, 8].map(|n| (a, n))) {
         let far = Speeds { latency_s: 0.5, ..LINK };

@@ -230,7 +230,7 @@ fn fast_links_within_units_make_it_worth_while() {
     let hierarchy = Summation { unit: 4, algorithm: Algorithm::TwoShot };
     let in_units = everyone(size, |world| hierarchy.all_reduce(world, &shape));
     let flat = everyone(size, |world| all_reduce(Algorithm::TwoShot, world, &shape));
-    let levels = Levels { unit: 4, within: &fast, between: &slow };
+    let levels = Levels { unit: 4, within: &fast, between: &slow, rates: None };
     let of_units = cost_in_units(&in_units, &raw, &levels).seconds;
     let of_flat = cost_in_units(&flat, &raw, &levels).seconds;
     // A quarter of the values crosses between two units, instead of half of them twice.

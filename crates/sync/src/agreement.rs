@@ -60,21 +60,14 @@ pub(crate) fn check_laws(options: &Options, parameters: &[Parameter]) -> Result<
 }
 
 /// Refuses options that do not go together in this world: as [`check_options`], and an algorithm that
-/// does not divide the ranks.
+/// is for another number of ranks.
 ///
 /// # Errors
-/// Those of [`check_options`], or if the number of ranks is no multiple of the algorithm's unit.
+/// Those of [`check_options`], or if the algorithm is for another number of ranks.
 pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     check_exchange(options, world)?;
-    match options.algorithm {
-        Some(asked) if !asked.divides(world.size()) => {
-            let (size, unit) = (world.size(), asked.unit);
-            Err(Error::Invalid(format!(
-                "algorithm {asked} with {size} ranks, expected a multiple of {unit}"
-            )))
-        }
-        _ => Ok(()),
-    }
+    let asked = options.algorithm.map_or(Ok(()), |asked| asked.check(world.size()));
+    asked.map_err(Error::Invalid)
 }
 
 /// Refuses options that go together in no world: a codec and an algorithm, an error budget, a feedback

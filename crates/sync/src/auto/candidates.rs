@@ -1,7 +1,8 @@
 //! Candidates: the ways in which a bucket may travel, each with its price and its codec error.
 //!
 //! A candidate is a codec, an algorithm that can carry it, and a number of partitions. Where measured links
-//! show units of ranks ([`crate::measure::units`]), each algorithm is tried between the units too. Prices
+//! show units of ranks ([`crate::measure::units`]), each algorithm is tried between the units too; where they differ
+//! otherwise, trees are packed for them. Prices
 //! come from `thinwire_schedule::cost`, which simulates the whole collective; they are computed once per
 //! link, at powers of two of elements, and interpolated linearly between them. Numbers of partitions are
 //! compared for the two fastest algorithms of a codec only, and large worlds are extrapolated from small
@@ -11,7 +12,7 @@ use std::collections::HashMap;
 
 use thinwire_codec::{Choice, Codec, Exchange};
 use thinwire_collective::operations;
-use thinwire_schedule::{Algorithm, Shape, Speeds, Summation, estimate};
+use thinwire_schedule::{Algorithm, Shape, Speeds, Summation, Trees, estimate};
 use thinwire_wire::World;
 
 use crate::auto::plan::Assignment;
@@ -20,6 +21,9 @@ use crate::bucket::layout::Bucket;
 use crate::measure::codecs::{Calibration, CodecSpeed, rate_at};
 use crate::measure::link::LinkSpeed;
 use crate::options::Overrides;
+
+/// Time of trees over that of equal shares, or of deeper trees over that of shallow ones, at which they are tried.
+const TREES_LESS: f64 = 0.9;
 
 /// Time that every task of a schedule takes besides encoding and sending, in seconds.
 const TASK_OVERHEAD_S: f64 = 2e-6;
@@ -79,12 +83,14 @@ pub(crate) struct Candidates {
     calibration: Calibration,
     world: World,
     overrides: Overrides,
+    trees: Vec<Trees>,
     known: HashMap<(Choices, usize, Length), Price>,
 }
 
 impl Candidates {
     pub(crate) fn new(calibration: Calibration, world: World, overrides: Overrides) -> Candidates {
-        Candidates { calibration, world, overrides, known: HashMap::new() }
+        let trees = trees(&calibration.link, world.size());
+        Candidates { calibration, world, overrides, trees, known: HashMap::new() }
     }
 
     pub(crate) fn calibration(&self) -> &Calibration {
@@ -93,6 +99,7 @@ impl Candidates {
 
     /// Replaces the link by a new measurement.
     pub(crate) fn set_link(&mut self, link: LinkSpeed) {
+        self.trees = trees(&link, self.world.size());
         self.calibration.link = link;
         self.known.clear();
     }
@@ -158,7 +165,7 @@ impl Candidates {
             if rank >= 2 || overrides.partitions.is_some() {
                 continue;
             }
-            for partitions in finer(summation.part(elements), least) {
+            for partitions in finer(summation, elements, least) {
                 let price = self.price((codec, summation, partitions), elements, length);
                 add(summation, partitions, price);
             }
@@ -179,7 +186,10 @@ impl Candidates {
             let between = algorithms(exchange, size / unit, bucket.elements / unit);
             between.map(move |algorithm| Summation { unit, algorithm })
         });
-        flat.chain(in_units.filter(|it| bucket.takes(*it, size))).collect()
+        let trees = self.trees.iter().map(|trees| Algorithm::Trees(*trees));
+        let trees = trees.filter(|algorithm| operations::carries(*algorithm, exchange));
+        let others = in_units.chain(trees.map(Summation::from));
+        flat.chain(others.filter(|it| bucket.takes(*it, size))).collect()
     }
 
     /// Returns the price of a candidate for so many elements.
@@ -226,9 +236,12 @@ fn price(
     };
     let encoded_len = |count| length.of_expected(codec.expected_len(count));
     let between = |link| speeds(speed, link, algorithm, size, piece.max(1));
-    let cost = match summation.unit {
-        1 => estimate(algorithm, size, &shape, &encoded_len, &between(&calibration.link)),
-        unit => {
+    let cost = match (summation.unit, algorithm, calibration.link.rates(size)) {
+        (1, Algorithm::Trees(trees), Some(rates)) => {
+            trees.cost(&shape, &encoded_len, &between(&calibration.link), &rates)
+        }
+        (1, ..) => estimate(algorithm, size, &shape, &encoded_len, &between(&calibration.link)),
+        (unit, ..) => {
             let links = calibration.link.in_units(unit);
             let within = within(&calibration.codecs, codec, &links[0], summation.part(elements));
             let speeds = [&within, &between(&links[1])];
@@ -299,7 +312,7 @@ fn algorithms(exchange: Exchange, size: usize, elements: usize) -> impl Iterator
     let differs = move |algorithm| match algorithm {
         Algorithm::Ring | Algorithm::Halving => size > 2,
         Algorithm::RingGather => size > 2 && exchange == Exchange::Gather,
-        Algorithm::TwoShot | Algorithm::Gather => true,
+        Algorithm::TwoShot | Algorithm::Gather | Algorithm::Trees(_) => true,
     };
     let few = size <= GATHER_WORLD_MAX || elements < GATHER_ELEMENTS_MAX;
     let usable = move |algorithm: &Algorithm| {
@@ -320,9 +333,33 @@ fn least(choice: &Choice, elements: usize) -> usize {
     }
 }
 
-/// Returns the larger numbers of partitions to compare.
-fn finer(elements: usize, least: usize) -> impl Iterator<Item = usize> {
-    [2, 4, 8].into_iter().filter(move |&count| count > least && elements / count >= 1 << 14)
+/// Returns the larger numbers of partitions to compare. In trees a slow rank's last partition returns alone.
+fn finer(summation: Summation, elements: usize, least: usize) -> impl Iterator<Item = usize> {
+    let part = summation.part(elements);
+    let most = if matches!(summation.algorithm, Algorithm::Trees(_)) { 32 } else { 8 };
+    let suits = move |count: &usize| (least + 1..=most).contains(count) && part / count >= 1 << 14;
+    [2, 4, 8, 16, 32].into_iter().filter(suits)
+}
+
+/// Returns the trees that are worth comparing where links differ: shallow ones, and deeper ones if these take less.
+fn trees(link: &LinkSpeed, size: usize) -> Vec<Trees> {
+    // Pairs between units share lines, so that their rates say nothing about all of them at once.
+    if link.unequal.as_ref().is_some_and(|unequal| unequal.units.is_some()) {
+        return Vec::new();
+    }
+    let Some(rates) = link.rates(size) else { return Vec::new() };
+    let equal =
+        vec![1; size].into_iter().enumerate().map(|(root, weight)| (weight, vec![root; size]));
+    let equal = Trees::new(&equal.collect::<Vec<_>>());
+    let mut least_s = equal.map_or(f64::INFINITY, |trees| rates.seconds(&trees));
+    let mut found = [rates.stars(), rates.trees()].into_iter().flatten().collect::<Vec<_>>();
+    found.retain(|trees| {
+        let seconds = rates.seconds(trees);
+        let is_less = seconds < TREES_LESS * least_s;
+        least_s = least_s.min(seconds);
+        is_less
+    });
+    found
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_codec::{Choice, Codec};
-use thinwire_schedule::Summation;
+use thinwire_schedule::{Algorithm, Summation};
 use thinwire_wire::{DType, Rank};
 
 use crate::{Parameter, Target, Transport};
@@ -104,11 +104,12 @@ impl Bucket {
         Bucket { members, elements, ..Bucket::like(parameter) }
     }
 
-    /// Whether the bucket may be summed so among so many ranks where no [`Transport`] says so: units must
-    /// divide them, and chunks are in rank order in flat sums alone.
+    /// Whether the bucket may be summed so among so many ranks where no [`Transport`] says so: units and trees must
+    /// be for as many, and chunks are in rank order in flat sums alone.
     pub(crate) fn takes(&self, summation: Summation, world_size: usize) -> bool {
         let whole = self.target == Target::Whole && summation.divides(world_size);
-        whole && self.ranks.is_empty() || summation.unit == 1
+        let is_for_any = summation.unit == 1 && !matches!(summation.algorithm, Algorithm::Trees(_));
+        whole && self.ranks.is_empty() || is_for_any
     }
 
     /// Returns the codec that loses nothing of its gradients.

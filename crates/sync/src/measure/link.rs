@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
-use thinwire_schedule::Algorithm;
+use thinwire_schedule::{Algorithm, Rates};
 
 use crate::measure::pairs::{self, Pair, Unequal};
 use crate::measure::processor_time;
@@ -80,6 +80,22 @@ impl LinkSpeed {
             LinkSpeed { latency_s, bytes_per_s, fan_in: 1.0, ..self.clone() },
             LinkSpeed { bytes_per_s: between, fan_in, ..self.clone() },
         ]
+    }
+
+    /// Returns the rates of all pairs, where there are more than one and all were measured.
+    pub(crate) fn rates(&self, ranks: usize) -> Option<Rates> {
+        let is_complete = ranks > 2 && self.pairs.len() == ranks * (ranks - 1) / 2;
+        let rate = |low: usize, high: usize| {
+            let ends = (low as u32, high as u32);
+            self.pairs
+                .iter()
+                .find(|pair| pair.ranks == ends)
+                .map_or(f64::NAN, |pair| pair.bytes_per_s)
+        };
+        let rates = is_complete.then(|| Rates::new(ranks, rate));
+        rates.filter(|rates| {
+            (0..ranks).all(|a| (0..ranks).all(|b| a == b || rates.pair(a, b) > 0.0))
+        })
     }
 
     /// Whether one of the two has this many times the bandwidth of the other, or of its latency by more than

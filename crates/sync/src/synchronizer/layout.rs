@@ -145,12 +145,7 @@ impl Synchronizer {
             algorithm.parse().map_err(|error: UnknownAlgorithm| error.to_string())?;
         let world = self.buckets[bucket].world();
         check_world(&codec, world)?;
-        if !summation.divides(world.size()) {
-            let (size, unit) = (world.size(), summation.unit);
-            return Err(format!(
-                "algorithm {summation} with {size} ranks, expected a multiple of {unit}"
-            ));
-        }
+        summation.check(world.size())?;
         if !summation.carries(codec.exchange()) {
             return Err(format!("algorithm {summation} does not carry codec {codec}"));
         }

@@ -1,11 +1,12 @@
 //! `thinwire bench collective`: all-reduce of f32, beside its bytes over the bandwidth.
 //!
 //! Bus bandwidth is 2(n−1)/n · bytes over time: the least that every rank must send and receive if
-//! all links are equal. The floor (`floor`) is computed from the rate of each rank's own link: the
+//! all links are equal. The floor is that of `thinwire_schedule::Rates` for the rate of each rank's own link: the
 //! highest rate, each way with both ways at once, of one plain TCP stream to any peer in the same
 //! run, or the rate of an emulated link. Each repetition starts at a barrier and is timed on its
 //! slowest rank; results are medians after a warm-up.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
@@ -13,9 +14,8 @@ use serde::Serialize;
 use thinwire_codec::Choice;
 use thinwire_collective::{Group, Options, all_gather, all_reduce, all_reduce_many, barrier};
 use thinwire_report::figures::{bytes, bytes_per_s, median, ratio, seconds};
-use thinwire_schedule::Summation;
+use thinwire_schedule::{self as schedule, Algorithm, Summation, Trees, UnknownAlgorithm};
 
-use super::floor::floor_s;
 use super::plain::{Rates, repetitions, timed};
 use super::rates;
 use crate::link::Settings;
@@ -36,10 +36,11 @@ pub struct Args {
     /// Sizes of the tensor in bytes
     #[arg(long, value_delimiter = ',', default_value = "32768,1048576,4194304,26214400,104857600")]
     sizes: Vec<usize>,
-    /// Algorithms: ring, halving, two-shot, gather, ring-gather, or hierarchical:UNIT:ALGORITHM for
-    /// units of so many ranks [default: what a call would take]
+    /// Algorithms: ring, halving, two-shot, gather, ring-gather, trees for those that suit the measured rates of
+    /// the ranks, trees:WEIGHT*PARENTS+… for others, with the parent of each rank, as trees:2*0.0.0+1*1.1.1, or
+    /// hierarchical:UNIT:ALGORITHM for units of so many ranks [default: what a call would take]
     #[arg(long, value_delimiter = ',')]
-    algorithms: Vec<Summation>,
+    algorithms: Vec<Requested>,
     /// Codec of the values; one that needs no error feedback
     #[arg(long, default_value = "none")]
     codec: Choice,
@@ -53,6 +54,39 @@ pub struct Args {
     /// One JSON object per line
     #[arg(long)]
     json: bool,
+}
+
+/// An algorithm that was asked for.
+#[derive(Clone, Copy)]
+enum Requested {
+    Sum(Summation),
+    /// Trees for the measured rates.
+    Trees,
+}
+
+impl FromStr for Requested {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Requested, UnknownAlgorithm> {
+        if name == "trees" { Ok(Requested::Trees) } else { name.parse().map(Requested::Sum) }
+    }
+}
+
+impl Requested {
+    /// # Errors
+    /// For trees of more ranks than they can have.
+    fn for_rates(self, rates: &schedule::Rates) -> Result<Summation> {
+        match self {
+            Requested::Sum(summation) => Ok(summation),
+            Requested::Trees => {
+                let trees = rates.trees().ok_or_else(|| {
+                    let (size, most) = (rates.ranks(), Trees::RANKS_MAX);
+                    anyhow!("trees of {size} ranks, expected at most {most}")
+                })?;
+                Ok(Algorithm::Trees(trees).into())
+            }
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -98,8 +132,10 @@ pub fn run(args: &Args) -> Result<u8> {
             rates::differing(&rates)
         ));
     }
+    let rates = schedule::Rates::new(rates.len(), |low, high| rates[low].min(rates[high]));
+    let summations = args.algorithms.iter().map(|it| it.for_rates(&rates).map(Some));
+    let mut summations = summations.collect::<Result<Vec<_>>>()?;
     let mut bench = Bench { rates, args, group: &mut group };
-    let mut summations: Vec<_> = args.algorithms.iter().copied().map(Some).collect();
     if summations.is_empty() {
         summations.push(None);
     }
@@ -145,8 +181,7 @@ fn in_words(rates: Option<Rates>) -> String {
 struct Bench<'a> {
     args: &'a Args,
     group: &'a mut Group,
-    /// Bytes per second each way, by rank.
-    rates: Vec<f64>,
+    rates: schedule::Rates,
 }
 
 impl Bench<'_> {
@@ -205,7 +240,7 @@ impl Bench<'_> {
             runs,
             network: self.args.link.network(),
             bus_bytes_per_s: least / seconds_median,
-            floor_s: floor_s(bytes, &self.rates),
+            floor_s: bytes as f64 * self.rates.bound(),
         })
     }
 }

@@ -5,7 +5,6 @@
 
 pub(crate) mod codec;
 mod collective;
-mod floor;
 mod link;
 mod plain;
 mod rates;

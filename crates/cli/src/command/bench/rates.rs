@@ -10,7 +10,6 @@ use thinwire_job::Meeting;
 use thinwire_link::store::Store;
 use thinwire_report::figures::bytes_per_s;
 
-use super::floor::pairs;
 use super::plain::{Plain, Rates};
 
 /// A timeout that is longer than all pairs take.
@@ -75,9 +74,28 @@ pub fn differing(rates: &[f64]) -> String {
     format!("; by rank each way: {}", rates.join(", "))
 }
 
+/// The pairs of ranks between which a plain stream is measured: all pairs while that takes seconds,
+/// beyond that neighbours. With all pairs, every rank meets the fastest other one.
+fn pairs(world: u32) -> Vec<(u32, u32)> {
+    const ALL_MAX: u32 = 8;
+    let all = (0..world).flat_map(|a| (a + 1..world).map(move |b| (a, b)));
+    all.filter(|(a, b)| world <= ALL_MAX || b - a == 1 || b - a == world - 1).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_rank_is_measured_and_every_pair_of_few() {
+        assert_eq!(pairs(2), [(0, 1)]);
+        assert_eq!(pairs(4), [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]);
+        let many = pairs(64);
+        assert_eq!(many.len(), 64);
+        assert!(
+            (0..64).all(|rank| many.iter().filter(|(a, b)| *a == rank || *b == rank).count() == 2)
+        );
+    }
 
     #[test]
     fn rates_are_told_where_they_differ() {

@@ -5,7 +5,7 @@ use crate::Parameter;
 use crate::Target;
 use crate::auto::choose;
 use crate::auto::timeline::{Measured, Readiness};
-use crate::measure::pairs::Unequal;
+use crate::measure::pairs::{self, Pair, Unequal};
 use crate::measure::units::Units;
 
 /// Ranks whose slowest link has 12.5 MB/s, in units of two with 1 GB/s within or in none.
@@ -95,6 +95,48 @@ fn units_are_summed_first_where_links_within_them_are_faster() {
     }
     for assignment in chosen(link(false)) {
         assert!(!assignment.algorithm.starts_with("hierarchical"), "{assignment:?}");
+    }
+}
+
+/// Four ranks at 12.5 MB/s, but for pairs at the given part of it.
+fn differing(part: impl Fn(u32, u32) -> f64) -> LinkSpeed {
+    let lower = (0..4).flat_map(|low| (low + 1..4).map(move |high| (low, high)));
+    let pair = |(low, high)| Pair {
+        ranks: (low, high),
+        latency_s: 2e-4,
+        bytes_per_s: 12.5e6 * part(low, high),
+    };
+    let pairs: Vec<Pair> = lower.map(pair).collect();
+    let slowest = pairs.iter().map(|pair| pair.bytes_per_s).fold(f64::INFINITY, f64::min);
+    let unequal = pairs::unequal(4, &pairs);
+    LinkSpeed { bytes_per_s: slowest, unequal, pairs, ..link(false) }
+}
+
+#[test]
+fn trees_are_tried_where_links_differ() {
+    let trees = |codec, link| {
+        let mut names = names(codec, None, 4, link);
+        names.retain(|name| name.starts_with("trees:"));
+        names
+    };
+    let slow_rank = || differing(|_, high| if high == 3 { 0.25 } else { 1.0 });
+    let shallow = trees("int8", slow_rank());
+    assert!(shallow.len() == 1 && !shallow[0].contains("3.3.3.3"), "{shallow:?}");
+    assert_eq!(trees("none", slow_rank()), shallow);
+    assert_eq!(trees("topk:0.01", slow_rank()), [""; 0]);
+    // Any star has a thin diagonal, so casts alone have a way around.
+    let square = || differing(|low, high| if high - low == 2 { 0.1 } else { 1.0 });
+    assert!(trees("none", square()).len() > trees("int8", square()).len());
+    // Links that are alike, and hosts with a fast path inside, need none.
+    assert_eq!(trees("none", differing(|_, _| 1.0)), [""; 0]);
+    let hosts = differing(|low, high| if low / 2 == high / 2 { 1.0 } else { 0.1 });
+    assert_eq!(trees("none", hosts), [""; 0]);
+}
+
+#[test]
+fn a_slow_rank_is_a_leaf() {
+    for assignment in chosen(differing(|_, high| if high == 3 { 0.25 } else { 1.0 })) {
+        assert!(assignment.algorithm.starts_with("trees:"), "{assignment:?}");
     }
 }
 

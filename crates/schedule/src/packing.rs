@@ -1,0 +1,274 @@
+//! Packing of trees into links that differ: the trees and weights that sum in the least time.
+//!
+//! A byte that a tree carries crosses each of its edges once in each direction, so it loads a rank by the number of
+//! its edges over the rank's rate, and a pair by one over its rate. The time of all bytes is the largest load. The
+//! least of all weighted trees is a fractional packing problem, whose prices say which tree comes next: the one of
+//! least price, a minimum spanning tree, since the price of a tree is a sum over its edges. (Garg and Könemann,
+//! "Faster and simpler algorithms for multicommodity flow and other fractional packing problems", 1998; Blink packs
+//! trees by the like.)
+
+use std::collections::BTreeMap;
+
+use crate::Trees;
+
+/// Step of the prices where trees are looked for, and where those found are weighted: the packing is within about
+/// twice this part of the least time.
+const COARSE: f64 = 0.05;
+const FINE: f64 = 0.02;
+/// Part of all values below which a tree is left out.
+const PART_MIN: f64 = 0.01;
+/// Weight of the heaviest tree; many numbers of equal parts divide it.
+const WEIGHT_MAX: f64 = 240.0;
+
+/// Rates between the ranks of a world, in bytes per second, alike in both directions.
+///
+/// A rank reaches with all others together what it reaches with the nearest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rates {
+    ranks: usize,
+    /// By rank, then by rank.
+    pairs: Vec<f64>,
+}
+
+/// The parent of each rank.
+type Parents = Vec<usize>;
+
+/// Seconds that a byte on a tree takes: of each rank, then of each pair.
+type Loads = Vec<f64>;
+
+impl Rates {
+    /// Rates of `ranks` ranks, at least 2, where `pair` is the positive rate between two of them, the lower one first.
+    pub fn new(ranks: usize, pair: impl Fn(usize, usize) -> f64) -> Rates {
+        let rate = |at: usize| {
+            let (from, to) = (at / ranks, at % ranks);
+            if from == to { 0.0 } else { pair(from.min(to), from.max(to)) }
+        };
+        Rates { ranks, pairs: (0..ranks * ranks).map(rate).collect() }
+    }
+
+    /// Returns the number of ranks.
+    pub const fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// Returns the rate between two ranks.
+    pub fn pair(&self, from: usize, to: usize) -> f64 {
+        self.pairs[from * self.ranks + to]
+    }
+
+    /// Returns the rate of a rank with all others together.
+    pub fn rank(&self, rank: usize) -> f64 {
+        (0..self.ranks).map(|other| self.pair(rank, other)).fold(0.0, f64::max)
+    }
+
+    /// Returns a lower bound on the seconds per byte of any all-reduce: all values leave each rank and all sums reach
+    /// it, and 2(n − 1) times the values leave all ranks together.
+    pub fn bound(&self) -> f64 {
+        let rates = || (0..self.ranks).map(|rank| self.rank(rank));
+        let slowest = rates().fold(f64::INFINITY, f64::min);
+        let all: f64 = rates().sum();
+        (1.0 / slowest).max(2.0 * (self.ranks - 1) as f64 / all)
+    }
+
+    /// Returns the seconds per byte of a sum over `trees`, where nothing but the wire takes time.
+    pub fn seconds(&self, trees: &Trees) -> f64 {
+        let mut loads = vec![0.0; self.resources()];
+        for (part, edges) in trees.edges() {
+            self.loads(&edges).iter().zip(&mut loads).for_each(|(load, sum)| *sum += part * load);
+        }
+        loads.into_iter().fold(0.0, f64::max)
+    }
+
+    /// Returns trees of depth 1 whose weights take the least time, to within a few percent: a two-shot with unequal
+    /// shares. None for more than [`Trees::RANKS_MAX`] ranks.
+    pub fn stars(&self) -> Option<Trees> {
+        let stars = (0..self.ranks).map(|root| vec![root; self.ranks]).collect();
+        self.weighted(stars)
+    }
+
+    /// Returns the trees, of any depth, that take the least time, to within a few percent. None for more than
+    /// [`Trees::RANKS_MAX`] ranks.
+    pub fn trees(&self) -> Option<Trees> {
+        let mut found: Vec<(f64, Parents)> = self.pack(COARSE, |prices| self.cheapest(prices));
+        found.sort_by(|a, b| b.0.total_cmp(&a.0));
+        found.truncate(Trees::COUNT_MAX);
+        self.weighted(found.into_iter().map(|(_, parents)| parents).collect())
+    }
+
+    /// Weighs trees so that they take the least time, and leaves out those that carry next to nothing.
+    fn weighted(&self, trees: Vec<Parents>) -> Option<Trees> {
+        let loads: Vec<Loads> = trees.iter().map(|parents| self.loads(&edges(parents))).collect();
+        let price = |loads: &Loads, prices: &[f64]| -> f64 {
+            loads.iter().zip(prices).map(|(load, price)| load * price).sum()
+        };
+        let packed = self.pack(FINE, |prices| {
+            let by_price = (0..trees.len())
+                .min_by(|&a, &b| price(&loads[a], prices).total_cmp(&price(&loads[b], prices)));
+            trees[by_price.expect("a tree")].clone()
+        });
+        let most = packed.iter().map(|(amount, _)| *amount).fold(0.0, f64::max);
+        let all: f64 = packed.iter().map(|(amount, _)| amount).sum();
+        let kept = packed.into_iter().filter(|(amount, _)| *amount >= PART_MIN * all);
+        let weights =
+            kept.map(|(amount, parents)| ((amount / most * WEIGHT_MAX).round() as u8, parents));
+        Trees::new(&weights.collect::<Vec<_>>())
+    }
+
+    /// Packs the trees that `cheapest` returns for the prices of all ranks and pairs. Returns how much each carries.
+    fn pack(&self, step: f64, cheapest: impl Fn(&[f64]) -> Parents) -> Vec<(f64, Parents)> {
+        let resources = self.resources();
+        let enough = (resources as f64).ln() / step;
+        let (mut loads, mut amounts) = (vec![0.0; resources], BTreeMap::<Parents, f64>::new());
+        let mut most = 0.0_f64;
+        while most < enough {
+            let prices: Vec<f64> = loads.iter().map(|load| (step * (load - most)).exp()).collect();
+            let parents = cheapest(&prices);
+            let own = self.loads(&edges(&parents));
+            let amount = 1.0 / own.iter().copied().fold(0.0, f64::max);
+            for (load, own) in loads.iter_mut().zip(own) {
+                *load += amount * own;
+                most = most.max(*load);
+            }
+            // The first trees were picked before prices said much.
+            if most > enough / 2.0 {
+                *amounts.entry(parents).or_default() += amount;
+            }
+        }
+        amounts.into_iter().map(|(parents, amount)| (amount, parents)).collect()
+    }
+
+    const fn resources(&self) -> usize {
+        self.ranks + self.ranks * self.ranks
+    }
+
+    fn loads(&self, edges: &[(usize, usize)]) -> Loads {
+        let mut loads = vec![0.0; self.resources()];
+        for &(child, parent) in edges {
+            loads[child] += 1.0 / self.rank(child);
+            loads[parent] += 1.0 / self.rank(parent);
+            let (low, high) = (child.min(parent), child.max(parent));
+            loads[self.ranks + low * self.ranks + high] += 1.0 / self.pair(low, high);
+        }
+        loads
+    }
+
+    /// Returns the spanning tree of least price, by Prim's algorithm, with the root at its middle.
+    fn cheapest(&self, prices: &[f64]) -> Parents {
+        let of_rank: Vec<f64> =
+            (0..self.ranks).map(|rank| prices[rank] / self.rank(rank)).collect();
+        let price = |a: usize, b: usize| {
+            let (low, high) = (a.min(b), a.max(b));
+            of_rank[a] + of_rank[b] + prices[self.ranks + low * self.ranks + high] / self.pair(a, b)
+        };
+        // For each rank outside of the tree, the rank in the tree that it is nearest to.
+        let mut nearest = vec![0; self.ranks];
+        let mut outside: Vec<usize> = (1..self.ranks).collect();
+        while !outside.is_empty() {
+            let next = (0..outside.len()).min_by(|&a, &b| {
+                let price = |at: usize| price(outside[at], nearest[outside[at]]);
+                price(a).total_cmp(&price(b))
+            });
+            let rank = outside.swap_remove(next.expect("a rank outside"));
+            for &other in &outside {
+                if price(other, rank) < price(other, nearest[other]) {
+                    nearest[other] = rank;
+                }
+            }
+        }
+        from_the_middle(&nearest)
+    }
+}
+
+/// Returns the edges of a tree, from child to parent.
+fn edges(parents: &[usize]) -> Vec<(usize, usize)> {
+    let all = parents.iter().copied().enumerate();
+    all.filter(|(child, parent)| child != parent).collect()
+}
+
+/// Returns the same tree with the root from which its furthest leaf is nearest.
+fn from_the_middle(parents: &[usize]) -> Parents {
+    let edges = edges(parents);
+    let rooted = |root: usize| {
+        let (mut parents, mut level) = (vec![usize::MAX; parents.len()], vec![root]);
+        parents[root] = root;
+        let mut depth = 0;
+        loop {
+            let below: Vec<(usize, usize)> = (edges.iter().flat_map(|&(a, b)| [(a, b), (b, a)]))
+                .filter(|(to, from)| parents[*to] == usize::MAX && level.contains(from))
+                .collect();
+            if below.is_empty() {
+                return (depth, parents);
+            }
+            below.iter().for_each(|(to, from)| parents[*to] = *from);
+            level = below.into_iter().map(|(to, _)| to).collect();
+            depth += 1;
+        }
+    };
+    let all = (0..parents.len()).map(rooted);
+    all.min_by_key(|(depth, _)| *depth).expect("a tree has a rank").1
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Ranks with these rates to whoever is as fast.
+    fn of_ranks(rates: &[f64]) -> Rates {
+        Rates::new(rates.len(), |low, high| rates[low].min(rates[high]))
+    }
+
+    #[test]
+    fn a_slow_rank_is_a_leaf() {
+        let rates = of_ranks(&[4.0, 4.0, 1.0, 4.0]);
+        let trees = rates.trees().unwrap();
+        assert_eq!(rates.bound(), 1.0);
+        assert!(rates.seconds(&trees) < 1.02, "{trees}");
+        assert!(trees.edges().all(|(_, edges)| edges.iter().all(|(_, parent)| *parent != 2)));
+        let equal: Trees = "1*0.0.0.0+1*1.1.1.1+1*2.2.2.2+1*3.3.3.3".parse().unwrap();
+        assert!((rates.seconds(&equal) - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn equal_links_have_equal_shares() {
+        for ranks in [3, 4, 8, 16] {
+            let rates = of_ranks(&vec![1.0; ranks]);
+            let stars = rates.stars().unwrap();
+            assert_eq!(stars.count(), ranks);
+            assert!(rates.seconds(&stars) < 1.02 * rates.bound(), "{stars}");
+        }
+    }
+
+    #[test]
+    fn a_thin_pair_is_left_out() {
+        // Any star uses one of the thin diagonals of a square; chains along its sides use none.
+        let rates = Rates::new(4, |low, high| if high - low == 2 { 0.01 } else { 1.0 });
+        let (trees, stars) = (rates.trees().unwrap(), rates.stars().unwrap());
+        assert!(rates.seconds(&trees) < 1.05 * rates.bound(), "{trees}");
+        assert!(rates.seconds(&stars) > 10.0 * rates.bound() && stars.depth() == 1);
+        // One thin pair is avoided by stars, too.
+        let rates = Rates::new(4, |low, high| if (low, high) == (1, 2) { 0.01 } else { 1.0 });
+        assert!(rates.seconds(&rates.stars().unwrap()) < 1.4 * rates.bound());
+    }
+
+    proptest! {
+        #[test]
+        fn where_ranks_alone_differ_the_bound_is_reached(rates in prop::collection::vec(1.0_f64..100.0, 3..9)) {
+            let rates = of_ranks(&rates);
+            let [trees, stars] = [rates.trees(), rates.stars()].map(Option::unwrap);
+            let times = [trees, stars].map(|trees| rates.seconds(&trees) / rates.bound());
+            prop_assert!(times.iter().all(|times| (0.999..1.06).contains(times)), "{:?} {} {}", times, trees, stars);
+        }
+
+        #[test]
+        fn deeper_trees_take_no_longer_than_stars(
+            ranks in 3_usize..8, rates in prop::collection::vec(1.0_f64..100.0, 64),
+        ) {
+            let rates = Rates::new(ranks, |low, high| rates[low * 8 + high]);
+            let (trees, stars) = (rates.trees().unwrap(), rates.stars().unwrap());
+            prop_assert!(rates.seconds(&trees) <= 1.06 * rates.seconds(&stars), "{} {}", trees, stars);
+            prop_assert!(rates.seconds(&trees) >= 0.999 * rates.bound());
+        }
+    }
+}
