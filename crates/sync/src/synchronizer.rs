@@ -18,6 +18,7 @@ use thinwire_wire::World;
 
 use crate::absence::Absence;
 use crate::agreement::{check_combination, check_laws, check_names, identity};
+use crate::auto::agree::{link_of_rank_0, peers};
 use crate::auto::plan::Plan;
 use crate::auto::planner::{Limits, Planner};
 use crate::bucket::state::BucketState;
@@ -139,7 +140,10 @@ impl Synchronizer {
         let measure = move |group: &mut Group| {
             Calibration::measure(group, &among, largest, device.as_deref())
         };
-        Ok(Some(Planner::new(channel.call(measure)?, channel.world(), limits)))
+        let peers = peers(channel, parameters);
+        let mut calibration = peers.call(measure)?;
+        calibration.link = link_of_rank_0(channel, &peers, calibration.link)?;
+        Ok(Some(Planner::new(calibration, peers.world(), limits)))
     }
 
     /// Returns this rank and the number of ranks.
