@@ -184,10 +184,10 @@ class Heads:
 
 
 def said(action):
-    """What an InvalidError says."""
-    from thinwire._core import InvalidError
+    """What an error says, the first rank's or this one's."""
+    from thinwire._core import Error
 
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(Error) as caught:
         action()
     return str(caught.value)
 

@@ -16,7 +16,6 @@ import dataclasses
 import hashlib
 import os
 import socket
-import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -35,6 +34,8 @@ from thinwire.torch import group as groups
 HOST = "host"
 LOOK_S = 0.5
 """The time that a rank waits for others of its host before it looks for ranks that are lost, in seconds."""
+POLL_S = 2e-4
+"""The time between two looks at a collective that is under way, in seconds."""
 LOSS_S = 5.0
 """The time within which connections to a lost rank tell that it is lost, in seconds."""
 
@@ -68,10 +69,13 @@ class Host:
 
         PeerError if any rank of the training is lost or has ended the group meanwhile.
         """
-        done = threading.Event()
-        work.get_future().add_done_callback(lambda _: done.set())
-        while not done.wait(LOOK_S):
-            self.look()
+        looked = time.monotonic()
+        # A callback of its future would be called by a thread of gloo's, also while Python ends.
+        while not work.is_completed():
+            time.sleep(POLL_S)
+            if time.monotonic() - looked > LOOK_S:
+                self.look()
+                looked = time.monotonic()
         try:
             work.wait()
         except RuntimeError as error:
