@@ -107,7 +107,7 @@ def several():
             apart = (whole(native) - whole(model)).abs().max().item()
             count = exchange.state_dict()[f"rank{rank}"][1]
             seen["native"][f"{kind}, {parts} by {hold}"] = apart, digest(model), count
-    for codec in ("int8", "topk:0.1", "int4:stochastic"):
+    for codec in ("none", "int8", "topk:0.1", "int4:stochastic"):
         model = sharded(mesh["host"])
         exchange = fsdp(model, codec, replicas=mesh["replicas"].get_group())
         before = trained(model, 1, parts=2)
@@ -209,13 +209,16 @@ def test_none_equals_native_hsdp(kind):
     assert all(each == digests[0] for each in digests)
 
 
-@pytest.mark.parametrize("codec", ["int8", "topk:0.1", "int4:stochastic"])
+@pytest.mark.parametrize("codec", ["none", "int8", "topk:0.1", "int4:stochastic"])
 def test_lossy_codecs_train_with_accumulation_skip_and_resume(codec):
     found = [seen["trained"][codec] for seen in everything()]
     for before, after, _, nan, same in found:
         assert after < 0.8 * before and nan and same
     assert len({each[2] for each in found}) == 1
     for seen in everything():
+        if codec == "int8":  # its loss is that of raw gradients within half a percent
+            exact, lossy = (seen["trained"][name][1] for name in ("none", "int8"))
+            assert abs(lossy / exact - 1) <= 0.005
         first, second = seen["resumed"][codec]
         assert first == second
 

@@ -52,6 +52,44 @@ def trained(name, steps, codec="none", within="host", accumulate=1, dtype=None, 
     }
 
 
+def uneven():
+    """Ranks that finish their data at different times, even on one host, against DDP alone."""
+    import torch.distributed as dist
+
+    import thinwire.torch
+    from torch_models import Training, digest, weights, wrapped
+
+    trainings = [Training("mlp", wrapped("mlp")) for _ in range(2)]
+    thinwire.torch.attach(trainings[1].model, "none", within="host")
+    for training in trainings:
+        with training.model.join():
+            training.run(3 + dist.get_rank())
+    first, second = (weights(training.model) for training in trainings)
+    difference = (first - second).abs().max().item()
+    return {"difference": difference, "digest": digest(trainings[1].model)}
+
+
+def two_models():
+    """Two models in one backward, each with a hook of its own, against DDP alone."""
+    import thinwire.torch
+    from torch_models import Training, digest, weights, wrapped
+
+    found = []
+    for hooked in (False, True):
+        first, second = (Training("mlp", wrapped("mlp")) for _ in range(2))
+        for training in (first, second) if hooked else ():
+            thinwire.torch.attach(training.model, "none", within="host")
+        for _ in range(5):
+            first.optimizer.zero_grad()
+            second.optimizer.zero_grad()
+            (first.loss() + 2 * second.loss()).backward()
+            first.optimizer.step()
+            second.optimizer.step()
+        found.append(second.model)
+    difference = (weights(found[0]) - weights(found[1])).abs().max().item()
+    return {"difference": difference, "digest": digest(found[1])}
+
+
 def all_ways():
     """Every way of DDP on two hosts of two ranks, and on others, in one job."""
     dist = on_hosts(0, 0, 1, 1)
@@ -68,6 +106,8 @@ def all_ways():
     groups = [dist.new_group(ranks) for ranks in ([0, 3], [1, 2])]
     mine = groups[dist.get_rank() in (1, 2)]
     results["process groups"] = trained("mlp", 10, within=mine)
+    results["uneven inputs"] = uneven()
+    results["two models"] = two_models()
     on_hosts(0, 0, 0, 0)
     results["one host"] = trained("mlp", 10, "int8")
     on_hosts(0, 1, 2, 3)
@@ -85,7 +125,7 @@ def every_way():
     "way",
     [
         *["mlp", "cnn", "gpt", "accumulation", "unused", "views"],
-        *["process groups", "one host", "one rank each"],
+        *["uneven inputs", "two models", "process groups", "one host", "one rank each"],
     ],
 )
 def test_none_equals_ddp_on_every_host(way):
@@ -94,7 +134,9 @@ def test_none_equals_ddp_on_every_host(way):
     assert len({result["digest"] for result in results}) == 1
 
 
-@pytest.mark.parametrize(("way", "most"), [("bfloat16", 2e-2), ("float16", 1e-3), ("two dtypes", 2e-2), ("static", 2e-2)])
+@pytest.mark.parametrize(
+    ("way", "most"), [("bfloat16", 2e-2), ("float16", 1e-3), ("two dtypes", 2e-2), ("static", 2e-2)]
+)
 def test_short_dtypes_are_averaged_as_exactly_as_ddp_does(way, most):
     results = [result[way] for result in every_way()]
     assert max(result["difference"] for result in results) <= most

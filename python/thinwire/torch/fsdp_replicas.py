@@ -61,15 +61,15 @@ class Replicas:
         self.codec = options["codec"]
         self._host, self._on_host = host, on_host
         self._options = {**options, "peers": host.peers, "beside": host.ranks}
-        self._parameters = parameters
+        self.parameters = parameters
         self._epoch = Epoch.of(host.group)
         self._count = 0
         self._warned = self._looks = False
-        self._hooks = {
-            name: AllReduce(self, name, param_groups(unit)[0]) for name, unit in units.items()
-        }
+        self._hooks: dict[str, AllReduce] = {}
         for name, unit in units.items():
-            unit.set_all_reduce_hook(self._hooks[name])
+            for group in param_groups(unit):  # none where all parameters are those of submodules
+                self._hooks[name] = AllReduce(self, name, group)
+                unit.set_all_reduce_hook(self._hooks[name])
 
     def abort(self, reason: str) -> None:
         """Ends the exchange: the other ranks fail with `reason`."""
@@ -101,7 +101,7 @@ class Replicas:
 
         InvalidError for parameters of others.
         """
-        found = [self._parameters.get(each) for each in reduced()]
+        found = [self.parameters.get(each) for each in reduced()]
         known = [each for each in found if each is not None]
         if len(known) < len(found) or sum(each.elements for each in known) != elements:
             raise InvalidError(
@@ -227,7 +227,7 @@ class AllReduce:
     def expect_nothing(self, name: str) -> None:
         """Refuses gradients of earlier micro-batches that the last one has not taken along."""
         if self._kept:
-            names = {each.key: each.name for each in self._owner._parameters.values()}
+            names = {each.key: each.name for each in self._owner.parameters.values()}
             first = names[next(iter(self._kept))]
             self._kept.clear()
             error = InvalidError(
@@ -261,7 +261,7 @@ class AllReduce:
 
     def _start(self, dtype: str) -> None:
         """Makes the exchange of all parameters that are trained."""
-        every = self._owner._parameters
+        every = self._owner.parameters
         trained = [
             each for each in self._param_group.fsdp_params if each.sharded_param.requires_grad
         ]
@@ -457,6 +457,8 @@ def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
                 )
             shards = info.shard_process_group
             found[tuple(dist.get_process_group_ranks(shards))] = shards
+    if not found:
+        raise InvalidError("no sharded module has parameters, expected at least one")
     if len(found) > 1:
         first, second = (hosts.listed(ranks) for ranks in list(found)[:2])
         raise InvalidError(

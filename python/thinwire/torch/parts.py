@@ -111,6 +111,8 @@ class Parts:
         """The part of bucket `index` in a new step, which the core takes on `device` or in host memory."""
         room = self._rooms.get(index)
         if room is None or not room.is_of(parameters):
+            if index == 0:  # DDP has made its buckets anew
+                self._rooms.clear()
             room = self._rooms[index] = Room(parameters, len(self.host.ranks))
         return Part(self.host, room, device)
 
