@@ -11,7 +11,7 @@ pub(crate) mod warm_up;
 use std::ops::Range;
 use std::time::Instant;
 
-use thinwire_collective::{Address, Group, Stop};
+use thinwire_collective::{Address, Group, Stop, barrier};
 use thinwire_device::Region;
 use thinwire_link::Link;
 use thinwire_wire::World;
@@ -23,7 +23,7 @@ use crate::auto::plan::Plan;
 use crate::auto::planner::{Limits, Planner};
 use crate::bucket::state::BucketState;
 use crate::buffer::ExternalBuffer;
-use crate::measure::codecs::Calibration;
+use crate::measure::codecs::{Calibration, measure_codecs};
 use crate::measure::link::LinkSpeed;
 use crate::synchronizer::phase::Phase;
 use crate::synchronizer::warm_up::WarmUp;
@@ -141,6 +141,11 @@ impl Synchronizer {
             Calibration::measure(group, &among, largest, device.as_deref())
         };
         let peers = peers(channel, parameters);
+        if peers.world().size() < channel.world().size() {
+            // Groups share the network, so all of them measure it at one time.
+            measure_codecs(&options.policy, largest, options.device.as_deref());
+            channel.call(barrier)?;
+        }
         let mut calibration = peers.call(measure)?;
         calibration.link = link_of_rank_0(channel, &peers, calibration.link)?;
         Ok(Some(Planner::new(calibration, peers.world(), limits)))

@@ -26,14 +26,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
-from torch.distributed.device_mesh import DeviceMesh
 
 from thinwire._core import Epoch, Error, InvalidError, Synchronizer
 from thinwire.agreement import agree, together
-from thinwire.arguments import shown
 from thinwire.torch import device as devices
-from thinwire.torch import group as groups
-from thinwire.torch import hosts, skipped
+from thinwire.torch import fsdp_hosts, hosts, skipped
 from thinwire.torch import state as states
 from thinwire.torch.device import Resident
 from thinwire.torch.layout import Target
@@ -149,8 +146,8 @@ class Replicas:
         group = self._host.group
         modules, count = together(group, functools.partial(self._read, state))
         agree([f"modules {sorted(modules)}", f"{count} exchanges"], group)
-        for name in sorted(modules):
-            self._hooks[name].load(states.Saved(*modules[name], buckets=[]))
+        for name, hook in sorted(self._hooks.items()):
+            hook.load(states.Saved(*modules[name], buckets=[]) if name in modules else None)
         self._count = count
 
     def _place(self) -> list[int]:
@@ -244,11 +241,13 @@ class AllReduce:
             return self._saved and (self._saved.plan, self._saved.tensors)
         return states.read(self._sync)
 
-    def load(self, saved: states.Saved) -> None:
-        """Continues from a state, now or with the first gradients; a collective call."""
+    def load(self, saved: states.Saved | None) -> None:
+        """Continues from a state, now or with the first gradients, or begins anew; a collective call."""
         self._kept.clear()
         self._saved = saved
-        if self._sync is not None:
+        if saved is None:
+            self._sync = None
+        elif self._sync is not None:
             self._resume()
 
     def _keep(self, parameter: Parameter, part: torch.Tensor) -> None:
@@ -357,55 +356,6 @@ def said(place: Sequence[int]) -> str:
     return f"shard {number + 1} of {ranks} on {count} hosts"
 
 
-def connected(
-    shards: dist.ProcessGroup,
-    replicas: dist.ProcessGroup,
-    timeout_s: float | None,
-    heartbeat_timeout_s: float | None,
-) -> hosts.Host:
-    """The ranks of all replicas, connected; those of a replica have `shards`. A collective call.
-
-    # Errors
-
-    InvalidError for replicas of unequal numbers of shards, or of other shards than this rank's.
-    """
-    mine = dist.get_process_group_ranks(shards)
-    rows: list[Any] = [None] * replicas.size()
-    dist.all_gather_object(rows, mine, group=replicas)
-    place = mine.index(dist.get_rank())
-    for rank, theirs in zip(dist.get_process_group_ranks(replicas), rows):
-        if len(theirs) != len(mine):
-            raise InvalidError(
-                f"this rank's host has {len(mine)} shards, that of rank {rank} has {len(theirs)}, "
-                "expected as many on each"
-            )
-        if theirs[place] != rank:
-            raise InvalidError(
-                f"rank {rank} has shard {theirs.index(rank)}, this rank has shard {place}, expected "
-                "replicas "
-                'of one shard (hint: replicas=mesh["replicas"] of the mesh whose other dimension shards)'
-            )
-    every = [rank for theirs in rows for rank in theirs]
-    if len(set(every)) != len(every):
-        raise InvalidError(
-            f"replicas shard over the same ranks {hosts.listed(mine)}, expected those of each host (hint: "
-            'fully_shard(module, mesh=mesh["host"]) with the dimension of the host alone)'
-        )
-    limit_s = groups.TIMEOUT_S if timeout_s is None else timeout_s
-    connection = groups.connect(
-        dist.distributed_c10d._get_default_store(),
-        every.index(dist.get_rank()),
-        len(every),
-        f"replicas/{'-'.join(map(str, every))}",
-        limit_s,
-        heartbeat_timeout_s,
-        watch=groups.watch_of(replicas, limit_s),
-    )
-    ranks = [every.index(rank) for rank in mine]
-    peers = [every.index(theirs[place]) for theirs in rows]
-    return hosts.Host(connection, ranks, peers, shards)
-
-
 def between(
     units: Mapping[str, Any],
     parameters: Mapping[Any, Parameter],
@@ -416,60 +366,8 @@ def between(
     heartbeat_timeout_s: float | None,
 ) -> Replicas:
     """The exchange of sharded modules between `replicas`, a mesh or a process group; a collective call."""
-    others = process_group_of(replicas)
-    shards = shards_of(units)
-    refuse_hooked(units)
-    host = connected(shards, others, timeout_s, heartbeat_timeout_s)
+    others = fsdp_hosts.process_group_of(replicas)
+    shards = fsdp_hosts.shards_of(units)
+    fsdp_hosts.refuse_hooked(units)
+    host = fsdp_hosts.connected(shards, others, timeout_s, heartbeat_timeout_s)
     return Replicas(units, parameters, host, options, on_host)
-
-
-def process_group_of(replicas: Any) -> dist.ProcessGroup:
-    """The process group of a mesh of one dimension, or one itself."""
-    if isinstance(replicas, dist.ProcessGroup):
-        return replicas
-    if isinstance(replicas, DeviceMesh) and replicas.ndim == 1:
-        return replicas.get_group()
-    dimensions = f" of {replicas.ndim} dimensions" if isinstance(replicas, DeviceMesh) else ""
-    raise InvalidError(
-        f"replicas is {shown(replicas)}{dimensions}, expected a mesh of one dimension or a process group "
-        '(hint: mesh["replicas"])'
-    )
-
-
-def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
-    """The process group over which all modules are sharded, which is that of the host.
-
-    # Errors
-
-    InvalidError for meshes with a dimension of replicas, and for several meshes.
-    """
-    found: dict[tuple[int, ...], dist.ProcessGroup] = {}
-    for name, unit in units.items():
-        for group in param_groups(unit):
-            info = group.mesh_info
-            if getattr(info, "replicate_mesh_size", None) is not None:
-                names = info.mesh.mesh_dim_names
-                own = names[info.shard_mesh_dim] if names else "shard"
-                raise InvalidError(
-                    f"module '{name}' is on a mesh of two dimensions, of which FSDP2 sums one itself, "
-                    "expected "
-                    f'the one that shards (hint: fully_shard(module, mesh=mesh["{own}"]))'
-                )
-            shards = info.shard_process_group
-            found[tuple(dist.get_process_group_ranks(shards))] = shards
-    if not found:
-        raise InvalidError("no sharded module has parameters, expected at least one")
-    if len(found) > 1:
-        first, second = (hosts.listed(ranks) for ranks in list(found)[:2])
-        raise InvalidError(
-            f"modules are sharded over ranks {first} and over ranks {second}, expected one mesh with "
-            "replicas"
-        )
-    return next(iter(found.values()))
-
-
-def refuse_hooked(units: Mapping[str, Any]) -> None:
-    """Refuses modules that have an all-reduce hook."""
-    for name, unit in units.items():
-        if any(getattr(group, "_all_reduce_hook", None) for group in param_groups(unit)):
-            raise InvalidError(f"module '{name}' has an all-reduce hook already, expected none")
