@@ -69,17 +69,27 @@ class Host:
 
         PeerError if any rank of the training is lost or has ended the group meanwhile.
         """
-        looked = time.monotonic()
-        # A callback of its future would be called by a thread of gloo's, also while Python ends.
-        while not work.is_completed():
-            time.sleep(POLL_S)
-            if time.monotonic() - looked > LOOK_S:
+        while not self._completed(work, LOOK_S):
+            try:
                 self.look()
-                looked = time.monotonic()
+            except PeerError:
+                # A rank that has done its last step leaves; what it has sent may not be read here yet.
+                if not self._completed(work, 2 * LOOK_S):
+                    raise
         try:
             work.wait()
         except RuntimeError as error:
             raise self.loss(error) from error
+
+    def _completed(self, work: Any, within_s: float) -> bool:
+        """Whether a collective is over within some seconds."""
+        deadline = time.monotonic() + within_s
+        # A callback of its future would be called by a thread of gloo's, also while Python ends.
+        while not work.is_completed():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
 
     def look(self) -> None:
         """Raises PeerError if a rank of the training is lost or has ended the group."""
