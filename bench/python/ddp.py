@@ -47,7 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--methods",
         required=True,
-        help="as plain,fp16,powersgd-2,powersgd-4:10,sockets-3.25,none-clear,auto@4",
+        help="as plain,fp16,powersgd-2,powersgd-4:10,sockets-3.25,none-clear,auto@4,none/host",
     )
     parser.add_argument("--data", help="a text file for gpt")
     parser.add_argument("--batch", type=int, default=8)
@@ -144,9 +144,10 @@ def attach(model: DistributedDataParallel, method: str):
         bits = float(method.partition("-")[2])
         model.register_comm_hook(sockets.Sockets(bits, meeting_port()), sockets.hook)
         return None
+    method, _, within = method.partition("/")
     codec = method.removesuffix("-clear")
     group = in_clear() if codec != method else None
-    state, function = thinwire.torch.hook(codec=codec, group=group)
+    state, function = thinwire.torch.hook(codec=codec, group=group, within=within or None)
     model.register_comm_hook(state, function)
     return state
 

@@ -51,6 +51,14 @@ def ddp():
     return names(model=DistributedDataParallel(layers()))
 
 
+def on_hosts():
+    """A model on two hosts of one rank, and micro-batches."""
+    gloo()
+    more = {"device": "cpu", "hosts": 2, "gpus": 1, "model": layers()}
+    batches = [torch.randn(4, WIDTH) for _ in range(2)]
+    return names(**more, micro_batches=batches, criterion=lambda found: found.square().mean())
+
+
 def saved():
     """A hook after a step, and its state in files of all ranks."""
     gloo()

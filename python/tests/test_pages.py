@@ -29,6 +29,8 @@ LEFT_OUT = {
 PAIR = {
     "README.md > Your own training loop": "own_loop",
     "docs/python.md > DDP": "ddp",
+    "docs/python.md > Hosts of several GPUs": "ddp",
+    "docs/python.md > FSDP2 on hosts": "on_hosts",
     "docs/python.md > Saving and resuming": "saved",
     "docs/python.md > A training that restarts after a rank dies": "restarted",
     "docs/python.md > A process group among other ranks": "reconfigured",

@@ -402,9 +402,11 @@ class Group:
 class Synchronizer:
     """Averages the gradients of a model over all ranks, with error feedback and overlap.
 
-    `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready, at
-    least one, each with a name of its own; those of one bucket become ready together. `device` has the
-    gradients, so that "auto" measures codecs there. Made by all ranks together.
+    `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready, at least
+    one, each with a name of its own; those of one bucket become ready together. `device` has the gradients,
+    so that "auto" measures codecs there. `peers` are the ranks that exchange these parameters with this
+    one, none for all; `beside` are ranks, each with other peers, on all of which a step counts or on none.
+    Made by all ranks together.
     """
 
     def __new__(
@@ -421,6 +423,8 @@ class Synchronizer:
         warmup_steps: int | None = ...,  # 0; None: as measured for the codec
         unchecked: bool = False,
         device: Cuda | None = None,
+        peers: Sequence[int] = (),
+        beside: Sequence[int] = (),
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use thinwire_sync::{Momentum, Options, Parameter, Policy, check_combination, check_options};
-use thinwire_wire::World;
+use thinwire_wire::{Rank, World};
 
 use crate::arguments;
 use crate::arguments::parse_dtype;
@@ -19,8 +20,11 @@ const ELEMENTS_MAX: usize = 1 << 40;
 /// A parameter as Python gives it: name, shape, dtype, the framework's bucket.
 pub(crate) type Described = (String, Vec<usize>, String, u32);
 
-/// Parameters as the core takes them: at least one, each with a name of its own.
-pub(crate) fn described(parameters: Vec<Described>) -> Result<Vec<Parameter>, Failure> {
+/// Parameters as the core takes them: at least one, each with a name of its own, and exchanged by these ranks.
+pub(crate) fn described(
+    parameters: Vec<Described>,
+    ranks: &Arc<[Rank]>,
+) -> Result<Vec<Parameter>, Failure> {
     if parameters.is_empty() {
         return Err(Failure::invalid("no parameters, expected at least one"));
     }
@@ -39,7 +43,8 @@ pub(crate) fn described(parameters: Vec<Described>) -> Result<Vec<Parameter>, Fa
     }
     let describe = |(name, shape, dtype, bucket): Described| {
         let parameter = Parameter::new(&name, &shape);
-        Ok(Parameter { dtype: parse_dtype(&dtype)?, bucket, ..parameter })
+        let ranks = Arc::clone(ranks);
+        Ok(Parameter { dtype: parse_dtype(&dtype)?, bucket, ranks, ..parameter })
     };
     parameters.into_iter().map(describe).collect()
 }

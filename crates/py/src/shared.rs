@@ -6,7 +6,7 @@ use std::time::Instant;
 use thinwire_collective::Stop;
 use thinwire_device::Values;
 use thinwire_sync::{Channel, Outcome, Parameter};
-use thinwire_wire::DType;
+use thinwire_wire::{DType, Rank};
 
 use crate::device::{Gradients, Target, gradient, spoil, write};
 use crate::error::Failure;
@@ -25,6 +25,8 @@ pub(crate) struct Shared {
 /// The synchroniser and the step that it is in.
 pub(crate) struct Inner {
     pub(crate) sync: thinwire_sync::Synchronizer,
+    /// The ranks that exchange other gradients of each step: it counts on all of them or on none.
+    beside: Arc<[Rank]>,
     /// A world of one without momentum correction: what is given is the average.
     alone: bool,
     pub(crate) step: u64,
@@ -114,7 +116,11 @@ impl Inner {
 
     pub(crate) fn finish(&mut self) -> Result<bool, Failure> {
         self.begun = false;
-        self.skipped = self.sync.finish()? == Outcome::Skipped;
+        let outcome = match self.beside.is_empty() {
+            true => self.sync.finish()?,
+            false => self.sync.finish_beside(&self.beside)?,
+        };
+        self.skipped = outcome == Outcome::Skipped;
         self.averaged = !self.skipped;
         Ok(self.averaged)
     }
@@ -199,11 +205,12 @@ impl Shared {
         context: Arc<Context>,
         sync: thinwire_sync::Synchronizer,
         corrects: bool,
+        beside: Arc<[Rank]>,
     ) -> Arc<Shared> {
         let (stop, alone) = (sync.stop(), sync.world().size() == 1 && !corrects);
         let ended = Instant::now();
-        let inner =
-            Inner { sync, alone, step: 0, begun: false, ended, skipped: false, averaged: false };
+        let (skipped, averaged) = (false, false);
+        let inner = Inner { sync, beside, alone, step: 0, begun: false, ended, skipped, averaged };
         let inner = Mutex::new(Some(inner));
         let stop = Mutex::new(stop);
         let shared = Arc::new(Shared { inner, stop, context, failure: Mutex::default() });

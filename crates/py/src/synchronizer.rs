@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use thinwire_device::Values;
 use thinwire_sync::{Live, Options, Parameter, Plan, StepRecord, Synchronizer as Core, Time};
-use thinwire_wire::DType;
+use thinwire_wire::{DType, Rank};
 
 use crate::arguments;
 use crate::background::Background;
@@ -30,6 +30,8 @@ pub(crate) struct Synchronizer {
     shared: Arc<Shared>,
     background: Background,
     key: i32,
+    /// The ranks that exchange gradients with this one; empty for all.
+    peers: Arc<[Rank]>,
 }
 
 /// The ranks that average: those of a group, over connections of their own, or those of an epoch.
@@ -107,7 +109,7 @@ impl Drop for Synchronizer {
 #[pymethods]
 impl Synchronizer {
     #[new]
-    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false, device = None))]
+    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false, device = None, peers = Vec::new(), beside = Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -123,10 +125,17 @@ impl Synchronizer {
         warmup_steps: Option<i128>,
         unchecked: bool,
         device: Option<Py<Cuda>>,
+        peers: Vec<i128>,
+        beside: Vec<i128>,
     ) -> PyResult<Synchronizer> {
         let context = group.context();
         context.lifetime.check()?;
-        let parameters = described(parameters)?;
+        let ranks = |ranks: Vec<i128>| {
+            let rank = |rank| arguments::number("rank", rank).map(Rank);
+            ranks.into_iter().map(rank).collect::<Result<Arc<[Rank]>, _>>()
+        };
+        let (peers, beside) = (ranks(peers)?, ranks(beside)?);
+        let parameters = described(parameters, &peers)?;
         let told = Told {
             codec,
             algorithm,
@@ -150,9 +159,9 @@ impl Synchronizer {
         }
         let corrects = options.momentum.is_some();
         let start = group.start(parameters, options)?;
-        let shared = wait::for_work(py, move || Ok(Shared::new(context, start()?, corrects)))?;
+        let shared = wait::for_work(py, move || Ok(Shared::new(context, start()?, corrects, beside)))?;
         let key = operator::remember(&shared);
-        Ok(Synchronizer { shared, background: Background::start(), key })
+        Ok(Synchronizer { shared, background: Background::start(), key, peers })
     }
 
     /// The number by which MindSpore's operators find this synchroniser.
@@ -167,7 +176,7 @@ impl Synchronizer {
     }
 
     fn relayout(&self, py: Python<'_>, parameters: Vec<Described>) -> PyResult<()> {
-        let parameters = described(parameters)?;
+        let parameters = described(parameters, &self.peers)?;
         let relayout = |inner: &mut Inner| {
             (inner.averaged, inner.skipped) = (false, false);
             Ok(inner.sync.relayout(parameters)?)

@@ -11,18 +11,19 @@ pub(crate) mod warm_up;
 use std::ops::Range;
 use std::time::Instant;
 
-use thinwire_collective::{Address, Group, Stop};
+use thinwire_collective::{Address, Group, Stop, barrier};
 use thinwire_device::Region;
 use thinwire_link::Link;
 use thinwire_wire::World;
 
 use crate::absence::Absence;
 use crate::agreement::{check_combination, check_laws, check_names, identity};
+use crate::auto::agree::{link_of_rank_0, peers};
 use crate::auto::plan::Plan;
 use crate::auto::planner::{Limits, Planner};
 use crate::bucket::state::BucketState;
 use crate::buffer::ExternalBuffer;
-use crate::measure::codecs::Calibration;
+use crate::measure::codecs::{Calibration, measure_codecs};
 use crate::measure::link::LinkSpeed;
 use crate::synchronizer::phase::Phase;
 use crate::synchronizer::warm_up::WarmUp;
@@ -139,7 +140,15 @@ impl Synchronizer {
         let measure = move |group: &mut Group| {
             Calibration::measure(group, &among, largest, device.as_deref())
         };
-        Ok(Some(Planner::new(channel.call(measure)?, channel.world(), limits)))
+        let peers = peers(channel, parameters);
+        if peers.world().size() < channel.world().size() {
+            // Groups share the network, so all of them measure it at one time.
+            measure_codecs(&options.policy, largest, options.device.as_deref());
+            channel.call(barrier)?;
+        }
+        let mut calibration = peers.call(measure)?;
+        calibration.link = link_of_rank_0(channel, &peers, calibration.link)?;
+        Ok(Some(Planner::new(calibration, peers.world(), limits)))
     }
 
     /// Returns this rank and the number of ranks.

@@ -8,6 +8,7 @@ parameter; the next step begins with the new one. Residuals belong to parameters
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from thinwire._core import Group, Synchronizer
 from thinwire.torch import state
 from thinwire.torch.device import Device
+from thinwire.torch.hosts import Host, part_of
 from thinwire.torch.layout import (
     Flat,
     Layout,
@@ -29,6 +31,7 @@ from thinwire.torch.layout import (
     to_memory,
 )
 from thinwire.torch.marks import Marks
+from thinwire.torch.parts import part_shape
 from thinwire.torch.state import Saved, Tensors
 
 Done = Callable[[BaseException | None, bool], None]
@@ -37,15 +40,28 @@ ELEMENTWISE = ("residual", "shift", "mean", "momentum")
 
 
 class Averager:
-    """Averages the buckets of each step over the ranks of `group`.
+    """Averages the buckets of each step over the ranks of `group`, or with a `host` parts of them over its
+    peers.
 
     `options` are those of the core's Synchronizer, `given` names of parameters by their identity.
     """
 
-    def __init__(self, group: Group, options: Mapping[str, Any], given: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        group: Group,
+        options: Mapping[str, Any],
+        given: Mapping[int, str],
+        host: Host | None = None,
+    ) -> None:
         self.sync: Synchronizer | None = None
         self._group = group
-        self._options = options
+        self._options = dict(options)
+        self._part: torch.Tensor | None = None
+        self._shape = real_shape
+        if host is not None:
+            self._options |= {"peers": host.peers, "beside": host.ranks}
+            self._part = part_of(host)
+            self._shape = functools.partial(part_shape, ranks=len(host.ranks))
         self._given = given
         self._names: dict[int, str] = {}
         self._layout = Layout((), ())
@@ -90,6 +106,8 @@ class Averager:
         following = self._following and self._following.named(self._names)
         plan, tensors = state.read(self.sync)
         tensors = self._reordered(tensors, of_memory)
+        if self._part is not None:
+            tensors[state.PART] = self._part.clone()
         return Saved(plan, tensors, self._layout.named(self._names), following)
 
     def load(self, saved: Saved | None) -> None:
@@ -115,7 +133,7 @@ class Averager:
     def _follow(self) -> None:
         """Takes on the layout that the last step had."""
         if self._following is not None and not self._layout.same(self._following):
-            self.sync.relayout(self._following.described(self._names))
+            self.sync.relayout(self._following.described(self._names, self._shape))
             self._layout = self._following
         self._following = None
 
@@ -124,7 +142,7 @@ class Averager:
         self._names = names(layout, self._given)
         saved, self._saved = self._saved, None
         self._layout = layout.arranged(saved.buckets, self._names) if saved else layout
-        described = self._layout.described(self._names)
+        described = self._layout.described(self._names, self._shape)
         core = device and device.core
         self.sync = Synchronizer(self._group, described, **self._options, device=core)
         if self.sync.keeps():
@@ -134,14 +152,20 @@ class Averager:
 
     def _resume(self, saved: Saved) -> None:
         """Takes up a state. The next step keeps its layout: DDP may not have made its new buckets yet."""
-        state.write(self.sync, saved.plan, self._reordered(saved.tensors, to_memory))
+        tensors = {key: values for key, values in saved.tensors.items() if key != state.PART}
+        state.write(self.sync, saved.plan, self._reordered(tensors, to_memory))
         if saved.following is not None:
             self._following = self._layout.arranged(saved.following, self._names)
             self._follow()
         self._resumed, self._saved = True, None
 
     def _reordered(self, tensors: Tensors, reorder: Callable[..., torch.Tensor]) -> Tensors:
-        """Tensors of a state by dimensions of parameters or as in memory: others may have other memory."""
+        """Tensors of a state by dimensions of parameters or as in memory: others may have other memory.
+
+        Parts are as in memory.
+        """
+        if self._part is not None:
+            return dict(tensors)
         named = {self._names[id(each)]: each for each in self._layout.parameters}
         orders = {name: memory_order(each) for name, each in named.items()}
         found = dict(tensors)
@@ -173,7 +197,7 @@ class Averager:
         self.sync.absent(self._marks.without(self._layout.parameters))
         for number, parameter in enumerate(self._layout.parameters):
             flat, start = places[id(parameter)]
-            target = flat.target(number, start, math.prod(real_shape(parameter)))
+            target = flat.target(number, start, math.prod(self._shape(parameter)))
             if id(parameter) not in taken:
                 self.sync.ready(*target)
             targets.append(target)
@@ -194,6 +218,6 @@ class Averager:
             start = 0
             for parameter in flat.parameters:
                 places[id(parameter)] = flat, start
-                start += math.prod(real_shape(parameter))
+                start += math.prod(self._shape(parameter))
         same_model(places, self._names)
         return places

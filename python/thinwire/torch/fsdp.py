@@ -32,6 +32,7 @@ from thinwire.torch import skipped
 from thinwire.torch import state as states
 from thinwire.torch.arguments import expect
 from thinwire.torch.device import Resident
+from thinwire.torch.fsdp_replicas import AllReduce, Replicas, between
 from thinwire.torch.reduction import NATIVE, Reduction
 from thinwire.torch.shards import Parameter, number, param_groups, parameters, reduced, sharded
 from thinwire.torch.staging import Staging
@@ -58,7 +59,8 @@ def fsdp(
     timeout_s: float | None = None,
     heartbeat_timeout_s: float | None = None,
     device: str | None = None,
-) -> Exchange:
+    replicas: Any = None,
+) -> Exchange | Replicas:
     """Makes every module of `model` that `fully_shard` was called on exchange by Thinwire.
 
     Modules under `replicate` continue exchanging by PyTorch.
@@ -75,12 +77,19 @@ def fsdp(
         heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, as there.
         device: None encodes gradients where they are, "host" in host memory, as there. Parameters are
             gathered through host memory.
+        replicas: a mesh of one dimension or a process group: the ranks that have this rank's shards, one on
+            each host, where modules are sharded over the mesh of the host alone. FSDP2 then gathers and
+            reduces on the host, and Thinwire averages gradients of shards over the replicas. It does so
+            once for the micro-batches of a step if `set_requires_all_reduce(False)` precedes all but the
+            last, or `set_requires_gradient_sync(False)`. None exchanges between all ranks of the modules'
+            mesh.
 
     # Errors
 
     InvalidError if no module is sharded, if one exchanges by Thinwire already or has parameters on several
-    meshes, or for a codec that cannot travel so; backward raises PeerError if a rank is lost or has
-    gradients of other parameters.
+    meshes, or for a codec that cannot travel so; with `replicas` also for modules on a mesh that has a
+    dimension of replicas, whose gradients FSDP2 would sum itself, for several meshes, and for a `group` or
+    a `gather_codec`. Backward raises PeerError if a rank is lost or has gradients of other parameters.
     """
     arguments.instance("model", model, torch.nn.Module)
     check_codecs(codec, gather_codec, seed)
@@ -96,6 +105,16 @@ def fsdp(
     for name, module in units.items():
         check_unit(name, module)
     timeouts_s = timeout_s, heartbeat_timeout_s
+    if replicas is not None:
+        for name, given in (("group", group), ("gather_codec", gather_codec)):
+            if given is not None:
+                raise InvalidError(
+                    f"{name} with replicas, expected None: modules are gathered and reduced on their host "
+                    f"(hint: leave {name} out)"
+                )
+        core_options = {"codec": codec, "seed": seed, "unchecked": unchecked}
+        found = parameters(model, units.values())
+        return between(units, found, replicas, core_options, device == devices.HOST, *timeouts_s)
     options = Options(codec, gather_codec, group, seed, unchecked, *timeouts_s, device)
     exchange = Exchange(parameters(model, units.values()), options)
     for name, module in units.items():
@@ -114,7 +133,9 @@ def check_unit(name: str, unit: Any) -> None:
             f"module '{name}' has parameters on {len(found)} meshes, and FSDP2 takes one communication "
             "for each module (hint: call fully_shard on submodules, with one mesh each)"
         )
-    if any(isinstance(group._reduce_scatter_comm, Communication) for group in found):
+    hooks = [getattr(group, "_all_reduce_hook", None) for group in found]
+    comms = [group._reduce_scatter_comm for group in found]
+    if any(isinstance(each, (Communication, AllReduce)) for each in (*hooks, *comms)):
         raise InvalidError(
             f"module '{name}' exchanges by Thinwire already "
             "(hint: call thinwire.torch.fsdp once, on the whole model)"

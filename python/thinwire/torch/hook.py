@@ -32,13 +32,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire import arguments
 from thinwire._core import Group, InvalidError, PeerError
-from thinwire.torch import ddp, skipped, state
+from thinwire.torch import ddp, hosts, skipped, state
 from thinwire.torch import device as devices
 from thinwire.torch import group as groups
 from thinwire.torch.alone import Alone
 from thinwire.torch.averager import Averager
 from thinwire.torch.averages import Averages
 from thinwire.torch.layout import dtype, given_names, said
+from thinwire.torch.parts import Parts
 from thinwire.torch.step import Step, completed
 
 Future = torch.futures.Future
@@ -62,6 +63,7 @@ def hook(
     timeout_s: float | None = None,
     heartbeat_timeout_s: float | None = None,
     device: str | None = None,
+    within: Any = None,
 ) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
     """State and function for `DistributedDataParallel.register_comm_hook`. All ranks call it alike.
 
@@ -98,13 +100,19 @@ def hook(
             `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10, or that of a `thinwire.Group`.
         device: None encodes gradients where they are, on the CPU or on a GPU; "host" copies those of a GPU
             to host memory and encodes them there.
+        within: "host", or the process group of this host's ranks: these sum gradients by a process group of
+            their own, of the same backend (NCCL, gloo), and each rank exchanges a part of the sum with the
+            ranks that have its place on the other hosts. Residuals are then so much smaller. None exchanges
+            between all ranks. `thinwire.torch.hosts` says which ranks share a host. With one rank on each
+            host it changes nothing, on a single host nothing is exchanged beyond the sum.
 
     # Errors
 
-    InvalidError at once for an argument of another type, an unknown codec or algorithm, or a number out
-    of range. The hook, and so backward, raises InvalidError for gradients that are not f32, f16 or bf16 (or
+    InvalidError at once for an argument of another type, an unknown codec or algorithm, or a number out of
+    range. The hook, and so backward, raises InvalidError for gradients that are not f32, f16 or bf16 (or
     complex), or not on the CPU or a GPU, and PeerError if a rank is lost, has raised or has another model;
-    all ranks fail.
+    all ranks fail. InvalidError on all ranks for hosts of unequal numbers of ranks, or process groups
+    `within` that are no partition of the ranks.
     """
     options = {
         "codec": codec,
@@ -118,9 +126,9 @@ def hook(
         "unchecked": unchecked,
     }
     timeouts = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
-    check({**options, "group": group, **timeouts, "device": device})
+    check({**options, "group": group, **timeouts, "device": device, "within": within})
     given = given_names(named_parameters)
-    made = Hook(options, given, group, timeout_s, heartbeat_timeout_s, device)
+    made = Hook(options, given, group, timeout_s, heartbeat_timeout_s, device, within)
     if group is not None or (dist.is_available() and dist.is_initialized()):
         made.connect()
     return made, average
@@ -131,6 +139,7 @@ def check(given: Mapping[str, Any]) -> None:
     options = dict(given)
     given_names(options.pop("named_parameters", ()))
     devices.check(options.pop("device", None))
+    hosts.check(options.pop("within", None), options.get("group"), options.get("algorithm"))
     names = ("group", "timeout_s", "heartbeat_timeout_s")
     groups.check(*(options.pop(name, None) for name in names))
     arguments.options(**options)
@@ -158,6 +167,7 @@ class Hook:
         timeout_s: float | None = None,
         heartbeat_timeout_s: float | None = None,
         device: str | None = None,
+        within: Any = None,
     ) -> None:
         """`given` are names of parameters by their identity."""
         self._options = options
@@ -165,6 +175,9 @@ class Hook:
         self._group = group
         self._timeouts_s = timeout_s, heartbeat_timeout_s
         self._device = device
+        self._within = within
+        self._host: hosts.Host | None = None
+        self._parts: Parts | None = None
         self._connection: groups.Connection | None = None
         self._averager: Averager | Alone | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -187,12 +200,13 @@ class Hook:
             "group": group,
             "timeouts_s": self._timeouts_s,
             "device": self._device,
+            "within": self._within if self._within in (None, hosts.HOST) else groups.Lost(),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Makes a copy, which is not connected."""
-        timeouts_s, device = state["timeouts_s"], state["device"]
-        Hook.__init__(self, state["options"], {}, state["group"], *timeouts_s, device)
+        rest = *state["timeouts_s"], state["device"], state.get("within")
+        Hook.__init__(self, state["options"], {}, state["group"], *rest)
 
     def __repr__(self) -> str:
         """The codec, and where in its life it is."""
@@ -203,11 +217,18 @@ class Hook:
     def connect(self) -> groups.Connection:
         """Forms the group, unless there is one; a collective call, at the first bucket at the latest."""
         if self._connection is None:
-            self._connection = groups.of(self._group, *self._timeouts_s)
-            arguments.options(**self._options, world=self._connection.group.world)
-            corrects = self._options["momentum_correction"] is not None
-            kind = Averager if self._connection.group.world > 1 or corrects else Alone
-            self._averager = kind(self._connection.group, self._options, self._given)
+            connection = groups.of(self._group, *self._timeouts_s)
+            group = connection.group
+            host = hosts.find(self._within, connection, self._group, self._timeouts_s[0])
+            peers = group.world if host is None else len(host.peers)
+            arguments.options(**self._options, world=peers)
+            if peers > 1 or self._options["momentum_correction"] is not None:
+                self._averager = Averager(group, self._options, self._given, host)
+            else:
+                alone = group if host is None else Group.join(rank=0, world=1)
+                self._averager = Alone(alone, self._options, self._given)
+            self._host, self._parts = host, host and Parts(host)
+            self._connection = connection
         return self._connection
 
     @property
@@ -284,13 +305,15 @@ class Hook:
         another step than those of other ranks, or of another codec, feedback or momentum correction. A
         state of another model is refused at the latest in the next step.
         """
-        saved = state.for_ranks(self.connect().group, entries, self._options)
+        group = self.connect().group
+        part = None if self._host is None else hosts.part_of(self._host)
+        saved = state.for_ranks(group, entries, self._options, part)
         self._averager.load(saved)
 
     def _step_of(self, index: int) -> Step:
         """The step to which bucket `index` belongs: the current one, or with bucket 0 a new one."""
         if index == 0 and self._step.complete:
-            self._step = Step(self._weight(), self._device == devices.HOST)
+            self._step = Step(self._weight(), self._device == devices.HOST, self._parts)
             self._steps += 1
         elif index != len(self._step.flats):
             raise missing(len(self._step.flats), f"bucket {index} came instead")
@@ -304,11 +327,25 @@ class Hook:
             step.arrived(index)
             step.given.append(self._averager.give(index, step.flats[index]))
             if step.complete and index + 1 == len(step.flats):
-                self._averager.finish(step.flats, step.given, functools.partial(ended, step))
+                done = functools.partial(self._ended, step)
+                self._averager.finish(step.flats, step.given, done)
         except Exception as error:
             self._averager.abort(str(error))
-            step.end(error)
+            self._ended(step, error)
             raise
+
+    def _ended(
+        self, step: Step, error: BaseException | None = None, averaged: bool = False
+    ) -> None:
+        """What the core calls, from a thread of its own, when a step is over.
+
+        A step that was not averaged is over, too: its gradients are NaN. After an error other ranks may
+        wait for this one on its host, and the group ends.
+        """
+        step.averaged = averaged
+        step.end(error)
+        if step.error is not None and self._host is not None:
+            self.group.abort(str(step.error))
 
     def _refuse(self, error: InvalidError) -> NoReturn:
         """Lets all ranks fail with an error, and raises it."""
@@ -359,6 +396,8 @@ class Hook:
             raise step.error
         if not step.averaged and not self._warned:
             fault = self._averager.sync.fault()
+            if fault is not None and self._host is not None:
+                fault = fault.replace("on this rank", "on this host")
             self._warned = fault is not None
             if fault is not None:
                 skipped.warn(fault)
@@ -418,15 +457,6 @@ class Hook:
         address, elements = host.data_ptr(), host.numel()
         self._connection.group.all_reduce(address, elements, dtype(host), average=True)
         return buffer if host is buffer else buffer.copy_(host)
-
-
-def ended(step: Step, error: BaseException | None, averaged: bool = False) -> None:
-    """What the core calls, from a thread of its own, when a step is over.
-
-    A step that was not averaged is over, too: its gradients are NaN.
-    """
-    step.averaged = averaged
-    step.end(error)
 
 
 def in_backward() -> bool:

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import operator
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -28,6 +28,11 @@ DDP = "module."
 """What DDP puts in front of all names."""
 Target = tuple[int, int, int] | tuple[int, int, int, Cuda]
 """Number of a bucket or parameter, address and elements of its gradient, and the device that has it."""
+
+
+def real_shape(parameter: torch.Tensor) -> list[int]:
+    """The shape of a parameter's gradient in a bucket, where a complex number is a pair of real ones."""
+    return [*parameter.shape, 2] if parameter.is_complex() else list(parameter.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,10 +100,17 @@ class Layout:
         """All parameters, in the order of the core's numbers for them."""
         return [parameter for bucket in self.buckets for parameter in bucket]
 
-    def described(self, names: Mapping[int, str]) -> list[tuple[str, list[int], str, int]]:
-        """What the core wants to know of each parameter: name, shape, dtype, bucket."""
+    def described(
+        self,
+        names: Mapping[int, str],
+        shape: Callable[[torch.Tensor], list[int]] = real_shape,
+    ) -> list[tuple[str, list[int], str, int]]:
+        """What the core wants to know of each parameter: name, shape, dtype, bucket.
+
+        `shape` is that of what this rank exchanges of its gradient.
+        """
         return [
-            (names[id(parameter)], real_shape(parameter), self.dtypes[index], index)
+            (names[id(parameter)], shape(parameter), self.dtypes[index], index)
             for index, bucket in enumerate(self.buckets)
             for parameter in bucket
         ]
@@ -136,11 +148,6 @@ def is_place(name: str) -> bool:
 def raw_bytes(tensor: torch.Tensor) -> numpy.ndarray:
     """The bytes of a tensor of any dtype, in host memory."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-
-
-def real_shape(parameter: torch.Tensor) -> list[int]:
-    """The shape of a parameter's gradient in a bucket, where a complex number is a pair of real ones."""
-    return [*parameter.shape, 2] if parameter.is_complex() else list(parameter.shape)
 
 
 def memory_order(parameter: torch.Tensor) -> list[int] | None:

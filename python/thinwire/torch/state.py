@@ -27,6 +27,8 @@ from thinwire.torch.layout import DDP, plain_names
 Tensors = dict[str, torch.Tensor]
 STEP = "step"
 """Name of the tensor that has the number of the next step."""
+PART = "part"
+"""Name of the tensor that says which part of the gradients a rank exchanges, and of how many."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,14 +106,21 @@ def on_rank_0(group: Group, entries: Mapping[str, Any], steps: int) -> dict[str,
     return {name: entry for part in read for name, entry in part.items()}
 
 
-def for_ranks(group: Group, entries: Mapping[str, Any], options: Mapping[str, Any]) -> Saved | None:
-    """Returns this rank's part of its state dict, for a training with these options; a collective call.
+def for_ranks(
+    group: Group,
+    entries: Mapping[str, Any],
+    options: Mapping[str, Any],
+    part: torch.Tensor | None = None,
+) -> Saved | None:
+    """Returns what a state dict says to this rank, for a training with these options; a collective call.
+
+    `part` is which part of the gradients it exchanges; None for all of them.
 
     # Errors
 
     InvalidError on all ranks, if `for_training` refuses that of any, or if they were not saved together.
     """
-    saved = together(group, lambda: for_training(group, entries, options))
+    saved = together(group, lambda: for_training(group, entries, options, part))
     agree([f"{'no' if saved is None else 'a'} state of steps that were made"], group)
     try:
         agree([] if saved is None else common(saved), group)
@@ -139,18 +148,41 @@ def number(step: Sequence[float]) -> float:
 
 
 def for_training(
-    group: Group, entries: Mapping[str, Any], options: Mapping[str, Any]
+    group: Group,
+    entries: Mapping[str, Any],
+    options: Mapping[str, Any],
+    part: torch.Tensor | None = None,
 ) -> Saved | None:
     """What a state dict says to one rank of a training with these options.
 
     # Errors
 
-    InvalidError if it is no state for that rank, or one of another codec, feedback or momentum correction.
+    InvalidError if it is no state for that rank, or one of another codec, feedback, momentum correction or
+    part of the gradients.
     """
     saved = for_rank(group, entries)
     if saved is not None:
+        check_part(saved, part)
         check_state(saved.plan, **options)
     return saved
+
+
+def check_part(saved: Saved, part: torch.Tensor | None) -> None:
+    """Refuses a state of another part of the gradients."""
+    found, expected = said_part(saved.tensors.get(PART)), said_part(part)
+    if found != expected:
+        raise InvalidError(
+            f"the state is of {found}, this rank exchanges {expected} (hint: the same within= and the same "
+            "ranks on each host as when it was saved, or resume from model and optimizer alone)"
+        )
+
+
+def said_part(part: torch.Tensor | None) -> str:
+    """A part of the gradients in words."""
+    if part is None:
+        return "whole gradients"
+    place, parts = (part.flatten().tolist() + [0.0, 0.0])[:2]
+    return f"part {place + 1:.0f} of {parts:.0f} of each gradient"
 
 
 def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
@@ -183,6 +215,12 @@ def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
         )
     saved = {name: parsed(name, entries[name])[0] for name in needed}
     first = saved["rank0"]
+    if PART in first.tensors:
+        raise InvalidError(
+            f"the state is of {world} ranks under within=, this job has {group.world}: parts of gradients "
+            "cannot be divided anew (hint: resume from model and optimizer alone; the residuals are "
+            "then lost)"
+        )
     for name, other in saved.items():
         if dataclasses.replace(other, tensors=first.tensors) != first:
             raise InvalidError(

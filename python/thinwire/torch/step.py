@@ -15,6 +15,7 @@ import torch
 from thinwire.torch import device as devices
 from thinwire.torch.device import Resident
 from thinwire.torch.layout import Flat, dtype
+from thinwire.torch.parts import Part, Parts
 from thinwire.torch.staging import Staging
 
 Future = torch.futures.Future
@@ -23,13 +24,17 @@ Future = torch.futures.Future
 class Step:
     """The buckets of one step so far. It is complete with its last bucket, and over with the averages."""
 
-    def __init__(self, weight: float = 1.0, on_host: bool = False) -> None:
+    def __init__(
+        self, weight: float = 1.0, on_host: bool = False, parts: Parts | None = None
+    ) -> None:
         """No bucket yet.
 
         Gradients are multiplied by `weight` before they leave, and are encoded in host memory if `on_host`.
+        With `parts` this rank exchanges a part of each.
         """
         self.weight = weight
         self.on_host = on_host
+        self.parts = parts
         self.on_device = False
         """Whether the core has gradients of this step on a device."""
         self.flats: list[Flat] = []
@@ -40,7 +45,7 @@ class Step:
         self.averaged = True
         self._buffers: list[torch.Tensor] = []
         self._futures: list[Future[torch.Tensor]] = []
-        self._stagings: list[Staging | Resident] = []
+        self._stagings: list[Staging | Resident | Part] = []
 
     def add(
         self, parameters: list[torch.Tensor], buffer: torch.Tensor, is_last: bool
@@ -48,7 +53,9 @@ class Step:
         """Adds a bucket and returns the future of its average."""
         device = None if self.on_host else devices.of(buffer)
         self.on_device = self.on_device or device is not None
-        staging = Resident(device) if device else Staging()
+        staging: Staging | Resident | Part = Resident(device) if device else Staging()
+        if self.parts is not None:
+            staging = self.parts.of(len(self.flats), parameters, device)
         kind = dtype(buffer)
         self.flats.append(Flat(parameters, staging.update(buffer), kind, device))
         staging.depart()
@@ -63,11 +70,11 @@ class Step:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether gradients are on their way from a device to the host, so that `arrived` blocks."""
+        """Whether gradients are on their way, from a device or between ranks, so that `arrived` blocks."""
         return any(staging.devices for staging in self._stagings)
 
     def arrived(self, index: int) -> None:
-        """Waits until the gradients of bucket `index` are in host memory."""
+        """Waits until the core can take the gradients of bucket `index`."""
         self._stagings[index].arrive()
 
     def end(self, error: BaseException | None) -> None:
@@ -92,6 +99,7 @@ class Step:
             staging.deliver()
         for staging, buffer, future in zip(self._stagings, self._buffers, self._futures):
             with staging.stream(buffer.device):
+                staging.follow()
                 future.set_result(buffer)
         self._buffers, self._futures, self.flats, self._stagings = [], [], [], []
 

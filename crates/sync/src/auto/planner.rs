@@ -76,6 +76,7 @@ impl Limits {
 #[derive(Debug)]
 pub(crate) struct Planner {
     candidates: Candidates,
+    /// This rank among those that exchange the buckets.
     world: World,
     limits: Limits,
     /// The error budget at this step of the training.
@@ -229,7 +230,8 @@ impl Planner {
         let codecs = self.candidates.calibration().codecs.len();
         let figures = 2 * codecs;
         let errors = length - sampled.len() * figures;
-        let mean = |index: usize| of(index).sum::<f32>() / self.world.size() as f32;
+        let ranks = all.len() / length.max(1);
+        let mean = |index: usize| of(index).sum::<f32>() / ranks as f32;
         if !sampled.is_empty() {
             self.errors = vec![Vec::new(); buckets];
         }

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::auto::agree::peers;
 use crate::auto::plan::Plan;
 use crate::auto::planner::saved::Saved;
 use crate::checkpoint::State;
@@ -143,7 +144,8 @@ impl Synchronizer {
 
     /// Whether a planner has planned for as many ranks and the same buckets.
     fn is_of_here(&self, auto: &Saved) -> bool {
-        auto.ranks == self.world.size() && auto.buckets == self.buckets_hash()
+        let ranks = peers(&self.worker.channel, &self.parameters).world().size();
+        auto.ranks == ranks && auto.buckets == self.buckets_hash()
     }
 
     /// Returns what the planner continues from, under the plan of the state; none where too much has changed

@@ -4,7 +4,7 @@ use thinwire_collective::{Group, all_gather, all_gather_bytes, barrier, broadcas
 use thinwire_wire::Rank;
 
 use crate::agreement::{compare, decode_facts, encode_facts};
-use crate::{Error, Synchronizer};
+use crate::{Error, Outcome, Synchronizer};
 
 /// The name of a rank's own error among its facts.
 const REFUSED: &str = "refused";
@@ -45,6 +45,24 @@ impl Synchronizer {
             ))),
             others => others.map(|()| mine),
         }
+    }
+
+    /// Waits for the averages, and keeps them only if the step counts on all these ranks, which exchange other
+    /// gradients of the step with peers of their own; all of them call it.
+    ///
+    /// # Errors
+    /// As [`Synchronizer::finish`], or if this rank is none of them.
+    pub fn finish_beside(&mut self, ranks: &[Rank]) -> Result<Outcome, Error> {
+        let mine = self.wait()?;
+        let Some(beside) = self.worker.channel.among(ranks) else {
+            let me = self.world.rank();
+            return Err(Error::Invalid(format!("{me} is none of {ranks:?}, beside which it ends")));
+        };
+        let skipped = [u8::from(mine == Outcome::Skipped)];
+        let all = beside.call(move |group| all_gather(group, &skipped))?;
+        let outcome = if all.contains(&1) { Outcome::Skipped } else { mine };
+        self.commit(outcome)?;
+        Ok(outcome)
     }
 
     /// Returns when every rank has called it.

@@ -72,7 +72,7 @@ class Elastic(Job):
     InvalidError if the process belongs to no elastic job, or its model or options are not the job's.
     """
 
-    @options_of(hook, ("group", "named_parameters", "heartbeat_timeout_s"))
+    @options_of(hook, ("group", "named_parameters", "heartbeat_timeout_s", "within"))
     def __init__(
         self,
         model: torch.nn.Module,

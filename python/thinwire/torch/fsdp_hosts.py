@@ -1,0 +1,117 @@
+"""The ranks of a model under FSDP2 on hosts: the mesh that shards it on a host, and the replicas of a
+shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from thinwire._core import InvalidError
+from thinwire.arguments import shown
+from thinwire.torch import group as groups
+from thinwire.torch import hosts
+from thinwire.torch.shards import param_groups
+
+
+def connected(
+    shards: dist.ProcessGroup,
+    replicas: dist.ProcessGroup,
+    timeout_s: float | None,
+    heartbeat_timeout_s: float | None,
+) -> hosts.Host:
+    """The ranks of all replicas, connected; those of a replica have `shards`. A collective call.
+
+    # Errors
+
+    InvalidError for replicas of unequal numbers of shards, or of other shards than this rank's.
+    """
+    mine = dist.get_process_group_ranks(shards)
+    rows: list[Any] = [None] * replicas.size()
+    dist.all_gather_object(rows, mine, group=replicas)
+    place = mine.index(dist.get_rank())
+    for rank, theirs in zip(dist.get_process_group_ranks(replicas), rows):
+        if len(theirs) != len(mine):
+            raise InvalidError(
+                f"this rank's host has {len(mine)} shards, that of rank {rank} has {len(theirs)}, "
+                "expected as many on each"
+            )
+        if theirs[place] != rank:
+            raise InvalidError(
+                f"rank {rank} has shard {theirs.index(rank)}, this rank has shard {place}, expected "
+                "replicas "
+                'of one shard (hint: replicas=mesh["replicas"] of the mesh whose other dimension shards)'
+            )
+    every = [rank for theirs in rows for rank in theirs]
+    if len(set(every)) != len(every):
+        raise InvalidError(
+            f"replicas shard over the same ranks {hosts.listed(mine)}, expected those of each host (hint: "
+            'fully_shard(module, mesh=mesh["host"]) with the dimension of the host alone)'
+        )
+    limit_s = groups.TIMEOUT_S if timeout_s is None else timeout_s
+    connection = groups.connect(
+        dist.distributed_c10d._get_default_store(),
+        every.index(dist.get_rank()),
+        len(every),
+        f"replicas/{'-'.join(map(str, every))}",
+        limit_s,
+        heartbeat_timeout_s,
+        watch=groups.watch_of(replicas, limit_s),
+    )
+    ranks = [every.index(rank) for rank in mine]
+    peers = [every.index(theirs[place]) for theirs in rows]
+    return hosts.Host(connection, ranks, peers, shards)
+
+
+def process_group_of(replicas: Any) -> dist.ProcessGroup:
+    """The process group of a mesh of one dimension, or one itself."""
+    if isinstance(replicas, dist.ProcessGroup):
+        return replicas
+    if isinstance(replicas, DeviceMesh) and replicas.ndim == 1:
+        return replicas.get_group()
+    dimensions = f" of {replicas.ndim} dimensions" if isinstance(replicas, DeviceMesh) else ""
+    raise InvalidError(
+        f"replicas is {shown(replicas)}{dimensions}, expected a mesh of one dimension or a process group "
+        '(hint: mesh["replicas"])'
+    )
+
+
+def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
+    """The process group over which all modules are sharded, which is that of the host.
+
+    # Errors
+
+    InvalidError for meshes with a dimension of replicas, and for several meshes.
+    """
+    found: dict[tuple[int, ...], dist.ProcessGroup] = {}
+    for name, unit in units.items():
+        for group in param_groups(unit):
+            info = group.mesh_info
+            if getattr(info, "replicate_mesh_size", None) is not None:
+                names = info.mesh.mesh_dim_names
+                own = names[info.shard_mesh_dim] if names else "shard"
+                raise InvalidError(
+                    f"module '{name}' is on a mesh of two dimensions, of which FSDP2 sums one itself, "
+                    "expected "
+                    f'the one that shards (hint: fully_shard(module, mesh=mesh["{own}"]))'
+                )
+            shards = info.shard_process_group
+            found[tuple(dist.get_process_group_ranks(shards))] = shards
+    if not found:
+        raise InvalidError("no sharded module has parameters, expected at least one")
+    if len(found) > 1:
+        first, second = (hosts.listed(ranks) for ranks in list(found)[:2])
+        raise InvalidError(
+            f"modules are sharded over ranks {first} and over ranks {second}, expected one mesh with "
+            "replicas"
+        )
+    return next(iter(found.values()))
+
+
+def refuse_hooked(units: Mapping[str, Any]) -> None:
+    """Refuses modules that have an all-reduce hook."""
+    for name, unit in units.items():
+        if any(getattr(group, "_all_reduce_hook", None) for group in param_groups(unit)):
+            raise InvalidError(f"module '{name}' has an all-reduce hook already, expected none")

@@ -1,0 +1,373 @@
+"""FSDP2 within hosts: gradients of shards are averaged over replicas, the ranks with the same shard
+elsewhere.
+
+    mesh = init_device_mesh("cuda", (hosts, ranks), mesh_dim_names=("replicas", "host"))
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh["host"])
+    fully_shard(model, mesh=mesh["host"])
+    exchange = thinwire.torch.fsdp(model, codec="int8", replicas=mesh["replicas"])
+
+FSDP2 shards, gathers and reduces on the mesh of the host alone. Its all-reduce hook gets what a module's
+reduce-scatter has averaged over the host, and is the only sum between replicas. What a codec loses of a
+shard's gradient is kept, in f32, and added to the shard's next one.
+
+A module is one exchange, which counts on all ranks of all hosts or on none: a gradient that is not finite
+makes those of its module NaN on all of them, and leaves residuals as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.autograd import Variable
+
+from thinwire._core import Epoch, Error, InvalidError, Synchronizer
+from thinwire.agreement import agree, together
+from thinwire.torch import device as devices
+from thinwire.torch import fsdp_hosts, hosts, skipped
+from thinwire.torch import state as states
+from thinwire.torch.device import Resident
+from thinwire.torch.layout import Target
+from thinwire.torch.reduction import NATIVE
+from thinwire.torch.shards import Parameter, param_groups, reduced
+from thinwire.torch.staging import Staging
+
+State = dict[str, tuple[dict[str, tuple[str, states.Tensors]], int, list[int], str]]
+"""By rank, the plan and the tensors of each module's exchange, the number of exchanges, the ranks of this
+host and the number of hosts, and the codec."""
+
+
+class Replicas:
+    """The exchange between the replicas of one sharded model. Made by `fsdp` with `replicas`."""
+
+    def __init__(
+        self,
+        units: Mapping[str, Any],
+        parameters: Mapping[Any, Parameter],
+        host: hosts.Host,
+        options: Mapping[str, Any],
+        on_host: bool,
+    ) -> None:
+        """Over the peers of `host`; `options` are those of the core's Synchronizer."""
+        self.codec = options["codec"]
+        self._host, self._on_host = host, on_host
+        self._options = {**options, "peers": host.peers, "beside": host.ranks}
+        self.parameters = parameters
+        self._epoch = Epoch.of(host.group)
+        self._count = 0
+        self._warned = self._looks = False
+        self._hooks: dict[str, AllReduce] = {}
+        for name, unit in units.items():
+            for group in param_groups(unit):  # none where all parameters are those of submodules
+                self._hooks[name] = AllReduce(self, name, group)
+                unit.set_all_reduce_hook(self._hooks[name])
+
+    def abort(self, reason: str) -> None:
+        """Ends the exchange: the other ranks fail with `reason`."""
+        self._host.group.abort(reason)
+
+    def synchronizer(self, parameters: Sequence[Parameter], dtype: str) -> Synchronizer:
+        """An exchange of these parameters' gradients, over the connections of all; a collective call."""
+        described = [(each.name, shape_of(each), dtype, 0) for each in parameters]
+        core = next(
+            filter(None, (devices.of(each.sharded.sharded_param) for each in parameters)), None
+        )
+        device = None if core is None or self._on_host else core.core
+        return Synchronizer(self._epoch, described, **self._options, device=device)
+
+    def staging(self, tensor: torch.Tensor) -> Staging | Resident:
+        """Where a gradient is encoded."""
+        device = None if self._on_host else devices.of(tensor)
+        return Staging() if device is None else Resident(device)
+
+    def next(self) -> int:
+        """The number of the next exchange: modules exchange one after the other."""
+        self._count += 1
+        return self._count - 1
+
+    def reduced(self, elements: int) -> list[Parameter]:
+        """The parameters that FSDP2 reduces right now, of so many elements per rank in all.
+
+        # Errors
+
+        InvalidError for parameters of others.
+        """
+        found = [self.parameters.get(each) for each in reduced()]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found) or sum(each.elements for each in known) != elements:
+            raise InvalidError(
+                f"FSDP2 reduces gradients of {len(found)} parameters and {elements} elements per rank, of "
+                f"which {len(known)} are known (hint: call thinwire.torch.fsdp after all fully_shard)"
+            )
+        return known
+
+    def look_at(self, fault: str | None) -> None:
+        """Warns, once, of a gradient that has made those of a module NaN."""
+        if fault is not None and not self._warned:
+            self._warned = True
+            fault = fault.replace("on this rank", "on this host")
+            skipped.warn(fault, "the gradients of its module are NaN on all ranks")
+
+    def look_at_end(self) -> None:
+        """Lets the end of this backward look for gradients that nobody has exchanged."""
+        if not self._looks and torch._C._current_graph_task_id() != -1:
+            self._looks = True
+            Variable._execution_engine.queue_callback(self._expect_nothing)
+
+    def _expect_nothing(self) -> None:
+        """Refuses that a module was used in earlier micro-batches of a step and not in its last one."""
+        self._looks = False
+        for name, hook in self._hooks.items():
+            hook.expect_nothing(name)
+
+    def state_dict(self) -> State:
+        """Returns residuals by module, with which a resumed run continues bit for bit.
+
+        `torch.save` on every rank, or `torch.distributed.checkpoint`, keeps it.
+        """
+        saved = {name: hook.saved() for name, hook in self._hooks.items()}
+        found = {name: each for name, each in saved.items() if each is not None}
+        return {f"rank{dist.get_rank()}": (found, self._count, self._place(), self.codec)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Loads what `state_dict` returned on this rank; a collective call.
+
+        # Errors
+
+        InvalidError, on all ranks, if that of any is the state of another rank, model, number of replicas
+        or codec, or if states were not saved together.
+        """
+        group = self._host.group
+        modules, count = together(group, functools.partial(self._read, state))
+        agree([f"modules {sorted(modules)}", f"{count} exchanges"], group)
+        for name, hook in sorted(self._hooks.items()):
+            hook.load(states.Saved(*modules[name], buckets=[]) if name in modules else None)
+        self._count = count
+
+    def _place(self) -> list[int]:
+        """The place of this rank: its number, that of its host's ranks, and that of the hosts."""
+        host = self._host
+        return [host.place, len(host.ranks), len(host.peers)]
+
+    def _read(self, state: State) -> tuple[dict[str, tuple[str, states.Tensors]], int]:
+        """What a state says to this rank."""
+        entry = states.entry_of(dist.get_rank(), state)
+        hint = "(hint: resume from model and optimizer alone; the residuals are then lost)"
+        if len(entry) != 4:
+            raise InvalidError(
+                f"the state of rank{dist.get_rank()} has {len(entry)} parts, expected modules, a count, a "
+                f"place and the codec, as replicas save it {hint}"
+            )
+        modules, count, place, codec = entry
+        if list(place) != self._place():
+            raise InvalidError(
+                f"the state is of {said(place)}, this rank is {said(self._place())} {hint}"
+            )
+        if codec != self.codec:
+            raise InvalidError(f"the state is of codec {codec}, expected {self.codec} {hint}")
+        strange = sorted(set(modules) - set(self._hooks))
+        if strange:
+            raise InvalidError(
+                f"the state is of module '{strange[0]}', which this model does not shard"
+            )
+        return dict(modules), count
+
+
+class AllReduce:
+    """The all-reduce hook of one module."""
+
+    def __init__(self, owner: Replicas, name: str, param_group: Any) -> None:
+        """Of a module whose parameters FSDP2 has in `param_group`; connects with the first gradients."""
+        self._owner, self._name, self._param_group = owner, name, param_group
+        self._kept: dict[int, torch.Tensor] = {}
+        self._sync: Synchronizer | None = None
+        self._known: list[Parameter] = []
+        self._saved: states.Saved | None = None
+
+    def __call__(self, gradients: torch.Tensor) -> None:
+        """Replaces a host's average by that of all hosts, in place; a flat tensor of f32, f16 or bf16.
+
+        Before the last micro-batch of a step, while `set_requires_all_reduce(False)` holds, the average
+        stays here, and FSDP2 gets zeros.
+
+        # Errors
+
+        InvalidError for other dtypes, and for gradients of parameters that other replicas do not have;
+        PeerError if a rank is lost.
+        """
+        owner = self._owner
+        parameters = owner.reduced(gradients.numel())
+        parts = gradients.split([each.elements for each in parameters])
+        if not self._param_group.all_reduce_grads:
+            for each, part in zip(parameters, parts):
+                self._keep(each, part)
+            gradients.zero_()
+            return
+        owner.look_at_end()
+        for each, part in zip(parameters, parts):
+            kept = self._kept.pop(each.key, None)
+            if kept is not None:
+                part.add_(kept)
+        try:
+            self._average(parameters, gradients)
+        except Error as error:
+            with contextlib.suppress(Error):
+                owner.abort(str(error))
+            raise
+
+    def expect_nothing(self, name: str) -> None:
+        """Refuses gradients of earlier micro-batches that the last one has not taken along."""
+        if self._kept:
+            names = {each.key: each.name for each in self._owner.parameters.values()}
+            first = names[next(iter(self._kept))]
+            self._kept.clear()
+            error = InvalidError(
+                f"parameter {first} of module '{name}' has a gradient in an earlier micro-batch of this "
+                "step and none in the last one (hint: model.set_requires_gradient_sync(False) before "
+                "the last, in place of set_requires_all_reduce(False))"
+            )
+            self._owner.abort(str(error))
+            raise error
+
+    def saved(self) -> tuple[str, states.Tensors] | None:
+        """The plan and the tensors of the exchange, None before the first."""
+        if self._sync is None:
+            return self._saved and (self._saved.plan, self._saved.tensors)
+        return states.read(self._sync)
+
+    def load(self, saved: states.Saved | None) -> None:
+        """Continues from a state, now or with the first gradients, or begins anew; a collective call."""
+        self._kept.clear()
+        self._saved = saved
+        if saved is None:
+            self._sync = None
+        elif self._sync is not None:
+            self._resume()
+
+    def _keep(self, parameter: Parameter, part: torch.Tensor) -> None:
+        """Adds a gradient to what was kept of the parameter's in this step."""
+        kept = self._kept.get(parameter.key)
+        if kept is None:
+            self._kept[parameter.key] = part.clone()
+        else:
+            kept.add_(part)
+
+    def _start(self, dtype: str) -> None:
+        """Makes the exchange of all parameters that are trained."""
+        every = self._owner.parameters
+        trained = [
+            each for each in self._param_group.fsdp_params if each.sharded_param.requires_grad
+        ]
+        self._known = [every[each] for each in trained]
+        self._sync = self._owner.synchronizer(self._known, dtype)
+        self._resume()
+
+    def _resume(self) -> None:
+        """Gives the core what was loaded, once."""
+        saved, self._saved = self._saved, None
+        if saved is not None:
+            states.write(self._sync, saved.plan, saved.tensors)
+
+    def _average(self, parameters: Sequence[Parameter], gradients: torch.Tensor) -> None:
+        """Averages over the replicas; parameters that are not among these have no gradient in this step."""
+        dtype = NATIVE.get(gradients.dtype)
+        if dtype is None:
+            known = ", ".join(map(str, NATIVE))
+            raise InvalidError(
+                f"gradients of module '{self._name}' are reduced in {gradients.dtype}, expected one of "
+                f"{known} (hint: MixedPrecisionPolicy(reduce_dtype=torch.float32))"
+            )
+        if self._sync is None:
+            self._start(dtype)
+        numbers = {each.key: number for number, each in enumerate(self._known)}
+        strange = [each.name for each in parameters if each.key not in numbers]
+        if strange:
+            raise InvalidError(
+                f"parameter {strange[0]} is trained now and was frozen in the first step, expected the "
+                "same parameters (hint: thinwire.torch.fsdp when all that will be trained requires a "
+                "gradient)"
+            )
+        staging = self._owner.staging(gradients)
+        values = staging.update(gradients)
+        staging.depart()
+        staging.arrive()
+        found = list(targets(values, parameters, numbers, staging))
+        missing = sorted(set(numbers.values()) - {target[0] for target in found})
+        zeros = [values.new_zeros(self._known[number].elements) for number in missing]
+        absent = [
+            target
+            for number, each in zip(missing, zeros)
+            for target in targets(each, [self._known[number]], numbers, staging)
+        ]
+        self._sync.begin(self._owner.next())
+        self._sync.absent(missing)
+        for target in (*found, *absent):
+            self._sync.ready(*target)
+        averaged = self._sync.finish()
+        for target in (*found, *absent):
+            self._sync.write(*target)
+        staging.deliver()
+        staging.follow()
+        if not averaged:
+            return self._owner.look_at(self._sync.fault())
+        for number, each in zip(missing, zeros):
+            if bool(each.any()):
+                raise InvalidError(
+                    f"parameter {self._known[number].name} has a gradient on another replica and none "
+                    "on this one, expected gradients of the same parameters"
+                )
+
+
+def targets(
+    values: torch.Tensor,
+    parameters: Iterable[Parameter],
+    numbers: Mapping[int, int],
+    staging: Staging | Resident,
+) -> Iterable[Target]:
+    """What the core calls the gradients of these parameters, which lie in `values` one after the other."""
+    if isinstance(staging, Resident):
+        staging.device.room(values)
+    start = values.data_ptr()
+    for each in parameters:
+        target = numbers[each.key], start, each.elements
+        yield (*target, staging.device.core) if isinstance(staging, Resident) else target
+        start += each.elements * values.element_size()
+
+
+def shape_of(parameter: Parameter) -> list[int]:
+    """The shape of a shard for the core, which takes that of a matrix as one, also where it is a single
+    row."""
+    shape = list(parameter.sharded.padded_sharded_param_size)
+    whole = parameter.sharded._orig_size
+    is_row = sum(size > 1 for size in whole) > 1 >= sum(size > 1 for size in shape)
+    elements = math.prod(shape)
+    return [2, elements // 2] if is_row and elements % 2 == 0 else shape
+
+
+def said(place: Sequence[int]) -> str:
+    """A place in words."""
+    number, ranks, count = (*place, 0, 0, 0)[:3]
+    return f"shard {number + 1} of {ranks} on {count} hosts"
+
+
+def between(
+    units: Mapping[str, Any],
+    parameters: Mapping[Any, Parameter],
+    replicas: Any,
+    options: Mapping[str, Any],
+    on_host: bool,
+    timeout_s: float | None,
+    heartbeat_timeout_s: float | None,
+) -> Replicas:
+    """The exchange of sharded modules between `replicas`, a mesh or a process group; a collective call."""
+    others = fsdp_hosts.process_group_of(replicas)
+    shards = fsdp_hosts.shards_of(units)
+    fsdp_hosts.refuse_hooked(units)
+    host = fsdp_hosts.connected(shards, others, timeout_s, heartbeat_timeout_s)
+    return Replicas(units, parameters, host, options, on_host)
