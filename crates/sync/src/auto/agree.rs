@@ -113,6 +113,7 @@ impl Synchronizer {
         let plans = self.decide(reason)?;
         let before = self.plan.hash();
         self.follow(plans[0].clone())?;
+        // A plan that stays in force needs no new agreement.
         if self.plan.hash() != before {
             self.agree(&[("plan".to_owned(), described(self.plan.hash()))])?;
         }

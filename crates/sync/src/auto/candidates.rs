@@ -182,7 +182,7 @@ impl Candidates {
         flat.chain(in_units.filter(|it| bucket.takes(*it, size))).collect()
     }
 
-    /// Returns the price of a candidate for so many elements.
+    /// Returns the price of a candidate for a bucket of `elements` elements.
     fn price(&mut self, choices: Choices, elements: usize, length: Length) -> Price {
         if elements <= EXACT_MAX {
             return self.price_at(choices, elements, length);
@@ -220,6 +220,7 @@ fn price(
     let (speed, size) = (&calibration.codecs[codec], world.size() / summation.unit);
     let (codec, algorithm) = (speed.codec(), summation.algorithm);
     let shape = Shape { length: elements, block: codec.block(), partitions };
+    // A gather encodes a partition whole, the others encode a chunk of it per rank.
     let piece = match algorithm {
         Algorithm::Gather | Algorithm::RingGather => summation.part(elements) / partitions,
         _ => summation.part(elements) / partitions / size,
@@ -238,6 +239,7 @@ fn price(
     Price {
         alone_s: cost.seconds,
         lead_s: cost.lead_seconds,
+        // Links carry bytes in both directions at once.
         wire_s: cost.egress_seconds.max(cost.ingress_seconds),
         cpu_s: cost.cpu_seconds,
         move_s: cost.sent_bytes as f64 * calibration.link.cpu_s_per_byte
@@ -261,12 +263,16 @@ fn speeds(
     let codec = speed.codec();
     let (deferred, gathers) = (codec.needs_feedback(), algorithm.gathers());
     let free = |rate: f64, free: bool| if free { f64::INFINITY } else { rate };
+    // Two ranks that send to each other are a circle already.
     let converges = size > 2 && matches!(algorithm, Algorithm::TwoShot | Algorithm::Gather);
     Speeds {
         latency_s: link.latency_s,
         bytes_per_s: link.bytes_per_s / if converges { link.fan_in } else { 1.0 },
+        // Raw values are sent from where they are, and received where they belong.
         encode_per_s: free(rate_at(speed.encode, piece), codec.is_raw()),
+        // With feedback, results are decoded at the end of the step, where `commit_s` counts them.
         decode_per_s: free(rate_at(speed.decode, piece), codec.is_raw() || deferred),
+        // A gather with feedback merges at the end of the step as well, and `commit_s` counts that, too.
         merge_per_s: free(rate_at(speed.merge, piece), gathers && deferred),
         task_overhead_s: TASK_OVERHEAD_S,
     }
