@@ -223,7 +223,7 @@ impl Dialect {
         Ok((joined(&host, port), Host::RankZero))
     }
 
-    /// Another port than the one on which the launcher itself listens.
+    /// Returns the port on which rank 0 waits for the others, which the launcher itself does not listen on.
     fn port(&self, variables: Variables<'_>, step: Option<&slurm::Step>) -> Result<u16, Error> {
         match self.source {
             // Not the next one: MindSpore's own workers take the free ports after 8118, which is

@@ -549,6 +549,7 @@ impl Supervisor {
         };
         let mut members = self.live();
         let is_done = self.verdict == Some(Verdict::Done);
+        // Members of the last epoch may be writing the result, and have all the time that they need for it.
         if is_done {
             members.retain(|member| self.is_spare(*member));
         }
@@ -558,7 +559,7 @@ impl Supervisor {
             let is_told =
                 matches!(self.verdict, Some(Verdict::Interrupted(_) | Verdict::TooFew { .. }));
             if is_told && !members.is_empty() {
-                // They may be writing a checkpoint, which a second signal cuts short.
+                // Members that were told to leave may be writing a checkpoint, which a second signal cuts short.
                 let (word, members) = (self.word(), members.clone());
                 let overdue = Notice::Overdue { word, members, waited: now.duration_since(since) };
                 self.actions.push(Action::Say(overdue));

@@ -267,6 +267,7 @@ impl Member {
             self.is_suspected = true;
         }
         let is_peer = self.epoch.as_ref().is_some_and(|epoch| epoch.contains(peer));
+        // A fenced process knows an epoch that it is not in, and has no run that a loss could end.
         if is_peer && self.is_member() && !self.lost.contains(&peer) {
             self.lost.push(peer);
             self.abort(actions);
@@ -279,6 +280,7 @@ impl Member {
             self.leaving = Leaving::Until(now + self.options.leave);
             self.report(Occasion::News, now, actions);
         }
+        // An epoch that this process has accepted may have started, and makes no step without it.
         if self.run == Run::Idle && !self.is_member() && self.accepted.is_none() {
             self.left(actions);
         }

@@ -83,8 +83,8 @@ impl FromStr for Algorithm {
 
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
         if let Some(trees) = name.strip_prefix("trees:") {
-            let trees = trees.parse().map_err(|_| UnknownAlgorithm(name.to_owned()))?;
-            return Ok(Algorithm::Trees(trees));
+            let trees = Trees::parse(trees).map(Algorithm::Trees);
+            return trees.ok_or_else(|| UnknownAlgorithm(name.to_owned()));
         }
         Algorithm::ALL
             .into_iter()

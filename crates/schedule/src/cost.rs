@@ -18,7 +18,7 @@ use std::collections::BinaryHeap;
 
 use thinwire_wire::{HEADER_BYTES, World};
 
-use crate::{Algorithm, Operation, Rates, Schedule, Shape, all_reduce};
+use crate::{Algorithm, Operation, Rates, Schedule, Shape, Trees, all_reduce};
 
 /// Speeds of ranks and of the links between them, alike for all. An infinite rate costs nothing.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +92,19 @@ pub fn cost_of(
     speeds: &Speeds,
 ) -> Cost {
     cost_in_units(schedules, encoded_len, &Levels::flat(speeds))
+}
+
+/// Returns the cost of an all-reduce over `trees`, where links have `rates` and other figures are those of `speeds`.
+pub fn cost_of_trees(
+    trees: &Trees,
+    shape: &Shape,
+    encoded_len: &dyn Fn(usize) -> usize,
+    speeds: &Speeds,
+    rates: &Rates,
+) -> Cost {
+    let schedules = everyone(trees.ranks(), |world| trees.all_reduce(world, shape));
+    let levels = Levels { rates: Some(rates), ..Levels::flat(speeds) };
+    cost_in_units(&schedules, encoded_len, &levels)
 }
 
 /// Units of neighbouring ranks, and the speeds within a unit and between units.

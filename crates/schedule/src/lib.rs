@@ -67,7 +67,7 @@ mod verify;
 pub use algorithm::{Algorithm, UnknownAlgorithm, all_reduce};
 pub use all_gather::all_gather;
 pub use broadcast::broadcast;
-pub use cost::{Cost, Levels, Speeds, cost, cost_in_units, cost_of};
+pub use cost::{Cost, Levels, Speeds, cost, cost_in_units, cost_of, cost_of_trees};
 pub use estimate::estimate;
 pub use exchange::{all_to_all, recv, send};
 pub use hand_over::{hand_over, hand_over_partitions};

@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(rates.bound(), 1.0);
         assert!(rates.seconds(&trees) < 1.02, "{trees}");
         assert!(trees.edges().all(|(_, edges)| edges.iter().all(|(_, parent)| *parent != 2)));
-        let equal: Trees = "1*0.0.0.0+1*1.1.1.1+1*2.2.2.2+1*3.3.3.3".parse().unwrap();
+        let equal = Trees::parse("1*0.0.0.0+1*1.1.1.1+1*2.2.2.2+1*3.3.3.3").unwrap();
         assert!((rates.seconds(&equal) - 1.5).abs() < 1e-9);
     }
 

@@ -10,13 +10,11 @@
 //! times on its way to the sum.
 
 use std::fmt;
-use std::str::FromStr;
 
 use thinwire_wire::{Rank, World};
 
 use crate::builder::{Builder, Phase, Span};
-use crate::cost::everyone;
-use crate::{Cost, Levels, Rates, Schedule, Shape, Speeds, UnknownAlgorithm, cost_in_units};
+use crate::{Schedule, Shape};
 
 /// Bits of a rank in [`Trees::parents`].
 const BITS: usize = 4;
@@ -111,20 +109,6 @@ impl Trees {
         Span::new(shape, partition, before(self.count()), before(tree)..before(tree + 1))
     }
 
-    /// Returns the cost of an all-reduce over the trees, where links have `rates` and other figures are those of
-    /// `speeds`.
-    pub fn cost(
-        &self,
-        shape: &Shape,
-        encoded_len: &dyn Fn(usize) -> usize,
-        speeds: &Speeds,
-        rates: &Rates,
-    ) -> Cost {
-        let schedules = everyone(self.ranks(), |world| self.all_reduce(world, shape));
-        let levels = Levels { rates: Some(rates), ..Levels::flat(speeds) };
-        cost_in_units(&schedules, encoded_len, &levels)
-    }
-
     /// Returns the schedule of an all-reduce over the trees.
     pub(crate) fn all_reduce(&self, world: World, shape: &Shape) -> Schedule {
         assert_eq!(world.size(), self.ranks(), "ranks of {self}");
@@ -197,17 +181,15 @@ impl fmt::Debug for Trees {
     }
 }
 
-impl FromStr for Trees {
-    type Err = UnknownAlgorithm;
-
-    fn from_str(text: &str) -> Result<Trees, UnknownAlgorithm> {
+impl Trees {
+    /// Reads trees as they are written; none for any other text.
+    pub fn parse(text: &str) -> Option<Trees> {
         let tree = |text: &str| {
             let (weight, parents) = text.split_once('*')?;
             let parents = parents.split('.').map(|parent| parent.parse().ok());
             Some((weight.parse().ok()?, parents.collect::<Option<Vec<usize>>>()?))
         };
-        let trees = text.split('+').map(tree).collect::<Option<Vec<_>>>();
-        trees.and_then(|trees| Trees::new(&trees)).ok_or_else(|| UnknownAlgorithm(text.to_owned()))
+        Trees::new(&text.split('+').map(tree).collect::<Option<Vec<_>>>()?)
     }
 }
 
@@ -217,7 +199,7 @@ mod tests {
 
     use super::*;
     use crate::simulate::{self, Encoding};
-    use crate::{Algorithm, load_of, verify};
+    use crate::{Speeds, load_of, verify};
 
     /// Any trees of 1 to 9 ranks: in the order of their numbers, moved by an offset, each rank hangs below one before it.
     fn some_trees() -> impl Strategy<Value = Trees> {
@@ -260,7 +242,7 @@ mod tests {
 
         #[test]
         fn trees_are_read_as_they_are_written(trees in some_trees()) {
-            prop_assert_eq!(trees.to_string().parse::<Trees>(), Ok(trees));
+            prop_assert_eq!(Trees::parse(&trees.to_string()), Some(trees));
             let (parts, edges): (Vec<f64>, Vec<_>) = trees.edges().unzip();
             prop_assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9);
             prop_assert!(edges.iter().all(|edges| edges.len() == trees.ranks() - 1));
@@ -282,15 +264,15 @@ mod tests {
             "1*0.0+",
             "x",
         ] {
-            assert_eq!(text.parse::<Trees>(), Err(UnknownAlgorithm(text.to_owned())), "{text}");
+            assert_eq!(Trees::parse(text), None, "{text}");
         }
         let wide = format!("1*0{}", ".0".repeat(Trees::RANKS_MAX));
-        assert!(wide.parse::<Trees>().is_err() && wide[..wide.len() - 2].parse::<Trees>().is_ok());
+        assert!(Trees::parse(&wide).is_none() && Trees::parse(&wide[..wide.len() - 2]).is_some());
     }
 
     #[test]
     fn a_leaf_sends_and_receives_each_value_once() {
-        let trees: Trees = "1*0.0.0.0+1*1.1.1.1+1*2.2.2.2".parse().unwrap();
+        let trees = Trees::parse("1*0.0.0.0+1*1.1.1.1+1*2.2.2.2").unwrap();
         let shape = Shape { length: 300, block: 1, partitions: 2 };
         let speeds = Speeds {
             latency_s: 0.0,
@@ -307,36 +289,5 @@ mod tests {
         let loads = [0, 1, 2, 3].map(load);
         assert_eq!(loads.clone().map(|load| load.sent_bytes), [2000, 2000, 2000, 1200]);
         assert_eq!(loads.map(|load| load.received_bytes), [2000, 2000, 2000, 1200]);
-    }
-
-    #[test]
-    fn a_slow_rank_holds_nobody_up_for_longer_than_its_own_values_take() {
-        let rates = Rates::new(4, |_, high| if high == 3 { 1e6 } else { 4e6 });
-        let speeds = |bytes_per_s| Speeds {
-            latency_s: 0.0,
-            bytes_per_s,
-            encode_per_s: f64::INFINITY,
-            decode_per_s: f64::INFINITY,
-            merge_per_s: f64::INFINITY,
-            task_overhead_s: 0.0,
-        };
-        let shape = Shape { length: 1 << 20, block: 1, partitions: 32 };
-        let raw = |elements: usize| 4 * elements;
-        let bound_s = (4 << 20) as f64 * rates.bound();
-        let cost = |trees: Trees| trees.cost(&shape, &raw, &speeds(4e6), &rates).seconds / bound_s;
-        let trees = rates.stars().unwrap();
-        // Sums wait for the contributions of fast ranks to each other, since messages leave one after the other.
-        assert!((1.0..1.2).contains(&cost(trees)), "{} {trees}", cost(trees));
-        // All owners alike take as long as everybody at the slow rank's rate.
-        let equal: Trees = "1*0.0.0.0+1*1.1.1.1+1*2.2.2.2+1*3.3.3.3".parse().unwrap();
-        let alike =
-            crate::cost(Algorithm::TwoShot, 4, &shape, &raw, &speeds(1e6)).seconds / bound_s;
-        assert!((cost(equal) / alike - 1.0).abs() < 0.05, "{} {alike}", cost(equal));
-        // Where all links are alike, rates are those of the speeds.
-        let (alike, speeds) = (Rates::new(4, |_, _| 1e6), speeds(1e6));
-        let flat = crate::cost(Algorithm::TwoShot, 4, &shape, &raw, &speeds);
-        let over_trees = equal.cost(&shape, &raw, &speeds, &alike);
-        assert!((over_trees.seconds / flat.seconds - 1.0).abs() < 0.03, "{over_trees:?} {flat:?}");
-        assert_eq!(over_trees.sent_bytes, flat.sent_bytes);
     }
 }

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use thinwire_schedule::{
-    Algorithm, Cost, Operation, Schedule, Shape, Slot, Speeds, Task, cost, cost_of,
+    Algorithm, Cost, Operation, Rates, Schedule, Shape, Slot, Speeds, Task, Trees, cost, cost_of,
+    cost_of_trees,
 };
 use thinwire_wire::{HEADER_BYTES, Rank};
 
@@ -217,4 +218,35 @@ proptest! {
             prop_assert!(busy <= found.seconds * 1.000001);
         }
     }
+}
+
+#[test]
+fn a_slow_rank_holds_nobody_up_for_longer_than_its_own_values_take() {
+    let rates = Rates::new(4, |_, high| if high == 3 { 1e6 } else { 4e6 });
+    let speeds = |bytes_per_s| Speeds {
+        latency_s: 0.0,
+        bytes_per_s,
+        encode_per_s: f64::INFINITY,
+        decode_per_s: f64::INFINITY,
+        merge_per_s: f64::INFINITY,
+        task_overhead_s: 0.0,
+    };
+    let shape = Shape { length: 1 << 20, block: 1, partitions: 32 };
+    let raw = |elements: usize| 4 * elements;
+    let bound_s = (4 << 20) as f64 * rates.bound();
+    let over =
+        |trees: Trees| cost_of_trees(&trees, &shape, &raw, &speeds(4e6), &rates).seconds / bound_s;
+    let trees = rates.stars().unwrap();
+    // Sums wait for the contributions of fast ranks to each other, since messages leave one after the other.
+    assert!((1.0..1.2).contains(&over(trees)), "{} {trees}", over(trees));
+    // All owners alike take as long as everybody at the slow rank's rate.
+    let equal = Trees::parse("1*0.0.0.0+1*1.1.1.1+1*2.2.2.2+1*3.3.3.3").unwrap();
+    let alike = cost(Algorithm::TwoShot, 4, &shape, &raw, &speeds(1e6)).seconds / bound_s;
+    assert!((over(equal) / alike - 1.0).abs() < 0.05, "{} {alike}", over(equal));
+    // Where all links are alike, rates are those of the speeds.
+    let (alike, speeds) = (Rates::new(4, |_, _| 1e6), speeds(1e6));
+    let flat = cost(Algorithm::TwoShot, 4, &shape, &raw, &speeds);
+    let over_trees = cost_of_trees(&equal, &shape, &raw, &speeds, &alike);
+    assert!((over_trees.seconds / flat.seconds - 1.0).abs() < 0.03, "{over_trees:?} {flat:?}");
+    assert_eq!(over_trees.sent_bytes, flat.sent_bytes);
 }

@@ -130,6 +130,7 @@ impl Peers {
     /// # Errors
     /// If it is another server, or does not accept this one.
     pub fn received(&mut self, connection: ClientId, message: &[u8]) -> Result<(), Error> {
+        // The service passes on only what comes on connections that were dialled here.
         let Some((id, peer)) = self.peer(connection) else { return Ok(()) };
         match FromServer::parse(message)? {
             FromServer::Welcome { server } if server == id => {

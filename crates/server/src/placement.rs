@@ -59,6 +59,7 @@ impl Placement {
         count(self.shards.iter().filter_map(|shard| shard.first()))
     }
 
+    /// Adds the copies that shards lack, then moves copies until every server has its quota.
     fn level_copies(&mut self, servers: &[Share], copies: usize) {
         let limit = self.shards.len();
         let quota = quota(servers, copies * limit, limit, &self.copies());
@@ -67,6 +68,7 @@ impl Placement {
             while shard.len() < copies {
                 let lacks = |server: &&Share| !shard.contains(&server.id);
                 let room = |server: &&Share| room(&quota, &load, server.id);
+                // `next` asks for no more copies than there are servers, so one of them lacks the shard.
                 let Some(server) = servers.iter().filter(lacks).max_by_key(room) else { break };
                 shard.push(server.id);
                 *load.entry(server.id).or_default() += 1;
@@ -171,7 +173,7 @@ fn level(
 }
 
 /// Moves one unit of load along a shortest path from `from` to a server for which `takes` holds. Returns that
-/// server.
+/// server, or `None` if no path leads to one.
 fn pass(
     shards: &mut [Vec<Id>],
     from: Id,
@@ -186,7 +188,9 @@ fn pass(
         if takes(id) {
             break id;
         }
+        // `before` must not have `from`, where the way back ends.
         for next in servers.keys().copied().filter(|next| *next != from) {
+            // Nothing moves before the path is known, so `give` is tried on a copy.
             let can = |shard: &Vec<Id>| give(&mut shard.clone(), id, next);
             if !before.contains_key(&next)
                 && let Some(shard) = shards.iter().position(can)

@@ -102,6 +102,7 @@ impl Table {
             let mut page = self.shape.split(pages.edit(page, self.shape.words())?);
             for (place, at) in group {
                 let (within, at) = (place % rows, *at as usize);
+                // A row that this update writes for the first time begins with its initial values.
                 if *place >= known {
                     let start = within as usize * width;
                     self.begin(part.rows[at], &mut page.values[start..start + width]);

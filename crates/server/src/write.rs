@@ -141,6 +141,7 @@ impl Write {
 
 /// Adds the gradients of `part` to `sum`.
 fn add(sum: &mut Part, part: Part) {
+    // Equal lists, such as those of pushes of all rows of a table, are summed in place instead of merged.
     if sum.rows == part.rows {
         let mut total =
             std::mem::replace(&mut sum.gradient, Vec::new().into()).into_f32(sum.rows.len());

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::agreement::{compare, encode_facts};
 use crate::buffer::Tensor;
 use crate::exchange::route::Ranks;
+use crate::parameter::Parameter;
 
 /// A communication thread, and the ranks of its link with which one user exchanges.
 #[derive(Clone, Debug)]
@@ -33,6 +34,15 @@ impl Channel {
     pub fn among(&self, members: &[Rank]) -> Option<Channel> {
         let ranks = Ranks::among(members, self.driver.world())?;
         Some(Channel { ranks, ..self.clone() })
+    }
+
+    /// Returns the channel among the ranks that exchange all `parameters`: a group of ranks beside others, with which
+    /// it shares the network, or all of the channel.
+    pub(crate) fn peers(&self, parameters: &[Parameter]) -> Channel {
+        let ranks = parameters.first().map_or(&[][..], |first| &first.ranks);
+        let alike = parameters.iter().all(|parameter| *parameter.ranks == *ranks);
+        let among = if alike && !ranks.is_empty() { self.among(ranks) } else { None };
+        among.unwrap_or_else(|| self.clone())
     }
 
     /// Returns the channel with messages that give way to all others.

@@ -18,13 +18,12 @@ use thinwire_wire::World;
 
 use crate::absence::Absence;
 use crate::agreement::{check_combination, check_laws, check_names, identity};
-use crate::auto::agree::{link_of_rank_0, peers};
 use crate::auto::plan::Plan;
 use crate::auto::planner::{Limits, Planner};
 use crate::bucket::state::BucketState;
 use crate::buffer::ExternalBuffer;
 use crate::measure::codecs::{Calibration, measure_codecs};
-use crate::measure::link::LinkSpeed;
+use crate::measure::link::{self, LinkSpeed};
 use crate::synchronizer::phase::Phase;
 use crate::synchronizer::warm_up::WarmUp;
 use crate::worker::{Job, Worker};
@@ -140,14 +139,14 @@ impl Synchronizer {
         let measure = move |group: &mut Group| {
             Calibration::measure(group, &among, largest, device.as_deref())
         };
-        let peers = peers(channel, parameters);
+        let peers = channel.peers(parameters);
         if peers.world().size() < channel.world().size() {
             // Groups share the network, so all of them measure it at one time.
             measure_codecs(&options.policy, largest, options.device.as_deref());
             channel.call(barrier)?;
         }
         let mut calibration = peers.call(measure)?;
-        calibration.link = link_of_rank_0(channel, &peers, calibration.link)?;
+        calibration.link = link::of_rank_0(channel, &peers, calibration.link)?;
         Ok(Some(Planner::new(calibration, peers.world(), limits)))
     }
 

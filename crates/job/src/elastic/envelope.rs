@@ -114,6 +114,7 @@ impl Request {
             Request::Views { request, .. } => {
                 limit("a request about views", request.len(), VIEWS_REQUEST_BYTES_MAX)?;
             }
+            // A job spec checks its lengths when it is decoded; the other requests have a fixed length.
             _ => {}
         }
         Ok(request)

@@ -329,6 +329,7 @@ fn coordinator_state(
     if let Some(bytes) = saved {
         let (hurry, patience) = (persistence.way(&options), RETURN * options.silence);
         let restored = Roster::restore(&bytes, options, Duration::ZERO, hurry, patience);
+        // There is a saved state only where there is a place, so the default is never shown.
         let place = persistence.place().unwrap_or_default();
         let cannot = |error| Error::because(format!("reading {place}"), error);
         return restored.map(decided).map_err(|error| cannot(error).with_hint(UNREADABLE));

@@ -246,12 +246,14 @@ impl CoordinatorService {
             out.close(before);
         }
         self.processes.insert(client, id);
+        // A role that the job does not have was refused above.
         let Some(role_state) = self.roles.of(Role::of(id)) else { return };
         role_state.joined(id, spec, now, at);
         let silence = role_state.coordinator_state.options().silence;
         let silence_ms = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
         let coordinator = role_state.coordinator_state.id();
         out.send(client, &Reply::Welcome { coordinator, silence_ms }.to_bytes());
+        // A process that joins after the job's end hears nothing from a roster any more.
         if let Some(end) = self.end {
             out.send(client, &Reply::End(end).to_bytes());
         }

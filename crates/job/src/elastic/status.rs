@@ -29,6 +29,7 @@ impl Known {
     fn word(&self, now: Instant, silence: Duration) -> &'static str {
         let Some(heard) = self.heard else { return "lost" };
         match self.standing {
+            // Four heartbeats are missing. A process that has not reported yet misses none.
             Some(_) if now.saturating_duration_since(heard) > silence / 2 => "silent",
             None | Some(Standing::Newcomer) => "newcomer",
             Some(Standing::Running) => "running",

@@ -34,18 +34,21 @@ impl Member {
             }
             Message::Start(epoch) => self.started(from, epoch, now, actions),
             Message::Refuse(reason) => actions.push(MemberAction::Refused(reason)),
+            // Nothing follows from `Heard` but what was noted above, and the others are for coordinators.
             Message::Bye | Message::Heard | Message::Report(_) | Message::Resize(_) => {}
         }
     }
 
     fn prepared(&mut self, from: Id, number: u32, now: Duration, actions: &mut Vec<MemberAction>) {
         let mine = self.promised;
+        // A coordinator repeats its request until it has the promise, so the same number from it is not old.
         let is_newer = number > mine.number || (number == mine.number && from == mine.to);
         let may_follow = from == mine.to || self.coordinator == Some(from) || self.is_free(now);
         if is_newer && may_follow && number <= NUMBER_MAX {
             self.promised = Promise { number, to: from };
             self.follow(from, now);
         }
+        // A coordinator that is not obeyed sees in the report which number it must exceed.
         let known = Known { epoch: self.epoch.clone(), accepted: self.accepted.clone() };
         self.report_to(from, Some(Box::new(known)), actions);
     }
@@ -72,9 +75,11 @@ impl Member {
                     self.run = Run::Finishing;
                     actions.push(MemberAction::Finish { leavers });
                 }
+                // The coordinator repeats its order; a run that is ending, or has ended, needs no second one.
                 Manner::Finish { .. } => {}
             }
         }
+        // A coordinator that is not obeyed learns from the report whom this process has promised to.
         self.report_to(to, None, actions);
     }
 
@@ -131,10 +136,11 @@ impl Member {
         self.epoch = Some(epoch);
     }
 
-    /// Takes note that the epoch that was proposed has started and ended without this process. Others must
-    /// learn this from it: the next epoch is decided by members of that one.
+    /// Takes note that the epoch that was proposed has started and ended without this process. The coordinator
+    /// must learn this from the process: the members of that epoch decide the next one.
     fn catch_up(&mut self, from: Id, last: u32, now: Duration, actions: &mut Vec<MemberAction>) {
         let has_started = |epoch: &mut Epoch| epoch.number == last && epoch.coordinator == from;
+        // Until the run of an older epoch has ended, its steps would count as steps of the one entered here.
         if self.run != Run::Idle {
             return;
         }

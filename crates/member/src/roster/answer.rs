@@ -114,6 +114,7 @@ impl Roster {
             (Phase::Steady, Some(epoch)) if is_member && report.epoch < epoch.number => {
                 Message::Start(epoch.clone())
             }
+            // A process that runs an older epoch learns that the others have left it behind.
             (_, Some(epoch))
                 if !is_member
                     && report.epoch < epoch.number
@@ -142,19 +143,22 @@ impl Roster {
         Message::Prepare { number: self.number }
     }
 
+    /// Returns the answer to a report whose sender lacks no message: why it is in no epoch, if that is known.
     fn receipt(&self, id: Id, now: Duration) -> Message {
         let is_newcomer =
             self.peers.report(id).is_some_and(|report| report.standing == Standing::Newcomer);
+        // The other reasons are for newcomers; a member that has not heard of its epoch's start reports as one, too.
         if !is_newcomer || self.members().contains(&id) {
             return self.waiting().map_or(Message::Heard, waits);
         }
-        // It looks again whether it still cannot reach them.
+        // The refusal makes the newcomer look again whether it still cannot reach these members.
         if let Some(member) = self.peers.report(id).and_then(|report| report.lost.first()) {
             return Message::Refuse(Reason::Unreachable { member: *member });
         }
         if let Some(wait) = self.waiting() {
             return waits(wait);
         }
+        // The epoch that is being formed may include the newcomer.
         if self.phase != Phase::Steady {
             return Message::Heard;
         }

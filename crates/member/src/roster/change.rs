@@ -141,7 +141,7 @@ impl Roster {
             let members = self.members().to_vec();
             return self.send(&members, &message, actions);
         }
-        // A process that still answers but cannot stop has hung.
+        // A process that still answers but cannot stop has hung. Gentle stops wait for a step, however long it takes.
         let has_hung = !is_gentle && now > since + self.options.silence;
         let waits_for = |id: &Id| !has_hung && !self.is_gone(*id, now) && !self.is_ready(*id, now);
         let outstanding = self.outstanding.iter().copied().filter(waits_for).collect();
@@ -372,7 +372,7 @@ impl Roster {
         self.peers.report(id).is_some_and(|report| report.leaving)
     }
 
-    /// Those that have stopped and stay, sources of the newest state first.
+    /// Returns the members that have stopped and stay, those with the newest state first.
     fn staying(&self, ready: &[Id]) -> Vec<Id> {
         let newest = self.newest_state(ready);
         let stays = |id: &Id| !self.is_leaving(*id);
@@ -393,6 +393,7 @@ impl Roster {
     /// Adds newcomers that can reach all members, in the order in which they asked to join.
     fn admit(&self, members: &mut Vec<Id>, now: Duration) {
         for (id, _) in self.peers.newcomers(&self.options, now) {
+            // A member that has not heard of the last epoch's start still reports as a newcomer: `staying` has decided.
             let is_known = self.members().contains(&id) || members.contains(&id);
             let is_cut = || members.iter().any(|member| self.is_parted(id, *member, now));
             if !is_known && !is_cut() && members.len() < self.target as usize {

@@ -33,7 +33,9 @@ impl Cuts {
     ) {
         let new = Cut { until: now, count: 0, epoch: 0 };
         let cut = self.pairs.entry(sorted(by, of)).or_insert(new);
+        // Members repeat a complaint in every report, and the other of the pair has its own: one per epoch counts.
         if cut.epoch < epoch {
+            // The shift must not overflow, however often the two are parted.
             let time = options.silence * (1 << cut.count.min(16));
             cut.until = now + time.min(options.quarantine_max);
             (cut.count, cut.epoch) = (cut.count + 1, epoch);

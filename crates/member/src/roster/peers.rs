@@ -128,7 +128,7 @@ impl Peers {
         awaited.is_some_and(|awaited| now >= awaited)
     }
 
-    /// Newcomers that have asked to join lately, in the order of their first join requests.
+    /// Returns the newcomers that have asked to join lately, in the order of their first join requests.
     pub(super) fn newcomers(&self, options: &Options, now: Duration) -> Vec<(Id, Duration)> {
         let is_newcomer = |peer: &Peer| {
             let report = peer.report.as_ref();

@@ -189,6 +189,7 @@ pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidat
         for mesh in flat(devices / stages) {
             let within = mesh[1..].iter().all(|inner| *inner <= cluster.levels[0].size);
             let allowed = (expert == Expert::Grid && within) || mesh.len() == 1;
+            // Experts divide the batch equally, and leave no device idle.
             if allowed && batch.is_multiple_of(mesh[0]) {
                 for micro_batches in micro_batches(batch, mesh[0]) {
                     let mesh = mesh.clone();

@@ -298,6 +298,7 @@ impl Evaluation<'_> {
     fn shares(&self, family: &[Schedule], total: &Cost) -> MemoryShares {
         let in_flight = self.in_flight(family);
         let blocks = self.chain.blocks() - in_flight.len() + 1;
+        // The solution that `total` comes from recomputes all blocks or none (`modes` at rate 0).
         let kept = if self.recompute == Recompute::Always {
             total.checkpoint_bytes
         } else {

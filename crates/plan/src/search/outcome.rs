@@ -238,9 +238,11 @@ pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
 /// Returns the time at which every stage of a simulated plan has synchronised its gradients and run
 /// the optimiser.
 ///
-/// A stage behind others synchronises once its last message is on its way, while stages before it
-/// still compute. Passes of weights' gradients send no message. Gradients of an interleaved stage's
-/// later chunks start even earlier, which is left out.
+/// The first stage synchronises during its last backward. A stage behind it synchronises once its
+/// last message is on its way, when its own backward hides nothing any more, while stages before it
+/// still compute. Under zero-bubble the last passes of every stage compute gradients of weights,
+/// which need no message, and so hide synchronisation. Gradients of an interleaved stage's later
+/// chunks start even earlier, which is left out.
 pub fn done_s(outcome: &Outcome, overlap: Overlap, timeline: &Timeline) -> Vec<f64> {
     let here = overlap.under(outcome.schedule);
     let done_s = |(place, stage): (usize, &StageOutcome)| {

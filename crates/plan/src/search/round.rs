@@ -83,6 +83,7 @@ impl<'a> Round<'a> {
             if *least_s < fastest.enough_s(one) {
                 return self.verdict(one, *least_s, &fastest);
             }
+            // The bound of a candidate that is not evaluated counts in the bound on all plans, too.
             self.record(one, *least_s);
             None
         };
@@ -125,8 +126,10 @@ impl<'a> Round<'a> {
         Some(verdict)
     }
 
-    /// Simulates a plan that may be the fastest: others may be slower in closed form and yet faster
-    /// simulated.
+    /// Simulates a plan that may be the fastest, and records it with the larger of its two times.
+    ///
+    /// With the smaller one, other plans would be pruned that are slower in closed form and yet faster
+    /// when they are simulated.
     fn meet(&self, outcome: &Outcome, candidate: &Candidate, fastest: &Fastest) {
         if outcome.seconds < fastest.enough_s(candidate) {
             let mut plan = outcome.clone();
@@ -213,6 +216,7 @@ impl<'a> Round<'a> {
         }
         let mut most_s = f64::INFINITY;
         for plan in &mut found {
+            // Refining evaluates a candidate several times more: only plans that may become the fastest are worth it.
             if plan.least_s() < most_s
                 && plan.seconds < SLACK * most_s
                 && let Some(prepared) = self.planner.prepared(&plan.candidate)

@@ -217,6 +217,7 @@ impl Session {
 
     /// Sends a message to a server, connecting first if there is no connection.
     fn carry(&mut self, server: Id, request: Request, message: Outbound) {
+        // A server without an address cannot be dialled: the connection breaks, and the request is repeated.
         let address = self.state.addresses.get(&server).map_or("", |address| address);
         let number = match self.connected.get(&server) {
             Some((number, known)) if known == address => *number,

@@ -280,8 +280,8 @@ impl CoordinatorClient {
         Ok(())
     }
 
-    /// Loads the rows with which new shards begin, if the job begins with files. A thread of its own does it: the
-    /// peers wait for signs of life meanwhile.
+    /// Loads the rows with which new shards begin, if the job begins with files. A thread of its own reads the files,
+    /// since the peers wait for signs of life meanwhile.
     fn load(&self, definition: &Definition) -> Result<Rows, Error> {
         let other = |message: String| Error::new(Kind::Snapshot, message);
         let name = match (&definition.restore, &self.parts.origin) {
@@ -297,6 +297,7 @@ impl CoordinatorClient {
         let (views, own) = ((0..).zip(&self.state.views), self.parts.job_address.id);
         let mine = views.filter(|(_, view)| view.replicas.contains(&own));
         let mine: Vec<u32> = mine.map(|(shard, _)| shard).collect();
+        // A server that comes later has no shards yet, and gets the rows of those it is given from their primaries.
         let Some(layout) = self.layout.clone().filter(|_| !mine.is_empty()) else {
             return Ok(Rows::Ready);
         };

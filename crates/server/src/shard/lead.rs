@@ -354,11 +354,13 @@ impl Shard {
         actions: &mut Vec<Action>,
     ) {
         let rank = (snapshot, order.rank());
+        // Every new state of the job brings the order of its snapshot again.
         if self.ordered.is_some_and(|last| rank <= last) {
             return;
         }
         self.ordered = Some(rank);
         let deadline = now + self.options.hold;
+        // A backup that becomes primary missed nothing: a change of the servers has ended the snapshot (ADR 24).
         let Some(lead) = &mut self.lead else { return };
         match order {
             Order::WriteBarrier => lead.hold = Some(WriteBarrier::new(snapshot, deadline)),

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use thinwire_codec::{Choice, Codec, Exchange};
 use thinwire_collective::operations;
-use thinwire_schedule::{Algorithm, Shape, Speeds, Summation, Trees, estimate};
+use thinwire_schedule::{Algorithm, Shape, Speeds, Summation, Trees, cost_of_trees, estimate};
 use thinwire_wire::World;
 
 use crate::auto::plan::Assignment;
@@ -192,7 +192,7 @@ impl Candidates {
         flat.chain(others.filter(|it| bucket.takes(*it, size))).collect()
     }
 
-    /// Returns the price of a candidate for so many elements.
+    /// Returns the price of a candidate for a bucket of `elements` elements.
     fn price(&mut self, choices: Choices, elements: usize, length: Length) -> Price {
         if elements <= EXACT_MAX {
             return self.price_at(choices, elements, length);
@@ -230,6 +230,7 @@ fn price(
     let (speed, size) = (&calibration.codecs[codec], world.size() / summation.unit);
     let (codec, algorithm) = (speed.codec(), summation.algorithm);
     let shape = Shape { length: elements, block: codec.block(), partitions };
+    // A gather encodes a partition whole, the others encode a chunk of it per rank.
     let piece = match algorithm {
         Algorithm::Gather | Algorithm::RingGather => summation.part(elements) / partitions,
         _ => summation.part(elements) / partitions / size,
@@ -238,7 +239,7 @@ fn price(
     let between = |link| speeds(speed, link, algorithm, size, piece.max(1));
     let cost = match (summation.unit, algorithm, calibration.link.rates(size)) {
         (1, Algorithm::Trees(trees), Some(rates)) => {
-            trees.cost(&shape, &encoded_len, &between(&calibration.link), &rates)
+            cost_of_trees(&trees, &shape, &encoded_len, &between(&calibration.link), &rates)
         }
         (1, ..) => estimate(algorithm, size, &shape, &encoded_len, &between(&calibration.link)),
         (unit, ..) => {
@@ -251,6 +252,7 @@ fn price(
     Price {
         alone_s: cost.seconds,
         lead_s: cost.lead_seconds,
+        // Links carry bytes in both directions at once.
         wire_s: cost.egress_seconds.max(cost.ingress_seconds),
         cpu_s: cost.cpu_seconds,
         move_s: cost.sent_bytes as f64 * calibration.link.cpu_s_per_byte
@@ -274,12 +276,16 @@ fn speeds(
     let codec = speed.codec();
     let (deferred, gathers) = (codec.needs_feedback(), algorithm.gathers());
     let free = |rate: f64, free: bool| if free { f64::INFINITY } else { rate };
+    // Two ranks that send to each other are a circle already.
     let converges = size > 2 && matches!(algorithm, Algorithm::TwoShot | Algorithm::Gather);
     Speeds {
         latency_s: link.latency_s,
         bytes_per_s: link.bytes_per_s / if converges { link.fan_in } else { 1.0 },
+        // Raw values are sent from where they are, and received where they belong.
         encode_per_s: free(rate_at(speed.encode, piece), codec.is_raw()),
+        // With feedback, results are decoded at the end of the step, where `commit_s` counts them.
         decode_per_s: free(rate_at(speed.decode, piece), codec.is_raw() || deferred),
+        // A gather with feedback merges at the end of the step as well, and `commit_s` counts that, too.
         merge_per_s: free(rate_at(speed.merge, piece), gathers && deferred),
         task_overhead_s: TASK_OVERHEAD_S,
     }

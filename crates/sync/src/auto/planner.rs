@@ -232,6 +232,7 @@ impl Planner {
         let errors = length - sampled.len() * figures;
         let ranks = all.len() / length.max(1);
         let mean = |index: usize| of(index).sum::<f32>() / ranks as f32;
+        // Until gradients are sampled again, the errors of the last samples hold.
         if !sampled.is_empty() {
             self.errors = vec![Vec::new(); buckets];
         }
@@ -251,6 +252,7 @@ impl Planner {
             .collect();
         let seconds: Vec<f64> = readings.iter().map(|reading| reading.seconds).collect();
         self.trials.record(&seconds);
+        // Later readings would be forgotten with the measurement that an earlier one asks for.
         readings.into_iter().find_map(|reading| self.watch.record(reading))
     }
 
@@ -285,6 +287,7 @@ impl Planner {
         let all = self.candidates(buckets);
         let usable = self.usable(&all);
         let proposal = choose::choose(&self.measured, &usable);
+        // Before the first plan none is in force.
         let current = match plan.assignments.is_empty() {
             true => proposal.clone(),
             false => choose::priced(&self.measured, &usable, plan),
@@ -297,8 +300,10 @@ impl Planner {
             others.push(choose::raw(&self.measured, &usable));
             others.extend(choose::fixed(&self.measured, &usable));
         }
+        // Assignments beyond the error budget are no candidates any more, and `priced` has put raw in their place.
         let is_open = untried || current.hash() != plan.hash();
         let chosen = if is_open && is_better { proposal } else { current };
+        // A single rank has no link on which plans could be raced.
         let plans = match self.world.size() {
             1 => vec![chosen],
             _ => self.trials.worth(chosen, others),

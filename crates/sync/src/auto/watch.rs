@@ -172,12 +172,14 @@ impl Watch {
         *self = Watch { settling: 0, patience, ..Watch::new(self.plan) };
     }
 
-    /// Adopts a measurement that found the link as it was: the prediction is off, and the drift that was seen is
-    /// normal from now on.
+    /// Adopts a measurement that found the link as it was: the prediction is off, and the drift that led to the
+    /// measurement is normal from now on.
     pub(crate) fn found_same_link(&mut self) {
+        // After so many steps that said nothing, silence is taken for the reason to measure, and not a drift.
         if std::mem::take(&mut self.silence).0 >= SILENCE_STEPS {
             return;
         }
+        // Older drifts had no part in the decision to measure.
         let lately = self.drifts.len().saturating_sub(self.patience);
         let normal = self.normal() * median(&mut self.drifts[lately..]);
         self.normal.insert(self.plan.hash, normal);

@@ -5,7 +5,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::auto::agree::peers;
 use crate::auto::plan::Plan;
 use crate::auto::planner::saved::Saved;
 use crate::checkpoint::State;
@@ -144,7 +143,7 @@ impl Synchronizer {
 
     /// Whether a planner has planned for as many ranks and the same buckets.
     fn is_of_here(&self, auto: &Saved) -> bool {
-        let ranks = peers(&self.worker.channel, &self.parameters).world().size();
+        let ranks = self.worker.channel.peers(&self.parameters).world().size();
         auto.ranks == ranks && auto.buckets == self.buckets_hash()
     }
 

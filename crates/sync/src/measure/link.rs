@@ -5,9 +5,11 @@
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use thinwire_collective::{Error, Group, Options, all_gather, all_reduce};
+use thinwire_collective::{Error, Group, Options, all_gather, all_reduce, broadcast_bytes};
 use thinwire_schedule::{Algorithm, Rates};
+use thinwire_wire::Rank;
 
+use crate::channel::Channel;
 use crate::measure::pairs::{self, Pair, Unequal};
 use crate::measure::processor_time;
 use crate::measure::units::Units;
@@ -32,6 +34,9 @@ const LATENCY_SCATTER_S: f64 = 5e-4;
 /// is not believed to be slower than so many times.
 const FAN_IN_LESS: f64 = 0.8;
 const FAN_IN_MAX: f64 = 2.0;
+
+/// Most bytes of a measurement as JSON.
+const JSON_BYTES_MAX: usize = 1 << 20;
 
 /// In larger worlds pairs are not measured.
 const PAIRED_MAX: usize = 16;
@@ -193,6 +198,23 @@ pub(crate) fn probe_again(
         link.unequal = pairs::unequal(size, &link.pairs);
     }
     Ok(link)
+}
+
+/// Returns what rank 0 and its peers have measured. Groups of peers measure at one time, but each finds something
+/// else, and all ranks must decide alike.
+pub(crate) fn of_rank_0(
+    channel: &Channel,
+    peers: &Channel,
+    measured: LinkSpeed,
+) -> Result<LinkSpeed, crate::Error> {
+    // There is no JSON for the infinite rate of a rank that exchanges with nobody.
+    if peers.world().size() == channel.world().size() || peers.world().size() == 1 {
+        return Ok(measured);
+    }
+    let json = serde_json::to_vec(&measured).expect("a link has only finite numbers");
+    let json = channel.call(move |group| broadcast_bytes(group, &json, Rank(0), JSON_BYTES_MAX))?;
+    let wrong = |error| crate::Error::Invalid(format!("rank 0 sent no speed of a link: {error}"));
+    serde_json::from_slice(&json).map_err(wrong)
 }
 
 /// All pairs, where there are few enough to measure them; of two ranks the only one, as it was measured.

@@ -126,6 +126,7 @@ impl LeaderElection {
         let address = coordinator.address();
         *self.hosted.lock() = Some(coordinator);
         let published = leadership.publish(&address);
+        // If another process leads, or the store is away, the coordinator ends before anybody knows its address.
         if let Ok(true) = published {
             self.say(&Event::leading(&address));
             self.tell_end(over);
@@ -144,6 +145,7 @@ impl LeaderElection {
         let held = leadership.held();
         let mut due = Instant::now() + leadership.period();
         while !self.hosted.is_over() {
+            // The coordinator has noticed this when it saved its state, and has told people.
             if held.is_lost() {
                 return;
             }
@@ -201,8 +203,9 @@ impl LeaderElection {
         Ok(())
     }
 
-    /// Tells what has changed.
+    /// Tells people what has changed in the job, according to the status of its coordinator.
     fn look(&mut self, status: &str) {
+        // Only lines for people follow from the status, so one that cannot be read is passed over.
         let Ok(status) = serde_json::from_str::<Value>(status) else { return };
         let number = |name: &str| status[name].as_u64();
         let ids = status["members"].as_array().into_iter().flatten();
@@ -213,6 +216,7 @@ impl LeaderElection {
             self.say(&Event::seen(epoch, number("step").unwrap_or(0), &members));
         }
         let target = number("target").and_then(|target| u32::try_from(target).ok());
+        // A new job has its largest number of ranks as its target, which is no news.
         if let Some(target) = target
             && self.seen.target.replace(target.into()).unwrap_or(self.job.workers.max.into())
                 != u64::from(target)

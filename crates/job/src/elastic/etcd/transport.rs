@@ -73,7 +73,7 @@ fn unreachable(server: &str, error: &minreq::Error) -> Failure {
     }
 }
 
-/// The reason why etcd refuses a request.
+/// Returns the failure behind an answer that is no success: one that may pass, or a final one.
 fn refusal(server: &str, status: u16, answer: &[u8]) -> Failure {
     let answer = String::from_utf8_lossy(answer);
     if answer.contains(NEEDS_TLS) {
@@ -83,12 +83,14 @@ fn refusal(server: &str, status: u16, answer: &[u8]) -> Failure {
     let json: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
     let reason = json["message"].as_str().or_else(|| json["error"].as_str());
     let Some(reason) = reason else {
+        // A server that is in trouble may answer otherwise later.
         if status >= 500 {
             return Failure::away(server, &format!("it answers {status}"));
         }
         let text = format!("{server} is no etcd of version 3.4 or later: it answers {status}");
         return Failure::Final { text, hint: "give the address at which etcd's clients reach it" };
     };
+    // Text from outside becomes part of one line for people.
     let reason: String = reason.chars().filter(|letter| !letter.is_control()).take(200).collect();
     let is_about_users = ["user name", "auth token", "permission denied", "authentication"];
     match is_about_users.iter().any(|words| reason.contains(words)) {

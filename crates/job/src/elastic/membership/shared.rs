@@ -148,6 +148,7 @@ impl Shared {
                 state.run = Run::Active;
                 return Ok(Some(Found::Epoch(epoch)));
             }
+            // Checked after the epoch, which trains without the coordinator that has refused the process.
             if let Some(refusal) = state.refusal.take() {
                 return Err(refusal);
             }
@@ -311,6 +312,7 @@ impl Shared {
     /// Notes ranks that the links of epoch `number` do not reach.
     fn note_unreachable(&self, number: u32, ranks: &[Rank]) {
         let mut state = self.lock();
+        // Ranks are places in one epoch, and name other processes in the next.
         let members = state.epoch.as_ref().filter(|epoch| epoch.number == number);
         let member =
             |rank: &Rank| members.and_then(|epoch| epoch.members.get(rank.index())).copied();

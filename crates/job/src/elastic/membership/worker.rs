@@ -248,6 +248,7 @@ impl Worker {
                 Err(error) => self.shared.refused(error),
             },
             Command::Moved(from) if from == self.caller.address() => self.disconnected(),
+            // The look began before this process called the coordinator that it has now.
             Command::Moved(_) => {}
             Command::Unreachable(member) => {
                 self.probed = Some(Instant::now());
