@@ -159,7 +159,8 @@ impl Synchronizer {
         }
         let corrects = options.momentum.is_some();
         let start = group.start(parameters, options)?;
-        let shared = wait::for_work(py, move || Ok(Shared::new(context, start()?, corrects, beside)))?;
+        let shared =
+            wait::for_work(py, move || Ok(Shared::new(context, start()?, corrects, beside)))?;
         let key = operator::remember(&shared);
         Ok(Synchronizer { shared, background: Background::start(), key, peers })
     }

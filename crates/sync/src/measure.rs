@@ -4,6 +4,7 @@
 pub(crate) mod codecs;
 pub(crate) mod link;
 pub(crate) mod pairs;
+pub(crate) mod peers;
 pub(crate) mod units;
 
 use std::time::Duration;

@@ -18,13 +18,13 @@ use thinwire_wire::World;
 
 use crate::absence::Absence;
 use crate::agreement::{check_combination, check_laws, check_names, identity};
-use crate::auto::agree::{link_of_rank_0, peers};
 use crate::auto::plan::Plan;
 use crate::auto::planner::{Limits, Planner};
 use crate::bucket::state::BucketState;
 use crate::buffer::ExternalBuffer;
 use crate::measure::codecs::{Calibration, measure_codecs};
 use crate::measure::link::LinkSpeed;
+use crate::measure::peers::{link_of_rank_0, peers};
 use crate::synchronizer::phase::Phase;
 use crate::synchronizer::warm_up::WarmUp;
 use crate::worker::{Job, Worker};

@@ -56,8 +56,10 @@ fn a_step_that_one_group_skips_leaves_no_trace_in_any() {
     for codec in CODECS {
         let all = side_by_side(&options(codec), true);
         for (rank, of_rank) in all.iter().enumerate() {
-            let skipped = |(outcome, ..): &(Outcome, Vec<Vec<f32>>, State)| *outcome == Outcome::Skipped;
-            let found: Vec<usize> = (0..of_rank.len()).filter(|step| skipped(&of_rank[*step])).collect();
+            let skipped =
+                |(outcome, ..): &(Outcome, Vec<Vec<f32>>, State)| *outcome == Outcome::Skipped;
+            let found: Vec<usize> =
+                (0..of_rank.len()).filter(|step| skipped(&of_rank[*step])).collect();
             assert_eq!(found, [SPOILT as usize], "{codec}, rank {rank}");
             let (before, after) = (&of_rank[SPOILT as usize - 1].2, &of_rank[SPOILT as usize].2);
             if codec != "auto" {

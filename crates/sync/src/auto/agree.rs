@@ -12,7 +12,8 @@ use thinwire_wire::Rank;
 use crate::auto::plan::Plan;
 use crate::auto::planner::Planner;
 use crate::measure::link::{self, LinkSpeed};
-use crate::{Channel, Error, Parameter, Synchronizer};
+use crate::measure::peers::{link_of_rank_0, peers};
+use crate::{Error, Synchronizer};
 
 /// The longest plans that rank 0 may send, in bytes.
 const PLAN_BYTES_MAX: usize = 1 << 26;
@@ -193,33 +194,6 @@ impl Synchronizer {
     pub(crate) fn age(&self) -> u64 {
         self.aged.saturating_add(self.step.saturating_sub(self.first.unwrap_or(self.step)))
     }
-}
-
-/// The ranks that exchange all gradients with this one: those of the channel, or a group of them beside others,
-/// with which it shares the network.
-pub(crate) fn peers(channel: &Channel, parameters: &[Parameter]) -> Channel {
-    let ranks = parameters.first().map_or(&[][..], |first| &first.ranks);
-    let alike = parameters.iter().all(|parameter| *parameter.ranks == *ranks);
-    let among = if alike && !ranks.is_empty() { channel.among(ranks) } else { None };
-    among.unwrap_or_else(|| channel.clone())
-}
-
-/// What rank 0 and its peers have measured. Groups of peers measure at one time, but each finds something else,
-/// and all ranks must decide alike.
-pub(crate) fn link_of_rank_0(
-    channel: &Channel,
-    peers: &Channel,
-    measured: LinkSpeed,
-) -> Result<LinkSpeed, Error> {
-    // There is no JSON for the infinite rate of a rank that exchanges with nobody.
-    if peers.world().size() == channel.world().size() || peers.world().size() == 1 {
-        return Ok(measured);
-    }
-    let json = serde_json::to_vec(&measured).expect("a link has only finite numbers");
-    let json =
-        channel.call(move |group| broadcast_bytes(group, &json, Rank(0), PLAN_BYTES_MAX))?;
-    serde_json::from_slice(&json)
-        .map_err(|error| Error::Invalid(format!("rank 0 sent no speed of a link: {error}")))
 }
 
 fn described(hash: u32) -> String {

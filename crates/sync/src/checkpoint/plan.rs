@@ -5,10 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::auto::agree::peers;
 use crate::auto::plan::Plan;
 use crate::auto::planner::saved::Saved;
 use crate::checkpoint::State;
+use crate::measure::peers::peers;
 use crate::{Error, Options, Parameter, Policy, Synchronizer};
 
 /// The plan of a state as it is written.
