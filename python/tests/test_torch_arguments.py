@@ -155,7 +155,8 @@ def test_integrations_take_all_arguments_of_the_hook():
     local = inspect.signature(thinwire.torch.LocalSGD).parameters
     assert local.keys() == inspect.signature(thinwire.torch.DiLoCo).parameters.keys() - {"outer"}
     elastic = inspect.signature(thinwire.torch.Elastic).parameters
-    assert hook.keys() - elastic.keys() == {"group", "named_parameters", "heartbeat_timeout_s"}
+    left_out = {"group", "named_parameters", "heartbeat_timeout_s", "within"}
+    assert hook.keys() - elastic.keys() == left_out
 
 
 def hierarchical():

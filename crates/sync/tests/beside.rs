@@ -13,6 +13,9 @@ const CODECS: [&str; 6] = ["none", "int8", "int4:stochastic", "topk:0.05", "powe
 const STEPS: u64 = 6;
 const SPOILT: u64 = 3;
 
+/// The outcome of a step, its averages, and the state after it.
+type Step = (Outcome, Vec<Vec<f32>>, State);
+
 /// Hosts {0, 1} and {2, 3}: ranks 0 and 2 exchange one part of the gradients, 1 and 3 another one.
 fn peers(rank: u32) -> [Rank; 2] {
     [Rank(rank % 2), Rank(rank % 2 + 2)]
@@ -23,7 +26,7 @@ fn beside(rank: u32) -> [Rank; 2] {
 }
 
 /// Steps of this rank, in one of which only rank 1 has a NaN; the averages and the state after each.
-fn steps(sync: &mut Synchronizer, spoil: bool) -> Vec<(Outcome, Vec<Vec<f32>>, State)> {
+fn steps(sync: &mut Synchronizer, spoil: bool) -> Vec<Step> {
     let rank = sync.world().rank().0;
     let mut step = |number: u64| {
         sync.begin(number).unwrap();
@@ -42,7 +45,7 @@ fn steps(sync: &mut Synchronizer, spoil: bool) -> Vec<(Outcome, Vec<Vec<f32>>, S
 }
 
 /// The steps of four ranks, of which those of a place in their hosts exchange with each other.
-fn side_by_side(options: &Options, spoil: bool) -> Vec<Vec<(Outcome, Vec<Vec<f32>>, State)>> {
+fn side_by_side(options: &Options, spoil: bool) -> Vec<Vec<Step>> {
     testkit::spawn(Network::Mem, 4, |link| {
         let ranks: Arc<[Rank]> = peers(link.world().rank().0).into();
         let of = |parameter| Parameter { ranks: Arc::clone(&ranks), ..parameter };
@@ -56,8 +59,7 @@ fn a_step_that_one_group_skips_leaves_no_trace_in_any() {
     for codec in CODECS {
         let all = side_by_side(&options(codec), true);
         for (rank, of_rank) in all.iter().enumerate() {
-            let skipped =
-                |(outcome, ..): &(Outcome, Vec<Vec<f32>>, State)| *outcome == Outcome::Skipped;
+            let skipped = |(outcome, ..): &Step| *outcome == Outcome::Skipped;
             let found: Vec<usize> =
                 (0..of_rank.len()).filter(|step| skipped(&of_rank[*step])).collect();
             assert_eq!(found, [SPOILT as usize], "{codec}, rank {rank}");

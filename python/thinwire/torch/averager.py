@@ -40,8 +40,7 @@ ELEMENTWISE = ("residual", "shift", "mean", "momentum")
 
 
 class Averager:
-    """Averages the buckets of each step over the ranks of `group`, or with a `host` parts of them over its
-    peers.
+    """Averages the buckets of each step over the ranks of `group`; with a `host` parts of them, over peers.
 
     `options` are those of the core's Synchronizer, `given` names of parameters by their identity.
     """

@@ -41,8 +41,8 @@ def connected(
         if theirs[place] != rank:
             raise InvalidError(
                 f"rank {rank} has shard {theirs.index(rank)}, this rank has shard {place}, expected "
-                "replicas "
-                'of one shard (hint: replicas=mesh["replicas"] of the mesh whose other dimension shards)'
+                'replicas of one shard (hint: replicas=mesh["replicas"] of the mesh whose other dimension '
+                "shards)"
             )
     every = [rank for theirs in rows for rank in theirs]
     if len(set(every)) != len(every):
@@ -94,8 +94,7 @@ def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
                 own = names[info.shard_mesh_dim] if names else "shard"
                 raise InvalidError(
                     f"module '{name}' is on a mesh of two dimensions, of which FSDP2 sums one itself, "
-                    "expected "
-                    f'the one that shards (hint: fully_shard(module, mesh=mesh["{own}"]))'
+                    f'expected the one that shards (hint: fully_shard(module, mesh=mesh["{own}"]))'
                 )
             shards = info.shard_process_group
             found[tuple(dist.get_process_group_ranks(shards))] = shards

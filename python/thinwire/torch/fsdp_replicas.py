@@ -1,5 +1,4 @@
-"""FSDP2 within hosts: gradients of shards are averaged over replicas, the ranks with the same shard
-elsewhere.
+"""FSDP2 on hosts: gradients of shards are averaged over replicas, the ranks with the same shard elsewhere.
 
     mesh = init_device_mesh("cuda", (hosts, ranks), mesh_dim_names=("replicas", "host"))
     for layer in model.layers:
@@ -61,7 +60,8 @@ class Replicas:
         self.parameters = parameters
         self._epoch = Epoch.of(host.group)
         self._count = 0
-        self._warned = self._looks = False
+        self._warned = False
+        self._backward = -1
         self._hooks: dict[str, AllReduce] = {}
         for name, unit in units.items():
             for group in param_groups(unit):  # none where all parameters are those of submodules
@@ -116,13 +116,13 @@ class Replicas:
 
     def look_at_end(self) -> None:
         """Lets the end of this backward look for gradients that nobody has exchanged."""
-        if not self._looks and torch._C._current_graph_task_id() != -1:
-            self._looks = True
+        backward = torch._C._current_graph_task_id()
+        if backward not in (-1, self._backward):
+            self._backward = backward
             Variable._execution_engine.queue_callback(self._expect_nothing)
 
     def _expect_nothing(self) -> None:
         """Refuses that a module was used in earlier micro-batches of a step and not in its last one."""
-        self._looks = False
         for name, hook in self._hooks.items():
             hook.expect_nothing(name)
 
@@ -341,8 +341,7 @@ def targets(
 
 
 def shape_of(parameter: Parameter) -> list[int]:
-    """The shape of a shard for the core, which takes that of a matrix as one, also where it is a single
-    row."""
+    """The shape of a shard for the core, to which a single row of a matrix is still a matrix."""
     shape = list(parameter.sharded.padded_sharded_param_size)
     whole = parameter.sharded._orig_size
     is_row = sum(size > 1 for size in whole) > 1 >= sum(size > 1 for size in shape)
@@ -370,4 +369,5 @@ def between(
     shards = fsdp_hosts.shards_of(units)
     fsdp_hosts.refuse_hooked(units)
     host = fsdp_hosts.connected(shards, others, timeout_s, heartbeat_timeout_s)
-    return Replicas(units, parameters, host, options, on_host)
+    # What one host has averaged is the average.
+    return Replicas(units if others.size() > 1 else {}, parameters, host, options, on_host)

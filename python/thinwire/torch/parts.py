@@ -99,6 +99,18 @@ def spans(parameters: Sequence[torch.Tensor], ranks: int) -> list[Span]:
     return found
 
 
+def average(rows: torch.Tensor, target: torch.Tensor) -> None:
+    """Writes the mean of some rows to `target`, formed in f32."""
+    if target.dtype is torch.float32:
+        torch.mean(rows, 0, out=target)
+        return
+    # Nine times as fast as the mean of short dtypes.
+    total = rows[0].float()
+    for row in rows[1:]:
+        total.add_(row)
+    target.copy_(total.div_(len(rows)))
+
+
 class Parts:
     """The parts of a hook's buckets; their memory stays from step to step."""
 
@@ -139,10 +151,18 @@ class Room:
             or self.own.device != bucket.device
             or not self.own.numel()
         ):
-            self.sent = bucket.new_empty(self._ranks * width)
+            self.sent = bucket.new_empty(0 if self.is_bucket else self._ranks * width)
             # NCCL sums what it receives at once.
-            self.received = self.sent if bucket.is_cuda else torch.empty_like(self.sent)
+            self.received = bucket.new_empty(0 if bucket.is_cuda else self._ranks * width)
             self.own = bucket.new_empty(width)
+        if self.is_bucket:
+            self.sent = bucket
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether the bucket is its rows already, so that nothing is packed: those of one parameter."""
+        first = self.spans[0]
+        return len(self.spans) == 1 and first.elements == self._ranks * first.width
 
     def rows(self, flat: torch.Tensor) -> torch.Tensor:
         """Flat memory as rows."""
@@ -167,11 +187,11 @@ class Part:
         That has the bucket's dtype in host memory, f32 on a device, and takes the row's average.
         """
         room = self._room
-        room.fit(bucket)
-        self.devices.add(bucket.device)
         self._bucket = bucket.detach()
+        room.fit(self._bucket)
+        self.devices.add(bucket.device)
         with torch.no_grad():
-            for span in room.spans:
+            for span in () if room.is_bucket else room.spans:
                 span.pack(self._bucket, room.rows(room.sent))
         self._work = self._begin(self._scatter)
         self._values = self._memory()
@@ -185,7 +205,7 @@ class Part:
         room = self._room
         if not room.own.is_cuda:
             self._host.wait(self._work)
-            torch.mean(room.rows(room.received), 0, out=room.own)
+            average(room.rows(room.received), room.own)
             return
         with torch.no_grad(), torch.cuda.stream(side_stream(room.own.device, "parts")):
             self._work.wait()
@@ -212,7 +232,7 @@ class Part:
         else:
             self._host.wait(self._work)
         with torch.no_grad():
-            for span in room.spans:
+            for span in () if room.is_bucket else room.spans:
                 span.unpack(room.rows(room.sent), self._bucket)
 
     def stream(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
