@@ -3,8 +3,9 @@
 //! A [`Link`] holds all connections of one rank. It is driven by one thread and never blocks but
 //! in [`Link::wait`]. It asks its [`Port`], the engine above, for the bytes to send and for the
 //! place to receive into, so that payloads are never copied on their way. Ranks are connected by [`tcp`], a
-//! full mesh of authenticated connections that find each other through a rendezvous [`store`], or by
-//! [`mem`], the same link between threads of one process. The store is one [`service`] of those that
+//! full mesh of authenticated connections that find each other through a rendezvous [`store`], and of which those
+//! within a host carry their data through shared memory, or by [`mem`], the same link between threads of one
+//! process. The store is one [`service`] of those that
 //! clients reach over the same handshake.
 //!
 //! ```
@@ -49,7 +50,7 @@
 //!     .collect();
 //! assert_eq!(texts, ["hello from rank 1", "hello from rank 0"]);
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod backoff;
 mod bandwidth;
@@ -65,6 +66,7 @@ mod poison;
 mod port;
 mod secure;
 pub mod service;
+mod shm;
 pub mod store;
 pub mod tcp;
 mod unauthenticated_peers;
