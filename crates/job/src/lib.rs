@@ -53,6 +53,7 @@ mod meeting;
 mod overrides;
 mod place;
 mod rendezvous;
+mod sharing;
 mod slurm;
 pub mod supervisor;
 
@@ -76,3 +77,4 @@ pub use place::{Host, Place, Source};
 pub use rendezvous::{
     TOKEN_BYTES_MIN, fresh_token, open, secret, serve, token, unprotected, warning,
 };
+pub use sharing::shared_memory;

@@ -103,7 +103,14 @@ pub fn shared() -> Options {
 pub fn tcp_mesh(size: u32, options: &Options) -> Vec<Link> {
     let store = store::mem::Mem::new();
     let ranks = connect_all(size, &store, |_| options.clone());
-    ranks.into_iter().map(Result::unwrap).collect()
+    let links: Vec<_> = ranks.into_iter().map(Result::unwrap).collect();
+    let shared = options.shared_memory == SharedMemory::Auto
+        && options.encryption != Encryption::Always
+        && cfg!(target_os = "linux");
+    for link in &links {
+        assert!(link.world().peers().all(|peer| link.shares_memory(peer) == shared));
+    }
+    links
 }
 
 /// What each rank's `connect` gives.
