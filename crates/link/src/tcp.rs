@@ -9,7 +9,7 @@ mod buffer;
 mod cancel;
 mod connect;
 pub(crate) mod connection;
-mod control;
+pub(crate) mod control;
 mod mesh;
 mod options;
 pub(crate) mod peer;

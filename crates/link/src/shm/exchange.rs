@@ -91,3 +91,89 @@ impl Exchange {
 fn nonsense() -> Error {
     Error::new(Kind::Corrupt, "sent what is no word about shared memory")
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// A host that waits for its guest, and its offer.
+    fn host() -> (Exchange, Vec<u8>) {
+        let mut offer = Vec::new();
+        match Exchange::host(4096, &mut offer) {
+            Turn::Awaits(host) => (host, offer),
+            Turn::Over(_) => panic!("a host has an offer"),
+        }
+    }
+
+    /// What a side does with a record, and its answer.
+    fn hears(side: Exchange, record: &[u8]) -> (Turn, Vec<u8>) {
+        let mut answer = Vec::new();
+        let turn = side.next(record, |word| answer.extend_from_slice(word)).unwrap();
+        (turn, answer)
+    }
+
+    fn next(turn: (Turn, Vec<u8>)) -> (Exchange, Vec<u8>) {
+        match turn {
+            (Turn::Awaits(exchange), answer) => (exchange, answer),
+            (Turn::Over(_), _) => panic!("it is over"),
+        }
+    }
+
+    fn guest(offer: &[u8]) -> (Turn, Vec<u8>) {
+        let mut answer = Vec::new();
+        let turn = Exchange::guest(offer, |word| answer.extend_from_slice(word)).unwrap();
+        (turn, answer)
+    }
+
+    #[test]
+    fn two_sides_that_find_each_other_share_memory() {
+        let (host, offer) = host();
+        let (guest, word) = next(guest(&offer));
+        let (host, word) = next(hears(host, &word));
+        let (guest, word) = hears(guest, &word);
+        let (host, word) = hears(host, &word);
+        assert!(matches!((host, guest), (Turn::Over(Some(_)), Turn::Over(Some(_)))));
+        assert!(word.is_empty());
+    }
+
+    /// As in another network namespace, where nobody has such a socket.
+    #[test]
+    fn a_guest_that_finds_nobody_says_so_and_neither_shares_memory() {
+        let (host, mut offer) = host();
+        offer[0] ^= 1;
+        let (guest, word) = guest(&offer);
+        assert!(matches!(guest, Turn::Over(None)));
+        assert!(matches!(hears(host, &word), (Turn::Over(None), answer) if answer.is_empty()));
+    }
+
+    #[test]
+    fn a_guest_that_does_not_know_the_nonce_gets_nothing() {
+        let (host, mut offer) = host();
+        *offer.last_mut().unwrap() ^= 1;
+        let (guest, word) = next(guest(&offer));
+        let (host, word) = hears(host, &word);
+        assert!(matches!(host, Turn::Over(None)));
+        assert!(matches!(hears(guest, &word), (Turn::Over(None), answer) if answer.is_empty()));
+    }
+
+    #[test]
+    fn a_guest_that_is_told_of_memory_and_finds_none_says_so() {
+        let (host, offer) = host();
+        let (early, _) = next(guest(&offer));
+        let (turn, answer) = hears(early, YES);
+        assert!(matches!(turn, Turn::Over(None)));
+        let (_guest, word) = next(guest(&offer));
+        let (host, _) = next(hears(host, &word));
+        assert!(matches!(hears(host, &answer), (Turn::Over(None), _)));
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for record in [&[][..], &[2], &[1, 1], &[0, 0]] {
+            let error = host().0.next(record, |_| {}).unwrap_err();
+            assert_eq!(error.kind, Kind::Corrupt);
+        }
+        assert!(Exchange::guest(&[1; OFFER_BYTES - 1], |_| {}).is_err());
+        assert!(matches!(guest(&[]).0, Turn::Over(None)));
+    }
+}

@@ -12,10 +12,18 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, poll};
 use thinwire_wire::random::Key;
+use thinwire_wire::{Header, Kind as Frame, Rank, Tag, World};
 
 use super::handover::{Offer, Visit};
 use super::{Segment, Stream, ring_bytes};
 use crate::duplex::timespec;
+use crate::tcp::connection::{Connection, Parts};
+use crate::tcp::control::Control;
+use crate::tcp::peer::Peer;
+use crate::tcp::reader::Traffic;
+use crate::tcp::transport::Transport;
+use crate::tcp::{Link, Options};
+use crate::{Kind, Token};
 
 /// What no test should ever take.
 const LONG: Duration = Duration::from_secs(300);
@@ -211,6 +219,51 @@ fn what_was_written_before_the_end_is_read() {
         sleep(&mut other, PollFlags::IN);
     }
     assert_eq!(other.read(&mut place).unwrap(), 0);
+}
+
+/// A link to a peer with whose side of the memory a test does what it likes.
+fn link_to(memory: Stream) -> (Link, [UnixStream; 1]) {
+    let (control, far) = UnixStream::pair().unwrap();
+    control.set_nonblocking(true).unwrap();
+    let control = Transport::Socket(TcpStream::from(OwnedFd::from(control)));
+    let connection = |stream, traffic| {
+        let parts = Parts { stream, session: None, read_ahead: Vec::new(), same_host: true };
+        Connection::new(Rank(1), 0, traffic, parts)
+    };
+    let data = vec![connection(Transport::Memory(memory.into()), Traffic::Data)];
+    let peer = Peer::new(Rank(1), 0, connection(control, Traffic::Control), data);
+    let options = Options { heartbeat_timeout: None, ..Options::new(Token::new("")) };
+    let world = World::new(0, 2).unwrap();
+    (Link::new(world, vec![None, Some(peer)], &options).unwrap(), [far])
+}
+
+#[test]
+fn a_peer_that_writes_nonsense_is_named() {
+    let header = Header::new(Frame::Data, 0, Tag { step: 0, tensor: 0, message: 0 }, 0);
+    for (number, expected) in [(4, "0 to 4096"), (1, "0 to 0")] {
+        let [mine, theirs] = streams(LENGTH);
+        let (mut link, _control) = link_to(mine);
+        link.send(Rank(1), header);
+        theirs.segment.rings.memory().number(number * 128).store(5000, Ordering::SeqCst);
+        let error = link.progress(&mut Control::default()).unwrap_err();
+        assert_eq!((error.kind, error.rank), (Kind::Corrupt, Some(Rank(1))));
+        let context = format!("rank 1 wrote position 5000 to shared memory, expected {expected}");
+        assert_eq!(error.context, context);
+    }
+}
+
+#[test]
+fn a_peer_that_writes_beside_the_memory_is_lost() {
+    let [mine, theirs] = streams(LENGTH);
+    let (mut link, _control) = link_to(mine);
+    (&*theirs.socket()).write_all(&[1]).unwrap();
+    let error = loop {
+        match link.progress(&mut Control::default()) {
+            Ok(_) => link.wait(LONG).unwrap(),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error.kind, error.rank), (Kind::PeerLost, Some(Rank(1))));
 }
 
 #[test]
