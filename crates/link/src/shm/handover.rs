@@ -84,8 +84,8 @@ impl Offer {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..BACKLOG {
             let Ok(visitor) = accept_with(&self.listener, flags) else { return false };
-            if is_own(&visitor) && self.knows_nonce(&visitor) {
-                return self.give(&visitor).is_ok();
+            if is_own(&visitor) && self.knows_nonce(&visitor) && self.give(&visitor).is_ok() {
+                return true;
             }
         }
         false

@@ -170,6 +170,19 @@ fn converse(mut stream: Stream, mine: u64, theirs: u64, total: u64) {
     }
 }
 
+/// What happens before a side has asked for a wake-up rings no bell.
+#[test]
+fn nobody_sleeps_over_what_has_happened_already() {
+    let [mut one, mut other] = streams(LENGTH);
+    assert!(other.arm(PollFlags::IN));
+    assert!(!other.arm(PollFlags::OUT));
+    assert_eq!(one.write(&[1; LENGTH]).unwrap(), LENGTH);
+    assert!(!other.arm(PollFlags::IN));
+    assert!(one.arm(PollFlags::OUT));
+    other.read(&mut [0]).unwrap();
+    assert!(!one.arm(PollFlags::OUT));
+}
+
 #[test]
 fn no_wake_up_is_lost() {
     for length in [LENGTH, 1 << 16] {
