@@ -204,7 +204,9 @@ command=$1
 shift
 case "$command" in
     collective) collective "$@" ;;
-    codec | link) machine && "$THINWIRE" bench "$command" "$@" ;;
+    codec) machine && "$THINWIRE" bench codec "$@" ;;
+    # Beside a plain TCP stream, and so over TCP.
+    link) machine && THINWIRE_SHARED_MEMORY=never "$THINWIRE" bench link "$@" ;;
     training) training "$@" ;;
     plans) machine && THINWIRE=$THINWIRE PYTHON=$PYTHON bash "$BENCH/plans.sh" "$@" ;;
     sync) sync_bench "$@" ;;

@@ -3,10 +3,9 @@
 //! A [`Link`] holds all connections of one rank. It is driven by one thread and never blocks but
 //! in [`Link::wait`]. It asks its [`Port`], the engine above, for the bytes to send and for the
 //! place to receive into, so that payloads are never copied on their way. Ranks are connected by [`tcp`], a
-//! full mesh of authenticated connections that find each other through a rendezvous [`store`], and of which those
-//! within a host carry their data through shared memory, or by [`mem`], the same link between threads of one
-//! process. The store is one [`service`] of those that
-//! clients reach over the same handshake.
+//! full mesh of authenticated connections that find each other through a rendezvous [`store`], or by
+//! [`mem`], the same link between threads of one process. Data between ranks of one host goes through
+//! memory that they share. The store is one [`service`] of those that clients reach over the same handshake.
 //!
 //! ```
 //! use std::time::Duration;

@@ -6,6 +6,9 @@
 //! an eventfd, which the other one rings if it knows that somebody sleeps.
 //!
 //! Nothing is encrypted. Both processes belong to one user and have proven the token.
+//!
+//! A forked process has copies of the memory and of the bells. They hold up nothing, since the end of a rank
+//! shows at its socket, which forked processes close ([`crate::forks`]).
 
 pub mod exchange;
 #[cfg(target_os = "linux")]

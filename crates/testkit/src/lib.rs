@@ -34,8 +34,7 @@ pub enum Network {
 
 impl Network {
     /// Every network.
-    pub const ALL: [Network; 4] =
-        [Network::Mem, Network::Shared, Network::Tcp, Network::Sealed];
+    pub const ALL: [Network; 4] = [Network::Mem, Network::Shared, Network::Tcp, Network::Sealed];
 }
 
 /// Runs `body` on every rank of a world of `size`, each in a thread; the results in rank order.

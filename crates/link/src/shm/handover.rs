@@ -168,8 +168,7 @@ fn unix_socket() -> io::Result<OwnedFd> {
 }
 
 fn address(secrets: &[u8; OFFER_BYTES]) -> io::Result<SocketAddrUnix> {
-    let digits: String =
-        secrets[..SECRET_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits: String = secrets[..SECRET_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(SocketAddrUnix::new_abstract_name(format!("thinwire-{digits}").as_bytes())?)
 }
 
@@ -256,7 +255,8 @@ mod tests {
     fn memory_that_could_shrink_or_has_another_length_is_refused() {
         let right = file_bytes(4096) as u64;
         taken(file(right, SEALS)).unwrap();
-        for bytes in [0, 1, 4096, right - 1, right + 1, 4096 + 2 * 6000, file_bytes(8 << 20) as u64] {
+        for bytes in [0, 1, 4096, right - 1, right + 1, 4096 + 2 * 6000, file_bytes(8 << 20) as u64]
+        {
             assert!(taken(file(bytes, SEALS)).is_err(), "{bytes}");
         }
         for seals in [SealFlags::empty(), SealFlags::GROW, SealFlags::WRITE] {

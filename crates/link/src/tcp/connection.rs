@@ -1,6 +1,6 @@
 //! One stream: its two halves, its keys, and what it is ready for.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -144,7 +144,7 @@ impl Connection {
     /// into shared memory.
     pub fn write(&mut self, port: &mut dyn Port, limit: usize) -> Result<Moved, Error> {
         let written = self.writer.write(&mut self.stream, self.session.as_mut(), port, limit);
-        let written = written.map_err(|error| broken(self.peer, error))?;
+        let written = written.map_err(|error| Error::of_peer(self.peer, error))?;
         self.writable &= !written.stopped;
         Ok(written)
     }
@@ -176,17 +176,6 @@ impl Connection {
     pub fn shut(&self) {
         // A connection that is gone already needs no telling.
         let _ = self.stream.socket().shutdown(std::net::Shutdown::Write);
-    }
-}
-
-/// The error of a stream from `peer`.
-pub fn broken(peer: Rank, error: io::Error) -> Error {
-    match error.kind() {
-        // Sockets do not look at what they carry: this is about shared memory.
-        ErrorKind::InvalidData => {
-            Error::broken(error).of(crate::Kind::Corrupt).by(peer).with_rank(peer)
-        }
-        _ => Error::broken(error),
     }
 }
 

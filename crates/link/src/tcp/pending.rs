@@ -425,8 +425,8 @@ mod tests {
     #[test]
     fn refusals_keep_their_sort_and_text() {
         for kind in REFUSALS {
-            let error =
-                parse_verdict(&verdict_to_bytes(&Err(Error::new(kind, "why"))), &HELLO).unwrap_err();
+            let error = parse_verdict(&verdict_to_bytes(&Err(Error::new(kind, "why"))), &HELLO)
+                .unwrap_err();
             assert_eq!((error.kind, error.context.as_str()), (kind, "why"));
         }
         assert!(parse_verdict(&verdict_to_bytes(&Ok(())), &HELLO).unwrap().is_empty());

@@ -11,7 +11,6 @@ use thinwire_wire::{HEADER_BYTES, Header, Rank};
 
 use crate::secure::{RECORD_BYTES_MAX, RECORD_PLAIN_BYTES_MAX, Session};
 use crate::tcp::buffer::{Buffer, Moved, attempt};
-use crate::tcp::connection::broken;
 use crate::{Error, Kind, Place, Port};
 
 /// Frames that a connection carries.
@@ -131,7 +130,7 @@ impl Reader {
             Some(sealed) => sealed.read(stream, limit),
             None => self.read_clear(stream, port, limit)?,
         };
-        let taken = taken.map_err(|error| broken(self.from, error))?;
+        let taken = taken.map_err(|error| Error::of_peer(self.from, error))?;
         self.ended = taken.is_none();
         self.deliver_all(session, port)?;
         Ok(taken.unwrap_or_default())
