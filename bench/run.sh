@@ -86,6 +86,19 @@ find_peers() {
     if mpi_available && mpi_build "$SCRATCH"; then PEERS+=(mpi-default mpi-ring); else say "skipped mpi: no mpicc and mpirun"; fi
 }
 
+# Within one host, both ways of ours and of Open MPI's: through shared memory, and over TCP.
+peers_of() { # NETWORK
+    local peer
+    for peer in "${PEERS[@]}"; do
+        echo "$peer"
+        [ "$1" = loopback ] || continue
+        case "$peer" in
+            thinwire) echo thinwire-tcp ;;
+            mpi-default) echo mpi-shm ;;
+        esac
+    done
+}
+
 # JSON lines of one peer on the network that is up.
 measure() { # PEER BYTES ...
     local peer=$1 sizes
@@ -93,8 +106,12 @@ measure() { # PEER BYTES ...
     sizes=$(IFS=,; echo "$*")
     case "$peer" in
         thinwire) network_ranks "$THINWIRE" bench collective --sizes "$sizes" "${THINWIRE_FLAGS[@]}" --json ;;
+        thinwire-tcp)
+            THINWIRE_SHARED_MEMORY=never network_ranks "$THINWIRE" bench collective --sizes "$sizes" "${THINWIRE_FLAGS[@]}" --json |
+                sed 's/"peer":"thinwire/&-tcp/'
+            ;;
         gloo) network_ranks "$PYTHON" "$BENCH/peers/gloo.py" "$@" ;;
-        mpi-default | mpi-ring) mpi_all_reduce "$SCRATCH" "${peer#mpi-}" "$@" ;;
+        mpi-*) mpi_all_reduce "$SCRATCH" "${peer#mpi-}" "$@" ;;
     esac
 }
 
@@ -133,7 +150,7 @@ collective() {
             for ((round = 1; round <= rounds; round++)); do
                 say "$network, $world ranks, round $round of $rounds"
                 network_ranks "$PYTHON" "$BENCH/peers/tcp.py" >>"$json" || say "failed: tcp probe"
-                for peer in "${PEERS[@]}"; do
+                for peer in $(peers_of "$network"); do
                     measure "$peer" "${bytes[@]}" 2>"$SCRATCH/errors" >>"$json" ||
                         say "failed: $peer: $(tail -n 3 "$SCRATCH/errors")"
                 done
@@ -188,7 +205,9 @@ command=$1
 shift
 case "$command" in
     collective) collective "$@" ;;
-    codec | link) machine && "$THINWIRE" bench "$command" "$@" ;;
+    codec) machine && "$THINWIRE" bench codec "$@" ;;
+    # Beside a plain TCP stream, and so over TCP.
+    link) machine && THINWIRE_SHARED_MEMORY=never "$THINWIRE" bench link "$@" ;;
     training) training "$@" ;;
     plans) machine && THINWIRE=$THINWIRE PYTHON=$PYTHON bash "$BENCH/plans.sh" "$@" ;;
     sync) sync_bench "$@" ;;

@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# Open MPI over TCP alone, on the network that bench/network.sh has set up: sourced by run.sh.
+# Open MPI over TCP alone, or within one host over shared memory alone, on the network that bench/network.sh has
+# set up: sourced by run.sh.
 #
 #   mpi_available                     whether mpicc and mpirun are there
 #   mpi_build FOLDER                  compiles mpi.c into FOLDER
-#   mpi_all_reduce FOLDER WHICH BYTES ...   WHICH: default (Open MPI's own choice) or ring
+#   mpi_all_reduce FOLDER WHICH BYTES ...   WHICH: default (Open MPI's own choice), ring, or
+#                                           shm (its own choice, over shared memory)
 
 mpi_available() { command -v mpicc >/dev/null && command -v mpirun >/dev/null; }
 
 mpi_build() { mpicc -O2 -o "$1/mpi" "$BENCH/peers/mpi.c"; }
 
 mpi_all_reduce() { # FOLDER WHICH BYTES ...
-    local folder=$1 which=$2 name="mpi $2" rank interface=lo
+    local folder=$1 which=$2 name="mpi $2" rank interface=lo transports=tcp,self
     shift 2
-    local options=(--mca pml ob1 --mca btl tcp,self --oversubscribe --bind-to none)
+    [ "$which" = shm ] && transports=vader,self
+    local options=(--mca pml ob1 --mca btl "$transports" --oversubscribe --bind-to none)
     [ "$which" = ring ] && options+=(--mca coll_tuned_use_dynamic_rules 1
         --mca coll_tuned_allreduce_algorithm 4)
     if [ "$NETWORK_NAME" != loopback ]; then

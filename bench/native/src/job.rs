@@ -46,6 +46,7 @@ impl Flags {
         let timeout = self.timeout();
         let settings = Settings {
             encryption: Encryption::Auto,
+            shared_memory: thinwire_job::shared_memory(&process)?,
             connections: self.connections,
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(None, timeout, &process)?,

@@ -93,6 +93,7 @@ impl Settings {
         let (timeout, variables) = (self.timeout(), &thinwire_job::process);
         Ok(thinwire_job::Settings {
             encryption: self.encryption,
+            shared_memory: thinwire_job::shared_memory(variables)?,
             connections: self.connections.unwrap_or(1),
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(given, timeout, variables)?,
@@ -113,7 +114,7 @@ impl Settings {
                 let rate = rate_in_words(limit);
                 format!("{rate} per rank and direction, emulated by a token bucket")
             }
-            None if is_loopback(&place.coordinator) => "TCP over loopback, no limit".to_owned(),
+            None if is_loopback(&place.coordinator) => "within this host, no limit".to_owned(),
             None => "TCP, no limit".to_owned(),
         }
     }

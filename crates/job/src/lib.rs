@@ -52,6 +52,7 @@ mod meeting;
 mod overrides;
 mod place;
 mod rendezvous;
+mod sharing;
 mod slurm;
 pub mod supervisor;
 
@@ -75,3 +76,4 @@ pub use place::{Host, Place, Source};
 pub use rendezvous::{
     TOKEN_BYTES_MIN, fresh_token, open, secret, serve, token, unprotected, warning,
 };
+pub use sharing::shared_memory;

@@ -36,6 +36,8 @@ const EXPLANATION: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// Traffic that is encrypted.
     pub encryption: tcp::Encryption,
+    /// Data that goes through shared memory, see `shared_memory`.
+    pub shared_memory: tcp::SharedMemory,
     /// TCP connections to each peer.
     pub connections: u16,
     /// Time that all ranks may take to meet.
@@ -47,11 +49,12 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// One connection, encrypted where it leaves the machine, a minute to meet, ten seconds of silence,
+    /// One connection, encrypted where it leaves the machine and shared memory within it, a minute to meet, ten seconds of silence,
     /// no limit.
     fn default() -> Settings {
         Settings {
             encryption: tcp::Encryption::Auto,
+            shared_memory: tcp::SharedMemory::Auto,
             connections: 1,
             timeout: Duration::from_secs(60),
             heartbeat_timeout: Duration::from_secs(10),
@@ -98,6 +101,7 @@ impl Meeting {
         let mut options = tcp::Options {
             connections: settings.connections,
             encryption: settings.encryption,
+            shared_memory: settings.shared_memory,
             limit: settings.limit,
             timeout: settings.timeout,
             heartbeat_timeout: Some(settings.heartbeat_timeout),

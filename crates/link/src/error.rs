@@ -88,6 +88,17 @@ impl Error {
         Error::new(Kind::Io, plain(&source)).with_source(source)
     }
 
+    /// An error of the stream between this rank and `peer`.
+    pub(crate) fn of_peer(peer: Rank, source: io::Error) -> Error {
+        match source.kind() {
+            // Sockets do not look at what they carry: this is about shared memory.
+            io::ErrorKind::InvalidData => {
+                Error::broken(source).of(Kind::Corrupt).by(peer).with_rank(peer)
+            }
+            _ => Error::broken(source),
+        }
+    }
+
     /// Sets the rank that the error is about.
     #[must_use]
     pub fn with_rank(self, rank: Rank) -> Error {

@@ -4,8 +4,9 @@
 //! in [`Link::wait`]. It asks its [`Port`], the engine above, for the bytes to send and for the
 //! place to receive into, so that payloads are never copied on their way. Ranks are connected by [`tcp`], a
 //! full mesh of authenticated connections that find each other through a rendezvous [`store`], or by
-//! [`mem`], the same link between threads of one process. The store is one [node](endpoint::Node) of those that
-//! clients reach over the same handshake.
+//! [`mem`], the same link between threads of one process. Data between ranks of one host goes through
+//! memory that they share. The store is one [node](endpoint::Node) of those that clients reach over the same
+//! handshake.
 //!
 //! ```
 //! use std::time::Duration;
@@ -49,7 +50,7 @@
 //!     .collect();
 //! assert_eq!(texts, ["hello from rank 1", "hello from rank 0"]);
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod backoff;
 mod bandwidth;
@@ -66,6 +67,7 @@ pub mod mem;
 mod poison;
 mod port;
 mod secure;
+mod shm;
 pub mod store;
 pub mod tcp;
 mod unauthenticated_peers;

@@ -62,7 +62,7 @@ fn pair(epoch: u32, [low, high]: [Rank; 2]) -> io::Result<[Peer; 2]> {
         let connection = |peer, end: UnixStream| -> io::Result<Connection> {
             end.set_nonblocking(true)?;
             // Reading, writing and polling are those of any connected socket.
-            let stream = TcpStream::from(OwnedFd::from(end));
+            let stream = TcpStream::from(OwnedFd::from(end)).into();
             let parts = Parts { stream, session: None, read_ahead: Vec::new(), same_host: true };
             Ok(Connection::new(peer, epoch, traffic, parts))
         };

@@ -9,7 +9,7 @@ mod buffer;
 mod cancel;
 mod connect;
 pub(crate) mod connection;
-mod control;
+pub(crate) mod control;
 mod mesh;
 mod options;
 pub(crate) mod peer;
@@ -18,13 +18,14 @@ mod polling;
 pub(crate) mod reader;
 mod shutdown;
 mod transfer;
+pub(crate) mod transport;
 pub(crate) mod wake;
 mod writer;
 
 pub use agreement::decline;
 pub use cancel::{Cancel, Unreachable, Watch};
 pub use connect::{connect, unreachable};
-pub use options::{CONNECTIONS_MAX, Encryption, Options, address_towards};
+pub use options::{CONNECTIONS_MAX, Encryption, Options, SharedMemory, address_towards};
 #[doc(hidden)]
 pub use reader::replay;
 pub use wake::Waker;
@@ -198,6 +199,12 @@ impl Link {
     /// Whether `peer` has said goodbye and everything it sent has arrived.
     pub fn has_left(&self, peer: Rank) -> bool {
         self.peers[peer.index()].as_ref().is_some_and(Peer::has_left)
+    }
+
+    /// Whether data between this rank and `peer` goes through memory that both share.
+    pub fn shares_memory(&self, peer: Rank) -> bool {
+        let peer = self.peers[peer.index()].as_ref();
+        peer.is_some_and(|peer| peer.data.iter().all(|data| !data.is_socket()))
     }
 
     /// Returns the peer that a frame goes to.

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ports::{LONG, Post, connect_all, options, tag};
+use ports::{LONG, Post, connect_all, options, shared, tag};
 use proptest::prelude::*;
 use thinwire_link::store::{self, Store};
 use thinwire_link::tcp::{Cancel, Options, connect};
@@ -177,16 +177,26 @@ fn two_processes_cannot_be_the_same_rank() {
 /// Stores that do not see each other cannot tell them apart; rank 0 can.
 #[test]
 fn two_processes_that_are_the_same_rank_cannot_both_connect() {
+    one_of_two_is_refused(&enough());
+}
+
+/// The first one is known while it agrees on memory, before it is connected.
+#[test]
+fn two_processes_that_are_the_same_rank_cannot_both_share_memory() {
+    one_of_two_is_refused(&Options { timeout: ENOUGH, ..shared() });
+}
+
+fn one_of_two_is_refused(options: &Options) {
     let stores = [store::mem::Mem::new(), store::mem::Mem::new()];
     let world = |rank| World::new(rank, 3).unwrap();
     stores.iter().for_each(|store| store.set("epoch/0/rank/2", b"3 127.0.0.1:9 0").unwrap());
     let errors = thread::scope(|scope| {
-        let zero = scope.spawn(|| failure(connect(world(0), &stores[0], &enough())));
+        let zero = scope.spawn(|| failure(connect(world(0), &stores[0], options)));
         let address = stores[0].get("epoch/0/rank/0", LONG).unwrap();
         stores[1].set("epoch/0/rank/0", &address).unwrap();
         let ones = stores
             .each_ref()
-            .map(|store| scope.spawn(move || failure(connect(world(1), store, &enough()))));
+            .map(|store| scope.spawn(move || failure(connect(world(1), store, options))));
         assert_eq!(zero.join().unwrap().rank, Some(Rank(2)));
         ones.map(|one| one.join().unwrap())
     });

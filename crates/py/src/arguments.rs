@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thinwire_codec::{Choice, Codec};
-use thinwire_job::{Settings, heartbeat_timeout, process};
+use thinwire_job::{Settings, heartbeat_timeout, process, shared_memory};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::Encryption;
 use thinwire_wire::{DType, Rank, World};
@@ -81,5 +81,6 @@ pub(crate) fn settings(
         Failure::invalid(format!("heartbeat_timeout_s is {found}, expected 1 to {timeout_s}"))
     })?;
     let heartbeat_timeout = heartbeat_timeout(given, timeout, &process)?;
-    Ok(Settings { encryption, connections, timeout, heartbeat_timeout, limit })
+    let shared_memory = shared_memory(&process)?;
+    Ok(Settings { encryption, shared_memory, connections, timeout, heartbeat_timeout, limit })
 }

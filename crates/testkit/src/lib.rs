@@ -24,6 +24,8 @@ const LONG: Duration = Duration::from_secs(300);
 pub enum Network {
     /// Pairs of connected sockets within the process.
     Mem,
+    /// Memory that the ranks share, each with each.
+    Shared,
     /// TCP on loopback, in clear text.
     Tcp,
     /// TCP on loopback, encrypted and over two connections per peer.
@@ -32,7 +34,7 @@ pub enum Network {
 
 impl Network {
     /// Every network.
-    pub const ALL: [Network; 3] = [Network::Mem, Network::Tcp, Network::Sealed];
+    pub const ALL: [Network; 4] = [Network::Mem, Network::Shared, Network::Tcp, Network::Sealed];
 }
 
 /// Runs `body` on every rank of a world of `size`, each in a thread; the results in rank order.
@@ -71,7 +73,15 @@ pub fn spawn_limited<T: Send>(
             if network == Network::Sealed {
                 (options.encryption, options.connections) = (tcp::Encryption::Always, 2);
             }
-            tcp::connect(world, store, &options).expect("ranks find each other")
+            if network != Network::Shared {
+                options.shared_memory = tcp::SharedMemory::Never;
+            }
+            let link = tcp::connect(world, store, &options).expect("ranks find each other");
+            let shares = |peer| link.shares_memory(peer);
+            // Elsewhere there is no such memory, and the same tests run over TCP once more.
+            let shared = network == Network::Shared && cfg!(target_os = "linux");
+            assert!(world.peers().all(|peer| shares(peer) == shared), "{network:?}");
+            link
         }
     };
     run((0..size as u32).map(connect), &body)

@@ -12,7 +12,7 @@ use crate::DType;
 pub const MAGIC: [u8; 4] = *b"TWIR";
 
 /// Version of the wire protocol that this build speaks.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 /// Length of a header in bytes.
 pub const HEADER_BYTES: usize = 40;

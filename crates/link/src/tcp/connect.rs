@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::tcp::Link;
 use crate::tcp::agreement;
 use crate::tcp::mesh::{self, Entry, Mesh};
-use crate::tcp::options::Options;
+use crate::tcp::options::{Options, SharedMemory};
 use crate::{Error, Kind, descriptors, forks};
 
 /// Interval at which a rank that waits for another compares their worlds.
@@ -31,6 +31,7 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
     let needed = peers * (1 + u64::from(options.connections));
     let count = if peers == 1 { "another rank".to_owned() } else { format!("{peers} ranks") };
     descriptors::reserve(&format!("the link to {count}"), needed)?;
+    let options = &without_scarcity(options, peers, needed);
     let deadline = Instant::now() + options.timeout;
     let listener = listen(SocketAddr::new(options.bind, 0))?;
     let address = listener
@@ -49,6 +50,18 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
         Some(port) => link.with_port(port),
         None => link,
     })
+}
+
+/// Returns the options of a rank that shares memory only where enough descriptors are left for it.
+fn without_scarcity(options: &Options, peers: u64, needed: u64) -> Options {
+    // Two bells for each connection, and two more while it is made.
+    let memory = 4 * peers * u64::from(options.connections);
+    let suffice = || descriptors::reserve("shared memory", needed + memory).is_ok();
+    let shared_memory = match options.shared_memory {
+        SharedMemory::Auto if suffice() => SharedMemory::Auto,
+        _ => SharedMemory::Never,
+    };
+    Options { shared_memory, ..options.clone() }
 }
 
 /// Returns the first of some ranks that this process cannot connect to at present, if there is one. They have met

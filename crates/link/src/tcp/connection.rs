@@ -1,6 +1,6 @@
-//! One socket: its two halves, its keys, and what it is ready for.
+//! One stream: its two halves, its keys, and what it is ready for.
 
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -10,26 +10,28 @@ use thinwire_wire::{Header, Rank};
 use crate::secure::Session;
 use crate::tcp::buffer::Moved;
 use crate::tcp::reader::{Protection, Reader, Traffic};
+use crate::tcp::transport::Transport;
 use crate::tcp::writer::Writer;
 use crate::{Error, Port};
 
 /// A connection whose other end is known.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    peer: Rank,
+    stream: Transport,
     session: Option<Session>,
     pub reader: Reader,
     pub writer: Writer,
-    /// The socket may have something to read.
+    /// The stream may have something to read.
     pub readable: bool,
-    /// The socket may take something.
+    /// The stream may take something.
     writable: bool,
 }
 
-/// Result of a handshake: the socket, its keys, and bytes read ahead.
+/// Result of a handshake: the stream, its keys, and bytes read ahead.
 #[derive(Debug)]
 pub struct Parts {
-    pub stream: TcpStream,
+    pub stream: Transport,
     /// The keys, if traffic is encrypted.
     pub session: Option<Session>,
     /// Bytes of frames that came with the handshake's end.
@@ -48,6 +50,7 @@ impl Connection {
             (None, true) => Protection::Trusted,
         };
         Connection {
+            peer,
             reader: Reader::new(peer, epoch, traffic, protection, &read_ahead),
             writer: Writer::new(peer, protection),
             readable: !read_ahead.is_empty(),
@@ -62,7 +65,7 @@ impl Connection {
     /// # Errors
     /// If the socket refuses.
     pub fn watch(&self, silence: Duration, traffic: Traffic) -> Result<(), Error> {
-        let socket = SockRef::from(&self.stream);
+        let socket = SockRef::from(self.stream.socket());
         let interval = (silence / 5).max(Duration::from_secs(1));
         let keepalive = TcpKeepalive::new().with_time(interval).with_interval(interval);
         let set = socket.set_tcp_keepalive(&keepalive);
@@ -71,7 +74,7 @@ impl Connection {
         let set = set.and_then(|()| match traffic {
             Traffic::Control => {
                 let silence_ms = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
-                Ok(rustix::net::sockopt::set_tcp_user_timeout(&self.stream, silence_ms)?)
+                Ok(rustix::net::sockopt::set_tcp_user_timeout(self.stream.socket(), silence_ms)?)
             }
             Traffic::Data => Ok(()),
         });
@@ -86,18 +89,32 @@ impl Connection {
 
     /// Bytes that could be written now.
     pub fn writable_bytes(&self) -> usize {
-        if self.writable { self.writer.pending_bytes() } else { 0 }
+        if self.writable || self.stream.has_room() { self.writer.pending_bytes() } else { 0 }
     }
 
     /// Whether a read could bring something now, as far as is known.
     pub fn may_read(&self) -> bool {
-        self.readable && !self.reader.paused && !self.reader.ended
+        (self.readable || self.stream.has_input()) && !self.reader.paused && !self.reader.ended
     }
 
-    /// Returns the events to poll for, with `input` for what may be read; none if there is nothing to wait for. A
+    /// Whether the socket is the only way of these bytes.
+    pub fn is_socket(&self) -> bool {
+        self.stream.is_socket()
+    }
+
+    /// Returns what to poll, with `input` for what may be read; nothing if there is nothing to wait for. A
     /// socket that is not to be read must not be polled for its end either, or poll returns at once again and
     /// again.
-    pub fn poll_fd(&self, input: PollFlags) -> Option<PollFd<'_>> {
+    pub fn poll_fds(&self, input: PollFlags) -> impl Iterator<Item = PollFd<'_>> {
+        self.stream.poll_fds(self.awaited(input))
+    }
+
+    /// Prepares a sleep until something of [`Connection::poll_fds`] happens; false if something has.
+    pub fn arm(&self, input: PollFlags) -> bool {
+        self.stream.arm(self.awaited(input))
+    }
+
+    fn awaited(&self, input: PollFlags) -> PollFlags {
         let mut flags = PollFlags::empty();
         if !self.readable && !self.reader.paused && !self.reader.ended {
             flags |= input;
@@ -105,21 +122,29 @@ impl Connection {
         if !self.writable && self.writer.pending_bytes() > 0 {
             flags |= PollFlags::OUT;
         }
-        (!flags.is_empty()).then(|| PollFd::new(&self.stream, flags))
+        flags
     }
 
-    /// Takes note of what poll found.
-    pub fn polled(&mut self, found: PollFlags) {
+    /// Takes note of what poll has found about each of [`Connection::poll_fds`].
+    pub fn polled(&mut self, found: &[PollFlags]) {
         let over = PollFlags::HUP | PollFlags::ERR;
-        self.readable |= found.intersects(PollFlags::IN | over);
-        self.writable |= found.intersects(PollFlags::OUT | over);
+        match &mut self.stream {
+            Transport::Socket(_) => {
+                let found = found.first().copied().unwrap_or(PollFlags::empty());
+                self.readable |= found.intersects(PollFlags::IN | over);
+                self.writable |= found.intersects(PollFlags::OUT | over);
+            }
+            // It tells by itself what it is ready for.
+            Transport::Memory(stream) => stream.polled(found),
+        }
     }
 
     /// # Errors
-    /// [`crate::Kind::Io`] if the connection is broken.
+    /// [`crate::Kind::Io`] if the connection is broken, [`crate::Kind::Corrupt`] if the peer has written nonsense
+    /// into shared memory.
     pub fn write(&mut self, port: &mut dyn Port, limit: usize) -> Result<Moved, Error> {
         let written = self.writer.write(&mut self.stream, self.session.as_mut(), port, limit);
-        let written = written.map_err(Error::broken)?;
+        let written = written.map_err(|error| Error::of_peer(self.peer, error))?;
         self.writable &= !written.stopped;
         Ok(written)
     }
@@ -134,7 +159,6 @@ impl Connection {
 
     /// Reads and forgets; false at the end of the stream.
     pub fn discard(&mut self) -> bool {
-        use std::io::{ErrorKind, Read};
         let mut scratch = [0; 16 << 10];
         loop {
             match self.stream.read(&mut scratch) {
@@ -151,14 +175,13 @@ impl Connection {
     /// Tells the peer that nothing more comes.
     pub fn shut(&self) {
         // A connection that is gone already needs no telling.
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let _ = self.stream.socket().shutdown(std::net::Shutdown::Write);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use thinwire_wire::{HEADER_BYTES, Kind as Frame, Tag, checksum};
 
@@ -171,6 +194,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
+        let stream = stream.into();
         let parts = Parts { stream, session: None, read_ahead: Vec::new(), same_host };
         let mut connection = Connection::new(Rank(1), 0, Traffic::Data, parts);
         let tag = Tag { step: 0, tensor: 0, message: 0 };

@@ -127,10 +127,11 @@ impl<'a> Mesh<'a> {
                 epoch: self.options.epoch,
                 channel,
                 connections: self.options.connections,
+                // Known once both have said whether they encrypt.
+                shares_memory: false,
             };
-            let (rule, token) = (self.options.encryption, &self.options.token);
             let address = self.addresses[rank.index()];
-            match Pending::connect(address, hello, rule, token, self.deadline) {
+            match Pending::connect(address, hello, self.options, self.deadline) {
                 Ok(pending) => self.pending.push(pending),
                 Err(error) => self.again(rank, channel, error),
             }
@@ -183,15 +184,16 @@ impl<'a> Mesh<'a> {
             let evicted = self.pending.swap_remove(place);
             self.refusals.count(evicted.address.ip());
         }
-        let (rule, token) = (self.options.encryption, &self.options.token);
-        let pending = Pending::accept(stream, address, rule, token, self.deadline);
+        let pending = Pending::accept(stream, address, self.options, self.deadline);
         self.pending.extend(pending);
     }
 
     fn advance(&mut self, now: Instant) -> Result<(), Error> {
         let handshake_timeout =
             self.places().handshake_timeout(self.unauthenticated_peers().count());
-        for mut pending in std::mem::take(&mut self.pending) {
+        // From the last to the first, so that the place of one that leaves is taken by one that has had its turn.
+        for place in (0..self.pending.len()).rev() {
+            let mut pending = self.pending.swap_remove(place);
             // The fuller the places, the less time unauthenticated peers have.
             if let Some(unauthenticated_peer) = pending.unauthenticated_peer() {
                 pending.deadline =
@@ -233,6 +235,16 @@ impl<'a> Mesh<'a> {
         let free = made.is_empty()
             || made.len() == usize::from(hello.connections) + 1
                 && made[usize::from(hello.channel)].is_none();
+        // Those that agree on memory have been admitted, and are not made yet.
+        let mut admitted = self.pending.iter().filter(|pending| pending.is_accepted());
+        let free = free
+            && !admitted.any(|pending| {
+                pending.hello.is_some_and(|other| {
+                    other.rank == hello.rank
+                        && (other.channel == hello.channel
+                            || other.connections != hello.connections)
+                })
+            });
         if !free {
             return Err(Error::new(
                 Kind::RankTaken,
@@ -244,7 +256,7 @@ impl<'a> Mesh<'a> {
 
     fn finish(&mut self, pending: Pending) {
         let hello = pending.hello.expect("both sides know each other");
-        let rank = match pending.is_unauthenticated() {
+        let rank = match pending.is_accepted() {
             true => hello.rank,
             false => self.rank_at(&pending),
         };
@@ -261,14 +273,16 @@ impl<'a> Mesh<'a> {
     /// Handles a failed connection: ends with an error, schedules another try, or forgets a
     /// unauthenticated peer.
     fn fail(&mut self, pending: &Pending, error: Error) -> Result<(), Error> {
-        if pending.is_unauthenticated() {
+        if pending.is_accepted() {
             let error = error.by(pending.address);
             match error.kind {
                 // Both know the token, so the job itself is wrong: no point in waiting.
                 Kind::WorldMismatch => return Err(error),
                 // Another job's process, or the missing rank with a wrong setting: kept as a reason.
                 Kind::TokenMismatch | Kind::VersionMismatch => self.refusals.keep(error),
-                _ => self.refusals.count(pending.address.ip()),
+                _ if pending.hello.is_none() => self.refusals.count(pending.address.ip()),
+                // A rank, which connects again.
+                _ => {}
             }
             return Ok(());
         }

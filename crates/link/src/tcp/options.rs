@@ -26,6 +26,16 @@ pub enum Encryption {
     Never,
 }
 
+/// Data that goes through memory which two ranks share. Both must agree, or TCP carries it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SharedMemory {
+    /// Data between ranks of one user on one host, unless it is encrypted.
+    #[default]
+    Auto,
+    /// None.
+    Never,
+}
+
 /// Options of [`super::connect`].
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -39,6 +49,8 @@ pub struct Options {
     pub connections: u16,
     /// Traffic that is encrypted.
     pub encryption: Encryption,
+    /// Data that goes through shared memory.
+    pub shared_memory: SharedMemory,
     /// An emulated link: what this rank sends, and what it receives, per second.
     pub limit: Option<Bandwidth>,
     /// The silence after which a peer counts as lost; never, if `None`. Each peer learns this
@@ -64,6 +76,7 @@ impl Options {
             epoch: 0,
             connections: 1,
             encryption: Encryption::Auto,
+            shared_memory: SharedMemory::Auto,
             limit: None,
             heartbeat_timeout: Some(Duration::from_secs(10)),
             timeout: Duration::from_secs(60),

@@ -245,6 +245,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
+        let stream = stream.into();
         let parts = Parts { stream, session: None, read_ahead: Vec::new(), same_host: true };
         (Connection::new(Rank(1), 0, traffic, parts), far)
     }

@@ -1,8 +1,9 @@
 //! A connection whose other end has not said yet who it is, and the hello that says it.
 //!
-//! Hello, 16 bytes, little-endian, the first record after the handshake: rank, world size, epoch (4 bytes each),
-//! channel (0 control, 1.. data) and number of data connections (2 each). The answer is one byte, 0 for welcome,
-//! else the code of a refusal, and a text.
+//! Hello, 17 bytes, little-endian, the first record after the handshake: rank, world size, epoch (4 bytes each),
+//! channel (0 control, 1.. data) and number of data connections (2 each), and whether the rank shares memory. The
+//! answer is one byte, 0 for welcome, else the code of a refusal. An offer of memory may follow a welcome, and
+//! then an [`Exchange`]; a text follows a refusal.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
@@ -11,9 +12,12 @@ use rustix::event::{PollFd, PollFlags};
 use thinwire_wire::{Rank, WORLD_SIZE_MAX};
 
 use crate::duplex::Duplex;
-use crate::secure::{Handshake, Preamble, Role, Session, Token};
+use crate::secure::{Handshake, Preamble, Role, Session};
+use crate::shm::exchange::{Exchange, Turn};
+use crate::shm::{self, Segment};
 use crate::tcp::connection::Parts;
-use crate::tcp::options::{CONNECTIONS_MAX, Encryption};
+use crate::tcp::options::{CONNECTIONS_MAX, Encryption, Options, SharedMemory};
+use crate::tcp::transport::Transport;
 use crate::unauthenticated_peers::UnauthenticatedPeer;
 use crate::{Error, Kind};
 
@@ -33,6 +37,8 @@ pub struct Pending {
     stage: Stage,
     encrypt: bool,
     same_host: bool,
+    /// Whether this side would share memory.
+    shares_memory: bool,
 }
 
 #[derive(Debug)]
@@ -40,6 +46,10 @@ enum Stage {
     Connecting(Handshake),
     Shaking(Handshake),
     Greeting(Session),
+    /// Both know each other and agree on memory, if it can be had.
+    Sharing(Session, Exchange),
+    /// Both know each other.
+    Known(Session, Option<Segment>),
     Over,
 }
 
@@ -51,12 +61,11 @@ impl Pending {
     pub fn connect(
         address: SocketAddr,
         hello: Hello,
-        rule: Encryption,
-        token: &Token,
+        options: &Options,
         deadline: Instant,
     ) -> Result<Pending, Error> {
         let stream = begin(address).map_err(Error::broken)?;
-        Pending::new(stream, address, Some(hello), rule, token, deadline)
+        Pending::new(stream, address, Some(hello), options, deadline)
     }
 
     /// A connection that was accepted from `address`. It stays an unauthenticated peer's until its hello has
@@ -67,53 +76,59 @@ impl Pending {
     pub fn accept(
         stream: TcpStream,
         address: SocketAddr,
-        rule: Encryption,
-        token: &Token,
+        options: &Options,
         deadline: Instant,
     ) -> Result<Pending, Error> {
-        Pending::new(stream, address, None, rule, token, deadline)
+        Pending::new(stream, address, None, options, deadline)
     }
 
     fn new(
         stream: TcpStream,
         address: SocketAddr,
         hello: Option<Hello>,
-        rule: Encryption,
-        token: &Token,
+        options: &Options,
         deadline: Instant,
     ) -> Result<Pending, Error> {
         let local = stream.local_addr().ok().map(|local| local.ip());
         let same_host = address.ip().is_loopback() || local == Some(address.ip());
-        let encrypt = match rule {
+        let encrypt = match options.encryption {
             Encryption::Auto => !same_host,
             Encryption::Always => true,
             Encryption::Never => false,
         };
         // Who connects says first who it is.
         let role = if hello.is_some() { Role::Initiator } else { Role::Responder };
-        let handshake = Handshake::new(role, token, Preamble { encrypt });
+        let handshake = Handshake::new(role, &options.token, Preamble { encrypt });
         let stage = match role {
             Role::Initiator => Stage::Connecting(handshake),
             Role::Responder => Stage::Shaking(handshake),
         };
         let duplex = Duplex::new(stream, INPUT_BYTES_MAX)?;
         let since = Instant::now();
-        Ok(Pending { address, deadline, since, hello, role, duplex, stage, encrypt, same_host })
+        Ok(Pending {
+            address,
+            deadline,
+            since,
+            hello,
+            role,
+            duplex,
+            stage,
+            encrypt,
+            same_host,
+            shares_memory: options.shared_memory == SharedMemory::Auto && same_host,
+        })
     }
 
-    /// Whether I have accepted it.
-    pub fn is_unauthenticated(&self) -> bool {
+    /// Whether this side has accepted it.
+    pub fn is_accepted(&self) -> bool {
         self.role == Role::Responder
     }
 
-    /// The connection as an unauthenticated peer, if this side has accepted it.
+    /// The connection as an unauthenticated peer, if this side has accepted it and does not know the other.
     pub fn unauthenticated_peer(&self) -> Option<UnauthenticatedPeer> {
         let (address, silent) = (self.address.ip(), !self.duplex.has_read);
-        self.is_unauthenticated().then_some(UnauthenticatedPeer {
-            address,
-            since: self.since,
-            silent,
-        })
+        let is_unauthenticated = self.is_accepted() && self.hello.is_none();
+        is_unauthenticated.then_some(UnauthenticatedPeer { address, since: self.since, silent })
     }
 
     pub fn poll_fd(&self) -> PollFd<'_> {
@@ -157,11 +172,15 @@ impl Pending {
 
     /// Returns the socket and its keys, once both sides know each other.
     pub fn into_parts(self) -> Parts {
-        let session = match self.stage {
-            Stage::Greeting(session) if self.encrypt => Some(session),
-            _ => None,
-        };
         let Duplex { stream, input, .. } = self.duplex;
+        let (session, segment) = match self.stage {
+            Stage::Known(session, segment) => (self.encrypt.then_some(session), segment),
+            _ => (None, None),
+        };
+        let stream = match segment {
+            Some(segment) => Transport::Memory(shm::Stream::new(stream, segment).into()),
+            None => Transport::Socket(stream),
+        };
         Parts { stream, session, read_ahead: input, same_host: self.same_host }
     }
 
@@ -186,29 +205,78 @@ impl Pending {
 
     fn converse(&mut self, admit: impl FnOnce(&Hello) -> Result<(), Error>) -> Result<bool, Error> {
         let Duplex { input, output, .. } = &mut self.duplex;
-        if let Stage::Shaking(handshake) = &mut self.stage {
-            let Some((mut session, theirs)) = handshake.advance(input, output)? else {
-                return Ok(false);
-            };
-            self.encrypt |= theirs.encrypt;
-            if let Some(hello) = &self.hello {
-                session.seal(&hello.to_bytes(), output);
+        let mut admit = Some(admit);
+        loop {
+            self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Shaking(mut handshake) => {
+                    let Some((mut session, theirs)) = handshake.advance(input, output)? else {
+                        self.stage = Stage::Shaking(handshake);
+                        return Ok(false);
+                    };
+                    self.encrypt |= theirs.encrypt;
+                    self.shares_memory &= !self.encrypt;
+                    if let Some(hello) = &mut self.hello {
+                        hello.shares_memory = self.shares_memory && hello.channel != CONTROL;
+                        session.seal(&hello.to_bytes(), output);
+                    }
+                    Stage::Greeting(session)
+                }
+                Stage::Greeting(mut session) => {
+                    let Some(record) = session.receive(input, HELLO_BYTES_MAX)? else {
+                        self.stage = Stage::Greeting(session);
+                        return Ok(false);
+                    };
+                    let turn = match (&self.hello, admit.take()) {
+                        (Some(hello), _) => {
+                            let offer = parse_verdict(&record, hello)?;
+                            Exchange::guest(offer, |word| session.seal(word, output))?
+                        }
+                        (None, Some(admit)) => {
+                            let hello = Hello::parse(&record)?;
+                            let verdict = admit(&hello);
+                            let mut answer = verdict_to_bytes(&verdict);
+                            let turn = match verdict.is_ok() && hello.shares_memory {
+                                true if self.shares_memory => {
+                                    Exchange::host(hello.ring_bytes(), &mut answer)
+                                }
+                                _ => Turn::Over(None),
+                            };
+                            session.seal(&answer, output);
+                            verdict?;
+                            self.hello = Some(hello);
+                            turn
+                        }
+                        (None, None) => unreachable!("who has heard a hello has it"),
+                    };
+                    Stage::after(session, turn)
+                }
+                Stage::Sharing(mut session, exchange) => {
+                    let Some(record) = session.receive(input, HELLO_BYTES_MAX)? else {
+                        self.stage = Stage::Sharing(session, exchange);
+                        return Ok(false);
+                    };
+                    let turn = exchange.next(&record, |word| session.seal(word, output))?;
+                    Stage::after(session, turn)
+                }
+                stage @ (Stage::Connecting(_) | Stage::Over) => {
+                    self.stage = stage;
+                    return Ok(false);
+                }
+                stage @ Stage::Known(..) => {
+                    self.stage = stage;
+                    return Ok(true);
+                }
             }
-            self.stage = Stage::Greeting(session);
         }
-        let Stage::Greeting(session) = &mut self.stage else { return Ok(false) };
-        let Some(record) = session.receive(input, HELLO_BYTES_MAX)? else { return Ok(false) };
-        match self.role {
-            Role::Initiator => parse_verdict(&record)?,
-            Role::Responder => {
-                let hello = Hello::parse(&record)?;
-                let verdict = admit(&hello);
-                session.seal(&verdict_to_bytes(&verdict), output);
-                verdict?;
-                self.hello = Some(hello);
-            }
+    }
+}
+
+impl Stage {
+    fn after(session: Session, turn: Turn) -> Stage {
+        match turn {
+            Turn::Awaits(exchange) => Stage::Sharing(session, exchange),
+            Turn::Over(segment) => Stage::Known(session, segment),
         }
-        Ok(true)
     }
 }
 
@@ -225,6 +293,9 @@ fn begin(address: SocketAddr) -> std::io::Result<TcpStream> {
     }
     Ok(socket.into())
 }
+
+/// The length of a hello in bytes.
+const HELLO_BYTES: usize = 17;
 
 /// The longest record of this connection in bytes.
 pub const HELLO_BYTES_MAX: usize = 512;
@@ -248,16 +319,24 @@ pub struct Hello {
     pub channel: u16,
     /// Number of data connections that the rank makes.
     pub connections: u16,
+    /// Whether the rank would use shared memory in the place of this connection.
+    pub shares_memory: bool,
 }
 
 impl Hello {
-    pub fn to_bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
+    /// The length of the rings of memory that replaces this connection.
+    fn ring_bytes(&self) -> usize {
+        shm::ring_bytes((self.size as usize - 1) * usize::from(self.connections))
+    }
+
+    pub fn to_bytes(self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
         bytes[..4].copy_from_slice(&self.rank.0.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.size.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[12..14].copy_from_slice(&self.channel.to_le_bytes());
-        bytes[14..].copy_from_slice(&self.connections.to_le_bytes());
+        bytes[14..16].copy_from_slice(&self.connections.to_le_bytes());
+        bytes[16] = self.shares_memory.into();
         bytes
     }
 
@@ -265,7 +344,7 @@ impl Hello {
     /// If this is no hello, or its numbers cannot be.
     pub fn parse(bytes: &[u8]) -> Result<Hello, Error> {
         let invalid = || Error::new(Kind::Corrupt, "sent what is no hello");
-        let bytes: &[u8; 16] = bytes.try_into().map_err(|_| invalid())?;
+        let bytes: &[u8; HELLO_BYTES] = bytes.try_into().map_err(|_| invalid())?;
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside"));
         let half = |at: usize| u16::from_le_bytes(*bytes[at..].first_chunk().expect("inside"));
         let (rank, size, epoch) = (Rank(word(0)), word(4), word(8));
@@ -273,9 +352,10 @@ impl Hello {
         let possible = rank.0 < size
             && size <= WORLD_SIZE_MAX
             && (1..=CONNECTIONS_MAX).contains(&connections)
-            && channel <= connections;
+            && channel <= connections
+            && bytes[16] <= u8::from(channel != CONTROL);
         if possible {
-            Ok(Hello { rank, size, epoch, channel, connections })
+            Ok(Hello { rank, size, epoch, channel, connections, shares_memory: bytes[16] == 1 })
         } else {
             Err(invalid())
         }
@@ -295,11 +375,13 @@ pub fn verdict_to_bytes(verdict: &Result<(), Error>) -> Vec<u8> {
     }
 }
 
+/// Returns the offer of memory in the answer to `hello`, which may be empty.
+///
 /// # Errors
 /// The refusal, or that this is no answer.
-pub fn parse_verdict(bytes: &[u8]) -> Result<(), Error> {
+pub fn parse_verdict<'a>(bytes: &'a [u8], hello: &Hello) -> Result<&'a [u8], Error> {
     match bytes.split_first() {
-        Some((0, [])) => Ok(()),
+        Some((0, offer)) if offer.is_empty() || hello.shares_memory => Ok(offer),
         Some((code @ 1..=3, text)) => {
             let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
             Err(Error::new(REFUSALS[usize::from(*code) - 1], text))
@@ -314,10 +396,20 @@ mod tests {
 
     use super::*;
 
+    const HELLO: Hello = Hello {
+        rank: Rank(1),
+        size: 8,
+        epoch: 0,
+        channel: 1,
+        connections: 4,
+        shares_memory: false,
+    };
+
     proptest! {
         #[test]
-        fn hellos_parse_back(rank in 0u32..8, epoch: u32, channel in 0u16..=4) {
-            let hello = Hello { rank: Rank(rank), size: 8, epoch, channel, connections: 4 };
+        fn hellos_parse_back(rank in 0u32..8, epoch: u32, channel in 0u16..=4, shares: bool) {
+            let shares_memory = shares && channel != CONTROL;
+            let hello = Hello { rank: Rank(rank), epoch, channel, shares_memory, ..HELLO };
             prop_assert_eq!(Hello::parse(&hello.to_bytes()).unwrap(), hello);
         }
 
@@ -326,17 +418,25 @@ mod tests {
             if let Ok(hello) = Hello::parse(&bytes) {
                 prop_assert!(hello.rank.0 < hello.size && hello.channel <= hello.connections);
             }
-            let _ = parse_verdict(&bytes);
+            let _ = parse_verdict(&bytes, &HELLO);
         }
     }
 
     #[test]
     fn refusals_keep_their_sort_and_text() {
         for kind in REFUSALS {
-            let error =
-                parse_verdict(&verdict_to_bytes(&Err(Error::new(kind, "why")))).unwrap_err();
+            let error = parse_verdict(&verdict_to_bytes(&Err(Error::new(kind, "why"))), &HELLO)
+                .unwrap_err();
             assert_eq!((error.kind, error.context.as_str()), (kind, "why"));
         }
-        assert!(parse_verdict(&verdict_to_bytes(&Ok(()))).is_ok());
+        assert!(parse_verdict(&verdict_to_bytes(&Ok(())), &HELLO).unwrap().is_empty());
+    }
+
+    #[test]
+    fn only_who_shares_memory_takes_an_offer() {
+        let welcome = [[0].as_slice(), b"offer"].concat();
+        assert_eq!(parse_verdict(&welcome, &HELLO).unwrap_err().kind, Kind::Corrupt);
+        let shares = Hello { shares_memory: true, ..HELLO };
+        assert_eq!(parse_verdict(&welcome, &shares).unwrap(), b"offer");
     }
 }

@@ -28,44 +28,50 @@ impl Link {
         let may_read = self.ingress.as_mut().is_none_or(|limit| limit.grant(usize::MAX, now) > 0);
         let input = if may_read { PollFlags::IN } else { PollFlags::empty() };
         let wakeable = wakers == Wakers::EndIt;
-        let mut fds = Vec::with_capacity(1 + 2 * self.peers.len());
+        let mut fds = Vec::with_capacity(1 + 3 * self.peers.len());
         let mut polled = Vec::with_capacity(1 + 2 * self.peers.len());
         if wakeable {
             fds.push(self.wake.poll_fd());
         }
         for (index, peer) in self.peers.iter().enumerate() {
             let Some(peer) = peer else { continue };
-            let mut add = |fd: Option<_>, place| {
-                if let Some(fd) = fd {
-                    fds.push(fd);
-                    polled.push((index, place));
+            let control = std::iter::once((&peer.control, None, PollFlags::IN));
+            let data = (0..).zip(&peer.data).map(|(number, data)| (data, Some(number), input));
+            for (connection, place, input) in control.chain(data) {
+                let first = fds.len();
+                fds.extend(connection.poll_fds(input));
+                if first < fds.len() {
+                    polled.push((index, place, first..fds.len()));
                 }
-            };
-            add(peer.control.poll_fd(PollFlags::IN), None);
-            for (number, data) in peer.data.iter().enumerate() {
-                add(data.poll_fd(input), Some(number));
             }
         }
+        let may_sleep = timeout.is_zero() || self.arm(input);
+        let timeout = if may_sleep { timeout } else { Duration::ZERO };
         match poll(&mut fds, Some(&timespec(timeout))) {
             // Interrupted is like nothing found: the caller polls again.
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Error::io("cannot poll", error.into())),
         }
-        let found: Vec<_> = fds[usize::from(wakeable)..].iter().map(PollFd::revents).collect();
+        let found: Vec<_> = fds.iter().map(PollFd::revents).collect();
         self.polled = Instant::now();
-        let woken = wakeable && !fds[0].revents().is_empty();
+        let woken = wakeable && !found[0].is_empty();
         drop(fds);
         if woken {
             self.wake.drain();
         }
-        for ((index, place), found) in polled.into_iter().zip(found) {
+        for (index, place, fds) in polled {
             let peer = self.peers[index].as_mut().expect("it was polled");
             match place {
-                None => peer.control.polled(found),
-                Some(number) => peer.data[number].polled(found),
+                None => peer.control.polled(&found[fds]),
+                Some(number) => peer.data[number].polled(&found[fds]),
             }
         }
         Ok(())
+    }
+
+    /// Asks peers that share memory for a wake-up; false if there is something to do already.
+    fn arm(&self, input: PollFlags) -> bool {
+        self.peers.iter().flatten().flat_map(|peer| &peer.data).all(|data| data.arm(input))
     }
 
     /// Returns the time until something can move or a heartbeat is due, if nothing comes in.
@@ -109,6 +115,8 @@ impl Link {
             return Duration::ZERO;
         }
         let connections = self.peers.iter().flatten().flat_map(|peer| &peer.data);
+        // A writer into memory waits once a ring is full, which holds much less than sockets do.
+        let connections = connections.filter(|data| data.is_socket());
         let missing = connections.map(|data| data.reader.missing_bytes()).max().unwrap_or(0);
         let seconds = now.0.duration_since(before.0).as_secs_f64();
         let rest = Duration::from_secs_f64(seconds * missing as f64 / morsel as f64 / 2.0);

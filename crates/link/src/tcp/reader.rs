@@ -130,7 +130,7 @@ impl Reader {
             Some(sealed) => sealed.read(stream, limit),
             None => self.read_clear(stream, port, limit)?,
         };
-        let taken = taken.map_err(Error::broken)?;
+        let taken = taken.map_err(|error| Error::of_peer(self.from, error))?;
         self.ended = taken.is_none();
         self.deliver_all(session, port)?;
         Ok(taken.unwrap_or_default())

@@ -81,9 +81,10 @@ pub fn transmit(
             }
             Ok(written.bytes > 0)
         }
-        Err(error) => {
+        Err(error) if error.kind == Kind::Io => {
             peer.suspect(error.context, turn.now);
             Ok(false)
         }
+        Err(error) => Err(peer.blame(error)),
     }
 }

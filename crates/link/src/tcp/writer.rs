@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Write};
-use std::net::TcpStream;
 
 use thinwire_wire::{HEADER_BYTES, Header, Rank, Tag, checksum};
 
@@ -116,7 +115,7 @@ impl Writer {
     /// If the connection is broken.
     pub fn write(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut dyn Write,
         session: Option<&mut Session>,
         port: &mut dyn Port,
         limit: usize,
@@ -133,7 +132,7 @@ impl Writer {
 
     fn write_clear(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut dyn Write,
         port: &mut dyn Port,
         limit: usize,
     ) -> io::Result<Moved> {
@@ -242,7 +241,7 @@ impl Writer {
     /// whoever has sent everything may not have another turn for long.
     fn write_sealed(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut dyn Write,
         port: &mut dyn Port,
         limit: usize,
     ) -> io::Result<Moved> {

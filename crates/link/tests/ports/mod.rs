@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use thinwire_link::store::{self, Store};
-use thinwire_link::tcp::{self, Encryption, Options};
+use thinwire_link::tcp::{self, Encryption, Options, SharedMemory};
 use thinwire_link::{Bandwidth, Error, Link, Place, Port, Token, mem};
 use thinwire_wire::random::Key;
 use thinwire_wire::{Header, Kind, Rank, Tag, World};
@@ -89,8 +89,13 @@ pub fn tag(message: u32) -> Tag {
     Tag { step: 1, tensor: 2, message }
 }
 
-/// Without heartbeats, so that nothing but what a test does ends a wait.
+/// TCP without heartbeats, so that nothing but what a test does ends a wait.
 pub fn options() -> Options {
+    Options { shared_memory: SharedMemory::Never, ..shared() }
+}
+
+/// As [`options`], through shared memory.
+pub fn shared() -> Options {
     Options { timeout: LONG, heartbeat_timeout: None, ..Options::new(Token::new("test")) }
 }
 
@@ -98,7 +103,14 @@ pub fn options() -> Options {
 pub fn tcp_mesh(size: u32, options: &Options) -> Vec<Link> {
     let store = store::mem::Mem::new();
     let ranks = connect_all(size, &store, |_| options.clone());
-    ranks.into_iter().map(Result::unwrap).collect()
+    let links: Vec<_> = ranks.into_iter().map(Result::unwrap).collect();
+    let shared = options.shared_memory == SharedMemory::Auto
+        && options.encryption != Encryption::Always
+        && cfg!(target_os = "linux");
+    for link in &links {
+        assert!(link.world().peers().all(|peer| link.shares_memory(peer) == shared));
+    }
+    links
 }
 
 /// What each rank's `connect` gives.
@@ -123,6 +135,9 @@ pub fn every_link(size: u32) -> Vec<(&'static str, Vec<Link>)> {
     let sealed = Options { encryption: Encryption::Always, ..options() };
     vec![
         ("mem", mem::mesh(size)),
+        ("shm", tcp_mesh(size, &shared())),
+        ("shm striped", tcp_mesh(size, &Options { connections: 3, ..shared() })),
+        ("shm limited", tcp_mesh(size, &Options { limit: fast, ..shared() })),
         ("tcp", tcp_mesh(size, &options())),
         ("tcp striped", tcp_mesh(size, &Options { connections: 3, ..options() })),
         ("tcp encrypted", tcp_mesh(size, &sealed)),

@@ -44,6 +44,7 @@ impl Meeting {
         let options = tcp::Options {
             connections: settings.connections,
             encryption: settings.encryption,
+            shared_memory: settings.shared_memory,
             limit: settings.limit,
             timeout: settings.timeout.min(ABSENCE_MIN.max(2 * silence)),
             heartbeat_timeout: Some(heartbeat_timeout),

@@ -1,0 +1,179 @@
+//! What two ranks of one host say to each other before they share memory.
+//!
+//! The side that was connected to is the host, and its welcome contains an offer: name and nonce. All of it
+//! goes over the authenticated connection, which stays in use in memory's place if anything on the way does
+//! not work:
+//!
+//! | from | record | meaning |
+//! |---|---|---|
+//! | guest | 1 or 0 | I have shown the nonce; there is nobody |
+//! | host | 1 or 0 | the memory is handed over; I have not seen you |
+//! | guest | 1 or 0 | I have it; it is none |
+//!
+//! A record 0 is the last one. Law: both sides share memory, or neither does.
+
+use crate::shm::Segment;
+use crate::shm::handover::{OFFER_BYTES, Offer, Visit};
+use crate::{Error, Kind};
+
+const YES: &[u8] = &[1];
+const NO: &[u8] = &[0];
+
+/// Position of one side in the exchange: the record that it waits for.
+#[derive(Debug)]
+pub enum Exchange {
+    /// A host waits for the guest.
+    Guest(Offer),
+    /// A guest waits for the memory.
+    Memory(Visit),
+    /// A host waits for the word that the guest has the memory.
+    Receipt(Offer),
+}
+
+/// Result of a record.
+#[derive(Debug)]
+pub enum Turn {
+    /// Another record is to come.
+    Awaits(Exchange),
+    /// The exchange is over, with memory or without.
+    Over(Option<Segment>),
+}
+
+impl Exchange {
+    /// Begins as the host of rings of `length` bytes; none where there is no such memory, since TCP serves as
+    /// well. The offer goes onto `welcome`.
+    pub fn host(length: usize, welcome: &mut Vec<u8>) -> Turn {
+        let Ok(offer) = Offer::new(length) else { return Turn::Over(None) };
+        welcome.extend_from_slice(&offer.to_bytes());
+        Turn::Awaits(Exchange::Guest(offer))
+    }
+
+    /// Begins as a guest with what the welcome contained; `send` sends the answer.
+    ///
+    /// # Errors
+    /// If that is no offer.
+    pub fn guest(offer: &[u8], send: impl FnOnce(&[u8])) -> Result<Turn, Error> {
+        if offer.is_empty() {
+            return Ok(Turn::Over(None));
+        }
+        let offer: &[u8; OFFER_BYTES] = offer.try_into().map_err(|_| nonsense())?;
+        let visit = Visit::begin(offer).ok();
+        send(if visit.is_some() { YES } else { NO });
+        Ok(visit.map_or(Turn::Over(None), |visit| Turn::Awaits(Exchange::Memory(visit))))
+    }
+
+    /// Continues with a record of the other side; `send` sends the answer.
+    ///
+    /// # Errors
+    /// If the record means nothing here.
+    pub fn next(self, record: &[u8], send: impl FnOnce(&[u8])) -> Result<Turn, Error> {
+        match (self, record) {
+            (_, NO) => Ok(Turn::Over(None)),
+            (Exchange::Guest(offer), YES) => {
+                let handed_over = offer.hand_over();
+                send(if handed_over { YES } else { NO });
+                Ok(match handed_over {
+                    true => Turn::Awaits(Exchange::Receipt(offer)),
+                    false => Turn::Over(None),
+                })
+            }
+            (Exchange::Memory(visit), YES) => {
+                let segment = visit.take().ok();
+                send(if segment.is_some() { YES } else { NO });
+                Ok(Turn::Over(segment))
+            }
+            (Exchange::Receipt(offer), YES) => Ok(Turn::Over(Some(offer.into_segment()))),
+            _ => Err(nonsense()),
+        }
+    }
+}
+
+fn nonsense() -> Error {
+    Error::new(Kind::Corrupt, "sent what is no word about shared memory")
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// A host that waits for its guest, and its offer.
+    fn host() -> (Exchange, Vec<u8>) {
+        let mut offer = Vec::new();
+        match Exchange::host(4096, &mut offer) {
+            Turn::Awaits(host) => (host, offer),
+            Turn::Over(_) => panic!("a host has an offer"),
+        }
+    }
+
+    /// What a side does with a record, and its answer.
+    fn hears(side: Exchange, record: &[u8]) -> (Turn, Vec<u8>) {
+        let mut answer = Vec::new();
+        let turn = side.next(record, |word| answer.extend_from_slice(word)).unwrap();
+        (turn, answer)
+    }
+
+    fn next(turn: (Turn, Vec<u8>)) -> (Exchange, Vec<u8>) {
+        match turn {
+            (Turn::Awaits(exchange), answer) => (exchange, answer),
+            (Turn::Over(_), _) => panic!("it is over"),
+        }
+    }
+
+    fn guest(offer: &[u8]) -> (Turn, Vec<u8>) {
+        let mut answer = Vec::new();
+        let turn = Exchange::guest(offer, |word| answer.extend_from_slice(word)).unwrap();
+        (turn, answer)
+    }
+
+    #[test]
+    fn two_sides_that_find_each_other_share_memory() {
+        let (host, offer) = host();
+        let (guest, word) = next(guest(&offer));
+        let (host, word) = next(hears(host, &word));
+        let (guest, word) = hears(guest, &word);
+        let (host, word) = hears(host, &word);
+        assert!(matches!((host, guest), (Turn::Over(Some(_)), Turn::Over(Some(_)))));
+        assert!(word.is_empty());
+    }
+
+    /// As in another network namespace, where nobody has such a socket.
+    #[test]
+    fn a_guest_that_finds_nobody_says_so_and_neither_shares_memory() {
+        let (host, mut offer) = host();
+        offer[0] ^= 1;
+        let (guest, word) = guest(&offer);
+        assert!(matches!(guest, Turn::Over(None)));
+        assert!(matches!(hears(host, &word), (Turn::Over(None), answer) if answer.is_empty()));
+    }
+
+    #[test]
+    fn a_guest_that_does_not_know_the_nonce_gets_nothing() {
+        let (host, mut offer) = host();
+        *offer.last_mut().unwrap() ^= 1;
+        let (guest, word) = next(guest(&offer));
+        let (host, word) = hears(host, &word);
+        assert!(matches!(host, Turn::Over(None)));
+        assert!(matches!(hears(guest, &word), (Turn::Over(None), answer) if answer.is_empty()));
+    }
+
+    #[test]
+    fn a_guest_that_is_told_of_memory_and_finds_none_says_so() {
+        let (host, offer) = host();
+        let (early, _) = next(guest(&offer));
+        let (turn, answer) = hears(early, YES);
+        assert!(matches!(turn, Turn::Over(None)));
+        let (_guest, word) = next(guest(&offer));
+        let (host, _) = next(hears(host, &word));
+        assert!(matches!(hears(host, &answer), (Turn::Over(None), _)));
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for record in [&[][..], &[2], &[1, 1], &[0, 0]] {
+            let error = host().0.next(record, |_| {}).unwrap_err();
+            assert_eq!(error.kind, Kind::Corrupt);
+        }
+        assert!(Exchange::guest(&[1; OFFER_BYTES - 1], |_| {}).is_err());
+        assert!(matches!(guest(&[]).0, Turn::Over(None)));
+    }
+}

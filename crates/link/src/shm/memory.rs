@@ -1,0 +1,72 @@
+//! Memory that two processes map: the only place that touches it.
+//!
+//! The other process may change every byte at any moment. So there is never a reference to bytes in here:
+//! they are copied through raw pointers, and numbers are atomics, of which a load gives a value of its own.
+//! Whoever copies bytes out while the other side writes them gets nonsense, which is what that side has
+//! sent; the positions in [`super::ring`] keep two sides that obey the protocol apart.
+//!
+//! The file behind a mapping cannot shrink, since it is sealed, so that every page exists.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr;
+use std::sync::atomic::AtomicU64;
+
+use memmap2::{MmapOptions, MmapRaw};
+
+/// A mapped file.
+#[derive(Debug)]
+pub struct Memory(MmapRaw);
+
+impl Memory {
+    /// Maps the first `length` bytes of `file`, which must be sealed against shrinking.
+    ///
+    /// # Errors
+    /// If the operating system refuses.
+    pub fn map(file: &OwnedFd, length: usize) -> io::Result<Memory> {
+        // Populated, so that the first bytes do not wait for a fault on every page.
+        Ok(Memory(MmapOptions::new().len(length).populate().map_raw(file)?))
+    }
+
+    /// Returns the number at byte `at`.
+    ///
+    /// # Panics
+    /// If it is not aligned or not inside.
+    pub fn number(&self, at: usize) -> &AtomicU64 {
+        self.check(at, size_of::<AtomicU64>());
+        assert!(at.is_multiple_of(align_of::<AtomicU64>()), "a number at byte {at}");
+        // SAFETY: inside of the mapping, which is aligned to a page and lives as long as `self`. Numbers are
+        // accessed as atomics alone, here and in the other process: bytes are copied elsewhere.
+        unsafe { AtomicU64::from_ptr(self.0.as_mut_ptr().add(at).cast()) }
+    }
+
+    /// Copies `bytes` to byte `at` and those that follow.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn copy_in(&mut self, at: usize, bytes: &[u8]) {
+        self.check(at, bytes.len());
+        // SAFETY: the target is inside of the mapping, to which no reference exists, and `bytes` is elsewhere.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_mut_ptr().add(at), bytes.len());
+        }
+    }
+
+    /// Copies byte `at` and those that follow to `bytes`.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn copy_out(&mut self, at: usize, bytes: &mut [u8]) {
+        self.check(at, bytes.len());
+        // SAFETY: the source is inside of the mapping, and `bytes`, which has any value, is elsewhere.
+        unsafe {
+            ptr::copy_nonoverlapping(self.0.as_ptr().add(at), bytes.as_mut_ptr(), bytes.len());
+        }
+    }
+
+    fn check(&self, at: usize, length: usize) {
+        let end = at.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.0.len()), "{length} bytes at byte {at}");
+    }
+}
