@@ -92,17 +92,15 @@ fn nonsense() -> Error {
     Error::new(Kind::Corrupt, "sent what is no word about shared memory")
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 
     /// A host that waits for its guest, and its offer.
     fn host() -> (Exchange, Vec<u8>) {
         let mut offer = Vec::new();
-        match Exchange::host(4096, &mut offer) {
-            Turn::Awaits(host) => (host, offer),
-            Turn::Over(_) => panic!("a host has an offer"),
-        }
+        (awaits(Exchange::host(4096, &mut offer)), offer)
     }
 
     /// What a side does with a record, and its answer.
@@ -112,10 +110,10 @@ mod tests {
         (turn, answer)
     }
 
-    fn next(turn: (Turn, Vec<u8>)) -> (Exchange, Vec<u8>) {
+    fn awaits(turn: Turn) -> Exchange {
         match turn {
-            (Turn::Awaits(exchange), answer) => (exchange, answer),
-            (Turn::Over(_), _) => panic!("it is over"),
+            Turn::Awaits(exchange) => exchange,
+            Turn::Over(_) => panic!("it is over"),
         }
     }
 
@@ -128,10 +126,10 @@ mod tests {
     #[test]
     fn two_sides_that_find_each_other_share_memory() {
         let (host, offer) = host();
-        let (guest, word) = next(guest(&offer));
-        let (host, word) = next(hears(host, &word));
-        let (guest, word) = hears(guest, &word);
+        let (guest, word) = guest(&offer);
         let (host, word) = hears(host, &word);
+        let (guest, word) = hears(awaits(guest), &word);
+        let (host, word) = hears(awaits(host), &word);
         assert!(matches!((host, guest), (Turn::Over(Some(_)), Turn::Over(Some(_)))));
         assert!(word.is_empty());
     }
@@ -150,21 +148,23 @@ mod tests {
     fn a_guest_that_does_not_know_the_nonce_gets_nothing() {
         let (host, mut offer) = host();
         *offer.last_mut().unwrap() ^= 1;
-        let (guest, word) = next(guest(&offer));
+        let (guest, word) = guest(&offer);
         let (host, word) = hears(host, &word);
         assert!(matches!(host, Turn::Over(None)));
-        assert!(matches!(hears(guest, &word), (Turn::Over(None), answer) if answer.is_empty()));
+        assert!(
+            matches!(hears(awaits(guest), &word), (Turn::Over(None), answer) if answer.is_empty())
+        );
     }
 
     #[test]
     fn a_guest_that_is_told_of_memory_and_finds_none_says_so() {
         let (host, offer) = host();
-        let (early, _) = next(guest(&offer));
-        let (turn, answer) = hears(early, YES);
+        let (early, _) = guest(&offer);
+        let (turn, answer) = hears(awaits(early), YES);
         assert!(matches!(turn, Turn::Over(None)));
-        let (_guest, word) = next(guest(&offer));
-        let (host, _) = next(hears(host, &word));
-        assert!(matches!(hears(host, &answer), (Turn::Over(None), _)));
+        let (_guest, word) = guest(&offer);
+        let (host, _) = hears(host, &word);
+        assert!(matches!(hears(awaits(host), &answer), (Turn::Over(None), _)));
     }
 
     #[test]
