@@ -423,8 +423,8 @@ class Synchronizer:
         warmup_steps: int | None = ...,  # 0; None: as measured for the codec
         unchecked: bool = False,
         device: Cuda | None = None,
-        peers: Sequence[int] = (),
-        beside: Sequence[int] = (),
+        peers: Sequence[int] = ...,
+        beside: Sequence[int] = ...,
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:

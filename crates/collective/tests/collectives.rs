@@ -69,7 +69,7 @@ fn every_algorithm_sums_in_every_world() {
 #[test]
 fn trees_sum_over_every_link_and_by_every_codec_that_they_carry() {
     let shallow = "trees:3*0.0.0.0.0+2*2.2.2.2.2+1*4.4.4.4.4";
-    let deep = "trees:1*0.0.1.2.3+2*4.4.4.1.1";
+    let deep = "trees:1*0.0.1.2.3+2*1.1.4.1.1";
     let cases = [
         ("none", shallow, 0.0),
         ("none", deep, 0.0),

@@ -16,7 +16,7 @@ use thinwire_wire::{Rank, World};
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// Bits of a rank in [`Trees::parents`].
+/// Bits of a rank in `Trees::parents`.
 const BITS: usize = 4;
 
 /// Spanning trees of the ranks of a world, each with the weight of its part of the values.
@@ -28,7 +28,7 @@ pub struct Trees {
     ranks: u8,
     count: u8,
     weights: [u8; Trees::COUNT_MAX],
-    /// The parent of each rank, [`BITS`] bits each.
+    /// The parent of each rank, `BITS` bits each.
     parents: [u64; Trees::COUNT_MAX],
 }
 

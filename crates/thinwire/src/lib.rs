@@ -143,7 +143,7 @@ pub mod collective {
         all_reduce_many, all_to_all, barrier, broadcast, reduce_scatter,
     };
     #[doc(inline)]
-    pub use thinwire_schedule::{Algorithm, Summation, UnknownAlgorithm};
+    pub use thinwire_schedule::{Algorithm, Summation, Trees, UnknownAlgorithm};
 }
 
 /// Memory of devices in which gradients may lie, and the work that a device does on them.
