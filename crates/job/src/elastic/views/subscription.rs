@@ -100,7 +100,7 @@ impl Subscription {
 }
 
 /// Returns the addresses of a job's coordinator, host:port or the store that knows it (`etcd://host:port/JOB`);
-/// for [`thinwire_link::endpoint::Service::resolve`]. May block for two seconds.
+/// for [`thinwire_link::endpoint::Node::resolve`]. May block for two seconds.
 ///
 /// # Errors
 /// If the name is unknown, or the store knows no coordinator.
