@@ -25,7 +25,8 @@ const WEIGHT_MAX: f64 = 240.0;
 /// A rank reaches with all others together what it reaches with the nearest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rates {
-    ranks: usize,
+    /// By rank.
+    ranks: Vec<f64>,
     /// By rank, then by rank.
     pairs: Vec<f64>,
 }
@@ -43,31 +44,32 @@ impl Rates {
             let (from, to) = (at / ranks, at % ranks);
             if from == to { 0.0 } else { pair(from.min(to), from.max(to)) }
         };
-        Rates { ranks, pairs: (0..ranks * ranks).map(rate).collect() }
+        let pairs: Vec<f64> = (0..ranks * ranks).map(rate).collect();
+        let fastest = |row: &[f64]| row.iter().copied().fold(0.0, f64::max);
+        Rates { ranks: pairs.chunks(ranks).map(fastest).collect(), pairs }
     }
 
     /// Returns the number of ranks.
     pub const fn ranks(&self) -> usize {
-        self.ranks
+        self.ranks.len()
     }
 
     /// Returns the rate between two ranks.
     pub fn pair(&self, from: usize, to: usize) -> f64 {
-        self.pairs[from * self.ranks + to]
+        self.pairs[from * self.ranks() + to]
     }
 
     /// Returns the rate of a rank with all others together.
     pub fn rank(&self, rank: usize) -> f64 {
-        (0..self.ranks).map(|other| self.pair(rank, other)).fold(0.0, f64::max)
+        self.ranks[rank]
     }
 
     /// Returns a lower bound on the seconds per byte of any all-reduce: all values leave each rank and all sums reach
     /// it, and 2(n − 1) times the values leave all ranks together.
     pub fn bound(&self) -> f64 {
-        let rates = || (0..self.ranks).map(|rank| self.rank(rank));
-        let slowest = rates().fold(f64::INFINITY, f64::min);
-        let all: f64 = rates().sum();
-        (1.0 / slowest).max(2.0 * (self.ranks - 1) as f64 / all)
+        let slowest = self.ranks.iter().copied().fold(f64::INFINITY, f64::min);
+        let all: f64 = self.ranks.iter().sum();
+        (1.0 / slowest).max(2.0 * (self.ranks() - 1) as f64 / all)
     }
 
     /// Returns the seconds per byte of a sum over `trees`, where nothing but the wire takes time.
@@ -82,19 +84,25 @@ impl Rates {
     /// Returns trees of depth 1 whose weights take the least time, to within a few percent: a two-shot with unequal
     /// shares. None for more than [`Trees::RANKS_MAX`] ranks.
     pub fn stars(&self) -> Option<Trees> {
-        let stars = (0..self.ranks).map(|root| vec![root; self.ranks]).collect();
+        let stars = (0..self.ranks()).map(|root| vec![root; self.ranks()]).collect();
         self.weighted(stars)
     }
 
     /// Returns the trees, of any depth, that take the least time, to within a few percent, and no more than
     /// [`Rates::stars`]. None for more than [`Trees::RANKS_MAX`] ranks.
     pub fn trees(&self) -> Option<Trees> {
+        self.stars_and_trees().map(|[_, trees]| trees)
+    }
+
+    /// Returns [`Rates::stars`], then [`Rates::trees`].
+    pub fn stars_and_trees(&self) -> Option<[Trees; 2]> {
+        let stars = self.stars()?;
         let mut found: Vec<(f64, Parents)> = self.pack(COARSE, |prices| self.cheapest(prices));
         found.sort_by(|a, b| b.0.total_cmp(&a.0));
         found.truncate(Trees::COUNT_MAX);
-        let deep = self.weighted(found.into_iter().map(|(_, parents)| parents).collect());
-        let both = [self.stars(), deep].into_iter().flatten();
-        both.min_by(|a, b| self.seconds(a).total_cmp(&self.seconds(b)))
+        let deep = self.weighted(found.into_iter().map(|(_, parents)| parents).collect())?;
+        let is_faster = self.seconds(&deep) < self.seconds(&stars);
+        Some([stars, if is_faster { deep } else { stars }])
     }
 
     /// Weighs trees so that they take the least time, and leaves out those that carry next to nothing.
@@ -140,7 +148,7 @@ impl Rates {
     }
 
     const fn resources(&self) -> usize {
-        self.ranks + self.ranks * self.ranks
+        self.ranks() + self.ranks() * self.ranks()
     }
 
     fn loads(&self, edges: &[(usize, usize)]) -> Loads {
@@ -149,7 +157,7 @@ impl Rates {
             loads[child] += 1.0 / self.rank(child);
             loads[parent] += 1.0 / self.rank(parent);
             let (low, high) = (child.min(parent), child.max(parent));
-            loads[self.ranks + low * self.ranks + high] += 1.0 / self.pair(low, high);
+            loads[self.ranks() + low * self.ranks() + high] += 1.0 / self.pair(low, high);
         }
         loads
     }
@@ -157,14 +165,16 @@ impl Rates {
     /// Returns the spanning tree of least price, by Prim's algorithm, with the root at its middle.
     fn cheapest(&self, prices: &[f64]) -> Parents {
         let of_rank: Vec<f64> =
-            (0..self.ranks).map(|rank| prices[rank] / self.rank(rank)).collect();
+            (0..self.ranks()).map(|rank| prices[rank] / self.rank(rank)).collect();
         let price = |a: usize, b: usize| {
             let (low, high) = (a.min(b), a.max(b));
-            of_rank[a] + of_rank[b] + prices[self.ranks + low * self.ranks + high] / self.pair(a, b)
+            of_rank[a]
+                + of_rank[b]
+                + prices[self.ranks() + low * self.ranks() + high] / self.pair(a, b)
         };
         // For each rank outside of the tree, the rank in the tree that it is nearest to.
-        let mut nearest = vec![0; self.ranks];
-        let mut outside: Vec<usize> = (1..self.ranks).collect();
+        let mut nearest = vec![0; self.ranks()];
+        let mut outside: Vec<usize> = (1..self.ranks()).collect();
         while !outside.is_empty() {
             let next = (0..outside.len()).min_by(|&a, &b| {
                 let price = |at: usize| price(outside[at], nearest[outside[at]]);

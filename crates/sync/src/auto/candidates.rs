@@ -12,7 +12,9 @@ use std::collections::HashMap;
 
 use thinwire_codec::{Choice, Codec, Exchange};
 use thinwire_collective::operations;
-use thinwire_schedule::{Algorithm, Shape, Speeds, Summation, Trees, cost_of_trees, estimate};
+use thinwire_schedule::{
+    Algorithm, Rates, Shape, Speeds, Summation, Trees, cost_of_trees, estimate,
+};
 use thinwire_wire::World;
 
 use crate::auto::plan::Assignment;
@@ -83,14 +85,17 @@ pub(crate) struct Candidates {
     calibration: Calibration,
     world: World,
     overrides: Overrides,
+    /// The rates of the link's pairs, where all were measured, and the trees that are worth comparing for them.
+    rates: Option<Rates>,
     trees: Vec<Trees>,
     known: HashMap<(Choices, usize, Length), Price>,
 }
 
 impl Candidates {
     pub(crate) fn new(calibration: Calibration, world: World, overrides: Overrides) -> Candidates {
-        let trees = trees(&calibration.link, world.size());
-        Candidates { calibration, world, overrides, trees, known: HashMap::new() }
+        let rates = calibration.link.rates(world.size());
+        let trees = trees(&calibration.link, rates.as_ref());
+        Candidates { calibration, world, overrides, rates, trees, known: HashMap::new() }
     }
 
     pub(crate) fn calibration(&self) -> &Calibration {
@@ -99,7 +104,8 @@ impl Candidates {
 
     /// Replaces the link by a new measurement.
     pub(crate) fn set_link(&mut self, link: LinkSpeed) {
-        self.trees = trees(&link, self.world.size());
+        self.rates = link.rates(self.world.size());
+        self.trees = trees(&link, self.rates.as_ref());
         self.calibration.link = link;
         self.known.clear();
     }
@@ -212,14 +218,15 @@ impl Candidates {
     }
 
     fn price_at(&mut self, choices: Choices, elements: usize, length: Length) -> Price {
-        let (calibration, world) = (&self.calibration, self.world);
-        let price = || price(calibration, world, choices, elements, length);
+        let (calibration, rates, world) = (&self.calibration, self.rates.as_ref(), self.world);
+        let price = || price(calibration, rates, world, choices, elements, length);
         *self.known.entry((choices, elements, length)).or_insert_with(price)
     }
 }
 
 fn price(
     calibration: &Calibration,
+    rates: Option<&Rates>,
     world: World,
     choices: Choices,
     elements: usize,
@@ -237,9 +244,9 @@ fn price(
     };
     let encoded_len = |count| length.of_expected(codec.expected_len(count));
     let between = |link| speeds(speed, link, algorithm, size, piece.max(1));
-    let cost = match (summation.unit, algorithm, calibration.link.rates(size)) {
+    let cost = match (summation.unit, algorithm, rates) {
         (1, Algorithm::Trees(trees), Some(rates)) => {
-            cost_of_trees(&trees, &shape, &encoded_len, &between(&calibration.link), &rates)
+            cost_of_trees(&trees, &shape, &encoded_len, &between(&calibration.link), rates)
         }
         (1, ..) => estimate(algorithm, size, &shape, &encoded_len, &between(&calibration.link)),
         (unit, ..) => {
@@ -348,17 +355,18 @@ fn finer(summation: Summation, elements: usize, least: usize) -> impl Iterator<I
 }
 
 /// Returns the trees that are worth comparing where links differ: shallow ones, and deeper ones if these take less.
-fn trees(link: &LinkSpeed, size: usize) -> Vec<Trees> {
+fn trees(link: &LinkSpeed, rates: Option<&Rates>) -> Vec<Trees> {
     // Pairs between units share lines, so that their rates say nothing about all of them at once.
     if link.unequal.as_ref().is_some_and(|unequal| unequal.units.is_some()) {
         return Vec::new();
     }
-    let Some(rates) = link.rates(size) else { return Vec::new() };
+    let Some(rates) = rates else { return Vec::new() };
+    let size = rates.ranks();
     let equal =
         vec![1; size].into_iter().enumerate().map(|(root, weight)| (weight, vec![root; size]));
     let equal = Trees::new(&equal.collect::<Vec<_>>());
     let mut least_s = equal.map_or(f64::INFINITY, |trees| rates.seconds(&trees));
-    let mut found = [rates.stars(), rates.trees()].into_iter().flatten().collect::<Vec<_>>();
+    let mut found: Vec<Trees> = rates.stars_and_trees().into_iter().flatten().collect();
     found.retain(|trees| {
         let seconds = rates.seconds(trees);
         let is_less = seconds < TREES_LESS * least_s;
