@@ -243,13 +243,7 @@ class Exchange:
 
         InvalidError for parameters of others, and for those whose residual is elsewhere.
         """
-        found = [self._parameters.get(each) for each in reduced()]
-        known = [each for each in found if each is not None]
-        if len(known) < len(found) or sum(each.elements for each in known) != elements:
-            raise InvalidError(
-                f"FSDP2 reduces gradients of {len(found)} parameters and {elements} elements per rank, of "
-                f"which {len(known)} are known (hint: call thinwire.torch.fsdp after all fully_shard)"
-            )
+        known = reduced(self._parameters, elements)
         for each in known:
             if self._holders.setdefault(each.key, scatter) is not scatter:
                 raise InvalidError(

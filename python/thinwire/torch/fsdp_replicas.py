@@ -91,22 +91,6 @@ class Replicas:
         self._count += 1
         return self._count - 1
 
-    def reduced(self, elements: int) -> list[Parameter]:
-        """The parameters that FSDP2 reduces right now, of so many elements per rank in all.
-
-        # Errors
-
-        InvalidError for parameters of others.
-        """
-        found = [self.parameters.get(each) for each in reduced()]
-        known = [each for each in found if each is not None]
-        if len(known) < len(found) or sum(each.elements for each in known) != elements:
-            raise InvalidError(
-                f"FSDP2 reduces gradients of {len(found)} parameters and {elements} elements per rank, of "
-                f"which {len(known)} are known (hint: call thinwire.torch.fsdp after all fully_shard)"
-            )
-        return known
-
     def look_at(self, fault: str | None) -> None:
         """Warns, once, of a gradient that has made those of a module NaN."""
         if fault is not None and not self._warned:
@@ -202,7 +186,7 @@ class AllReduce:
         PeerError if a rank is lost.
         """
         owner = self._owner
-        parameters = owner.reduced(gradients.numel())
+        parameters = reduced(owner.parameters, gradients.numel())
         parts = gradients.split([each.elements for each in parameters])
         if not self._param_group.all_reduce_grads:
             for each, part in zip(parameters, parts):

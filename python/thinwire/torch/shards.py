@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -111,7 +111,24 @@ def number(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
 
 
-def reduced() -> list[Any]:
+def reduced(parameters: Mapping[Any, Parameter], elements: int) -> list[Parameter]:
+    """Those of `parameters` that FSDP2 reduces right now, of so many elements per rank in all.
+
+    # Errors
+
+    InvalidError for parameters of others.
+    """
+    found = [parameters.get(each) for each in packed()]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found) or sum(each.elements for each in known) != elements:
+        raise InvalidError(
+            f"FSDP2 reduces gradients of {len(found)} parameters and {elements} elements per rank, of "
+            f"which {len(known)} are known (hint: call thinwire.torch.fsdp after all fully_shard)"
+        )
+    return known
+
+
+def packed() -> list[Any]:
     """The parameters whose gradients FSDP2 reduces right now, in the order in which it has packed them.
 
     Those without a gradient are not among them. The gradients themselves are gone when FSDP2 calls the
