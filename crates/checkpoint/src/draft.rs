@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,8 +163,11 @@ impl Draft {
     }
 
     /// Returns whether a file is there.
-    pub fn has(&self, name: &str) -> bool {
-        self.length(name).is_ok()
+    ///
+    /// # Errors
+    /// If the store does not tell.
+    pub fn has(&self, name: &str) -> Result<bool, Error> {
+        Ok(self.find_length(name)?.is_some())
     }
 
     /// Reads a file of at most `bytes_max` bytes.
@@ -180,6 +184,17 @@ impl Draft {
     /// # Errors
     /// If there is none.
     pub fn length(&self, name: &str) -> Result<u64, Error> {
+        let path = self.path(name);
+        self.find_length(name)?.ok_or_else(|| {
+            match self.stored().is_ok_and(|it| it.store.renames()) {
+                true => Error::io("read", &path, io::ErrorKind::NotFound.into()),
+                // Nobody moves a bucket away, which would explain a missing file.
+                false => Error::new(Kind::Io, format!("{}: no such object", path.display())),
+            }
+        })
+    }
+
+    fn find_length(&self, name: &str) -> Result<Option<u64>, Error> {
         let it = self.stored()?;
         it.store.length(&it.folder, name).map_err(|error| it.unwritten(error))
     }

@@ -69,7 +69,8 @@ pub fn check_folder(
     let written = if rank == 0 { store.write("", &name, &[b"."]) } else { Ok(()) };
     let all = gather(name.clone().into_bytes()).and_then(|names| {
         let first = names.first().map(|first| String::from_utf8_lossy(first).into_owned());
-        let sees = store.length("", &first.unwrap_or_default()).is_ok();
+        let sees = store.length("", &first.unwrap_or_default());
+        let sees = sees.is_ok_and(|length| length.is_some());
         gather(vec![u8::from(sees)])
     });
     // Also where a rank was lost meanwhile.

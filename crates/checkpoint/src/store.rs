@@ -65,11 +65,11 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// If it cannot be read or is longer.
     fn read(&self, folder: &str, file: &str, bytes_max: u64) -> Result<Vec<u8>, Error>;
 
-    /// Returns the length of a file in bytes.
+    /// Returns the length of a file in bytes, if there is one.
     ///
     /// # Errors
-    /// If there is none.
-    fn length(&self, folder: &str, file: &str) -> Result<u64, Error>;
+    /// If the store does not tell whether there is one.
+    fn length(&self, folder: &str, file: &str) -> Result<Option<u64>, Error>;
 
     /// Removes a file.
     ///

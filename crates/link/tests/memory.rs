@@ -3,7 +3,7 @@
 
 mod ports;
 
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ fn start(test: &str, server: &store::tcp::Server) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test])
         .env(STORE, server.address().to_string())
+        .stdout(Stdio::null())
         .spawn()
         .unwrap()
 }

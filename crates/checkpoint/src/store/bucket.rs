@@ -382,11 +382,17 @@ impl Store for Bucket {
         Ok(self.good(&key, answer)?.body)
     }
 
-    fn length(&self, folder: &str, file: &str) -> Result<u64, Error> {
+    fn length(&self, folder: &str, file: &str) -> Result<Option<u64>, Error> {
         let key = self.key(folder, file);
         let url = self.bucket.head_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
-        let answer = self.ask(&key, url.as_str(), minreq::head, 0)?;
-        answer.length.ok_or_else(|| self.failed(&key, "no length"))
+        let url = url.to_string();
+        let answer = self.send(|| minreq::head(url.clone()), 0, 0);
+        let answer = answer.map_err(|why| self.failed(&key, &why))?;
+        if answer.status == 404 {
+            return Ok(None);
+        }
+        let length = self.good(&key, answer)?.length;
+        length.map(Some).ok_or_else(|| self.failed(&key, "no length"))
     }
 
     fn remove(&self, folder: &str, file: &str) -> Result<(), Error> {

@@ -71,9 +71,13 @@ impl Store for Folder {
         read(&path, bytes_max).map_err(failed)
     }
 
-    fn length(&self, folder: &str, file: &str) -> Result<u64, Error> {
+    fn length(&self, folder: &str, file: &str) -> Result<Option<u64>, Error> {
         let path = self.0.join(folder).join(file);
-        Ok(path.metadata().map_err(|e| Error::io("read", &path, e))?.len())
+        match path.metadata() {
+            Ok(found) => Ok(Some(found.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("read", &path, error)),
+        }
     }
 
     fn remove(&self, folder: &str, file: &str) -> Result<(), Error> {

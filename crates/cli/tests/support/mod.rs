@@ -3,12 +3,13 @@
 
 pub mod etcd;
 
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{self, BufRead, BufReader, Lines};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Returns the cluster file of so many slow cores, with links so fast that cuts are worth it.
@@ -173,7 +174,7 @@ pub fn finish(mut child: Child) -> Ended {
 /// Kills a program that hangs, unless what this returns is dropped before.
 fn watch(process: u32) -> Sender<()> {
     let (done, waiting) = channel();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             kill(process);
         }
@@ -185,6 +186,8 @@ fn watch(process: u32) -> Sender<()> {
 pub struct Talker {
     child: Child,
     lines: Lines<BufReader<ChildStderr>>,
+    /// Reads standard output meanwhile: a program whose pipe is full waits.
+    stdout: JoinHandle<String>,
     _watched: Sender<()>,
 }
 
@@ -192,8 +195,10 @@ impl Talker {
     /// Reads what a program says.
     pub fn of(mut child: Child) -> Talker {
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let stdout = child.stdout.take().unwrap();
+        let stdout = thread::spawn(move || io::read_to_string(stdout).unwrap());
         let watched = watch(child.id());
-        Talker { child, lines, _watched: watched }
+        Talker { child, lines, stdout, _watched: watched }
     }
 
     /// Id of the process.
@@ -216,13 +221,14 @@ impl Talker {
     /// Waits for the end of the program. What it has said before is left out.
     pub fn end(self) -> Ended {
         let stderr = self.lines.map(Result::unwrap).map(|line| line + "\n").collect();
-        Ended { stderr, ..finish(self.child) }
+        let stdout = self.stdout.join().unwrap();
+        Ended { stderr, stdout, ..finish(self.child) }
     }
 }
 
 /// Waits until all programs end. They are read at once: one whose pipe is full waits, and the others for it.
 pub fn finish_all(children: impl IntoIterator<Item = Child>) -> Vec<Ended> {
-    let reader = |child| std::thread::spawn(move || finish(child));
+    let reader = |child| thread::spawn(move || finish(child));
     let readers: Vec<_> = children.into_iter().map(reader).collect();
     readers.into_iter().map(|reader| reader.join().unwrap()).collect()
 }
@@ -256,7 +262,7 @@ pub fn eventually<T>(mut found: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(begun.elapsed() < PATIENCE, "it never came");
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -61,12 +61,12 @@ pub fn write_whole(draft: &Draft, tensors: &Tensors, description: &str) -> Resul
 /// If a file is missing or cannot be read back.
 pub fn seal(draft: &Draft, progress: Progress) -> Result<Manifest<Progress>, Error> {
     let ranks = || (0..progress.world).map(Rank);
-    let model: Vec<String> = match draft.has(MODEL) {
+    let model: Vec<String> = match draft.has(MODEL)? {
         true => vec![MODEL.to_owned(), OPTIMIZER.to_owned()],
         false => ranks().map(shard_file).collect(),
     };
     // Parts of a model may have been written by nobody who exchanges gradients.
-    let exchanged = model[0] == MODEL || draft.has(&exchange_file(Rank(0)));
+    let exchanged = model[0] == MODEL || draft.has(&exchange_file(Rank(0)))?;
     let exchanges = ranks().filter(|_| exchanged).map(exchange_file);
     let files = draft.read_back(model.into_iter().chain(exchanges))?;
     Ok(Manifest::new(progress, files))

@@ -15,7 +15,8 @@ fn a_discarded_draft_and_a_check_leave_nothing_behind() {
     store.check().unwrap();
     let draft = "files-9-1".to_owned();
     ["a", "b", "c"].iter().for_each(|file| store.write(&draft, file, &[b"rows", b"."]).unwrap());
-    assert_eq!(store.length(&draft, "b").unwrap(), 5);
+    assert_eq!(store.length(&draft, "b").unwrap(), Some(5));
+    assert_eq!(store.length(&draft, "none").unwrap(), None);
     assert_eq!(store.read(&draft, "c", 5).unwrap(), b"rows.");
     assert!(store.create(&draft, "d", b"new").unwrap());
     assert!(!store.create(&draft, "d", b"newer").unwrap());
@@ -69,6 +70,8 @@ fn a_store_that_is_silent_or_refuses_fails_a_request_within_its_patience() {
         let error = store.find("", MANIFEST, 1 << 28).unwrap_err().to_string();
         assert!(error.ends_with(why), "{error}");
         assert!(begun.elapsed() < 10 * patience);
+        // Whoever asks whether a file is there must not take it for missing.
+        assert!(store.length("", MANIFEST).unwrap_err().to_string().ends_with(why));
     }
     fake.set_fault(Fault::None);
     assert_eq!(store.find("", MANIFEST, 1 << 28).unwrap(), None);
