@@ -67,7 +67,7 @@ pub fn all_reduce<V: Buffer>(
     let usual = || preferred(options.codec.exchange(), world, length).into();
     let summation: Summation = options.algorithm.unwrap_or_else(usual);
     summation.check(world.size()).map_err(|detail| Error::invalid(OPERATION, detail))?;
-    let partitions = options.partitions.unwrap_or_else(|| partitions(summation.part(length)));
+    let partitions = options.partitions.unwrap_or_else(|| summation.partitions(length));
     let shape = Shape { length, block: options.codec.block(), partitions: partitions.max(1) };
     let address = group.next_call(OPERATION);
     let run = summing(group, address, summation.all_reduce(world, &shape), values, &options.codec);

@@ -8,7 +8,10 @@ use std::str::FromStr;
 
 use thinwire_wire::Exchange;
 
-use crate::{Algorithm, UnknownAlgorithm, carries};
+use crate::{Algorithm, UnknownAlgorithm, carries, partitions};
+
+/// Partitions over trees for each one of another sum.
+const TREES_FACTOR: usize = 4;
 
 /// A sum over all ranks, named as `ring` or as `hierarchical:2:ring`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,6 +54,16 @@ impl Summation {
     /// elements: all of them in a flat sum. Partitions divide this part.
     pub const fn part(self, length: usize) -> usize {
         length.div_ceil(self.unit)
+    }
+
+    /// Returns the usual number of partitions of `length` elements. Trees have more than other sums: there the last
+    /// partition of a slow rank returns alone, when all others are done.
+    pub fn partitions(self, length: usize) -> usize {
+        let usual = partitions(self.part(length));
+        match self.algorithm {
+            Algorithm::Trees(_) => TREES_FACTOR * usual,
+            _ => usual,
+        }
     }
 }
 

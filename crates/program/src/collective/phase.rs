@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thinwire_codec::{Codec, Exchange};
-use thinwire_schedule::{Schedule, Shape, Summation, partitions, preferred};
+use thinwire_schedule::{Schedule, Shape, Summation, preferred};
 use thinwire_wire::{Rank, World};
 
 use super::{Encoding, Rearrange};
@@ -41,7 +41,7 @@ impl Phase {
     pub(super) fn all_reduce(world: World, elements: usize, encoding: &Encoding) -> Phase {
         let Encoding { codec, inner, .. } = encoding;
         let summation = summation(codec.exchange(), world, *inner, elements);
-        let partitions = partitions(summation.part(elements));
+        let partitions = summation.partitions(elements);
         let shape = Shape { length: elements, block: codec.block(), partitions };
         Phase::raw(summation.all_reduce(world, &shape), elements, []).encoded(codec)
     }

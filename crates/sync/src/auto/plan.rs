@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use thinwire_codec::Choice;
-use thinwire_collective::operations::{partitions, preferred};
+use thinwire_collective::operations::preferred;
 use thinwire_schedule::Summation;
 use thinwire_wire::World;
 
@@ -80,7 +80,7 @@ impl Plan {
                 algorithm: algorithm.to_string(),
                 partitions: overrides
                     .partitions
-                    .unwrap_or_else(|| partitions(algorithm.part(bucket.elements))),
+                    .unwrap_or_else(|| algorithm.partitions(bucket.elements)),
             }
         };
         let assignments = buckets.iter().map(assign).collect();

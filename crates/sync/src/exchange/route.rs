@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use thinwire_codec::Codec;
 use thinwire_collective::Program;
-use thinwire_collective::operations::partitions;
 use thinwire_schedule::{Operation, Schedule, Shape, Summation, Task};
 use thinwire_wire::random::Key;
 use thinwire_wire::{Rank, World};
@@ -72,7 +71,7 @@ impl Ranks {
 
     /// Returns the program that sums so many f32 to all these ranks.
     pub(crate) fn sum(&self, summation: Summation, length: usize) -> Arc<Program> {
-        let partitions = partitions(summation.part(length));
+        let partitions = summation.partitions(length);
         let schedule = summation.all_reduce(self.world, &Shape { length, block: 1, partitions });
         self.program(schedule, length, thinwire_codec::raw())
     }

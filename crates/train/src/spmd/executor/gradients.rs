@@ -20,7 +20,7 @@ use thinwire_model::{Collective, Placement};
 use thinwire_program::{
     Convert, Encoding, Instruction, Parameter as Planned, Program, Rearrange, summation,
 };
-use thinwire_schedule::{Algorithm, partitions};
+use thinwire_schedule::Algorithm;
 use thinwire_sync::{Channel, Outcome, Parameter, Reduction, Synchronizer, Target, Transport};
 use thinwire_wire::{Rank, World};
 
@@ -293,7 +293,7 @@ fn planned(program: &Program, index: usize, name: &str, codecs: Codecs) -> Param
     let world = World::new(0, ranks.len() as u32).expect("a group has a first rank");
     let elements = shape.iter().product();
     let summation = summation(codec.exchange(), world, inner, elements);
-    let partitions = partitions(summation.part(elements));
+    let partitions = summation.partitions(elements);
     let codec = Choice::Bytes(codec);
     let transport =
         (codecs == Codecs::OfPlan).then_some(Transport { codec, summation, partitions });
