@@ -111,7 +111,7 @@ def several():
         model = sharded(mesh["host"])
         exchange = fsdp(model, codec, replicas=mesh["replicas"].get_group())
         before = trained(model, 1, parts=2)
-        after = trained(model, 60, 1, parts=2)
+        after = trained(model, 30, 1, parts=2)
         seen["trained"][codec] = before, after, digest(model)
 
         # A NaN on rank 1 makes its module NaN everywhere, and nothing is kept of it.
@@ -126,12 +126,12 @@ def several():
 
         # A resumed run continues bit for bit.
         saved = copy.deepcopy((model.state_dict(), exchange.state_dict()))
-        trained(model, 4, 61, parts=2)
+        trained(model, 4, 31, parts=2)
         resumed = sharded(mesh["host"])
         other = fsdp(resumed, codec, replicas=mesh["replicas"])
         resumed.load_state_dict(saved[0])
         other.load_state_dict(saved[1])
-        trained(resumed, 4, 61, parts=2)
+        trained(resumed, 4, 31, parts=2)
         seen["resumed"][codec] = digest(model), digest(resumed)
 
     state = saved[1][f"rank{rank}"]
