@@ -8,9 +8,10 @@
 #   source bench/network.sh                       network_up, network_ranks, network_exec, network_down
 #
 # NETWORK: 1mbit … 999mbit | 1gbit | 10gbit (shaped) | unshaped (namespaces only) | loopback (no namespaces,
-# no root); 1gbit+1gbit+250mbit gives each host a rate of its own, and hosts beyond these the last. Every command sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-# as all ranks share this machine's cores, MASTER_ADDR, MASTER_PORT), THINWIRE_TOKEN, and
-# NETWORK_INTERFACE, the interface that reaches the others.
+# no root); 1gbit+1gbit+250mbit gives each host a rate of its own, and hosts beyond these the last; 1gbit@100ms
+# has a round trip of 100 ms between hosts, by devices that delay (bench/delay.py). Every command sees torchrun's
+# variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, as all ranks share this machine's cores, MASTER_ADDR,
+# MASTER_PORT), THINWIRE_TOKEN, and NETWORK_INTERFACE, the interface that reaches the others.
 # NETWORK_SECONDS_MAX bounds one command (600 by default). NETWORK_CORES binds ranks to cores: all to one
 # (shared), or one each (each).
 
@@ -18,6 +19,9 @@ NETWORK_ID="tw$$"
 NETWORK_RANKS=0
 NETWORK_UNIT="${NETWORK_UNIT:-1}"
 NETWORK_NAME=loopback
+# The round trip between hosts in milliseconds, if links delay.
+NETWORK_DELAY=
+NETWORK_DELAY_PID=
 NETWORK_SECONDS_MAX="${NETWORK_SECONDS_MAX:-600}"
 
 network_fail() { echo "error: $*" >&2; return 2; }
@@ -72,9 +76,13 @@ network_reshape() { # NETWORK
 }
 
 network_up() { # RANKS NETWORK
-    NETWORK_RANKS=$1 NETWORK_NAME=$2
+    NETWORK_RANKS=$1 NETWORK_NAME=${2%@*} NETWORK_DELAY=
     [ "$NETWORK_NAME" = loopback ] && return 0
     local rate
+    if [[ "$2" = *@* ]]; then
+        NETWORK_DELAY=${2#*@} NETWORK_DELAY=${NETWORK_DELAY%ms}
+        [[ "$2" = *ms && "$NETWORK_DELAY" =~ ^[0-9]+$ ]] || { network_fail "round trip of '$2', expected as in 1gbit@100ms"; return; }
+    fi
     for rate in $(tr + ' ' <<<"$NETWORK_NAME"); do
         [ "$rate" = unshaped ] || network_burst "$rate" >/dev/null || return
     done
@@ -86,9 +94,11 @@ network_up() { # RANKS NETWORK
     ip -n "$bridge" link add bridge0 type bridge || return
     ip -n "$bridge" link set bridge0 up || return
     for ((host = 0; host < $(network_hosts); host++)); do
+        ip netns add "$(network_namespace "$host")" || return
+    done
+    network_links "$bridge" || return
+    for ((host = 0; host < $(network_hosts); host++)); do
         node=$(network_namespace "$host")
-        ip netns add "$node" || return
-        ip link add eth0 netns "$node" type veth peer name "port$host" netns "$bridge" || return
         ip -n "$node" address add "$(network_address "$host")/24" dev eth0 || return
         ip -n "$node" link set lo up || return
         ip -n "$node" link set eth0 up || return
@@ -98,8 +108,27 @@ network_up() { # RANKS NETWORK
     done
 }
 
+# A link from each host to the bridge.
+network_links() { # BRIDGE
+    local host ends=() delay ready
+    for ((host = 0; host < $(network_hosts); host++)); do
+        if [ -n "$NETWORK_DELAY" ]; then
+            ends+=("$(network_namespace "$host")" eth0 "$1" "port$host")
+        else
+            ip link add eth0 netns "$(network_namespace "$host")" type veth peer name "port$host" netns "$1" || return
+        fi
+    done
+    [ -n "$NETWORK_DELAY" ] || return 0
+    # A round trip passes four links.
+    delay=$(awk "BEGIN { print $NETWORK_DELAY / 4 }")
+    exec {ready}< <(exec python3 "$(dirname "${BASH_SOURCE[0]}")/delay.py" "$delay" "${ends[@]}")
+    NETWORK_DELAY_PID=$!
+    read -r -t 20 -u "$ready" || network_fail "the devices that delay are not ready within 20 s"
+}
+
 network_down() {
     [ "$NETWORK_NAME" = loopback ] && return 0
+    [ -z "$NETWORK_DELAY_PID" ] || kill "$NETWORK_DELAY_PID" 2>/dev/null
     local node name
     for name in $(seq 0 $(($(network_hosts) - 1))) bridge; do
         node=$(network_namespace "$name")

@@ -38,7 +38,7 @@ def init(
     token: str | None = None,
     *,
     encryption: str = "auto",
-    connections: int = 1,
+    connections: int | None = None,
     link: str | None = None,
     timeout_s: float = 60.0,
     launched: bool = False,
@@ -53,7 +53,8 @@ def init(
     coordinators.
 
     `token` is the job's secret (else THINWIRE_TOKEN), needed when ranks are on several hosts.
-    Traffic between hosts is encrypted unless `encryption` is "never". `link` emulates a bandwidth,
+    Traffic between hosts is encrypted unless `encryption` is "never". There are as many TCP `connections` to
+    each peer, by default 1, and up to 16 where the round trip takes more than some milliseconds. `link` emulates a bandwidth,
     as "100mbit". A wait in which no awaited data arrives for `timeout_s` seconds fails. A rank that is
     silent for `heartbeat_timeout_s` seconds counts as lost: at least 1, at most `timeout_s`, by default
     THINWIRE_HEARTBEAT_TIMEOUT_S or 10. With `launched` another process hosts the rendezvous, for
@@ -69,12 +70,12 @@ def init(
     for name, each in (("coordinator", coordinator), ("token", token), ("link", link)):
         arguments.text_or_none(name, each)
     arguments.text("encryption", encryption)
-    arguments.integer("connections", connections)
+    arguments.integer_or_none("connections", connections)
     arguments.flag("launched", launched)
     arguments.timeouts(timeout_s, heartbeat_timeout_s)
     meeting = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
     given = *meeting, heartbeat_timeout_s
-    plain = given == (None, None, None, None, "auto", 1, None, 60.0, False, None)
+    plain = given == (None, None, None, None, "auto", None, None, 60.0, False, None)
     group = living(given[:3])
     if group is not None and plain:
         return group

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use thinwire_job::{Meeting, Overrides, Place, Settings, process};
 use thinwire_link::Bandwidth;
-use thinwire_link::tcp::Encryption;
+use thinwire_link::tcp::{Connections, Encryption};
 
 /// Flags of the links between ranks.
 #[derive(clap::Args, Clone, Debug)]
@@ -13,9 +13,9 @@ pub struct Flags {
     /// Emulate a link of this bandwidth per rank and direction, such as 100mbit or 1gbit
     #[arg(long = "link", value_name = "BANDWIDTH")]
     limit: Option<Bandwidth>,
-    /// TCP connections to each peer
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    connections: u16,
+    /// TCP connections to each peer [default: 1, and more where the round trip is long]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    connections: Option<u16>,
     /// Give up when nothing has moved for this many seconds
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
@@ -47,7 +47,7 @@ impl Flags {
         let settings = Settings {
             encryption: Encryption::Auto,
             shared_memory: thinwire_job::shared_memory(&process)?,
-            connections: self.connections,
+            connections: self.connections.map_or(Connections::AtLeast(1), Connections::Exactly),
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(None, timeout, &process)?,
             limit: self.limit,

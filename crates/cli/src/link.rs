@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use thinwire_job::{Meeting, Place, is_loopback};
-use thinwire_link::tcp::Encryption;
+use thinwire_link::tcp::{Connections, Encryption};
 use thinwire_link::{Bandwidth, InvalidBandwidth};
 
 use crate::codings::one_of;
@@ -23,10 +23,14 @@ pub struct Settings {
     /// Encrypt traffic: what leaves the machine (auto), all of it (always), or nothing (never)
     #[arg(long, value_name = "WHAT", default_value = "auto", value_parser = one_of(ENCRYPTION))]
     pub encryption: Encryption,
-    /// TCP connections to each peer [default: 1; where a plan is trained 2, the second for gradients
-    /// and new parameters, which then hold up no activations]
+    /// TCP connections to each peer [default: 1, and up to 16 where the round trip takes more than some
+    /// milliseconds; where a plan is trained at least 2, the second for gradients and new parameters, which then
+    /// hold up no activations]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: Option<u16>,
+    /// The least number of connections, unless a number is given.
+    #[arg(skip = 1_u16)]
+    connections_min: u16,
     /// Give up when nothing has moved for this many seconds
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
@@ -71,7 +75,7 @@ impl Settings {
 
     /// With a connection for what nobody waits for, unless the number of connections was given.
     pub fn with_bulk(&self) -> Settings {
-        Settings { connections: self.connections.or(Some(2)), ..self.clone() }
+        Settings { connections_min: 2, ..self.clone() }
     }
 
     /// Goes to the place where the ranks meet.
@@ -90,11 +94,12 @@ impl Settings {
     /// If the heartbeat timeout is longer than the timeout.
     pub fn of_job(&self, limit: Option<Bandwidth>) -> Result<thinwire_job::Settings> {
         let given = self.silence();
+        let least = Connections::AtLeast(self.connections_min);
         let (timeout, variables) = (self.timeout(), &thinwire_job::process);
         Ok(thinwire_job::Settings {
             encryption: self.encryption,
             shared_memory: thinwire_job::shared_memory(variables)?,
-            connections: self.connections.unwrap_or(1),
+            connections: self.connections.map_or(least, Connections::Exactly),
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(given, timeout, variables)?,
             limit,

@@ -39,7 +39,7 @@ pub struct Settings {
     /// Data that goes through shared memory, see `shared_memory`.
     pub shared_memory: tcp::SharedMemory,
     /// TCP connections to each peer.
-    pub connections: u16,
+    pub connections: tcp::Connections,
     /// Time that all ranks may take to meet.
     pub timeout: Duration,
     /// The silence after which a rank counts as lost, see `heartbeat_timeout`.
@@ -49,13 +49,13 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// One connection, encrypted where it leaves the machine and shared memory within it, a minute to meet, ten seconds of silence,
+    /// One connection or more, encrypted where it leaves the machine and shared memory within it, a minute to meet, ten seconds of silence,
     /// no limit.
     fn default() -> Settings {
         Settings {
             encryption: tcp::Encryption::Auto,
             shared_memory: tcp::SharedMemory::Auto,
-            connections: 1,
+            connections: tcp::Connections::AtLeast(1),
             timeout: Duration::from_secs(60),
             heartbeat_timeout: Duration::from_secs(10),
             limit: None,

@@ -25,7 +25,9 @@ mod writer;
 pub use agreement::decline;
 pub use cancel::{Cancel, Unreachable, Watch};
 pub use connect::{connect, unreachable};
-pub use options::{CONNECTIONS_MAX, Encryption, Options, SharedMemory, address_towards};
+pub use options::{
+    CONNECTIONS_MAX, Connections, Encryption, Options, SharedMemory, address_towards,
+};
 #[doc(hidden)]
 pub use reader::replay;
 pub use wake::Waker;

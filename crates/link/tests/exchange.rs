@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ports::{LONG, Post, every_link, options, pattern, tag, tcp_mesh};
-use thinwire_link::tcp::{Encryption, Options};
+use thinwire_link::tcp::{Connections, Encryption, Options};
 use thinwire_link::{Counters, Error, Link, Place, Port};
 use thinwire_wire::random::{Key, permutation};
 use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag};
@@ -174,7 +174,7 @@ const BULK_BYTES: usize = 100_000;
 /// What is bulk is stuck in its socket, and what is not overtakes it.
 #[test]
 fn bulk_holds_up_nothing_else() {
-    let two = Options { connections: 2, ..options() };
+    let two = Options { connections: Connections::Exactly(2), ..options() };
     let mut links = tcp_mesh(2, &two);
     let (mut sender, mut receiver) = (links.pop().unwrap(), links.pop().unwrap());
     let (to, from) = (receiver.world().rank(), sender.world().rank());
@@ -205,7 +205,7 @@ fn bulk_holds_up_nothing_else() {
 /// Three ranks with a connection for bulk, whose links are emulated.
 fn three_with_bulk() -> [Link; 3] {
     let limit = Some("100mbit".parse().unwrap());
-    let links = tcp_mesh(3, &Options { connections: 2, limit, ..options() });
+    let links = tcp_mesh(3, &Options { connections: Connections::Exactly(2), limit, ..options() });
     links.try_into().unwrap_or_else(|_| panic!("three ranks have three links"))
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use thinwire_codec::{Choice, Codec};
 use thinwire_job::{Settings, heartbeat_timeout, process, shared_memory};
 use thinwire_link::Bandwidth;
-use thinwire_link::tcp::Encryption;
+use thinwire_link::tcp::{Connections, Encryption};
 use thinwire_wire::{DType, Rank, World};
 
 use crate::error::Failure;
@@ -51,7 +51,7 @@ pub(crate) fn bytes_codec(name: &str, dtype: DType) -> Result<Arc<dyn Codec>, Fa
 /// Settings of the ranks' meeting.
 pub(crate) fn settings(
     encryption: &str,
-    connections: u16,
+    connections: Option<i128>,
     link: Option<&str>,
     timeout_s: f64,
     heartbeat_timeout_s: Option<f64>,
@@ -66,9 +66,13 @@ pub(crate) fn settings(
             )));
         }
     };
-    if !(1..=64).contains(&connections) {
-        return Err(Failure::invalid(format!("connections is {connections}, expected 1..=64")));
-    }
+    let connections = match connections {
+        None => Connections::AtLeast(1),
+        Some(given @ 1..=64) => Connections::Exactly(given as u16),
+        Some(other) => {
+            return Err(Failure::invalid(format!("connections is {other}, expected 1..=64")));
+        }
+    };
     if !(0.1..=86_400.0).contains(&timeout_s) {
         return Err(Failure::invalid(format!("timeout_s is {timeout_s}, expected 0.1..=86400")));
     }

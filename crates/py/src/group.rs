@@ -106,7 +106,7 @@ pub(crate) fn close_all(py: Python<'_>, groups: Vec<PyRef<'_, Group>>) {
 impl Group {
     #[staticmethod]
     #[pyo3(signature = (rank = None, world = None, coordinator = None, token = None,
-        encryption = "auto", connections = 1, link = None, timeout_s = 60.0, launched = false,
+        encryption = "auto", connections = None, link = None, timeout_s = 60.0, launched = false,
         heartbeat_timeout_s = None, watch = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn join(
@@ -116,7 +116,7 @@ impl Group {
         coordinator: Option<String>,
         token: Option<String>,
         encryption: &str,
-        connections: i128,
+        connections: Option<i128>,
         link: Option<&str>,
         timeout_s: f64,
         launched: bool,
@@ -125,7 +125,6 @@ impl Group {
     ) -> PyResult<Group> {
         let rank = rank.map(|rank| arguments::number("rank", rank)).transpose()?;
         let world = world.map(|world| arguments::number("world", world)).transpose()?;
-        let connections = arguments::number("connections", connections)?;
         let host = if launched { Host::Launcher } else { Host::RankZero };
         let given = Overrides { rank, world, coordinator, host, token, form: Form::Arguments };
         let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;

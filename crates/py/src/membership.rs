@@ -9,7 +9,6 @@ use thinwire_job::{Form, Host, Meeting, Overrides, Place, Settings, local_ranks,
 use thinwire_sync::Channel;
 use thinwire_wire::WORLD_SIZE_MAX;
 
-use crate::arguments;
 use crate::arguments::settings;
 use crate::epoch::Epoch;
 use crate::error::Failure;
@@ -39,7 +38,7 @@ impl Membership {
 impl Membership {
     #[new]
     #[pyo3(signature = (facts, coordinator = None, token = None, encryption = "auto",
-        connections = 1, link = None, timeout_s = 60.0, heartbeat_timeout_s = None))]
+        connections = None, link = None, timeout_s = 60.0, heartbeat_timeout_s = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -47,12 +46,11 @@ impl Membership {
         coordinator: Option<String>,
         token: Option<String>,
         encryption: &str,
-        connections: i128,
+        connections: Option<i128>,
         link: Option<&str>,
         timeout_s: f64,
         heartbeat_timeout_s: Option<f64>,
     ) -> PyResult<Membership> {
-        let connections = arguments::number("connections", connections)?;
         let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;
         wait::for_work(py, move || {
             let job_address = job_address(coordinator, token)?;

@@ -71,7 +71,8 @@ pub fn spawn_limited<T: Send>(
                 ..tcp::Options::new(Token::new("test"))
             };
             if network == Network::Sealed {
-                (options.encryption, options.connections) = (tcp::Encryption::Always, 2);
+                (options.encryption, options.connections) =
+                    (tcp::Encryption::Always, tcp::Connections::Exactly(2));
             }
             if network != Network::Shared {
                 options.shared_memory = tcp::SharedMemory::Never;

@@ -178,7 +178,7 @@ pub mod job {
 /// Connections between ranks: in memory and over TCP.
 pub mod link {
     #[doc(inline)]
-    pub use thinwire_link::tcp::{Encryption, SharedMemory};
+    pub use thinwire_link::tcp::{Connections, Encryption, SharedMemory};
     #[doc(inline)]
     pub use thinwire_link::{
         Bandwidth, Counters, Error, InvalidBandwidth, Kind, Limiter, Link, Place, Port, Token,

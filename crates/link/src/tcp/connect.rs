@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::tcp::Link;
 use crate::tcp::agreement;
 use crate::tcp::mesh::{self, Entry, Mesh};
-use crate::tcp::options::{Options, SharedMemory};
+use crate::tcp::options::{Connections, Options, SharedMemory};
 use crate::{Error, Kind, descriptors, forks};
 
 /// Interval at which a rank that waits for another compares their worlds.
@@ -28,7 +28,7 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
         return Link::new(world, vec![None], options);
     }
     let peers = world.size() as u64 - 1;
-    let needed = peers * (1 + u64::from(options.connections));
+    let needed = peers * (1 + u64::from(options.connections.least()));
     let count = if peers == 1 { "another rank".to_owned() } else { format!("{peers} ranks") };
     descriptors::reserve(&format!("the link to {count}"), needed)?;
     let options = &without_scarcity(options, peers, needed);
@@ -52,16 +52,24 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
     })
 }
 
-/// Returns the options of a rank that shares memory only where enough descriptors are left for it.
+/// Returns the options of a rank that shares memory, and has more connections than it was asked for, only where
+/// enough descriptors are left for them.
 fn without_scarcity(options: &Options, peers: u64, needed: u64) -> Options {
     // Two bells for each connection, and two more while it is made.
-    let memory = 4 * peers * u64::from(options.connections);
+    let memory = 4 * peers * u64::from(options.connections.least());
     let suffice = || descriptors::reserve("shared memory", needed + memory).is_ok();
     let shared_memory = match options.shared_memory {
         SharedMemory::Auto if suffice() => SharedMemory::Auto,
         _ => SharedMemory::Never,
     };
-    Options { shared_memory, ..options.clone() }
+    let most = peers * (1 + u64::from(options.connections.most()));
+    let connections = match options.connections {
+        Connections::AtLeast(least) if descriptors::reserve("connections", most).is_err() => {
+            Connections::Exactly(least)
+        }
+        connections => connections,
+    };
+    Options { shared_memory, connections, ..options.clone() }
 }
 
 /// Returns the first of some ranks that this process cannot connect to at present, if there is one. They have met

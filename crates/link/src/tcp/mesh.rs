@@ -14,7 +14,7 @@ use thinwire_wire::{Rank, World};
 use crate::duplex::timespec;
 use crate::tcp::agreement::mismatch;
 use crate::tcp::connection::{Connection, Parts};
-use crate::tcp::options::Options;
+use crate::tcp::options::{Connections, Options};
 use crate::tcp::peer::Peer;
 use crate::tcp::pending::{CONTROL, Hello, Pending};
 use crate::tcp::reader::Traffic;
@@ -68,7 +68,11 @@ impl<'a> Mesh<'a> {
     ) -> Mesh<'a> {
         let now = Instant::now();
         let lower = world.ranks().filter(|rank| *rank < world.rank());
-        let channels = CONTROL..=options.connections;
+        // The control connection decides how many there are, unless that is known.
+        let channels = match options.connections {
+            Connections::Exactly(connections) => CONTROL..=connections,
+            Connections::AtLeast(_) => CONTROL..=CONTROL,
+        };
         let retries =
             lower.flat_map(|rank| channels.clone().map(move |channel| (now, rank, channel)));
         Mesh {
@@ -121,12 +125,17 @@ impl<'a> Mesh<'a> {
     fn retry(&mut self, now: Instant) {
         let due = self.retries.extract_if(.., |(at, ..)| *at <= now).collect::<Vec<_>>();
         for (_, rank, channel) in due {
+            let made = self.made[rank.index()].len();
+            let connections = match self.options.connections {
+                Connections::AtLeast(_) if channel != CONTROL => made as u16 - 1,
+                connections => connections.least(),
+            };
             let hello = Hello {
                 rank: self.world.rank(),
                 size: self.world.size() as u32,
                 epoch: self.options.epoch,
                 channel,
-                connections: self.options.connections,
+                connections,
                 // Known once both have said whether they encrypt.
                 shares_memory: false,
             };
@@ -145,7 +154,7 @@ impl<'a> Mesh<'a> {
 
     /// All ranks may be on one host, so that expected connections count there, too.
     fn places(&self) -> Places {
-        let expected = self.made.len() * (1 + usize::from(self.options.connections));
+        let expected = self.made.len() * (1 + usize::from(self.options.connections.most()));
         let Places { total, per_address } = UNAUTHENTICATED_PEERS;
         Places { total: total + expected, per_address: per_address + expected }
     }
@@ -260,6 +269,14 @@ impl<'a> Mesh<'a> {
             true => hello.rank,
             false => self.rank_at(&pending),
         };
+        if !pending.is_accepted()
+            && hello.channel == CONTROL
+            && let Connections::AtLeast(_) = self.options.connections
+        {
+            let now = Instant::now();
+            let data = CONTROL + 1..=hello.connections;
+            self.retries.extend(data.map(|channel| (now, rank, channel)));
+        }
         let made = &mut self.made[rank.index()];
         made.resize_with(usize::from(hello.connections) + 1, || None);
         made[usize::from(hello.channel)] = Some(pending.into_parts());

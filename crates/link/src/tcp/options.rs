@@ -10,6 +10,12 @@ use crate::{Bandwidth, Error, Kind, Token};
 
 /// The most data connections between two ranks.
 pub const CONNECTIONS_MAX: u16 = 64;
+/// The most data connections between two ranks that nobody has asked for.
+const UNASKED_MAX: u16 = 16;
+/// Bytes that one connection has under way, as Linux limits them by default: half of the largest send buffer.
+const WINDOW_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
+/// Rate that the connections between two ranks should reach, in bytes per second: 2.5 Gbit/s.
+const RATE_BYTES_PER_S: f64 = 2.5e9 / 8.0;
 
 /// The shortest heartbeat timeout: less silence says nothing about a peer.
 const HEARTBEAT_TIMEOUT_MIN: Duration = Duration::from_millis(50);
@@ -36,6 +42,37 @@ pub enum SharedMemory {
     Never,
 }
 
+/// Data connections to a peer. The word of the connecting rank, which is the higher one, counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connections {
+    /// This number, at most [`CONNECTIONS_MAX`].
+    Exactly(u16),
+    /// This number, and more to a peer whose round trip is so long that one connection cannot fill the link.
+    AtLeast(u16),
+}
+
+impl Connections {
+    /// Returns the least number.
+    pub const fn least(self) -> u16 {
+        let (Connections::Exactly(least) | Connections::AtLeast(least)) = self;
+        least
+    }
+
+    /// Returns the largest number.
+    pub fn most(self) -> u16 {
+        match self {
+            Connections::Exactly(most) => most,
+            Connections::AtLeast(least) => least.max(UNASKED_MAX),
+        }
+    }
+
+    /// Returns the number for a round trip.
+    pub(super) fn for_round_trip(self, round_trip: Duration) -> u16 {
+        let filling = (round_trip.as_secs_f64() * RATE_BYTES_PER_S / WINDOW_BYTES).ceil();
+        (filling as u16).clamp(self.least(), self.most())
+    }
+}
+
 /// Options of [`super::connect`].
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -45,8 +82,8 @@ pub struct Options {
     pub bind: IpAddr,
     /// The life of the group; frames of another are refused.
     pub epoch: u32,
-    /// Data connections per peer, at most [`CONNECTIONS_MAX`]; the higher rank's word counts.
-    pub connections: u16,
+    /// Data connections per peer.
+    pub connections: Connections,
     /// Traffic that is encrypted.
     pub encryption: Encryption,
     /// Data that goes through shared memory.
@@ -74,7 +111,7 @@ impl Options {
             token,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             epoch: 0,
-            connections: 1,
+            connections: Connections::AtLeast(1),
             encryption: Encryption::Auto,
             shared_memory: SharedMemory::Auto,
             limit: None,
@@ -119,8 +156,8 @@ impl Options {
 
     pub(super) fn check(&self) -> Result<(), Error> {
         let invalid = |context: String| Err(Error::new(Kind::Invalid, context));
-        if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
-            let found = self.connections;
+        let found = self.connections.least();
+        if !(1..=CONNECTIONS_MAX).contains(&found) {
             return invalid(format!("{found} connections, expected 1..={CONNECTIONS_MAX}"));
         }
         if self.bind.is_unspecified() {
@@ -164,6 +201,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn connections_fill_a_link_whose_round_trip_is_long() {
+        let of =
+            |connections: Connections, ms| connections.for_round_trip(Duration::from_millis(ms));
+        let usual = Connections::AtLeast(1);
+        assert_eq!(
+            [0, 1, 6, 7, 20, 50, 100, 1_000_000].map(|ms| of(usual, ms)),
+            [1, 1, 1, 2, 3, 8, 15, 16]
+        );
+        assert_eq!([0, 7, 100].map(|ms| of(Connections::AtLeast(2), ms)), [2, 2, 15]);
+        assert_eq!([0, 100].map(|ms| of(Connections::Exactly(4), ms)), [4, 4]);
+        assert_eq!([0, 100].map(|ms| of(Connections::AtLeast(32), ms)), [32, 32]);
+    }
+
+    #[test]
     fn the_way_to_loopback_is_loopback() {
         let address = address_towards("127.0.0.1:9".parse().unwrap()).unwrap();
         assert!(address.is_loopback());
@@ -173,7 +224,8 @@ mod tests {
     fn impossible_options_are_refused() {
         let good = Options::new(Token::new("t"));
         assert!(good.check().is_ok());
-        assert!(Options { connections: 0, ..good.clone() }.check().is_err());
+        let none = Options { connections: Connections::AtLeast(0), ..good.clone() };
+        assert!(none.check().is_err());
         assert!(Options { bind: [0; 4].into(), ..good.clone() }.check().is_err());
         let heartbeat_timeout = Some(Duration::ZERO);
         assert!(Options { heartbeat_timeout, ..good }.check().is_err());

@@ -6,7 +6,7 @@
 //! then an [`Exchange`]; a text follows a refusal.
 
 use std::net::{SocketAddr, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use thinwire_wire::{Rank, WORLD_SIZE_MAX};
@@ -16,7 +16,7 @@ use crate::secure::{Handshake, Preamble, Role, Session};
 use crate::shm::exchange::{Exchange, Turn};
 use crate::shm::{self, Segment};
 use crate::tcp::connection::Parts;
-use crate::tcp::options::{CONNECTIONS_MAX, Encryption, Options, SharedMemory};
+use crate::tcp::options::{CONNECTIONS_MAX, Connections, Encryption, Options, SharedMemory};
 use crate::tcp::transport::Transport;
 use crate::unauthenticated_peers::UnauthenticatedPeer;
 use crate::{Error, Kind};
@@ -39,6 +39,9 @@ pub struct Pending {
     same_host: bool,
     /// Whether this side would share memory.
     shares_memory: bool,
+    connections: Connections,
+    /// Time from the beginning until the connection was made, a round trip at least.
+    connected_after: Duration,
 }
 
 #[derive(Debug)]
@@ -116,6 +119,8 @@ impl Pending {
             encrypt,
             same_host,
             shares_memory: options.shared_memory == SharedMemory::Auto && same_host,
+            connections: options.connections,
+            connected_after: Duration::ZERO,
         })
     }
 
@@ -156,6 +161,7 @@ impl Pending {
             }
             if let Stage::Connecting(handshake) = std::mem::replace(&mut self.stage, Stage::Over) {
                 self.stage = Stage::Shaking(handshake);
+                self.connected_after = now - self.since;
             }
             // The preamble has to be queued before the first pump.
         }
@@ -216,6 +222,12 @@ impl Pending {
                     self.encrypt |= theirs.encrypt;
                     self.shares_memory &= !self.encrypt;
                     if let Some(hello) = &mut self.hello {
+                        if hello.channel == CONTROL && !self.same_host {
+                            // The shorter of two round trips: a busy processor makes one longer.
+                            let shaking = self.since.elapsed() - self.connected_after;
+                            let round_trip = shaking.min(self.connected_after);
+                            hello.connections = self.connections.for_round_trip(round_trip);
+                        }
                         hello.shares_memory = self.shares_memory && hello.channel != CONTROL;
                         session.seal(&hello.to_bytes(), output);
                     }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use thinwire_link::store::{self, Store};
-use thinwire_link::tcp::{self, Encryption, Options, SharedMemory};
+use thinwire_link::tcp::{self, Connections, Encryption, Options, SharedMemory};
 use thinwire_link::{Bandwidth, Error, Link, Place, Port, Token, mem};
 use thinwire_wire::random::Key;
 use thinwire_wire::{Header, Kind, Rank, Tag, World};
@@ -136,14 +136,20 @@ pub fn every_link(size: u32) -> Vec<(&'static str, Vec<Link>)> {
     vec![
         ("mem", mem::mesh(size)),
         ("shm", tcp_mesh(size, &shared())),
-        ("shm striped", tcp_mesh(size, &Options { connections: 3, ..shared() })),
+        (
+            "shm striped",
+            tcp_mesh(size, &Options { connections: Connections::Exactly(3), ..shared() }),
+        ),
         ("shm limited", tcp_mesh(size, &Options { limit: fast, ..shared() })),
         ("tcp", tcp_mesh(size, &options())),
-        ("tcp striped", tcp_mesh(size, &Options { connections: 3, ..options() })),
+        (
+            "tcp striped",
+            tcp_mesh(size, &Options { connections: Connections::Exactly(3), ..options() }),
+        ),
         ("tcp encrypted", tcp_mesh(size, &sealed)),
         (
             "tcp encrypted and striped",
-            tcp_mesh(size, &Options { connections: 2, ..sealed.clone() }),
+            tcp_mesh(size, &Options { connections: Connections::Exactly(2), ..sealed.clone() }),
         ),
         ("tcp limited", tcp_mesh(size, &Options { limit: fast, ..options() })),
         ("tcp limited and encrypted", tcp_mesh(size, &Options { limit: fast, ..sealed })),
