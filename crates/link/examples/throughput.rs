@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use thinwire_link::store;
-use thinwire_link::tcp::{self, Encryption, Options};
+use thinwire_link::tcp::{self, Connections, Encryption, Options};
 use thinwire_link::{Bandwidth, Error, Link, Place, Port, Token, mem};
 use thinwire_wire::{Header, Kind, Rank, Tag, World};
 
@@ -208,7 +208,7 @@ fn main() {
     report("tcp", measure(connect(&options), ROUNDS, LARGE_COUNT));
     report("plain TcpStream", plain());
     report("tcp", measure(connect(&options), ROUNDS, LARGE_COUNT));
-    let striped = Options { connections: 2, ..options.clone() };
+    let striped = Options { connections: Connections::Exactly(2), ..options.clone() };
     report("tcp, 2 connections", measure(connect(&striped), ROUNDS, LARGE_COUNT));
     let sealed = Options { encryption: Encryption::Always, ..options.clone() };
     report("tcp, encrypted", measure(connect(&sealed), ROUNDS, LARGE_COUNT));
