@@ -38,6 +38,7 @@ __all__ = [
     "check_state",
     "close_all",
     "codec_name",
+    "command",
     "decode_rows",
     "encode_rows",
     "measure_codecs",
