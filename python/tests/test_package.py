@@ -1,4 +1,4 @@
-"""The wheel: complete, with the command, importable without any framework; one for every Python from 3.10."""
+"""The wheel: complete, with the command, free of any framework, and one for every Python from 3.10."""
 
 import contextlib
 import os
