@@ -104,7 +104,7 @@ fn typed(command: &clap::Command, words: &[OsString]) -> String {
     let mut names = vec![command.get_name()];
     let mut command = command;
     for word in words {
-        match command.find_subcommand(&word) {
+        match command.find_subcommand(word) {
             Some(found) => command = found,
             None => break,
         }
