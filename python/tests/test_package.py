@@ -1,8 +1,11 @@
-"""The wheel: one for every Python from 3.10, complete, and importable without any framework."""
+"""The wheel: complete, with the command, free of any framework, and one for every Python from 3.10."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 import venv
 import zipfile
 from pathlib import Path
@@ -35,6 +38,41 @@ def run(python: Path, code: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
+def start(clean: Path, *arguments: str) -> subprocess.Popen:
+    """Starts the command that pip has installed, in the clean environment's folder."""
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [clean.parent / "thinwire", *arguments]
+    return subprocess.Popen(command, env=variables, cwd=clean.parents[1], **output)
+
+
+def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
+    """Waits for the end of a process, and returns what it has written since."""
+    with process:
+        out, error = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, error)
+
+
+def start_sleeping_ranks(clean: Path) -> tuple[subprocess.Popen, list[int]]:
+    """Starts two ranks that wait for their end, and returns their launcher and their process ids."""
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    launcher = start(clean, "run", "--ranks", "2", "--", str(clean), "-c", code)
+    # Rank 0 speaks for the job, and the other one aside.
+    lines = [launcher.stdout.readline(), launcher.stderr.readline()]
+    return launcher, [int(line.split()[-1]) for line in lines]
+
+
+def wait_until_gone(processes: list[int]) -> None:
+    """Returns when none of these processes is there."""
+    end = time.monotonic() + 60
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            while time.monotonic() < end:
+                os.kill(process, 0)
+                time.sleep(0.02)
+            raise AssertionError(f"process {process} is still there")
+
+
 def test_import_brings_no_framework(clean):
     imports = "import sys, thinwire; print(thinwire.__version__)"
     frameworks = "print({'torch', 'mindspore'} & set(sys.modules))"
@@ -58,7 +96,8 @@ def test_wheel_is_complete_and_holds_no_tests():
         names = wheel.namelist()
     wanted = ["thinwire/py.typed", "thinwire/_core.pyi", "thinwire/_core.abi3.so"]
     assert set(wanted) <= set(names)
-    assert sum("/licenses/LICENSE" in name for name in names) == 3
+    licenses = {name.split("/licenses/")[1] for name in names if "/licenses/" in name}
+    assert {"LICENSE", "LICENSE-APACHE", "LICENSE-MIT"} <= licenses
     assert not [name for name in names if not name.startswith(("thinwire/", "thinwire-"))]
 
 
@@ -74,3 +113,64 @@ def test_stubs_are_those_of_the_binary():
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_command_starts_without_numpy(clean):
+    done = run(clean, "import sys, thinwire.command; print('numpy' in sys.modules)")
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_command_says_its_version_and_refuses_what_it_does_not_know(clean):
+    said = finish(start(clean, "--version"))
+    assert said.returncode == 0 and f"{said.stdout.strip().replace(' ', '-')}-" in WHEEL
+    refused = finish(start(clean, "train", "--ranksx", "2"))
+    assert refused.returncode == 2 and refused.stdout == ""
+    error, hint = refused.stderr.splitlines()
+    assert error.startswith("error: unexpected argument '--ranksx'") and hint.startswith("hint: ")
+
+
+def test_command_trains_two_ranks(clean):
+    size = ["--steps", "4", "--layers", "1", "--width", "32", "--batch", "2"]
+    trained = finish(start(clean, "train", *size))
+    assert trained.returncode == 0, trained.stderr
+    assert "validation loss" in trained.stdout
+    assert (clean.parents[1] / "report.html").is_file()
+
+
+def test_programs_are_ranks_with_usual_signals_and_one_that_fails_is_named(clean):
+    code = (
+        "import os, signal, sys, thinwire;"
+        "group = thinwire.init();"
+        "print(group.rank, group.world, signal.getsignal(signal.SIGINT).__name__);"
+        "group.close(); sys.exit(7 * group.rank)"
+    )
+    ended = finish(start(clean, "run", "--ranks", "2", "--", str(clean), "-c", code))
+    assert ended.stdout == "0 2 default_int_handler\n", ended.stderr
+    said = ended.stderr.splitlines()
+    assert said == ["[rank 1] 1 2 default_int_handler", "error: rank 1 exited with code 7"]
+    assert ended.returncode == 2
+
+
+@pytest.mark.parametrize("ending, code", [("SIGINT", 130), ("SIGTERM", 143)])
+def test_signal_to_the_command_ends_all_ranks(clean, ending, code):
+    launcher, ranks = start_sleeping_ranks(clean)
+    launcher.send_signal(getattr(signal, ending))
+    ended = finish(launcher)
+    assert ended.returncode == code and "command.py" not in ended.stderr, ended.stderr
+    wait_until_gone(ranks)
+
+
+def test_killed_rank_is_named_and_ends_the_others(clean):
+    launcher, ranks = start_sleeping_ranks(clean)
+    os.kill(ranks[0], signal.SIGKILL)
+    ended = finish(launcher)
+    assert ended.returncode == 2 and "killed by signal 9 (SIGKILL)" in ended.stderr
+    wait_until_gone(ranks)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a rank to its launcher")
+def test_no_rank_outlives_a_killed_command(clean):
+    launcher, ranks = start_sleeping_ranks(clean)
+    launcher.kill()
+    assert finish(launcher).returncode == -signal.SIGKILL
+    wait_until_gone(ranks)

@@ -8,7 +8,26 @@ This root imports no framework. `thinwire.torch` and `thinwire.mindspore` are im
     group.all_reduce(array, average=True)   # NumPy arrays, in place
 """
 
+from typing import TYPE_CHECKING
+
 from thinwire._core import Error, InvalidError, PeerError, Store, __version__
-from thinwire.group import Group, init
+
+if TYPE_CHECKING:
+    from thinwire.group import Group, init
 
 __all__ = ["Error", "Group", "InvalidError", "PeerError", "Store", "__version__", "init"]
+
+
+def __getattr__(name: str) -> object:
+    # The command `thinwire` imports this file and needs no NumPy, which takes longer than the rest.
+    if name not in ("Group", "group", "init"):
+        raise AttributeError(f"module 'thinwire' has no attribute '{name}'")
+    from importlib import import_module
+
+    group = import_module("thinwire.group")
+    globals().update(Group=group.Group, init=group.init)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -38,6 +38,7 @@ __all__ = [
     "check_state",
     "close_all",
     "codec_name",
+    "command",
     "decode_rows",
     "encode_rows",
     "measure_codecs",
@@ -107,6 +108,10 @@ def measure_codecs(codec: str, largest: int, device: Cuda | None = None) -> None
 
 def close_all(groups: list[Group]) -> None:
     """Closes several groups at once, each of which waits a while for the other ranks."""
+
+def command(interpreter: str, file: str, arguments: list[str]) -> int:
+    """Runs the command `thinwire` with these arguments, and returns its exit code. Ranks and servers are
+    processes of `interpreter` that run `file`."""
 
 def sockets() -> list[tuple[int, int]]:
     """Descriptor and inode of every socket that this process, or the one that it was forked from, has

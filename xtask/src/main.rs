@@ -1,6 +1,7 @@
-//! The developer's commands: `cargo xtask check`, `test`, `python` and `tidy`.
+//! The developer's commands: `cargo xtask check`, `test`, `python`, `tidy` and `licenses`.
 #![forbid(unsafe_code)]
 
+mod licenses;
 mod process;
 mod python;
 mod section;
@@ -20,6 +21,7 @@ usage: cargo xtask COMMAND
   python [ARGUMENT ...] builds the Python package and tests it; arguments go to pytest
   tidy [--list [PATH]]  the rules that no compiler checks: layers, circles, files, text, prose;
                         with --list the sentences that prose counts
+  licenses              prints the licence texts of everything that wheels of this machine link
 ";
 
 fn main() -> ExitCode {
@@ -40,6 +42,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "test" => test::run(rest),
         "python" => python::run(rest),
         "tidy" => tidy::command(rest),
+        "licenses" => licenses::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(())

@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::error::ErrorKind;
@@ -102,11 +101,11 @@ pub fn is_lively() -> bool {
 }
 
 /// Ends the process's work: the exit code, and the error's lines.
-pub fn exit(result: Result<u8>) -> ExitCode {
+pub fn exit(result: Result<u8>) -> u8 {
     match result {
-        Ok(code) => ExitCode::from(code),
-        Err(error) if failure::is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if launch::leave(&error) => ExitCode::from(ERROR),
+        Ok(code) => code,
+        Err(error) if failure::is_broken_pipe(&error) => 0,
+        Err(error) if launch::leave(&error) => ERROR,
         Err(error) => {
             let (message, hint) = failure::lines(&error);
             say(format!("error: {message}"));
@@ -115,7 +114,7 @@ pub fn exit(result: Result<u8>) -> ExitCode {
             if let Some(hint) = hint {
                 say(format!("hint: {hint}"));
             }
-            ExitCode::from(ERROR)
+            ERROR
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use thinwire_job::{Form, Place, elastic};
 
 use crate::failure;
+use crate::invocation;
 use crate::launch::{self, elastic::Shutdown};
 use crate::memory;
 use crate::place::{Flags, ensure_ranks};
@@ -112,7 +113,5 @@ pub fn is_member() -> bool {
 
 /// This command, as it was typed.
 fn myself() -> Result<Vec<OsString>> {
-    let me = std::env::current_exe().context("finding thinwire's own program file")?;
-    let arguments = std::env::args_os().skip(1);
-    Ok(std::iter::once(me.into_os_string()).chain(arguments).collect())
+    Ok([invocation::program()?, invocation::arguments()].concat())
 }

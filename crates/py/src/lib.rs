@@ -38,7 +38,9 @@ use pyo3::prelude::*;
 /// The core of Thinwire: groups of ranks, synchronisers of gradients.
 #[pymodule]
 mod _core {
-    use pyo3::pyfunction;
+    use std::ffi::OsString;
+
+    use pyo3::{Python, pyfunction};
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's own name")]
@@ -82,6 +84,19 @@ mod _core {
     use crate::store::Store;
     #[pymodule_export]
     use crate::synchronizer::Synchronizer;
+
+    /// Runs the command `thinwire` for a script, and returns the exit code.
+    #[pyfunction]
+    #[pyo3(signature = (interpreter, file, arguments))]
+    fn command(
+        py: Python<'_>,
+        interpreter: OsString,
+        file: OsString,
+        arguments: Vec<OsString>,
+    ) -> u8 {
+        let script = thinwire_cli::Script { interpreter, file, arguments };
+        py.detach(|| thinwire_cli::main_of(script))
+    }
 
     /// Returns descriptor and inode of every socket that this process, or its parent before a fork, has opened.
     #[pyfunction]

@@ -13,6 +13,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+// Here, since cargo then compiles none of the crates that fail there in many lines.
+#[cfg(windows)]
+compile_error!("thinwire does not run on Windows itself: install it in WSL2");
+
 mod dtype;
 mod encoding;
 mod header;

@@ -1,14 +1,17 @@
 //! The first moments of a rank: it ties its life to the launcher's, then becomes the program.
 //!
 //! The tie is the kernel's parent-death signal, which survives `exec`. Asking for it in the child
-//! before `exec` needs no unsafe code; the price is one more `exec` per rank.
+//! before `exec` needs no unsafe code; the price is one more `exec` per rank. Systems other than Linux have no
+//! such signal: there ranks outlive a launcher that is killed.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, getppid};
+#[cfg(target_os = "linux")]
+use rustix::process::Signal;
+use rustix::process::{Pid, getppid};
 
 use crate::failure::OrHint;
 

@@ -20,6 +20,7 @@ use thinwire_job::supervisor::End;
 use thinwire_link::descriptors;
 
 use super::{child, errors, forward};
+use crate::invocation;
 
 /// Program of a job, which starts several times on this machine.
 pub struct Program {
@@ -59,9 +60,9 @@ impl Program {
 /// # Errors
 /// If this program does not know its own file.
 pub fn start(words: &[OsString], error_file: &Path) -> Result<Command> {
-    let me = std::env::current_exe().context("finding thinwire's own program file")?;
-    let mut command = Command::new(me);
-    command.arg(child::NAME).arg(std::process::id().to_string()).args(words);
+    let me = invocation::program()?;
+    let mut command = Command::new(&me[0]);
+    command.args(&me[1..]).arg(child::NAME).arg(std::process::id().to_string()).args(words);
     command.process_group(0).stdin(Stdio::null()).env(errors::VARIABLE, error_file);
     Ok(command)
 }

@@ -9,6 +9,7 @@ use thinwire_checkpoint::Location;
 use thinwire_wire::Hint;
 
 use crate::failure::hinted;
+use crate::invocation;
 
 /// The processor and its cores.
 pub fn describe() -> String {
@@ -33,7 +34,7 @@ pub fn go_on(checkpoint: &Path) -> String {
 }
 
 fn arguments() -> impl Iterator<Item = String> {
-    std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned())
+    invocation::arguments().into_iter().map(|argument| argument.to_string_lossy().into_owned())
 }
 
 fn shown(arguments: impl IntoIterator<Item = String>) -> String {

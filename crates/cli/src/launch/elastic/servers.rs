@@ -14,6 +14,7 @@ use thinwire_job::elastic::{self, Job, JobAddress, Options};
 use thinwire_job::supervisor::End;
 use thinwire_server::Configuration;
 
+use crate::invocation;
 use crate::launch::errors::Errors;
 use crate::launch::{forward, process};
 use crate::output::say;
@@ -96,8 +97,7 @@ impl Drop for Servers {
 }
 
 fn start(job_address: &JobAddress, arguments: &[OsString], error_file: &Path) -> Result<Child> {
-    let me = std::env::current_exe().context("finding thinwire's own program file")?;
-    let words = [&[me.into_os_string(), "server".into()], arguments].concat();
+    let words = [&invocation::program()?[..], &["server".into()], arguments].concat();
     let mut command = process::start(&words, error_file)?;
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     Ok(command.envs(job_address.variables()).spawn()?)

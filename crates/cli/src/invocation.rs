@@ -1,0 +1,47 @@
+//! How this process was started: what was typed, and the words that start the command once more.
+//!
+//! Ranks and servers are processes of this command. Where Python runs it, the program file of the process is the
+//! interpreter, so the script that called is the command.
+
+use std::ffi::OsString;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result};
+
+/// Script of an interpreter that runs the command in the interpreter's process.
+#[derive(Debug)]
+pub struct Script {
+    /// The interpreter's program file.
+    pub interpreter: OsString,
+    /// The script's file.
+    pub file: OsString,
+    /// What was typed after it.
+    pub arguments: Vec<OsString>,
+}
+
+static SCRIPT: OnceLock<Script> = OnceLock::new();
+
+/// Sets the script that this process runs; the first one counts.
+pub fn set(script: Script) {
+    let _ = SCRIPT.set(script);
+}
+
+/// Returns what was typed after the command's name.
+pub fn arguments() -> Vec<OsString> {
+    match SCRIPT.get() {
+        Some(script) => script.arguments.clone(),
+        None => std::env::args_os().skip(1).collect(),
+    }
+}
+
+/// Returns the words that start this command.
+///
+/// # Errors
+/// If this program does not know its own file.
+pub fn program() -> Result<Vec<OsString>> {
+    if let Some(script) = SCRIPT.get() {
+        return Ok(vec![script.interpreter.clone(), script.file.clone()]);
+    }
+    let me = std::env::current_exe().context("finding thinwire's own program file")?;
+    Ok(vec![me.into_os_string()])
+}

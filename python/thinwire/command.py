@@ -1,0 +1,21 @@
+"""The command `thinwire` as a script of this package: Python starts, and the core does the rest.
+
+Ranks start by this file, so it imports nothing that takes time, and the package's root no NumPy.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from thinwire import _core
+
+
+def main() -> int:
+    """Runs the command with the arguments of this process, and returns its exit code."""
+    # What Python has changed, and programs that the command starts would inherit.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    return _core.command(sys.executable, os.path.abspath(sys.argv[0]), sys.argv[1:])
