@@ -67,6 +67,7 @@ pub mod mem;
 mod poison;
 mod port;
 mod secure;
+mod shared_port;
 mod shm;
 pub mod store;
 pub mod tcp;

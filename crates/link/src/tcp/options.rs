@@ -43,6 +43,8 @@ pub struct Options {
     pub token: Token,
     /// The address to listen on, which the other ranks must reach; see [`address_towards`].
     pub bind: IpAddr,
+    /// The port that all ranks of this host share; a free one for each rank, if `None`.
+    pub port: Option<u16>,
     /// The life of the group; frames of another are refused.
     pub epoch: u32,
     /// Data connections per peer, at most [`CONNECTIONS_MAX`]; the higher rank's word counts.
@@ -73,6 +75,7 @@ impl Options {
         Options {
             token,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: None,
             epoch: 0,
             connections: 1,
             encryption: Encryption::Auto,
@@ -129,6 +132,9 @@ impl Options {
                 self.bind
             ));
         }
+        if self.port == Some(0) {
+            return invalid("port 0 for all ranks of a host, expected 1..=65535".to_owned());
+        }
         if self.heartbeat_timeout.is_some_and(|timeout| timeout < HEARTBEAT_TIMEOUT_MIN) {
             let (found, least) = (self.heartbeat_timeout, HEARTBEAT_TIMEOUT_MIN);
             return invalid(format!(
@@ -175,6 +181,7 @@ mod tests {
         assert!(good.check().is_ok());
         assert!(Options { connections: 0, ..good.clone() }.check().is_err());
         assert!(Options { bind: [0; 4].into(), ..good.clone() }.check().is_err());
+        assert!(Options { port: Some(0), ..good.clone() }.check().is_err());
         let heartbeat_timeout = Some(Duration::ZERO);
         assert!(Options { heartbeat_timeout, ..good }.check().is_err());
     }

@@ -1,0 +1,200 @@
+//! The thread that accepts connections at a shared port and passes each to the listener that it names.
+//!
+//! Every process behind the port has one, and whichever accepts a connection passes it on. Connections that have
+//! not sent their preface are unauthenticated peers, with few [`Places`] and little time. A connection whose
+//! listener takes no more at present waits in its place.
+
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+
+use crate::duplex::{set_up, timespec};
+use crate::shared_port::inbox::pass;
+use crate::shared_port::sockets::Sockets;
+use crate::shared_port::{Key, PREFACE_BYTES, REFUSED};
+use crate::unauthenticated_peers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, UnauthenticatedPeer};
+use crate::{Error, forks};
+
+/// The most connections that have not reached their listeners.
+const PLACES: Places = Places { total: 256, per_address: 64 };
+/// Pause before a listener that takes no more is tried again.
+const FULL_PAUSE: Duration = Duration::from_millis(10);
+
+/// The thread's life: it accepts nothing more when this is dropped, and ends when what it has accepted is passed on.
+#[derive(Debug)]
+pub struct Router {
+    /// The other end is the thread's.
+    _life: UnixStream,
+}
+
+impl Router {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system refuses a thread or sockets.
+    pub fn start(sockets: Sockets) -> Result<Router, Error> {
+        let cannot = |error| Error::io("cannot start the thread of a shared port", error);
+        let (life, watched) = UnixStream::pair().map_err(cannot)?;
+        forks::record(&life);
+        let now = Instant::now();
+        let routing =
+            Routing { sockets: Some(sockets), life: watched, visitors: Vec::new(), resume: now };
+        let thread = thread::Builder::new().name("thinwire port".to_owned());
+        thread.spawn(move || routing.run()).map_err(cannot)?;
+        Ok(Router { _life: life })
+    }
+}
+
+/// The state of the thread.
+struct Routing {
+    /// None when the listener of this thread is gone.
+    sockets: Option<Sockets>,
+    /// It ends with the listener.
+    life: UnixStream,
+    visitors: Vec<Visitor>,
+    /// The time from which to accept again.
+    resume: Instant,
+}
+
+/// A connection that has not reached its listener.
+struct Visitor {
+    stream: TcpStream,
+    peer: SocketAddr,
+    since: Instant,
+    preface: [u8; PREFACE_BYTES],
+    /// The bytes of the preface that have come.
+    length: usize,
+    /// The time of the next attempt to pass it on.
+    retry: Instant,
+}
+
+impl Routing {
+    fn run(mut self) {
+        while self.sockets.is_some() || !self.visitors.is_empty() {
+            self.poll();
+            let now = Instant::now();
+            if self.sockets.is_some() {
+                self.accept(now);
+            }
+            let handshake_timeout = PLACES.handshake_timeout(self.visitors.len());
+            self.visitors.retain_mut(|visitor| {
+                now < visitor.since + handshake_timeout && visitor.advance(now)
+            });
+        }
+    }
+
+    /// Waits for something to do.
+    fn poll(&mut self) {
+        let now = Instant::now();
+        let open = self.visitors.len() < PLACES.total && now >= self.resume;
+        let accept = if open { PollFlags::IN } else { PollFlags::empty() };
+        let handshake_timeout = PLACES.handshake_timeout(self.visitors.len());
+        let turns = self.visitors.iter().map(|visitor| match visitor.is_complete() {
+            true => visitor.retry,
+            false => visitor.since + handshake_timeout,
+        });
+        let resume = (now < self.resume).then_some(self.resume);
+        let timeout = turns.chain(resume).min();
+        let timeout = timeout.map(|at| timespec(at.saturating_duration_since(now)));
+        let mut fds = Vec::new();
+        if let Some(Sockets { tcp, unix }) = &self.sockets {
+            fds.push(PollFd::new(&self.life, PollFlags::IN));
+            fds.push(PollFd::new(unix, PollFlags::IN));
+            fds.push(PollFd::new(tcp, accept));
+        }
+        let incomplete = self.visitors.iter().filter(|visitor| !visitor.is_complete());
+        fds.extend(incomplete.map(|visitor| PollFd::new(&visitor.stream, PollFlags::IN)));
+        // An interrupted poll is like one that finds nothing: the next one follows.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let found: Vec<_> = fds.iter().take(2).map(PollFd::revents).collect();
+        drop(fds);
+        let Some(sockets) = &self.sockets else { return };
+        if !found[1].is_empty() {
+            sockets.share();
+        }
+        if !found[0].is_empty() {
+            self.sockets = None;
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..ACCEPTS_MAX {
+            let Some(sockets) = &self.sockets else { return };
+            if self.visitors.len() >= PLACES.total || now < self.resume {
+                return;
+            }
+            match sockets.tcp.accept() {
+                Ok((stream, peer)) => self.greet(stream, peer, now),
+                // Another process may have accepted it.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(_) => self.resume = now + REFUSED_PAUSE,
+            }
+        }
+    }
+
+    fn greet(&mut self, stream: TcpStream, peer: SocketAddr, now: Instant) {
+        let visitors = self.visitors.iter().enumerate().map(|(place, visitor)| {
+            let (address, silent) = (visitor.peer.ip(), visitor.length == 0);
+            (place, UnauthenticatedPeer { address, since: visitor.since, silent })
+        });
+        if let Some(place) = PLACES.evicted(visitors, peer.ip()) {
+            self.visitors.swap_remove(place);
+        }
+        if set_up(&stream).is_ok() {
+            let preface = [0; PREFACE_BYTES];
+            self.visitors.push(Visitor {
+                stream,
+                peer,
+                since: now,
+                preface,
+                length: 0,
+                retry: now,
+            });
+        }
+    }
+}
+
+impl Visitor {
+    fn is_complete(&self) -> bool {
+        self.length == PREFACE_BYTES
+    }
+
+    /// Reads the preface and passes the connection on; false when it is done with.
+    fn advance(&mut self, now: Instant) -> bool {
+        // No byte more: the handshake is the listener's.
+        while !self.is_complete() {
+            match (&self.stream).read(&mut self.preface[self.length..]) {
+                Ok(0) => return false,
+                Ok(count) => self.length += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        if now < self.retry {
+            return true;
+        }
+        let Some(key) = Key::parse_preface(&self.preface) else { return false };
+        match pass(key, &self.stream) {
+            Ok(()) => false,
+            // Its queue is full, or as many descriptors are on their way as this user may have.
+            Err(
+                Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::MFILE,
+            ) => {
+                self.retry = now + FULL_PAUSE;
+                true
+            }
+            Err(_) => {
+                let _ = send(&self.stream, &[REFUSED], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                false
+            }
+        }
+    }
+}
