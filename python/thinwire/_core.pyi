@@ -197,6 +197,7 @@ class Membership:
         link: str | None = None,
         timeout_s: float = 60.0,
         heartbeat_timeout_s: float | None = None,
+        port: int | None = None,
     ) -> Membership: ...
     @property
     def id(self) -> str:
@@ -319,6 +320,7 @@ class Group:
         launched: bool = False,
         heartbeat_timeout_s: float | None = None,
         watch: Callable[[], None] | None = None,
+        port: int | None = None,
     ) -> Group:
         """Joins the other ranks. `watch` is called about once a second meanwhile; an exception that it
         raises ends the wait."""

@@ -43,6 +43,7 @@ def init(
     timeout_s: float = 60.0,
     launched: bool = False,
     heartbeat_timeout_s: float | None = None,
+    port: int | None = None,
 ) -> Group:
     """Joins the job that this process belongs to, and returns the group of all its ranks.
 
@@ -56,7 +57,8 @@ def init(
     Traffic between hosts is encrypted unless `encryption` is "never". `link` emulates a bandwidth,
     as "100mbit". A wait in which no awaited data arrives for `timeout_s` seconds fails. A rank that is
     silent for `heartbeat_timeout_s` seconds counts as lost: at least 1, at most `timeout_s`, by default
-    THINWIRE_HEARTBEAT_TIMEOUT_S or 10. With `launched` another process hosts the rendezvous, for
+    THINWIRE_HEARTBEAT_TIMEOUT_S or 10. All ranks of a host are reached behind TCP port `port`, by default
+    THINWIRE_PORT, else each behind a free port of its own. With `launched` another process hosts the rendezvous, for
     instance a `thinwire.Store`.
 
     Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, or if
@@ -64,7 +66,7 @@ def init(
     In the scheduler process that msrun starts from the same script, and that Thinwire does not need,
     `init` ends the process successfully.
     """
-    for name, each in (("rank", rank), ("world", world)):
+    for name, each in (("rank", rank), ("world", world), ("port", port)):
         arguments.integer_or_none(name, each)
     for name, each in (("coordinator", coordinator), ("token", token), ("link", link)):
         arguments.text_or_none(name, each)
@@ -74,7 +76,7 @@ def init(
     arguments.timeouts(timeout_s, heartbeat_timeout_s)
     meeting = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
     given = *meeting, heartbeat_timeout_s
-    plain = given == (None, None, None, None, "auto", 1, None, 60.0, False, None)
+    plain = port is None and given == (None, None, None, None, "auto", 1, None, 60.0, False, None)
     group = living(given[:3])
     if group is not None and plain:
         return group
@@ -84,7 +86,7 @@ def init(
             "group, or its split(name): a rank joins once)"
         )
     try:
-        group = Group(_core.Group.join(*given))
+        group = Group(_core.Group.join(*given, port=port))
     except _core.NoRankError as error:
         print(f"thinwire: {error}: nothing to do here", file=sys.stderr)
         raise SystemExit(0) from None

@@ -27,6 +27,10 @@ pub struct Settings {
     /// and new parameters, which then hold up no activations]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: Option<u16>,
+    /// The TCP port behind which all ranks of a host are reached, for firewalls and containers
+    /// [default: THINWIRE_PORT, else a free port for each rank]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
     /// Give up when nothing has moved for this many seconds
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
@@ -94,6 +98,7 @@ impl Settings {
         Ok(thinwire_job::Settings {
             encryption: self.encryption,
             shared_memory: thinwire_job::shared_memory(variables)?,
+            port: thinwire_job::port(self.port, variables)?,
             connections: self.connections.unwrap_or(1),
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(given, timeout, variables)?,
