@@ -76,6 +76,6 @@ pub use overrides::{Form, Overrides};
 pub use place::{Host, Place, Source};
 pub use port::port;
 pub use rendezvous::{
-    TOKEN_BYTES_MIN, fresh_token, open, secret, serve, token, unprotected, warning,
+    TOKEN_BYTES_MIN, fresh_token, open, open_behind, secret, serve, token, unprotected, warning,
 };
 pub use sharing::shared_memory;

@@ -69,7 +69,8 @@ mod tests {
             check_apart(port, coordinator).unwrap();
         }
         let error = check_apart(Some(7), "[::1]:7").unwrap_err();
-        let said = "port 7 is shared by the ranks of a host, and they meet at [::1]:7: expected two ports";
+        let said =
+            "port 7 is shared by the ranks of a host, and they meet at [::1]:7: expected two ports";
         assert_eq!(error.to_string(), said);
     }
 }

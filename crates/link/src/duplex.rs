@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::secure::{Handshake, Preamble, Session};
+use crate::shared_port::Key;
 use crate::tcp::wake::Wake;
 use crate::{Error, Kind, forks};
 
@@ -52,6 +53,24 @@ impl Duplex {
             flags |= PollFlags::OUT;
         }
         flags
+    }
+
+    /// Names the listener behind a shared port, and waits until `deadline` for it to take the connection.
+    ///
+    /// # Errors
+    /// If the port has no such listener, the connection breaks, or nobody answers.
+    pub fn name(&mut self, key: Key, deadline: Instant) -> Result<(), Error> {
+        self.output.extend(key.to_preface());
+        loop {
+            let pumped = self.pump();
+            if !self.input.is_empty() {
+                return Key::check_answer(self.input.remove(0));
+            }
+            pumped?;
+            if !self.wait(deadline, None) {
+                return Err(Error::new(Kind::Timeout, "did not take the connection in time"));
+            }
+        }
     }
 
     /// Brings a handshake to its end, blocking until `deadline` at most.

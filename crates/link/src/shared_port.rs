@@ -236,3 +236,48 @@ impl AsFd for Listener {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn prefaces_and_addresses_parse_back(key: [u8; KEY_BYTES], port: u16, shared: bool) {
+            let key = Key(key);
+            prop_assert_eq!(Key::parse_preface(&key.to_preface()), Some(key));
+            for host in ["127.0.0.1", "[::1]"] {
+                let socket = format!("{host}:{port}").parse().unwrap();
+                let address = Address { socket, key: shared.then_some(key) };
+                prop_assert_eq!(address.to_string().parse::<Address>().unwrap(), address);
+            }
+        }
+
+        #[test]
+        fn any_change_of_the_first_bytes_makes_no_preface(at in 0..8usize, change in 1..=255u8) {
+            let mut preface = Key([7; KEY_BYTES]).to_preface();
+            preface[at] ^= change;
+            prop_assert_eq!(Key::parse_preface(&preface), None);
+        }
+
+        #[test]
+        fn any_text_is_an_address_or_an_error(text in "[0-9a-f:.#\\[\\]é]{0,60}") {
+            if let Ok(address) = text.parse::<Address>() {
+                prop_assert_eq!(address.to_string().parse::<Address>().unwrap(), address);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_with_the_text() {
+        for key in
+            ["", "12", "g".repeat(32).as_str(), "0".repeat(31).as_str(), "0".repeat(34).as_str()]
+        {
+            let error = split_key(&format!("host:1#{key}")).unwrap_err();
+            assert_eq!(error.to_string(), format!("key '{key}', expected 32 hexadecimal digits"));
+        }
+        assert_eq!(split_key("host:1").unwrap(), ("host:1", None));
+    }
+}

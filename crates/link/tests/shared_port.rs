@@ -204,6 +204,30 @@ fn a_port_that_nobody_shares_any_more_is_free() {
     }
 }
 
+#[test]
+fn stores_behind_one_port_are_told_apart_by_their_keys() {
+    let address: SocketAddr = format!("[::1]:{}", free_port("::1")).parse().unwrap();
+    let token = options().token;
+    let servers = [(); 2].map(|()| store::tcp::Server::share(address, &token).unwrap());
+    for (server, value) in servers.iter().zip([b"a", b"b"]) {
+        assert_eq!(server.address(), address);
+        let client = store::tcp::Client::connect(&server.shared_address(), &token, LONG).unwrap();
+        client.set("key", value).unwrap();
+        let name = server.shared_address().replace("[::1]", "localhost");
+        let client = store::tcp::Client::connect(&name, &token, LONG).unwrap();
+        assert_eq!(client.get("key", LONG).unwrap(), value);
+    }
+    let nobody = format!("{address}#{}", "1f".repeat(16));
+    let second = Duration::from_secs(1);
+    let error = store::tcp::Client::connect(&nobody, &token, second).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "cannot reach the coordinator at {address} after 1 s: nobody behind this port has the key that was published"
+        )
+    );
+}
+
 const CHILD: &str = "THINWIRE_TEST_PORT";
 
 /// A process that has two ranks behind the port, and keeps it open.

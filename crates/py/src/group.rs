@@ -129,7 +129,8 @@ impl Group {
         let connections = arguments::number("connections", connections)?;
         let host = if launched { Host::Launcher } else { Host::RankZero };
         let given = Overrides { rank, world, coordinator, host, token, form: Form::Arguments };
-        let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s, port)?;
+        let settings =
+            settings(encryption, connections, link, timeout_s, heartbeat_timeout_s, port)?;
         let watch = || watch.as_ref().map_or(Ok(()), |watch| watch.call0(py).map(drop));
         wait::for_work_beside(py, watch, move || {
             let place = find(&given, &process)?.unwrap_or_else(|| Place::alone(Form::Arguments));

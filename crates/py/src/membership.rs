@@ -54,7 +54,8 @@ impl Membership {
         port: Option<i128>,
     ) -> PyResult<Membership> {
         let connections = arguments::number("connections", connections)?;
-        let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s, port)?;
+        let settings =
+            settings(encryption, connections, link, timeout_s, heartbeat_timeout_s, port)?;
         wait::for_work(py, move || {
             let job_address = job_address(coordinator, token)?;
             let options = Options::new(CoordinatorMode::Saved, 1, WORLD_SIZE_MAX);
