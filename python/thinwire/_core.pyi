@@ -152,7 +152,7 @@ class Store:
     def __new__(cls, host: str, port: int = 0, token: str = "") -> Store: ...
     @property
     def address(self) -> str:
-        """Where ranks reach it: "host:port"."""
+        """Where ranks reach it: "host:port", or "host:port#key" on any port if THINWIRE_PORT is set."""
 
 @final
 class Coordinator:

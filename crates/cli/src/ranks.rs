@@ -1,12 +1,10 @@
 //! Ranks of a command: this process is one already, or it starts itself N times.
 
-use std::ffi::OsString;
-
 use anyhow::{Context, Result, anyhow, ensure};
 use thinwire_job::{Form, Place, elastic};
 
 use crate::failure;
-use crate::launch::{self, elastic::Shutdown};
+use crate::launch::{self, CommandLine, elastic::Shutdown};
 use crate::memory;
 use crate::place::{Flags, ensure_ranks};
 use crate::size::Elastic;
@@ -111,8 +109,10 @@ pub fn is_member() -> bool {
 }
 
 /// This command, as it was typed.
-fn myself() -> Result<Vec<OsString>> {
+fn myself() -> Result<CommandLine> {
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
     let arguments = std::env::args_os().skip(1);
-    Ok(std::iter::once(me.into_os_string()).chain(arguments).collect())
+    let words = std::iter::once(me.into_os_string()).chain(arguments).collect();
+    // Its flag says the port once more.
+    Ok(CommandLine { words, port: None })
 }
