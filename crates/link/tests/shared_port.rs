@@ -206,14 +206,14 @@ fn a_port_that_nobody_shares_any_more_is_free() {
 
 #[test]
 fn stores_behind_one_port_are_told_apart_by_their_keys() {
-    let address: SocketAddr = format!("[::1]:{}", free_port("::1")).parse().unwrap();
+    let address: SocketAddr = format!("127.0.0.1:{}", free_port("127.0.0.1")).parse().unwrap();
     let token = options().token;
     let servers = [(); 2].map(|()| store::tcp::Server::share(address, &token).unwrap());
     for (server, value) in servers.iter().zip([b"a", b"b"]) {
         assert_eq!(server.address(), address);
         let client = store::tcp::Client::connect(&server.shared_address(), &token, LONG).unwrap();
         client.set("key", value).unwrap();
-        let name = server.shared_address().replace("[::1]", "localhost");
+        let name = server.shared_address().replace("127.0.0.1", "localhost");
         let client = store::tcp::Client::connect(&name, &token, LONG).unwrap();
         assert_eq!(client.get("key", LONG).unwrap(), value);
     }
