@@ -46,8 +46,7 @@ mod node;
 pub(crate) mod server_connection;
 
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -57,14 +56,13 @@ pub use dial::{Resolve, system_addresses};
 pub use node::{Action, ClientId, Node, Outbox};
 pub use server_connection::OUTPUT_BYTES_MAX;
 
-use crate::shared_port::{Address, Listener};
+use crate::shared_port::Listener;
+use crate::shared_port::address::Address;
 use crate::tcp::wake::Wake;
-use crate::{Deadline, Error, Kind, Token, Waker, forks};
+use crate::{Deadline, Error, Token, Waker};
 use dispatcher::Dispatcher;
 use event_loop::{Call, EventLoop};
 
-/// Connections that the operating system keeps until they are accepted.
-const BACKLOG: i32 = 1024;
 /// Address of an endpoint that nobody connects to.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -158,25 +156,4 @@ impl<N> Drop for Endpoint<N> {
             let _ = thread.join();
         }
     }
-}
-
-/// A non-blocking listener on `address`.
-///
-/// # Errors
-/// [`Kind::AddressInUse`], or what else the operating system has against it.
-pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    let bound = TcpListener::bind(address).and_then(|listener| {
-        forks::record(&listener);
-        listener.set_nonblocking(true)?;
-        // Once more, for a longer queue.
-        rustix::net::listen(&listener, BACKLOG)?;
-        Ok(listener)
-    });
-    bound.map_err(|error| {
-        let kind = match error.kind() {
-            io::ErrorKind::AddrInUse => Kind::AddressInUse,
-            _ => Kind::Io,
-        };
-        Error::io(format_args!("cannot listen on {address}"), error).of(kind)
-    })
 }

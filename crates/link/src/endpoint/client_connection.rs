@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::duplex::Duplex;
 use crate::endpoint::messages::Messages;
 use crate::secure::{Handshake, Preamble, RECORD_BYTES_MAX, Role};
-use crate::shared_port::{Address, Key, split_key};
+use crate::shared_port::address::{Address, Key, split_key};
 use crate::tcp::wake::Wake;
 use crate::{Backoff, Deadline, Error, Kind, Token};
 

@@ -3,21 +3,21 @@
 //! The socket is a unix socket of datagrams, named after the key, so that a connection and who has passed it on come
 //! in one piece. A connection from a process of another user is closed unread.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketType, bind, recvmsg, send, sendmsg_addr, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketType, bind, recvmsg,
+    send, sockopt,
 };
 use rustix::process::geteuid;
 
+use crate::shared_port::address::{Address, Key, WELCOME};
 use crate::shared_port::router::Router;
 use crate::shared_port::sockets::{Sockets, name, unix_socket};
-use crate::shared_port::{Address, Key, WELCOME};
 use crate::{Error, forks};
 
 /// A listener behind a shared port.
@@ -86,20 +86,4 @@ impl AsFd for Inbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-/// Passes a connection to the listener with this key.
-///
-/// # Errors
-/// [`rustix::io::Errno::CONNREFUSED`] if there is no such listener, [`rustix::io::Errno::AGAIN`] if it has as many
-/// connections waiting as the system allows.
-pub fn pass(key: Key, stream: &TcpStream) -> rustix::io::Result<()> {
-    let descriptors = [stream.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    // A key is random, so that nobody takes its name before its listener.
-    let (socket, to) = (unix_socket(SocketType::DGRAM)?, name(&key.to_string())?);
-    sendmsg_addr(&socket, &to, &[IoSlice::new(&[0])], &mut control, flags).map(drop)
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use crate::shared_port::Address;
+use crate::shared_port::address::Address;
 use crate::{Error, Kind};
 
 /// A listener that there cannot be.

@@ -4,20 +4,23 @@
 //! not sent their preface are unauthenticated peers, with few [`Places`] and little time. A connection whose
 //! listener takes no more at present waits in its place.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, IoSlice, Read};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use rustix::net::{
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, send, sendmsg_addr,
+};
 
 use crate::duplex::{set_up, timespec};
-use crate::shared_port::inbox::pass;
-use crate::shared_port::sockets::Sockets;
-use crate::shared_port::{Key, PREFACE_BYTES, REFUSED};
+use crate::shared_port::address::{Key, PREFACE_BYTES, REFUSED};
+use crate::shared_port::sockets::{Sockets, name, unix_socket};
 use crate::unauthenticated_peers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, UnauthenticatedPeer};
 use crate::{Error, forks};
 
@@ -44,7 +47,7 @@ impl Router {
         forks::record(&life);
         let now = Instant::now();
         let routing =
-            Routing { sockets: Some(sockets), life: watched, visitors: Vec::new(), resume: now };
+            Routing { sockets: Some(sockets), life: watched, arrivals: Vec::new(), resume: now };
         let thread = thread::Builder::new().name("thinwire port".to_owned());
         thread.spawn(move || routing.run()).map_err(cannot)?;
         Ok(Router { _life: life })
@@ -57,13 +60,13 @@ struct Routing {
     sockets: Option<Sockets>,
     /// It ends with the listener.
     life: UnixStream,
-    visitors: Vec<Visitor>,
+    arrivals: Vec<Arrival>,
     /// The time from which to accept again.
     resume: Instant,
 }
 
 /// A connection that has not reached its listener.
-struct Visitor {
+struct Arrival {
     stream: TcpStream,
     peer: SocketAddr,
     since: Instant,
@@ -76,15 +79,15 @@ struct Visitor {
 
 impl Routing {
     fn run(mut self) {
-        while self.sockets.is_some() || !self.visitors.is_empty() {
+        while self.sockets.is_some() || !self.arrivals.is_empty() {
             self.poll();
             let now = Instant::now();
             if self.sockets.is_some() {
                 self.accept(now);
             }
-            let handshake_timeout = PLACES.handshake_timeout(self.visitors.len());
-            self.visitors.retain_mut(|visitor| {
-                now < visitor.since + handshake_timeout && visitor.advance(now)
+            let handshake_timeout = PLACES.handshake_timeout(self.arrivals.len());
+            self.arrivals.retain_mut(|arrival| {
+                now < arrival.since + handshake_timeout && arrival.advance(now)
             });
         }
     }
@@ -92,12 +95,12 @@ impl Routing {
     /// Waits for something to do.
     fn poll(&mut self) {
         let now = Instant::now();
-        let open = self.visitors.len() < PLACES.total && now >= self.resume;
+        let open = self.arrivals.len() < PLACES.total && now >= self.resume;
         let accept = if open { PollFlags::IN } else { PollFlags::empty() };
-        let handshake_timeout = PLACES.handshake_timeout(self.visitors.len());
-        let turns = self.visitors.iter().map(|visitor| match visitor.is_complete() {
-            true => visitor.retry,
-            false => visitor.since + handshake_timeout,
+        let handshake_timeout = PLACES.handshake_timeout(self.arrivals.len());
+        let turns = self.arrivals.iter().map(|arrival| match arrival.is_complete() {
+            true => arrival.retry,
+            false => arrival.since + handshake_timeout,
         });
         let resume = (now < self.resume).then_some(self.resume);
         let timeout = turns.chain(resume).min();
@@ -108,8 +111,8 @@ impl Routing {
             fds.push(PollFd::new(unix, PollFlags::IN));
             fds.push(PollFd::new(tcp, accept));
         }
-        let incomplete = self.visitors.iter().filter(|visitor| !visitor.is_complete());
-        fds.extend(incomplete.map(|visitor| PollFd::new(&visitor.stream, PollFlags::IN)));
+        let incomplete = self.arrivals.iter().filter(|arrival| !arrival.is_complete());
+        fds.extend(incomplete.map(|arrival| PollFd::new(&arrival.stream, PollFlags::IN)));
         // An interrupted poll is like one that finds nothing: the next one follows.
         let _ = poll(&mut fds, timeout.as_ref());
         let found: Vec<_> = fds.iter().take(2).map(PollFd::revents).collect();
@@ -126,7 +129,7 @@ impl Routing {
     fn accept(&mut self, now: Instant) {
         for _ in 0..ACCEPTS_MAX {
             let Some(sockets) = &self.sockets else { return };
-            if self.visitors.len() >= PLACES.total || now < self.resume {
+            if self.arrivals.len() >= PLACES.total || now < self.resume {
                 return;
             }
             match sockets.tcp.accept() {
@@ -140,16 +143,16 @@ impl Routing {
     }
 
     fn greet(&mut self, stream: TcpStream, peer: SocketAddr, now: Instant) {
-        let visitors = self.visitors.iter().enumerate().map(|(place, visitor)| {
-            let (address, silent) = (visitor.peer.ip(), visitor.length == 0);
-            (place, UnauthenticatedPeer { address, since: visitor.since, silent })
+        let arrivals = self.arrivals.iter().enumerate().map(|(place, arrival)| {
+            let (address, silent) = (arrival.peer.ip(), arrival.length == 0);
+            (place, UnauthenticatedPeer { address, since: arrival.since, silent })
         });
-        if let Some(place) = PLACES.evicted(visitors, peer.ip()) {
-            self.visitors.swap_remove(place);
+        if let Some(place) = PLACES.evicted(arrivals, peer.ip()) {
+            self.arrivals.swap_remove(place);
         }
         if set_up(&stream).is_ok() {
             let preface = [0; PREFACE_BYTES];
-            self.visitors.push(Visitor {
+            self.arrivals.push(Arrival {
                 stream,
                 peer,
                 since: now,
@@ -161,7 +164,7 @@ impl Routing {
     }
 }
 
-impl Visitor {
+impl Arrival {
     fn is_complete(&self) -> bool {
         self.length == PREFACE_BYTES
     }
@@ -197,4 +200,20 @@ impl Visitor {
             }
         }
     }
+}
+
+/// Passes a connection to the listener with this key.
+///
+/// # Errors
+/// [`Errno::CONNREFUSED`] if there is no such listener, [`Errno::AGAIN`] if it has as many
+/// connections waiting as the system allows.
+fn pass(key: Key, stream: &TcpStream) -> rustix::io::Result<()> {
+    let descriptors = [stream.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    // A key is random, so that nobody takes its name before its listener.
+    let (socket, to) = (unix_socket(SocketType::DGRAM)?, name(&key.to_string())?);
+    sendmsg_addr(&socket, &to, &[IoSlice::new(&[0])], &mut control, flags).map(drop)
 }

@@ -22,9 +22,9 @@ use rustix::net::{
 use rustix::process::{Uid, geteuid};
 use thinwire_wire::VERSION;
 
-use crate::duplex::timespec;
+use crate::duplex::{self, timespec};
 use crate::unauthenticated_peers::ACCEPTS_MAX;
-use crate::{Backoff, Deadline, Error, Kind, endpoint, forks};
+use crate::{Backoff, Deadline, Error, Kind, forks};
 
 /// Time in which a process that was killed closes its port.
 const CLOSING: Duration = Duration::from_millis(300);
@@ -83,7 +83,7 @@ impl Sockets {
         let until = Instant::now() + CLOSING;
         let mut backoff = Backoff::default();
         let tcp = loop {
-            match endpoint::listen(address) {
+            match duplex::listen(address) {
                 Ok(tcp) => break tcp,
                 // The last process behind the port may have been killed just now.
                 Err(error) if error.kind == Kind::AddressInUse && Instant::now() < until => {
@@ -137,21 +137,21 @@ impl Sockets {
     pub fn share(&self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..ACCEPTS_MAX {
-            let Ok(visitor) = accept_with(&self.unix, flags) else { return };
-            if user(&visitor).is_ok_and(|user| user == geteuid()) {
+            let Ok(process) = accept_with(&self.unix, flags) else { return };
+            if user(&process).is_ok_and(|user| user == geteuid()) {
                 // Who gets nothing asks again.
-                let _ = self.give(&visitor);
+                let _ = self.give(&process);
             }
         }
     }
 
-    fn give(&self, visitor: &OwnedFd) -> rustix::io::Result<usize> {
+    fn give(&self, process: &OwnedFd) -> rustix::io::Result<usize> {
         let descriptors = [self.tcp.as_fd(), self.unix.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        sendmsg(visitor, &[IoSlice::new(&[0])], &mut control, flags)
+        sendmsg(process, &[IoSlice::new(&[0])], &mut control, flags)
     }
 }
 

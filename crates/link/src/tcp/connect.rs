@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use thinwire_wire::{Rank, World};
 
-use crate::shared_port::{Address, Listener};
+use crate::shared_port::Listener;
+use crate::shared_port::address::Address;
 use crate::store::Store;
 use crate::tcp::Link;
 use crate::tcp::agreement;

@@ -12,7 +12,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use thinwire_wire::{Rank, World};
 
 use crate::duplex::timespec;
-use crate::shared_port::{Address, Listener};
+use crate::shared_port::Listener;
+use crate::shared_port::address::Address;
 use crate::tcp::agreement::mismatch;
 use crate::tcp::connection::{Connection, Parts};
 use crate::tcp::options::Options;

@@ -13,7 +13,7 @@ use thinwire_wire::{Rank, WORLD_SIZE_MAX};
 
 use crate::duplex::Duplex;
 use crate::secure::{Handshake, Preamble, Role, Session};
-use crate::shared_port::{Address, Key};
+use crate::shared_port::address::{Address, Key};
 use crate::shm::exchange::{Exchange, Turn};
 use crate::shm::{self, Segment};
 use crate::tcp::connection::Parts;
