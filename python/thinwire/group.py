@@ -57,9 +57,9 @@ def init(
     Traffic between hosts is encrypted unless `encryption` is "never". `link` emulates a bandwidth,
     as "100mbit". A wait in which no awaited data arrives for `timeout_s` seconds fails. A rank that is
     silent for `heartbeat_timeout_s` seconds counts as lost: at least 1, at most `timeout_s`, by default
-    THINWIRE_HEARTBEAT_TIMEOUT_S or 10. All ranks of a host are reached behind TCP port `port`, by default
-    THINWIRE_PORT, else each behind a free port of its own. With `launched` another process hosts the rendezvous, for
-    instance a `thinwire.Store`.
+    THINWIRE_HEARTBEAT_TIMEOUT_S or 10. All ranks of a host are reached behind the TCP port `port`, by
+    default THINWIRE_PORT, else each behind a free port of its own. With `launched` another process hosts
+    the rendezvous, for instance a `thinwire.Store`.
 
     Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, or if
     this process has joined already; PeerError if a rank does not appear or has another world.

@@ -95,8 +95,9 @@ impl Routing {
     /// Waits for something to do.
     fn poll(&mut self) {
         let now = Instant::now();
-        let open = self.arrivals.len() < PLACES.total && now >= self.resume;
-        let accept = if open { PollFlags::IN } else { PollFlags::empty() };
+        let has_resumed = now >= self.resume;
+        let if_so = |open| if open { PollFlags::IN } else { PollFlags::empty() };
+        let accept = if_so(has_resumed && self.arrivals.len() < PLACES.total);
         let handshake_timeout = PLACES.handshake_timeout(self.arrivals.len());
         let turns = self.arrivals.iter().map(|arrival| match arrival.is_complete() {
             true => arrival.retry,
@@ -108,7 +109,7 @@ impl Routing {
         let mut fds = Vec::new();
         if let Some(Sockets { tcp, unix }) = &self.sockets {
             fds.push(PollFd::new(&self.life, PollFlags::IN));
-            fds.push(PollFd::new(unix, PollFlags::IN));
+            fds.push(PollFd::new(unix, if_so(has_resumed)));
             fds.push(PollFd::new(tcp, accept));
         }
         let incomplete = self.arrivals.iter().filter(|arrival| !arrival.is_complete());
@@ -118,8 +119,8 @@ impl Routing {
         let found: Vec<_> = fds.iter().take(2).map(PollFd::revents).collect();
         drop(fds);
         let Some(sockets) = &self.sockets else { return };
-        if !found[1].is_empty() {
-            sockets.share();
+        if !found[1].is_empty() && sockets.share().is_err() {
+            self.resume = Instant::now() + REFUSED_PAUSE;
         }
         if !found[0].is_empty() {
             self.sockets = None;

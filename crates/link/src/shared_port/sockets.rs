@@ -134,15 +134,24 @@ impl Sockets {
     }
 
     /// Sends both sockets to the processes of this user that have asked for them.
-    pub fn share(&self) {
+    ///
+    /// # Errors
+    /// If the system has no descriptor for their connections.
+    pub fn share(&self) -> rustix::io::Result<()> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..ACCEPTS_MAX {
-            let Ok(process) = accept_with(&self.unix, flags) else { return };
+            let process = match accept_with(&self.unix, flags) {
+                Ok(process) => process,
+                // Another process may have accepted it.
+                Err(Errno::AGAIN | Errno::CONNABORTED) => break,
+                Err(errno) => return Err(errno),
+            };
             if user(&process).is_ok_and(|user| user == geteuid()) {
                 // Who gets nothing asks again.
                 let _ = self.give(&process);
             }
         }
+        Ok(())
     }
 
     fn give(&self, process: &OwnedFd) -> rustix::io::Result<usize> {
