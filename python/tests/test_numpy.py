@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -521,6 +522,28 @@ def test_a_heartbeat_timeout_beyond_the_timeout_is_refused(monkeypatch):
     monkeypatch.setenv("THINWIRE_HEARTBEAT_TIMEOUT_S", "90")
     with pytest.raises(thinwire.InvalidError, match="THINWIRE_HEARTBEAT_TIMEOUT_S is 90 s"):
         thinwire.init(timeout_s=60)
+
+
+def behind(port):
+    """A sum over ranks that share `port`, and over a split of them; or why there is none."""
+    try:
+        group = thinwire.init(port=port)
+    except thinwire.Error as error:
+        return str(error)
+    ones = [each.all_reduce(numpy.ones(1, numpy.float32)) for each in (group, group.split("other"))]
+    return [each.item() for each in ones]
+
+
+def test_ranks_of_a_host_are_reached_behind_one_port(ranks):
+    with launch.reserved_ports(1) as port:
+        for argument, env in ((port, {}), (None, {"THINWIRE_PORT": str(port)})):
+            assert ranks(2, behind, arguments=[argument], env=env) == [[2.0, 2.0]] * 2
+            with socket.create_server(("127.0.0.1", port)):
+                for said in ranks(2, behind, arguments=[argument], env=env):
+                    assert f"port {port} of 127.0.0.1 is held by another program" in said
+    for wrong in (0, 65_536, "http", True):
+        with pytest.raises(thinwire.InvalidError, match="port"):
+            thinwire.init(port=wrong)
 
 
 def paused(pause_s):

@@ -1,6 +1,7 @@
 """How ranks of PyTorch find each other over Thinwire."""
 
 import contextlib
+import os
 import re
 import socket
 import threading
@@ -76,6 +77,27 @@ def test_a_group_has_the_ranks_of_its_process_group(ranks, tmp_path):
     first, second, third = ranks(3, groups, arguments=[str(tmp_path)])
     assert first == third == [111, 101, 111, 111]
     assert second == [111, 10, 111, 111]
+
+
+def rendezvous(port):
+    """Where ranks of a process group meet if they share `port`."""
+    import torch.distributed as dist
+
+    from thinwire.torch import group
+
+    os.environ["THINWIRE_PORT"] = str(port)
+    dist.init_process_group("gloo")
+    store = group.of().group.store()
+    dist.barrier()
+    dist.destroy_process_group()
+    return store
+
+
+def test_the_rendezvous_is_behind_the_port_that_ranks_share(ranks):
+    with launch.reserved_ports(1) as port:
+        first, second = ranks(2, rendezvous, arguments=[port])
+    assert first == second
+    assert re.fullmatch(f"127.0.0.1:{port}#[0-9a-f]{{32}}", first)
 
 
 def test_a_group_that_nobody_else_holds_still_says_why_it_ended():

@@ -157,7 +157,7 @@ class Store:
     def __new__(cls, host: str, port: int = 0, token: str = "") -> Store: ...
     @property
     def address(self) -> str:
-        """Where ranks reach it: "host:port"."""
+        """Where ranks reach it: "host:port", or "host:port#key" on any port if THINWIRE_PORT is set."""
 
 @final
 class Coordinator:
@@ -202,6 +202,7 @@ class Membership:
         link: str | None = None,
         timeout_s: float = 60.0,
         heartbeat_timeout_s: float | None = None,
+        port: int | None = None,
     ) -> Membership: ...
     @property
     def id(self) -> str:
@@ -324,6 +325,7 @@ class Group:
         launched: bool = False,
         heartbeat_timeout_s: float | None = None,
         watch: Callable[[], None] | None = None,
+        port: int | None = None,
     ) -> Group:
         """Joins the other ranks. `watch` is called about once a second meanwhile; an exception that it
         raises ends the wait."""

@@ -43,6 +43,7 @@ def init(
     timeout_s: float = 60.0,
     launched: bool = False,
     heartbeat_timeout_s: float | None = None,
+    port: int | None = None,
 ) -> Group:
     """Joins the job that this process belongs to, and returns the group of all its ranks.
 
@@ -53,19 +54,21 @@ def init(
     coordinators.
 
     `token` is the job's secret (else THINWIRE_TOKEN), needed when ranks are on several hosts.
-    Traffic between hosts is encrypted unless `encryption` is "never". There are as many TCP `connections` to
-    each peer, by default 1, and up to 16 where the round trip takes more than some milliseconds. `link` emulates a bandwidth,
-    as "100mbit". A wait in which no awaited data arrives for `timeout_s` seconds fails. A rank that is
-    silent for `heartbeat_timeout_s` seconds counts as lost: at least 1, at most `timeout_s`, by default
-    THINWIRE_HEARTBEAT_TIMEOUT_S or 10. With `launched` another process hosts the rendezvous, for
-    instance a `thinwire.Store`.
+    Traffic between hosts is encrypted unless `encryption` is "never". There are as many TCP
+    `connections` to each peer, by default 1, and up to 16 where the round trip takes more than some
+    milliseconds. `link` emulates a bandwidth, as "100mbit". A wait in which no awaited data arrives
+    for `timeout_s` seconds fails. A rank that is silent for `heartbeat_timeout_s` seconds counts as
+    lost: at least 1, at most `timeout_s`, by default THINWIRE_HEARTBEAT_TIMEOUT_S or 10. All ranks
+    of a host are reached behind the TCP port `port`, by default THINWIRE_PORT, else each behind a
+    free port of its own. With `launched` another process hosts the rendezvous, for instance a
+    `thinwire.Store`.
 
     Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, or if
     this process has joined already; PeerError if a rank does not appear or has another world.
     In the scheduler process that msrun starts from the same script, and that Thinwire does not need,
     `init` ends the process successfully.
     """
-    for name, each in (("rank", rank), ("world", world)):
+    for name, each in (("rank", rank), ("world", world), ("port", port)):
         arguments.integer_or_none(name, each)
     for name, each in (("coordinator", coordinator), ("token", token), ("link", link)):
         arguments.text_or_none(name, each)
@@ -75,7 +78,8 @@ def init(
     arguments.timeouts(timeout_s, heartbeat_timeout_s)
     meeting = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
     given = *meeting, heartbeat_timeout_s
-    plain = given == (None, None, None, None, "auto", None, None, 60.0, False, None)
+    usual = (None, None, None, None, "auto", None, None, 60.0, False, None)
+    plain = port is None and given == usual
     group = living(given[:3])
     if group is not None and plain:
         return group
@@ -85,7 +89,7 @@ def init(
             "group, or its split(name): a rank joins once)"
         )
     try:
-        group = Group(_core.Group.join(*given))
+        group = Group(_core.Group.join(*given, port=port))
     except _core.NoRankError as error:
         print(f"thinwire: {error}: nothing to do here", file=sys.stderr)
         raise SystemExit(0) from None

@@ -47,6 +47,7 @@ impl Flags {
         let settings = Settings {
             encryption: Encryption::Auto,
             shared_memory: thinwire_job::shared_memory(&process)?,
+            port: thinwire_job::port(None, &process)?,
             connections: self.connections.map_or(Connections::AtLeast(1), Connections::Exactly),
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(None, timeout, &process)?,

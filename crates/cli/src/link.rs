@@ -31,6 +31,10 @@ pub struct Settings {
     /// The least number of connections, unless a number is given.
     #[arg(skip = 1_u16)]
     connections_min: u16,
+    /// The TCP port behind which all ranks of a host are reached, for firewalls and containers
+    /// [default: THINWIRE_PORT, else a free port for each rank]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
     /// Give up when nothing has moved for this many seconds
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
@@ -99,6 +103,7 @@ impl Settings {
         Ok(thinwire_job::Settings {
             encryption: self.encryption,
             shared_memory: thinwire_job::shared_memory(variables)?,
+            port: thinwire_job::port(self.port, variables)?,
             connections: self.connections.map_or(least, Connections::Exactly),
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(given, timeout, variables)?,

@@ -1,13 +1,11 @@
 //! Ranks of a command: this process is one already, or it starts itself N times.
 
-use std::ffi::OsString;
-
 use anyhow::{Result, anyhow, ensure};
 use thinwire_job::{Form, Place, elastic};
 
 use crate::failure;
 use crate::invocation;
-use crate::launch::{self, elastic::Shutdown};
+use crate::launch::{self, CommandLine, elastic::Shutdown};
 use crate::memory;
 use crate::place::{Flags, ensure_ranks};
 use crate::size::Elastic;
@@ -112,6 +110,8 @@ pub fn is_member() -> bool {
 }
 
 /// This command, as it was typed.
-fn myself() -> Result<Vec<OsString>> {
-    Ok([invocation::program()?, invocation::arguments()].concat())
+fn myself() -> Result<CommandLine> {
+    let words = [invocation::program()?, invocation::arguments()].concat();
+    // Its flag says the port once more.
+    Ok(CommandLine { words, port: None })
 }

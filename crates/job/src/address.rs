@@ -25,8 +25,9 @@ pub fn joined(host: &str, port: u16) -> String {
     }
 }
 
-/// Refuses what is not `host:port`.
+/// Refuses what is not `host:port`, with or without the key of a listener behind a port that others share.
 pub fn check(address: &str) -> Result<(), Error> {
+    let address = address.split_once('#').map_or(address, |(address, _)| address);
     // The colons of an IPv6 address stand in brackets.
     let is_host = |host: &str| !host.is_empty() && (host.starts_with('[') || !host.contains(':'));
     let port = address.rsplit_once(':').filter(|(host, _)| is_host(host)).map(|(_, port)| port);
@@ -50,13 +51,17 @@ pub fn check_reachable(address: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns the first address of a name and a port.
+pub fn resolved(address: &str) -> Result<SocketAddr, Error> {
+    let resolved = address.to_socket_addrs().ok().and_then(|mut found| found.next());
+    resolved.ok_or_else(|| Error::invalid(format!("'{address}' is no known address")))
+}
+
 /// Returns the address on which the host of a store listens if all ranks are told to meet at
 /// `coordinator`: on loopback if that is there, else on every interface, because a host's own name
 /// often resolves to itself only.
 pub fn listening(coordinator: &str) -> Result<SocketAddr, Error> {
-    let resolved = coordinator.to_socket_addrs().ok().and_then(|mut found| found.next());
-    let unknown = || Error::invalid(format!("'{coordinator}' is no known address"));
-    let resolved = resolved.ok_or_else(unknown)?;
+    let resolved = resolved(coordinator)?;
     if is_loopback(coordinator) {
         return Ok(resolved);
     }

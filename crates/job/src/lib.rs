@@ -51,6 +51,7 @@ mod interrupt;
 mod meeting;
 mod overrides;
 mod place;
+mod port;
 mod rendezvous;
 mod sharing;
 mod slurm;
@@ -73,7 +74,8 @@ pub use interrupt::Interrupt;
 pub use meeting::{Meeting, PrefixedStore, Settings};
 pub use overrides::{Form, Overrides};
 pub use place::{Host, Place, Source};
+pub use port::port;
 pub use rendezvous::{
-    TOKEN_BYTES_MIN, fresh_token, open, secret, serve, token, unprotected, warning,
+    TOKEN_BYTES_MIN, fresh_token, open, open_behind, secret, serve, token, unprotected, warning,
 };
 pub use sharing::shared_memory;

@@ -20,6 +20,7 @@ use thinwire_wire::{Rank, World};
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::place::{Host, Place};
+use crate::port::check_apart;
 use crate::rendezvous::{host, secret};
 
 /// The longest name of a link in bytes, so that its keys fit into a store.
@@ -38,6 +39,8 @@ pub struct Settings {
     pub encryption: tcp::Encryption,
     /// Data that goes through shared memory, see `shared_memory`.
     pub shared_memory: tcp::SharedMemory,
+    /// The port that all ranks of this host share, see `port`; a free one for each, if `None`.
+    pub port: Option<u16>,
     /// TCP connections to each peer.
     pub connections: tcp::Connections,
     /// Time that all ranks may take to meet.
@@ -55,6 +58,7 @@ impl Default for Settings {
         Settings {
             encryption: tcp::Encryption::Auto,
             shared_memory: tcp::SharedMemory::Auto,
+            port: None,
             connections: tcp::Connections::AtLeast(1),
             timeout: Duration::from_secs(60),
             heartbeat_timeout: Duration::from_secs(10),
@@ -102,6 +106,7 @@ impl Meeting {
             connections: settings.connections,
             encryption: settings.encryption,
             shared_memory: settings.shared_memory,
+            port: settings.port,
             limit: settings.limit,
             timeout: settings.timeout,
             heartbeat_timeout: Some(settings.heartbeat_timeout),
@@ -112,6 +117,7 @@ impl Meeting {
             let place = place.clone();
             return Ok(Meeting { place, world, store: None, options, uses, server: None });
         }
+        check_apart(settings.port, &place.coordinator)?;
         let hosts = place.host == Host::RankZero && place.rank == 0;
         let server = hosts.then(|| host(place, &secret)).transpose()?;
         let client = Client::connect(&place.coordinator, &secret, settings.timeout)?;

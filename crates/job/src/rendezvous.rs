@@ -5,7 +5,7 @@ use thinwire_link::store::KeyValueService;
 use thinwire_link::store::tcp::Server;
 use thinwire_link::{self as link, Token};
 
-use crate::address::{check_reachable, is_loopback, joined, listening};
+use crate::address::{check_reachable, is_loopback, joined, listening, resolved};
 use crate::environment::Variables;
 use crate::error::Error;
 use crate::identity::Identity;
@@ -33,6 +33,22 @@ pub fn open(host: &str, port: u16, token: &str) -> Result<(Server, String), Erro
     let server = bind(&wanted, &secret)?;
     let address = joined(host, server.address().port());
     Ok((server, address))
+}
+
+/// Opens a store as [`open`] does, behind the port that all processes of this host share; its address is
+/// "host:port#key".
+///
+/// # Errors
+/// Those of `open`, or if another program has the port.
+pub fn open_behind(host: &str, port: u16, token: &str) -> Result<(Server, String), Error> {
+    let wanted = joined(host, port);
+    let secret = secret(token, &wanted)?;
+    check_reachable(&wanted)?;
+    // Where the links of ranks that reach the store listen, too: one address, one port.
+    let server = Server::share(resolved(&wanted)?, &secret)?;
+    let address = server.shared_address();
+    let key = address.rsplit_once('#').map_or("", |(_, key)| key);
+    Ok((server, format!("{wanted}#{key}")))
 }
 
 /// Serves the processes of a job at `address`, host:port as they reach it (port 0 for any that is free). Also

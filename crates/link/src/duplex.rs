@@ -3,15 +3,18 @@
 //! Handshakes and stores use it, whose messages are short: input that is read ahead is bounded.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::secure::{Handshake, Preamble, Session};
+use crate::shared_port::address::Key;
 use crate::tcp::wake::Wake;
 use crate::{Error, Kind, forks};
 
+/// Connections that the operating system keeps until they are accepted.
+const BACKLOG: i32 = 1024;
 /// Bytes that are read at once at first, and then.
 const STEP_BYTES_MIN: usize = 4096;
 const STEP_BYTES_MAX: usize = 64 << 10;
@@ -52,6 +55,24 @@ impl Duplex {
             flags |= PollFlags::OUT;
         }
         flags
+    }
+
+    /// Names the listener behind a shared port, and waits until `deadline` for it to take the connection.
+    ///
+    /// # Errors
+    /// If the port has no such listener, the connection breaks, or nobody answers.
+    pub fn name(&mut self, key: Key, deadline: Instant) -> Result<(), Error> {
+        self.output.extend(key.to_preface());
+        loop {
+            let pumped = self.pump();
+            if !self.input.is_empty() {
+                return Key::check_answer(self.input.remove(0));
+            }
+            pumped?;
+            if !self.wait(deadline, None) {
+                return Err(Error::new(Kind::Timeout, "did not take the connection in time"));
+            }
+        }
     }
 
     /// Brings a handshake to its end, blocking until `deadline` at most.
@@ -109,6 +130,27 @@ impl Duplex {
         let _ = poll(&mut fds, Some(&timespec(left)));
         !left.is_zero()
     }
+}
+
+/// A non-blocking listener on `address`.
+///
+/// # Errors
+/// [`Kind::AddressInUse`], or what else the operating system has against it.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        forks::record(&listener);
+        listener.set_nonblocking(true)?;
+        // Once more, for a longer queue.
+        rustix::net::listen(&listener, BACKLOG)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| {
+        let kind = match error.kind() {
+            ErrorKind::AddrInUse => Kind::AddressInUse,
+            _ => Kind::Io,
+        };
+        Error::io(format_args!("cannot listen on {address}"), error).of(kind)
+    })
 }
 
 /// Makes a connection non-blocking and without Nagle's delay, and records it for forks, which close it.

@@ -46,8 +46,7 @@ mod node;
 pub(crate) mod server_connection;
 
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -57,19 +56,19 @@ pub use dial::{Resolve, system_addresses};
 pub use node::{Action, ClientId, Node, Outbox};
 pub use server_connection::OUTPUT_BYTES_MAX;
 
+use crate::shared_port::Listener;
+use crate::shared_port::address::Address;
 use crate::tcp::wake::Wake;
-use crate::{Error, Kind, Token, Waker, forks};
+use crate::{Deadline, Error, Token, Waker};
 use dispatcher::Dispatcher;
 use event_loop::{Call, EventLoop};
 
-/// Connections that the operating system keeps until they are accepted.
-const BACKLOG: i32 = 1024;
 /// Address of an endpoint that nobody connects to.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Thread that runs a node, which other processes reach or which reaches others; it ends when this is dropped.
 pub struct Endpoint<N> {
-    address: SocketAddr,
+    address: Address,
     /// None only while the server is dropped.
     calls: Option<Sender<Call<N>>>,
     waker: Waker,
@@ -82,10 +81,17 @@ impl<N: Node> Endpoint<N> {
     /// # Errors
     /// [`crate::Kind::AddressInUse`] if another process listens there.
     pub fn bind(address: SocketAddr, token: &Token, node: N) -> Result<Endpoint<N>, Error> {
-        let listener = listen(address)?;
-        let cannot = |error| Error::io(format_args!("cannot listen on {address}"), error);
-        let address = listener.local_addr().map_err(cannot)?;
-        Endpoint::start(Some((listener, address)), token, node)
+        Endpoint::start(Some(Listener::own(address)?), token, node)
+    }
+
+    /// Listens behind the port of `address` with all processes of this user that share it; see
+    /// [`Endpoint::shared_address`].
+    ///
+    /// # Errors
+    /// [`crate::Kind::AddressInUse`] if somebody else has the port.
+    pub fn share(address: SocketAddr, token: &Token, node: N) -> Result<Endpoint<N>, Error> {
+        let deadline = Instant::now() + Deadline::Reply.duration();
+        Endpoint::start(Some(Listener::shared(address, deadline)?), token, node)
     }
 
     /// Starts a node that nobody connects to: it dials others.
@@ -96,21 +102,17 @@ impl<N: Node> Endpoint<N> {
         Endpoint::start(None, token, node)
     }
 
-    fn start(
-        listener: Option<(TcpListener, SocketAddr)>,
-        token: &Token,
-        node: N,
-    ) -> Result<Endpoint<N>, Error> {
+    fn start(listener: Option<Listener>, token: &Token, node: N) -> Result<Endpoint<N>, Error> {
         let wake = Wake::new()?;
         let waker = wake.waker();
         let (calls, called) = mpsc::channel();
-        let (listener, address) = listener.unzip();
+        let address = listener.as_ref().map(Listener::address).transpose()?;
         let mut event_loop = EventLoop::new(Dispatcher::new(node, token), listener, wake, called);
         let thread = thread::Builder::new()
             .name("thinwire endpoint".to_owned())
             .spawn(move || event_loop.run())
             .map_err(|error| Error::io("starting the thread of an endpoint", error))?;
-        let address = address.unwrap_or(NOWHERE);
+        let address = address.unwrap_or(NOWHERE.into());
         Ok(Endpoint { address, calls: Some(calls), waker, thread: Some(thread) })
     }
 
@@ -130,7 +132,12 @@ impl<N> Endpoint<N> {
 
     /// Returns the address that the endpoint listens on; `0.0.0.0:0` if it only dials.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.address.socket
+    }
+
+    /// Returns the address to connect to as a text: `host:port`, or `host:port#key` behind a shared port.
+    pub fn shared_address(&self) -> String {
+        self.address.to_string()
     }
 }
 
@@ -149,25 +156,4 @@ impl<N> Drop for Endpoint<N> {
             let _ = thread.join();
         }
     }
-}
-
-/// A non-blocking listener on `address`.
-///
-/// # Errors
-/// [`Kind::AddressInUse`], or what else the operating system has against it.
-pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    let bound = TcpListener::bind(address).and_then(|listener| {
-        forks::record(&listener);
-        listener.set_nonblocking(true)?;
-        // Once more, for a longer queue.
-        rustix::net::listen(&listener, BACKLOG)?;
-        Ok(listener)
-    });
-    bound.map_err(|error| {
-        let kind = match error.kind() {
-            io::ErrorKind::AddrInUse => Kind::AddressInUse,
-            _ => Kind::Io,
-        };
-        Error::io(format_args!("cannot listen on {address}"), error).of(kind)
-    })
 }

@@ -38,8 +38,7 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
-    use crate::duplex::Duplex;
-    use crate::endpoint::listen;
+    use crate::duplex::{Duplex, listen};
 
     #[test]
     fn listeners_and_connections_are_in_the_list() {

@@ -67,6 +67,7 @@ pub mod mem;
 mod poison;
 mod port;
 mod secure;
+mod shared_port;
 mod shm;
 pub mod store;
 pub mod tcp;
@@ -88,5 +89,6 @@ pub mod fuzzing {
     pub use crate::endpoint::dispatcher::{Dispatcher, TURN_MESSAGES_MAX};
     pub use crate::endpoint::messages::Messages;
     pub use crate::secure::{Handshake, Preamble, Role, Session};
+    pub use crate::shared_port::address::{Address, Key, PREFACE_BYTES};
     pub use crate::store::message::{MESSAGE_BYTES_MAX, Request, parse_reply};
 }

@@ -32,12 +32,12 @@ pub use options::{
 pub use reader::replay;
 pub use wake::Waker;
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use thinwire_wire::{Header, Kind as Frame, Rank, World};
 
 use crate::gate::{BulkGate, Urgent};
+use crate::shared_port::Listener;
 use crate::tcp::peer::Peer;
 use crate::tcp::transfer::{Turn, receive, transmit};
 use crate::tcp::wake::{Wake, Wakers};
@@ -80,7 +80,7 @@ pub struct Link {
     /// Listener for peers that are silent when the link ends.
     unreachable: Option<Unreachable>,
     /// Port where others look whether this rank can be reached, and when it was last served.
-    port: Option<(TcpListener, Instant)>,
+    port: Option<(Listener, Instant)>,
 }
 
 impl Link {
@@ -117,7 +117,7 @@ impl Link {
     }
 
     /// Keeps the port of the meeting open, where connections are accepted and closed.
-    pub(crate) fn with_port(self, listener: TcpListener) -> Link {
+    pub(crate) fn with_port(self, listener: Listener) -> Link {
         Link { port: Some((listener, self.round)), ..self }
     }
 

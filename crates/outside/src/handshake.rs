@@ -1,7 +1,7 @@
 //! Law of the handshake between two sides, with an attacker on the wire between them.
 
 use thinwire_link::Token;
-use thinwire_link::fuzzing::{Handshake, Preamble, Role, Session};
+use thinwire_link::fuzzing::{Address, Handshake, Key, PREFACE_BYTES, Preamble, Role, Session};
 
 use crate::draw::Draw;
 
@@ -52,6 +52,7 @@ impl Side {
 /// Checks, under any cut, change, replay or injection on the way, that a side gets a session only if
 /// it received exactly the bytes that the other side sent, and both have the same token.
 pub fn handshake(bytes: &[u8]) {
+    preface(bytes);
     let mut draw = Draw::new(bytes);
     let how = draw.u8();
     let other_token = if how & 1 == 0 { "token" } else { "another token" };
@@ -85,5 +86,17 @@ pub fn handshake(bytes: &[u8]) {
             assert!(how & 3 == 0, "a session of two initiators or of two tokens");
             assert!(other.said.starts_with(side.taken()), "a session in spite of other bytes");
         }
+    }
+}
+
+/// What a shared port reads before a handshake: 24 bytes are the preface of one key or of none, and a text is
+/// the address of one listener or of none.
+fn preface(bytes: &[u8]) {
+    if let Some(preface) = bytes.first_chunk::<PREFACE_BYTES>() {
+        let key = Key::parse_preface(preface);
+        assert!(key.is_none_or(|key| key.to_preface() == *preface));
+    }
+    if let Ok(address) = String::from_utf8_lossy(bytes).parse::<Address>() {
+        assert!(address.to_string().parse::<Address>().is_ok_and(|again| again == address));
     }
 }

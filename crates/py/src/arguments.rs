@@ -55,6 +55,7 @@ pub(crate) fn settings(
     link: Option<&str>,
     timeout_s: f64,
     heartbeat_timeout_s: Option<f64>,
+    port: Option<i128>,
 ) -> Result<Settings, Failure> {
     let encryption = match encryption {
         "auto" => Encryption::Auto,
@@ -86,5 +87,6 @@ pub(crate) fn settings(
     })?;
     let heartbeat_timeout = heartbeat_timeout(given, timeout, &process)?;
     let shared_memory = shared_memory(&process)?;
-    Ok(Settings { encryption, shared_memory, connections, timeout, heartbeat_timeout, limit })
+    let port = thinwire_job::port(port.map(|port| number("port", port)).transpose()?, &process)?;
+    Ok(Settings { encryption, shared_memory, port, connections, timeout, heartbeat_timeout, limit })
 }

@@ -107,7 +107,7 @@ impl Group {
     #[staticmethod]
     #[pyo3(signature = (rank = None, world = None, coordinator = None, token = None,
         encryption = "auto", connections = None, link = None, timeout_s = 60.0, launched = false,
-        heartbeat_timeout_s = None, watch = None))]
+        heartbeat_timeout_s = None, watch = None, port = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn join(
         py: Python<'_>,
@@ -122,12 +122,14 @@ impl Group {
         launched: bool,
         heartbeat_timeout_s: Option<f64>,
         watch: Option<Py<PyAny>>,
+        port: Option<i128>,
     ) -> PyResult<Group> {
         let rank = rank.map(|rank| arguments::number("rank", rank)).transpose()?;
         let world = world.map(|world| arguments::number("world", world)).transpose()?;
         let host = if launched { Host::Launcher } else { Host::RankZero };
         let given = Overrides { rank, world, coordinator, host, token, form: Form::Arguments };
-        let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;
+        let settings =
+            settings(encryption, connections, link, timeout_s, heartbeat_timeout_s, port)?;
         let watch = || watch.as_ref().map_or(Ok(()), |watch| watch.call0(py).map(drop));
         wait::for_work_beside(py, watch, move || {
             let place = find(&given, &process)?.unwrap_or_else(|| Place::alone(Form::Arguments));

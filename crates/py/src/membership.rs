@@ -38,7 +38,7 @@ impl Membership {
 impl Membership {
     #[new]
     #[pyo3(signature = (facts, coordinator = None, token = None, encryption = "auto",
-        connections = None, link = None, timeout_s = 60.0, heartbeat_timeout_s = None))]
+        connections = None, link = None, timeout_s = 60.0, heartbeat_timeout_s = None, port = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -50,8 +50,10 @@ impl Membership {
         link: Option<&str>,
         timeout_s: f64,
         heartbeat_timeout_s: Option<f64>,
+        port: Option<i128>,
     ) -> PyResult<Membership> {
-        let settings = settings(encryption, connections, link, timeout_s, heartbeat_timeout_s)?;
+        let settings =
+            settings(encryption, connections, link, timeout_s, heartbeat_timeout_s, port)?;
         wait::for_work(py, move || {
             let job_address = job_address(coordinator, token)?;
             let options = Options::new(CoordinatorMode::Saved, 1, WORLD_SIZE_MAX);

@@ -40,7 +40,7 @@ impl Server {
         snapshots: Option<PathBuf>,
         restore: Option<PathBuf>,
     ) -> PyResult<Server> {
-        let settings = settings("auto", None, None, timeout_s, None)?;
+        let settings = settings("auto", None, None, timeout_s, None, None)?;
         let job_address = JobAddress::server(coordinator, token).map_err(Failure::from)?;
         let listen = listen.to_owned();
         wait::for_work(py, move || {

@@ -87,7 +87,7 @@ impl ServerClient {
     ) -> PyResult<ServerClient> {
         let definition: Definition = serde_json::from_str(definition)
             .map_err(|error| Failure::invalid(format!("definition of tables: {error}")))?;
-        let settings = settings("auto", None, None, timeout_s, None)?;
+        let settings = settings("auto", None, None, timeout_s, None, None)?;
         wait::for_work(py, move || {
             let definition = match restore {
                 Some(path) => Origin::open(&path.into())?.begin(definition)?,

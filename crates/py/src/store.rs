@@ -3,6 +3,7 @@
 use std::mem::ManuallyDrop;
 
 use pyo3::prelude::*;
+use thinwire_job::process;
 use thinwire_link::store::tcp::Server;
 
 use crate::error::Failure;
@@ -20,7 +21,12 @@ impl Store {
     #[new]
     #[pyo3(signature = (host, port = 0, token = ""))]
     fn new(host: &str, port: u16, token: &str) -> PyResult<Store> {
-        let (server, address) = thinwire_job::open(host, port, token).map_err(Failure::from)?;
+        let shared = thinwire_job::port(None, &process).map_err(Failure::from)?;
+        let opened = match shared.filter(|_| port == 0) {
+            Some(shared) => thinwire_job::open_behind(host, shared, token),
+            None => thinwire_job::open(host, port, token),
+        };
+        let (server, address) = opened.map_err(Failure::from)?;
         Ok(Store { address, server: Some(server), process: std::process::id() })
     }
 

@@ -74,6 +74,11 @@ pub fn open(
     }
     let (region, endpoint) = (region(&variables), endpoint(&variables));
     let said = |error: &dyn std::fmt::Display| wrong(format!("endpoint '{endpoint}': {error}"));
+    // minreq takes the first colon behind the scheme for that of the port.
+    if endpoint.contains("://[") {
+        return Err(said(&"expected a name or an IPv4 address")
+            .with_hint("give the IPv6 address a name, in /etc/hosts or DNS"));
+    }
     let url = endpoint.parse().map_err(|error| said(&error))?;
     let style = UrlStyle::Path;
     let bucket = rusty_s3::Bucket::new(url, style, bucket.to_owned(), region);

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use anyhow::{Result, anyhow};
 
 use crate::failure::hinted;
-use crate::launch::{self, elastic::Shutdown};
+use crate::launch::{self, CommandLine, elastic::Shutdown};
 use crate::output::say;
 use crate::place::{Flags, ensure_ranks};
 use crate::size::{self, ElasticFlags, Size};
@@ -26,6 +26,10 @@ pub struct Args {
     /// The job's secret; a fresh one unless given
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
+    /// The TCP port behind which all ranks of this machine are reached by others, for firewalls and
+    /// containers [default: THINWIRE_PORT, else a free port for each rank]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true)]
     program: Vec<OsString>,
@@ -38,20 +42,20 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     let (coordinator, token) = (args.coordinator.clone(), args.token.clone());
     let flags = Flags { coordinator, token, ..Flags::default() };
+    let program = CommandLine { words: args.program.clone(), port: args.port };
     if let Some(job_address) = flags.member()? {
         say(format!("joining the elastic job at {}", job_address.coordinator));
-        return launch::join_elastic(&job_address, &args.program);
+        return launch::join_elastic(&job_address, &program);
     }
     if let Some(job) = args.elastic.resolve(args.ranks, &flags)? {
-        let (program, token) = (args.program.clone(), args.token.as_ref());
-        return launch::elastic::run(program, &job, token, Shutdown::Signal);
+        return launch::elastic::run(program, &job, args.token.as_ref(), Shutdown::Signal);
     }
     let ranks = args.ranks.and_then(Size::fixed);
     let place = Flags { coordinator: None, ..flags }.find()?;
     if let Some(place) = place.filter(|place| place.world > 1) {
         ensure_ranks(&place, ranks)?;
         say(format!("joining {} as rank {} of {}", place.source, place.rank, place.world));
-        return launch::join(&place, args.coordinator.as_ref(), &args.program);
+        return launch::join(&place, args.coordinator.as_ref(), &program);
     }
     if let Some(address) = &args.coordinator {
         let error = anyhow!("--coordinator {address} for ranks that meet on this machine alone");
@@ -60,5 +64,5 @@ pub fn run(args: &Args) -> Result<u8> {
             "--ranks MIN:MAX starts an elastic job there, and THINWIRE_MEMBER=new joins one",
         ));
     }
-    launch::run(args.program.clone(), ranks.unwrap_or(2), args.token.as_ref())
+    launch::run(program, ranks.unwrap_or(2), args.token.as_ref())
 }

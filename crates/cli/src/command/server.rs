@@ -160,8 +160,15 @@ fn usual_address(coordinator: &str) -> Result<String> {
         let error = anyhow!("the address of this server does not follow from {coordinator}");
         hinted(error, "give it: --listen HOST:PORT")
     };
-    let address = coordinator.to_socket_addrs().ok().and_then(|mut all| all.next());
-    let address = address_towards(address.ok_or_else(unknown)?)?;
+    let mut address = Err(unknown());
+    // A name may have an address of a family to which this machine has no way.
+    for towards in coordinator.to_socket_addrs().map_err(|_| unknown())? {
+        address = address_towards(towards).map_err(anyhow::Error::from);
+        if address.is_ok() {
+            break;
+        }
+    }
+    let address = address?;
     Ok(SocketAddr::from((address, 0)).to_string())
 }
 

@@ -1,6 +1,5 @@
 //! The processes of a job on this machine, as its state machine decides about them.
 
-use std::ffi::OsString;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +14,7 @@ use thinwire_job::supervisor::{Action, End, Event, Limits, Notice, Supervisor, V
 
 use super::elastic::Elastic;
 use super::errors::{self, Errors};
-use super::process::{self, Program, Variables};
+use super::process::{self, CommandLine, Program, Variables};
 use crate::failure;
 use crate::output::say;
 
@@ -46,7 +45,7 @@ pub enum Job {
 /// # Errors
 /// If processes cannot be started, or the job fails: which process, how, and what it or its peers said.
 pub fn run(
-    command: Vec<OsString>,
+    command: CommandLine,
     limits: Limits,
     job: Job,
     sender: Sender<Report>,

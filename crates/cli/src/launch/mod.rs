@@ -11,7 +11,6 @@ mod forward;
 mod launcher;
 mod process;
 
-use std::ffi::OsString;
 use std::net::TcpListener;
 use std::sync::mpsc::channel;
 
@@ -25,7 +24,7 @@ use launcher::{Job, Report};
 use process::reserve_descriptors;
 
 pub use errors::{is_launched, leave};
-pub use process::watch_signals;
+pub use process::{CommandLine, watch_signals};
 
 /// Runs a program as a fixed number of ranks on this machine to its end, with a secret or a fresh one, and gives
 /// the code to exit with: 0, or 128 + signal if a signal ended it. Ranks meet in a store of the launcher, and get
@@ -33,7 +32,7 @@ pub use process::watch_signals;
 ///
 /// # Errors
 /// If ranks cannot be started, or any rank fails: which one, how, and what it or its peers said.
-pub fn run(command: Vec<OsString>, ranks: u32, token: Option<&String>) -> Result<u8> {
+pub fn run(command: CommandLine, ranks: u32, token: Option<&String>) -> Result<u8> {
     let token = token_or_fresh(token)?;
     let (_store, coordinator) = thinwire_job::open("127.0.0.1", 0, &token)?;
     reserve_descriptors(ranks, 0)?;
@@ -60,8 +59,10 @@ fn free_port() -> Result<u16> {
 ///
 /// # Errors
 /// If there is no such program.
-pub fn join_elastic(job_address: &JobAddress, program: &[OsString]) -> Result<u8> {
-    child::become_program(program, job_address.variables().to_vec())
+pub fn join_elastic(job_address: &JobAddress, program: &CommandLine) -> Result<u8> {
+    let mut variables = job_address.variables().to_vec();
+    variables.extend(program.port_variable());
+    child::become_program(&program.words, variables)
 }
 
 /// Becomes `program`, as the rank that another launcher made us, in torchrun's words. Ranks meet where that
@@ -69,7 +70,7 @@ pub fn join_elastic(job_address: &JobAddress, program: &[OsString]) -> Result<u8
 ///
 /// # Errors
 /// If there is no such program.
-pub fn join(place: &Place, coordinator: Option<&String>, program: &[OsString]) -> Result<u8> {
+pub fn join(place: &Place, coordinator: Option<&String>, program: &CommandLine) -> Result<u8> {
     let (address, port) = place.coordinator.rsplit_once(':').unwrap_or((&place.coordinator, ""));
     let numbers = [
         ("RANK", place.rank),
@@ -84,5 +85,6 @@ pub fn join(place: &Place, coordinator: Option<&String>, program: &[OsString]) -
             variables.push((name, value.trim_matches(['[', ']']).to_owned()));
         }
     }
-    child::become_program(program, variables)
+    variables.extend(program.port_variable());
+    child::become_program(&program.words, variables)
 }

@@ -22,10 +22,26 @@ use thinwire_link::descriptors;
 use super::{child, errors, forward};
 use crate::invocation;
 
+/// A program of the user's.
+#[derive(Clone, Debug)]
+pub struct CommandLine {
+    /// The program, and its arguments.
+    pub words: Vec<OsString>,
+    /// The port that its ranks on this machine share, unless they find out themselves.
+    pub port: Option<u16>,
+}
+
+impl CommandLine {
+    /// Returns the variable that tells the port.
+    pub fn port_variable(&self) -> Option<(&'static str, String)> {
+        self.port.map(|port| ("THINWIRE_PORT", port.to_string()))
+    }
+}
+
 /// Program of a job, which starts several times on this machine.
 pub struct Program {
-    /// The program, and its arguments.
-    pub command: Vec<OsString>,
+    /// The program as it was given.
+    pub command: CommandLine,
     /// Most processes on this machine.
     pub most: u32,
 }
@@ -39,11 +55,12 @@ impl Program {
     /// # Errors
     /// If this program does not know its own file.
     pub fn start(&self, variables: Variables, error_file: &Path) -> Result<Command> {
-        let mut command = start(&self.command, error_file)?;
+        let mut command = start(&self.command.words, error_file)?;
         // A rank that this process was given is that of none of its own.
         ["RANK", "WORLD_SIZE", "THINWIRE_STORE"].iter().for_each(|name| {
             command.env_remove(name);
         });
+        command.envs(self.command.port_variable());
         command.envs(variables).env("LOCAL_WORLD_SIZE", self.most.to_string());
         if std::env::var_os("RAYON_NUM_THREADS").is_none() {
             let cores = thread::available_parallelism().map_or(1, usize::from);

@@ -13,7 +13,7 @@ pub use coordinator::CoordinatorMetrics;
 pub use rank::{RankMetrics, Taken};
 pub use server::server_page;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::Result;
 
@@ -28,8 +28,14 @@ const PORTS_MAX: u16 = 16;
 pub struct Flags {
     /// Export metrics for Prometheus at http://ADDRESS:PORT/metrics. Several ranks or servers on one machine take
     /// consecutive ports. Anyone who reaches the address can read the metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     metrics: Option<SocketAddr>,
+}
+
+/// Returns the first address of a name or an address with a port.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let found = text.to_socket_addrs().map_err(|error| error.to_string())?.next();
+    found.ok_or_else(|| "the name has no address".to_owned())
 }
 
 impl Flags {
@@ -72,5 +78,23 @@ impl Flags {
             }
         }
         self.export(last, page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_names_are_taken() {
+        for text in ["127.0.0.1:9", "[::1]:9", "localhost:9"] {
+            assert!(
+                address(text).is_ok_and(|it| it.ip().is_loopback() && it.port() == 9),
+                "{text}"
+            );
+        }
+        for text in ["localhost", "::1", "[::1]", "localhost:port"] {
+            assert!(address(text).is_err(), "{text}");
+        }
     }
 }

@@ -43,7 +43,7 @@ pub const SMALL: [&str; 10] =
     ["--width", "16", "--layers", "1", "--heads", "2", "--context", "16", "--batch", "4"];
 
 /// Variables by which a launcher might have started the tests themselves.
-const FOREIGN: [&str; 13] = [
+const FOREIGN: [&str; 14] = [
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
@@ -57,6 +57,7 @@ const FOREIGN: [&str; 13] = [
     "THINWIRE_COORDINATOR",
     "THINWIRE_STORE",
     "THINWIRE_MEMBER",
+    "THINWIRE_PORT",
 ];
 
 /// A fresh folder that goes when it is dropped.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::duplex::Duplex;
 use crate::endpoint::messages::Messages;
 use crate::secure::{Handshake, Preamble, RECORD_BYTES_MAX, Role};
+use crate::shared_port::address::{Address, Key, split_key};
 use crate::tcp::wake::Wake;
 use crate::{Backoff, Deadline, Error, Kind, Token};
 
@@ -36,7 +37,7 @@ pub struct Greeting<'a> {
 }
 
 impl ClientConnection {
-    /// Connects to the server at `address`, `host:port`; tries again until `timeout`.
+    /// Connects to the server at `address`, `host:port` or `host:port#key`; tries again until `timeout`.
     ///
     /// # Errors
     /// [`Kind::Unreachable`] if nothing answers there in time, [`Kind::TokenMismatch`],
@@ -48,9 +49,11 @@ impl ClientConnection {
         greeting: Greeting<'_>,
     ) -> Result<ClientConnection, Error> {
         let deadline = Instant::now() + timeout;
+        let (address, key) = split_key(address)?;
+        let target = Target { address, key };
         let mut backoff = Backoff::default();
         loop {
-            let error = match attempt(address, token, deadline, greeting) {
+            let error = match attempt(target, token, deadline, greeting) {
                 Ok(client_connection) => return Ok(client_connection),
                 Err(error) => error,
             };
@@ -154,13 +157,21 @@ impl ClientConnection {
     }
 }
 
+/// Where a server is reached.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    address: &'a str,
+    /// The key of the server behind a port that it shares.
+    key: Option<Key>,
+}
+
 fn attempt(
-    address: &str,
+    target: Target<'_>,
     token: &Token,
     deadline: Instant,
     greeting: Greeting<'_>,
 ) -> Result<ClientConnection, Error> {
-    let addresses: Vec<_> = address.to_socket_addrs().map_err(Error::broken)?.collect();
+    let addresses: Vec<_> = target.address.to_socket_addrs().map_err(Error::broken)?.collect();
     let mut failure = Error::new(Kind::Io, "the name has no address");
     for address in addresses {
         let left =
@@ -169,10 +180,11 @@ fn attempt(
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => {
                 let deadline = deadline.min(Instant::now() + Deadline::Handshake.duration());
+                let address = Address { socket: address, key: target.key };
                 let greeted = greet(stream, address, token, deadline, greeting);
                 return greeted.map_err(|error| match error.kind {
                     Kind::Io | Kind::Timeout => error,
-                    _ => error.by(format_args!("{} at {address}", greeting.name)),
+                    _ => error.by(format_args!("{} at {}", greeting.name, address.socket)),
                 });
             }
             Err(error) => failure = Error::broken(error),
@@ -183,16 +195,19 @@ fn attempt(
 
 fn greet(
     stream: TcpStream,
-    address: SocketAddr,
+    address: Address,
     token: &Token,
     deadline: Instant,
     greeting: Greeting<'_>,
 ) -> Result<ClientConnection, Error> {
     let mut duplex = Duplex::new(stream, RECORD_BYTES_MAX)?;
+    if let Some(key) = address.key {
+        duplex.name(key, deadline)?;
+    }
     let handshake = Handshake::new(Role::Initiator, token, Preamble { encrypt: true });
     let (session, _) = duplex.shake(handshake, deadline)?;
     let (messages, limit) = (Messages::new(session), greeting.limit);
-    let name = greeting.name;
+    let (name, address) = (greeting.name, address.socket);
     let mut client_connection = ClientConnection { name, address, duplex, messages, limit };
     client_connection.messages.seal(greeting.message, &mut client_connection.duplex.output);
     match client_connection.hear(deadline, None, None)? {

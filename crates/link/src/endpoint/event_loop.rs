@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use crate::endpoint::dispatcher::Dispatcher;
 use crate::endpoint::server_connection::ServerConnection;
 use crate::endpoint::{ClientId, Node, Outbox};
 use crate::gate::Answers;
+use crate::shared_port::Listener;
 use crate::tcp::wake::Wake;
 use crate::unauthenticated_peers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, UnauthenticatedPeer};
 use crate::{Deadline, Error, Kind};
@@ -38,7 +39,7 @@ pub type Call<S> = Box<dyn FnOnce(&mut S, Instant, &mut Outbox) + Send>;
 pub struct EventLoop<S> {
     dispatcher: Dispatcher<S>,
     /// Where clients come from, if any may.
-    listener: Option<TcpListener>,
+    listener: Option<Listener>,
     wake: Wake,
     calls: Receiver<Call<S>>,
     resolver: Resolver,
@@ -80,7 +81,7 @@ impl<S: Node> EventLoop<S> {
     /// A node that `listener` accepts clients for, if it does, and others call and wake.
     pub fn new(
         dispatcher: Dispatcher<S>,
-        listener: Option<TcpListener>,
+        listener: Option<Listener>,
         wake: Wake,
         calls: Receiver<Call<S>>,
     ) -> EventLoop<S> {

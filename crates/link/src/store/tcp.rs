@@ -41,9 +41,22 @@ impl Server {
         Ok(Server { server: Endpoint::bind(address, token, service)? })
     }
 
+    /// Listens behind the port of `address` with all processes of this user that share it.
+    ///
+    /// # Errors
+    /// [`crate::Kind::AddressInUse`] if somebody else has the port.
+    pub fn share(address: SocketAddr, token: &Token) -> Result<Server, Error> {
+        Ok(Server { server: Endpoint::share(address, token, KeyValueService::new())? })
+    }
+
     /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
+    }
+
+    /// Returns the address to connect to as a text: `host:port`, or `host:port#key` behind a shared port.
+    pub fn shared_address(&self) -> String {
+        self.server.shared_address()
     }
 }
 

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use thinwire_wire::{Rank, World};
 
-use crate::endpoint::listen;
+use crate::shared_port::Listener;
+use crate::shared_port::address::Address;
 use crate::store::Store;
 use crate::tcp::Link;
 use crate::tcp::agreement;
 use crate::tcp::mesh::{self, Entry, Mesh};
 use crate::tcp::options::{Connections, Options, SharedMemory};
-use crate::{Error, Kind, descriptors, forks};
+use crate::{Error, Kind, descriptors};
 
 /// Interval at which a rank that waits for another compares their worlds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -33,21 +34,20 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
     descriptors::reserve(&format!("the link to {count}"), needed)?;
     let options = &without_scarcity(options, peers, needed);
     let deadline = Instant::now() + options.timeout;
-    let listener = listen(SocketAddr::new(options.bind, 0))?;
-    let address = listener
-        .local_addr()
-        .map_err(|error| Error::io(format_args!("cannot listen on {}", options.bind), error))?;
+    let listener = match options.port {
+        Some(port) => Listener::shared(SocketAddr::new(options.bind, port), deadline)?,
+        None => Listener::own(SocketAddr::new(options.bind, 0))?,
+    };
+    let address = listener.address()?;
     agreement::claim(world, store, options.epoch)?;
     let rendezvous = Rendezvous { world, store, options, deadline };
     rendezvous.publish(address)?;
     let entries = rendezvous.gather()?;
-    // Who hears of ranks that cannot be reached wants to know when they can be again.
-    let port = options.unreachable.as_ref().and_then(|_| listener.try_clone().ok());
-    port.iter().for_each(forks::record);
-    let peers = Mesh::new(world, options, listener, entries, deadline).make()?;
+    let peers = Mesh::new(world, options, &listener, entries, deadline).make()?;
     let link = Link::new(world, peers, options)?;
-    Ok(match port {
-        Some(port) => link.with_port(port),
+    Ok(match options.unreachable {
+        // Who hears of ranks that cannot be reached wants to know when they can be again.
+        Some(_) => link.with_port(listener),
         None => link,
     })
 }
@@ -83,11 +83,11 @@ pub fn unreachable(
     ranks.find(|rank| {
         let value = store.get(&key(epoch, *rank), Duration::ZERO).ok();
         let address = value.and_then(|value| {
-            String::from_utf8_lossy(&value).split(' ').nth(1)?.parse::<SocketAddr>().ok()
+            String::from_utf8_lossy(&value).split(' ').nth(1)?.parse::<Address>().ok()
         });
         // A rank without an entry has met others since, and may have another address.
         address.is_some_and(|address| {
-            match TcpStream::connect_timeout(&address, handshake_timeout) {
+            match TcpStream::connect_timeout(&address.socket, handshake_timeout) {
                 Ok(_) => false,
                 // Its host answers, and its link may be another one by now.
                 Err(error) => error.kind() != ErrorKind::ConnectionRefused,
@@ -114,7 +114,7 @@ impl Rendezvous<'_> {
     }
 
     /// Leaves the entry of this rank.
-    fn publish(&self, address: SocketAddr) -> Result<(), Error> {
+    fn publish(&self, address: Address) -> Result<(), Error> {
         let timeout_ms = self.options.heartbeat_timeout.map_or(0, |timeout| timeout.as_millis());
         let value = format!("{} {address} {timeout_ms}", self.world.size());
         let me = self.world.rank();

@@ -5,13 +5,15 @@
 //! missing.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use thinwire_wire::{Rank, World};
 
 use crate::duplex::timespec;
+use crate::shared_port::Listener;
+use crate::shared_port::address::Address;
 use crate::tcp::agreement::mismatch;
 use crate::tcp::connection::{Connection, Parts};
 use crate::tcp::options::{Connections, Options};
@@ -32,7 +34,7 @@ const RETRY: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The address on which the rank listens.
-    pub address: SocketAddr,
+    pub address: Address,
     /// The rank's heartbeat timeout.
     pub heartbeat_timeout: Option<Duration>,
 }
@@ -41,8 +43,8 @@ pub struct Entry {
 pub struct Mesh<'a> {
     world: World,
     options: &'a Options,
-    listener: TcpListener,
-    addresses: Vec<SocketAddr>,
+    listener: &'a Listener,
+    addresses: Vec<Address>,
     /// Heartbeat timeouts, by rank.
     heartbeat_timeouts: Vec<Option<Duration>>,
     deadline: Instant,
@@ -62,7 +64,7 @@ impl<'a> Mesh<'a> {
     pub fn new(
         world: World,
         options: &'a Options,
-        listener: TcpListener,
+        listener: &'a Listener,
         entries: Vec<Entry>,
         deadline: Instant,
     ) -> Mesh<'a> {
@@ -191,7 +193,7 @@ impl<'a> Mesh<'a> {
     fn greet(&mut self, stream: TcpStream, address: SocketAddr) {
         if let Some(place) = self.places().evicted(self.unauthenticated_peers(), address.ip()) {
             let evicted = self.pending.swap_remove(place);
-            self.refusals.count(evicted.address.ip());
+            self.refusals.count(evicted.address.socket.ip());
         }
         let pending = Pending::accept(stream, address, self.options, self.deadline);
         self.pending.extend(pending);
@@ -291,13 +293,13 @@ impl<'a> Mesh<'a> {
     /// unauthenticated peer.
     fn fail(&mut self, pending: &Pending, error: Error) -> Result<(), Error> {
         if pending.is_accepted() {
-            let error = error.by(pending.address);
+            let error = error.by(pending.address.socket);
             match error.kind {
                 // Both know the token, so the job itself is wrong: no point in waiting.
                 Kind::WorldMismatch => return Err(error),
                 // Another job's process, or the missing rank with a wrong setting: kept as a reason.
                 Kind::TokenMismatch | Kind::VersionMismatch => self.refusals.keep(error),
-                _ if pending.hello.is_none() => self.refusals.count(pending.address.ip()),
+                _ if pending.hello.is_none() => self.refusals.count(pending.address.socket.ip()),
                 // A rank, which connects again.
                 _ => {}
             }
@@ -312,7 +314,9 @@ impl<'a> Mesh<'a> {
                 Ok(())
             }
             Kind::WorldMismatch | Kind::RankTaken => Err(error.with_rank(rank)),
-            _ => Err(error.by(format_args!("{rank} at {}", pending.address)).with_rank(rank)),
+            _ => {
+                Err(error.by(format_args!("{rank} at {}", pending.address.socket)).with_rank(rank))
+            }
         }
     }
 
@@ -320,7 +324,7 @@ impl<'a> Mesh<'a> {
         let now = Instant::now();
         let open = self.has_room() && now >= self.resume;
         let accept = if open { PollFlags::IN } else { PollFlags::empty() };
-        let mut fds = vec![PollFd::new(&self.listener, accept)];
+        let mut fds = vec![PollFd::new(self.listener, accept)];
         fds.extend(self.pending.iter().map(Pending::poll_fd));
         let retries = self.retries.iter().map(|(at, ..)| *at);
         let resume = (self.resume > now).then_some(self.resume);
@@ -344,7 +348,7 @@ impl<'a> Mesh<'a> {
         );
         let failures = missing.iter().filter_map(|rank| {
             let error = self.failures[rank.index()].as_ref()?;
-            Some(format!("; {rank} at {}: {}", self.addresses[rank.index()], error.context))
+            Some(format!("; {rank} at {}: {}", self.addresses[rank.index()].socket, error.context))
         });
         context.extend(failures);
         self.refusals.explain(Error::new(Kind::Timeout, context).with_rank(missing[0]))

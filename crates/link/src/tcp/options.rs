@@ -80,6 +80,8 @@ pub struct Options {
     pub token: Token,
     /// The address to listen on, which the other ranks must reach; see [`address_towards`].
     pub bind: IpAddr,
+    /// The port that all ranks of this host share; a free one for each rank, if `None`.
+    pub port: Option<u16>,
     /// The life of the group; frames of another are refused.
     pub epoch: u32,
     /// Data connections per peer.
@@ -110,6 +112,7 @@ impl Options {
         Options {
             token,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: None,
             epoch: 0,
             connections: Connections::AtLeast(1),
             encryption: Encryption::Auto,
@@ -165,6 +168,9 @@ impl Options {
                 "cannot tell other ranks to connect to {}, expected an address of this host",
                 self.bind
             ));
+        }
+        if self.port == Some(0) {
+            return invalid("port 0 for all ranks of a host, expected 1..=65535".to_owned());
         }
         if self.heartbeat_timeout.is_some_and(|timeout| timeout < HEARTBEAT_TIMEOUT_MIN) {
             let (found, least) = (self.heartbeat_timeout, HEARTBEAT_TIMEOUT_MIN);
@@ -227,6 +233,7 @@ mod tests {
         let none = Options { connections: Connections::AtLeast(0), ..good.clone() };
         assert!(none.check().is_err());
         assert!(Options { bind: [0; 4].into(), ..good.clone() }.check().is_err());
+        assert!(Options { port: Some(0), ..good.clone() }.check().is_err());
         let heartbeat_timeout = Some(Duration::ZERO);
         assert!(Options { heartbeat_timeout, ..good }.check().is_err());
     }

@@ -13,13 +13,14 @@ use thinwire_wire::{Rank, WORLD_SIZE_MAX};
 
 use crate::duplex::Duplex;
 use crate::secure::{Handshake, Preamble, Role, Session};
+use crate::shared_port::address::{Address, Key};
 use crate::shm::exchange::{Exchange, Turn};
 use crate::shm::{self, Segment};
 use crate::tcp::connection::Parts;
 use crate::tcp::options::{CONNECTIONS_MAX, Connections, Encryption, Options, SharedMemory};
 use crate::tcp::transport::Transport;
 use crate::unauthenticated_peers::UnauthenticatedPeer;
-use crate::{Error, Kind};
+use crate::{Deadline, Error, Kind};
 
 /// Bytes that may be read ahead before the other end is known.
 const INPUT_BYTES_MAX: usize = 4096;
@@ -27,8 +28,10 @@ const INPUT_BYTES_MAX: usize = 4096;
 /// A connection on its way.
 #[derive(Debug)]
 pub struct Pending {
-    pub address: SocketAddr,
+    pub address: Address,
     pub deadline: Instant,
+    /// The end of the time for this connection; for the other side to take it, `deadline` may be earlier.
+    last: Instant,
     since: Instant,
     /// Hello of the connecting side; known from the start if this side connects.
     pub hello: Option<Hello>,
@@ -47,6 +50,8 @@ pub struct Pending {
 #[derive(Debug)]
 enum Stage {
     Connecting(Handshake),
+    /// The port that the other side shares with others has yet to pass the connection to it.
+    Passing(Handshake),
     Shaking(Handshake),
     Greeting(Session),
     /// Both know each other and agree on memory, if it can be had.
@@ -62,12 +67,12 @@ impl Pending {
     /// # Errors
     /// If the operating system cannot even begin.
     pub fn connect(
-        address: SocketAddr,
+        address: Address,
         hello: Hello,
         options: &Options,
         deadline: Instant,
     ) -> Result<Pending, Error> {
-        let stream = begin(address).map_err(Error::broken)?;
+        let stream = begin(address.socket).map_err(Error::broken)?;
         Pending::new(stream, address, Some(hello), options, deadline)
     }
 
@@ -82,18 +87,19 @@ impl Pending {
         options: &Options,
         deadline: Instant,
     ) -> Result<Pending, Error> {
-        Pending::new(stream, address, None, options, deadline)
+        Pending::new(stream, address.into(), None, options, deadline)
     }
 
     fn new(
         stream: TcpStream,
-        address: SocketAddr,
+        address: Address,
         hello: Option<Hello>,
         options: &Options,
         deadline: Instant,
     ) -> Result<Pending, Error> {
         let local = stream.local_addr().ok().map(|local| local.ip());
-        let same_host = address.ip().is_loopback() || local == Some(address.ip());
+        let ip = address.socket.ip();
+        let same_host = ip.is_loopback() || local == Some(ip);
         let encrypt = match options.encryption {
             Encryption::Auto => !same_host,
             Encryption::Always => true,
@@ -106,11 +112,15 @@ impl Pending {
             Role::Initiator => Stage::Connecting(handshake),
             Role::Responder => Stage::Shaking(handshake),
         };
-        let duplex = Duplex::new(stream, INPUT_BYTES_MAX)?;
+        let mut duplex = Duplex::new(stream, INPUT_BYTES_MAX)?;
         let since = Instant::now();
+        // A process that is stopped after it has accepted the connection passes it to nobody: then it is tried again.
+        let to_be_passed = address.key.map(|_| since + Deadline::Handshake.duration());
+        duplex.output.extend(address.key.into_iter().flat_map(Key::to_preface));
         Ok(Pending {
             address,
-            deadline,
+            deadline: to_be_passed.unwrap_or(deadline).min(deadline),
+            last: deadline,
             since,
             hello,
             role,
@@ -131,7 +141,7 @@ impl Pending {
 
     /// The connection as an unauthenticated peer, if this side has accepted it and does not know the other.
     pub fn unauthenticated_peer(&self) -> Option<UnauthenticatedPeer> {
-        let (address, silent) = (self.address.ip(), !self.duplex.has_read);
+        let (address, silent) = (self.address.socket.ip(), !self.duplex.has_read);
         let is_unauthenticated = self.is_accepted() && self.hello.is_none();
         is_unauthenticated.then_some(UnauthenticatedPeer { address, since: self.since, silent })
     }
@@ -160,7 +170,10 @@ impl Pending {
                 return self.in_time(now);
             }
             if let Stage::Connecting(handshake) = std::mem::replace(&mut self.stage, Stage::Over) {
-                self.stage = Stage::Shaking(handshake);
+                self.stage = match self.address.key {
+                    Some(_) => Stage::Passing(handshake),
+                    None => Stage::Shaking(handshake),
+                };
                 self.connected_after = now - self.since;
             }
             // The preamble has to be queued before the first pump.
@@ -214,6 +227,15 @@ impl Pending {
         let mut admit = Some(admit);
         loop {
             self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Passing(handshake) => {
+                    if input.is_empty() {
+                        self.stage = Stage::Passing(handshake);
+                        return Ok(false);
+                    }
+                    Key::check_answer(input.remove(0))?;
+                    self.deadline = self.last;
+                    Stage::Shaking(handshake)
+                }
                 Stage::Shaking(mut handshake) => {
                     let Some((mut session, theirs)) = handshake.advance(input, output)? else {
                         self.stage = Stage::Shaking(handshake);

@@ -7,7 +7,6 @@
 mod children;
 mod servers;
 
-use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -23,7 +22,7 @@ use self::children::Children;
 use self::servers::Servers;
 pub use self::servers::with_servers;
 use super::launcher::{self, Job, Report};
-use super::process::{Variables, reserve_descriptors, watch_signals};
+use super::process::{CommandLine, Variables, reserve_descriptors, watch_signals};
 use crate::output::say;
 use crate::place::token_or_fresh;
 use crate::size;
@@ -72,7 +71,7 @@ pub fn options(mode: CoordinatorMode, ranks: RangeInclusive<u32>) -> Result<Opti
 /// # Errors
 /// If members cannot be started, or the job fails: which member, how, and what it said.
 pub fn run(
-    command: Vec<OsString>,
+    command: CommandLine,
     job: &size::Elastic,
     token: Option<&String>,
     shutdown: Shutdown,

@@ -96,9 +96,7 @@ impl Directory {
     /// If etcd cannot be reached.
     pub fn own_address(&self) -> Result<String, Error> {
         let server = self.client.server();
-        let found =
-            resolved(server).and_then(|address| TcpStream::connect_timeout(&address, ATTEMPT));
-        let local = found.and_then(|stream| stream.local_addr());
+        let local = connect(server).and_then(|stream| stream.local_addr());
         let local =
             local.map_err(|error| Error::from(Failure::away(server, &error.to_string())))?;
         Ok(joined(&local.ip().to_string(), 0))
@@ -151,10 +149,43 @@ pub fn locate(place: &str, timeout: Duration) -> Result<String, Error> {
 
 /// Whether a machine says that nothing listens at an address: the process there has ended.
 pub fn is_refused(address: &str) -> bool {
-    let attempt = resolved(address).and_then(|it| TcpStream::connect_timeout(&it, ATTEMPT));
-    attempt.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    connect(address).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-fn resolved(address: &str) -> io::Result<std::net::SocketAddr> {
-    address.to_socket_addrs()?.next().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+/// Connects to the first address of a name that takes connections.
+fn connect(name: &str) -> io::Result<TcpStream> {
+    let mut failure: Option<io::Error> = None;
+    for address in name.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, ATTEMPT) {
+            Ok(stream) => return Ok(stream),
+            // One address that refuses says nothing about another one that does not answer.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                failure.get_or_insert(error);
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    Err(failure.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_refused_only_if_all_of_its_addresses_are() {
+        for host in ["127.0.0.1", "::1"] {
+            let listener = TcpListener::bind((host, 0)).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            for name in [joined(host, port), format!("localhost:{port}")] {
+                let has_both = "localhost:1".to_socket_addrs().unwrap().count() == 2;
+                let reaches = name == joined(host, port) || has_both || host == "127.0.0.1";
+                assert!(!reaches || !is_refused(&name), "{name}");
+            }
+            drop(listener);
+            assert!(is_refused(&joined(host, port)));
+        }
+    }
 }

@@ -30,6 +30,14 @@ const AUTH_HINT: &str =
 /// # Errors
 /// If the server does not answer in time, or refuses the request.
 pub fn post(server: &str, path: &str, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    // minreq takes the first colon of a URL for that of the port.
+    if server.starts_with('[') {
+        let text = format!("etcd at {server}, expected a name or an IPv4 address");
+        return Err(Failure::Final {
+            text,
+            hint: "give the IPv6 address a name, in /etc/hosts or DNS",
+        });
+    }
     let sent = minreq::post(format!("http://{server}/v3/{path}"))
         .with_header("Content-Type", "application/json")
         .with_body(body)

@@ -45,6 +45,7 @@ impl Meeting {
             connections: settings.connections,
             encryption: settings.encryption,
             shared_memory: settings.shared_memory,
+            port: settings.port,
             limit: settings.limit,
             timeout: settings.timeout.min(ABSENCE_MIN.max(2 * silence)),
             heartbeat_timeout: Some(heartbeat_timeout),

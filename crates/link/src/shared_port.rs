@@ -1,0 +1,97 @@
+//! One TCP port for all listeners of a host, for firewalls and containers that open no others.
+//!
+//! Each listener has a random [`Key`](address::Key), which it publishes beside its address. Who connects sends the key in a
+//! [preface](address::PREFACE_BYTES) and waits for one byte before the handshake begins. All processes behind a port hold the
+//! same listening socket, and a thread of each ([`router`]) accepts connections, reads the preface, and passes the
+//! connection to the listener with that key. So there is no process that the others depend on: one that is
+//! killed or stopped takes along the connections that it is reading the preface of, and those are tried again.
+//!
+//! Law: a connection arrives at the listener whose key it has sent, or is refused.
+
+pub mod address;
+#[cfg(target_os = "linux")]
+mod inbox;
+#[cfg(not(target_os = "linux"))]
+mod nowhere;
+#[cfg(target_os = "linux")]
+mod router;
+#[cfg(target_os = "linux")]
+mod sockets;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use crate::Error;
+use crate::duplex::listen;
+use address::Address;
+
+#[cfg(target_os = "linux")]
+use inbox::Inbox;
+#[cfg(not(target_os = "linux"))]
+use nowhere::Inbox;
+
+/// Where connections come from: a port of its own, or one that it shares.
+#[derive(Debug)]
+pub enum Listener {
+    /// A port of its own.
+    Own(TcpListener),
+    /// A port that listeners of this host share.
+    Shared(Inbox),
+}
+
+impl Listener {
+    /// Listens on a port of its own; port 0 for any that is free.
+    ///
+    /// # Errors
+    /// [`crate::Kind::AddressInUse`], or what else the operating system has against it.
+    pub fn own(address: SocketAddr) -> Result<Listener, Error> {
+        listen(address).map(Listener::Own)
+    }
+
+    /// Listens behind a port with all processes of this user that share it, until `deadline` at most.
+    ///
+    /// # Errors
+    /// [`crate::Kind::AddressInUse`] if somebody else has the port, or what else the operating system has against it.
+    pub fn shared(address: SocketAddr, deadline: Instant) -> Result<Listener, Error> {
+        Inbox::open(address, deadline).map(Listener::Shared)
+    }
+
+    /// Accepts a connection, as a listener that does not block.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there is none, [`io::ErrorKind::ConnectionAborted`] if there is none any more,
+    /// or what the operating system has against it.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match self {
+            Listener::Own(listener) => listener.accept(),
+            Listener::Shared(inbox) => inbox.accept(),
+        }
+    }
+
+    /// Returns the address to connect to.
+    ///
+    /// # Errors
+    /// If the operating system does not know it.
+    pub fn address(&self) -> Result<Address, Error> {
+        match self {
+            Listener::Own(listener) => {
+                let address = listener.local_addr();
+                let address =
+                    address.map_err(|error| Error::io("cannot tell the own address", error))?;
+                Ok(address.into())
+            }
+            Listener::Shared(inbox) => Ok(inbox.address()),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Own(listener) => listener.as_fd(),
+            Listener::Shared(inbox) => inbox.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A listener behind a shared port: a socket where connections with its key arrive as descriptors.
+//!
+//! The socket is a unix socket of datagrams, named after the key, so that a connection and who has passed it on come
+//! in one piece. A connection from a process of another user is closed unread.
+
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketType, bind, recvmsg,
+    send, sockopt,
+};
+use rustix::process::geteuid;
+
+use crate::shared_port::address::{Address, Key, WELCOME};
+use crate::shared_port::router::Router;
+use crate::shared_port::sockets::{Sockets, name, unix_socket};
+use crate::{Error, forks};
+
+/// A listener behind a shared port.
+#[derive(Debug)]
+pub struct Inbox {
+    socket: OwnedFd,
+    address: Address,
+    /// Thread that passes connections on, to this listener and to others, as long as this one is there.
+    _router: Router,
+}
+
+impl Inbox {
+    /// A listener behind the port at `address`, which is opened or joined until `deadline`.
+    ///
+    /// # Errors
+    /// [`crate::Kind::AddressInUse`] if somebody else has the port, or what else the operating system has against it.
+    pub fn open(address: SocketAddr, deadline: Instant) -> Result<Inbox, Error> {
+        let key = Key::random()?;
+        let bound = unix_socket(SocketType::DGRAM).and_then(|socket| {
+            // Before the name is known, so that no datagram comes without the user that has sent it.
+            sockopt::set_socket_passcred(&socket, true)?;
+            bind(&socket, &name(&key.to_string())?)?;
+            Ok(socket)
+        });
+        let socket = bound
+            .map_err(|errno| Error::io(format_args!("cannot share {address}"), errno.into()))?;
+        forks::record(&socket);
+        let router = Router::start(Sockets::open(address, deadline)?)?;
+        Ok(Inbox { socket, address: Address { socket: address, key: Some(key) }, _router: router })
+    }
+
+    /// Returns the address to connect to.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Takes a connection that was passed on, and welcomes it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`] if there is none, [`ErrorKind::ConnectionAborted`] if it is gone or no connection.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        recvmsg(&self.socket, &mut [IoSliceMut::new(&mut [0])], &mut control, flags)?;
+        let (mut connection, mut is_own) = (None, false);
+        for message in control.drain() {
+            match message {
+                RecvAncillaryMessage::ScmRights(mut received) => connection = received.next(),
+                RecvAncillaryMessage::ScmCredentials(sender) => is_own = sender.uid == geteuid(),
+                _ => {}
+            }
+        }
+        let aborted = || io::Error::from(ErrorKind::ConnectionAborted);
+        let stream = TcpStream::from(connection.filter(|_| is_own).ok_or_else(aborted)?);
+        // Also of a descriptor that is no TCP connection.
+        let peer = stream.peer_addr().map_err(|_| aborted())?;
+        let sent = send(&stream, &[WELCOME], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        sent.map_err(|_| aborted())?;
+        Ok((stream, peer))
+    }
+}
+
+impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

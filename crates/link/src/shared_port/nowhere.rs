@@ -1,0 +1,44 @@
+//! Shared ports on systems where a connection cannot be passed to the process that is named.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use crate::shared_port::address::Address;
+use crate::{Error, Kind};
+
+/// A listener that there cannot be.
+#[derive(Debug)]
+pub enum Inbox {}
+
+impl Inbox {
+    /// # Errors
+    /// Always.
+    pub fn open(address: SocketAddr, _deadline: Instant) -> Result<Inbox, Error> {
+        Err(Error::new(
+            Kind::Invalid,
+            format!(
+                "port {} for all ranks of a host, expected none: this needs Linux",
+                address.port()
+            ),
+        ))
+    }
+
+    /// # Errors
+    /// None, since there is no such listener.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match *self {}
+    }
+
+    /// The address of none.
+    pub fn address(&self) -> Address {
+        match *self {}
+    }
+}
+
+impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match *self {}
+    }
+}

@@ -1,0 +1,202 @@
+//! The sockets that all processes behind a port hold, and how a process comes by them.
+//!
+//! The first process binds an abstract unix socket with the port's name, which decides who is first, and then the
+//! port. It, and later every process that has them, sends both sockets to whoever of its user connects to the
+//! unix socket. So both stay open as long as one process has them, whichever that is. Abstract names belong to a
+//! network namespace, as ports do.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect, listen, recvmsg, sendmsg, socket_with, sockopt,
+};
+use rustix::process::{Uid, geteuid};
+use thinwire_wire::VERSION;
+
+use crate::duplex::{self, timespec};
+use crate::unauthenticated_peers::ACCEPTS_MAX;
+use crate::{Backoff, Deadline, Error, Kind, forks};
+
+/// Time in which a process that was killed closes its port.
+const CLOSING: Duration = Duration::from_millis(300);
+/// Time in which one of the processes behind a port sends the sockets, before another one is asked.
+const ANSWER: Duration = Duration::from_secs(1);
+/// Processes that may wait for the sockets.
+const BACKLOG: i32 = 1024;
+/// The port and the unix socket.
+const DESCRIPTORS: usize = 2;
+
+/// The sockets behind a port.
+#[derive(Debug)]
+pub struct Sockets {
+    /// Where connections come from.
+    pub tcp: TcpListener,
+    /// Where processes that want both sockets connect to.
+    pub unix: OwnedFd,
+}
+
+impl Sockets {
+    /// Opens the port, or joins the processes that have.
+    ///
+    /// # Errors
+    /// [`Kind::AddressInUse`] if the port belongs to another program or user, or the processes behind it do not
+    /// answer until `deadline`.
+    pub fn open(address: SocketAddr, deadline: Instant) -> Result<Sockets, Error> {
+        let cannot = |errno: Errno| Error::io(format_args!("cannot share {address}"), errno.into());
+        let until = deadline.min(Instant::now() + Deadline::Reply.duration());
+        let mut backoff = Backoff::default();
+        loop {
+            let socket = unix_socket(SocketType::STREAM).map_err(cannot)?;
+            match bind(&socket, &name(&address.to_string()).map_err(cannot)?) {
+                Ok(()) => return Sockets::first(socket, address),
+                Err(Errno::ADDRINUSE) => {}
+                Err(errno) => return Err(cannot(errno)),
+            }
+            match Sockets::join(address, until) {
+                Ok(sockets) => return Ok(sockets),
+                Err(error) if error.kind != Kind::Io => return Err(error),
+                // Between two processes that have the sockets, or before the first one listens.
+                Err(_) if Instant::now() < until => thread::sleep(backoff.pause()),
+                Err(error) => {
+                    let seconds = Deadline::Reply.duration().as_secs();
+                    let context = format!(
+                        "{} is held by processes that do not share it within {seconds} s: {}",
+                        in_words(address),
+                        error.context
+                    );
+                    return Err(Error::new(Kind::AddressInUse, context));
+                }
+            }
+        }
+    }
+
+    fn first(unix: OwnedFd, address: SocketAddr) -> Result<Sockets, Error> {
+        let until = Instant::now() + CLOSING;
+        let mut backoff = Backoff::default();
+        let tcp = loop {
+            match duplex::listen(address) {
+                Ok(tcp) => break tcp,
+                // The last process behind the port may have been killed just now.
+                Err(error) if error.kind == Kind::AddressInUse && Instant::now() < until => {
+                    thread::sleep(backoff.pause());
+                }
+                Err(error) if error.kind == Kind::AddressInUse => {
+                    let context = format!(
+                        "{} is held by another program, expected it free or shared by thinwire",
+                        in_words(address)
+                    );
+                    return Err(Error::new(Kind::AddressInUse, context));
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        // Not before the port is bound: who connects gets it.
+        listen(&unix, BACKLOG)
+            .map_err(|errno| Error::io(format_args!("cannot share {address}"), errno.into()))?;
+        forks::record(&unix);
+        Ok(Sockets { tcp, unix })
+    }
+
+    /// Gets the sockets from a process that has them; a failure of sort [`Kind::Io`] may be over soon.
+    fn join(address: SocketAddr, until: Instant) -> Result<Sockets, Error> {
+        let socket = unix_socket(SocketType::STREAM).map_err(broken)?;
+        let name = name(&address.to_string()).map_err(broken)?;
+        connect(&socket, &name).map_err(broken)?;
+        let [theirs, mine] = [user(&socket).map_err(broken)?, geteuid()];
+        if theirs != mine {
+            let (port, theirs, mine) = (in_words(address), theirs.as_raw(), mine.as_raw());
+            let context =
+                format!("{port} is held by user {theirs}, this process is of user {mine}");
+            return Err(Error::new(Kind::AddressInUse, context));
+        }
+        let left = until.saturating_duration_since(Instant::now()).min(ANSWER);
+        let mut fds = [PollFd::new(&socket, PollFlags::IN)];
+        poll(&mut fds, Some(&timespec(left))).map_err(broken)?;
+        let sockets = take(&socket).map_err(broken)?;
+        let [tcp, unix] = <[OwnedFd; DESCRIPTORS]>::try_from(sockets)
+            .map_err(|_| Error::new(Kind::Io, "the sockets were not sent"))?;
+        let tcp = TcpListener::from(tcp);
+        if !tcp.local_addr().is_ok_and(|found| found == address) {
+            return Err(Error::new(Kind::Io, "another socket was sent"));
+        }
+        forks::record(&tcp);
+        forks::record(&unix);
+        Ok(Sockets { tcp, unix })
+    }
+
+    /// Sends both sockets to the processes of this user that have asked for them.
+    ///
+    /// # Errors
+    /// If the system has no descriptor for their connections.
+    pub fn share(&self) -> rustix::io::Result<()> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..ACCEPTS_MAX {
+            let process = match accept_with(&self.unix, flags) {
+                Ok(process) => process,
+                // Another process may have accepted it.
+                Err(Errno::AGAIN | Errno::CONNABORTED) => break,
+                Err(errno) => return Err(errno),
+            };
+            if user(&process).is_ok_and(|user| user == geteuid()) {
+                // Who gets nothing asks again.
+                let _ = self.give(&process);
+            }
+        }
+        Ok(())
+    }
+
+    fn give(&self, process: &OwnedFd) -> rustix::io::Result<usize> {
+        let descriptors = [self.tcp.as_fd(), self.unix.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        sendmsg(process, &[IoSlice::new(&[0])], &mut control, flags)
+    }
+}
+
+/// A unix socket that does not block.
+pub fn unix_socket(sort: SocketType) -> rustix::io::Result<OwnedFd> {
+    socket_with(AddressFamily::UNIX, sort, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+}
+
+/// The abstract name of a port or of a listener behind one. Another version, which has other prefaces, has others.
+pub fn name(of: &str) -> rustix::io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new_abstract_name(format!("thinwire-port-{VERSION}-{of}").as_bytes())
+}
+
+/// The user of the process at the other end.
+fn user(socket: &OwnedFd) -> rustix::io::Result<Uid> {
+    sockopt::socket_peercred(socket).map(|other| other.uid)
+}
+
+fn take(socket: &OwnedFd) -> rustix::io::Result<Vec<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, flags)?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    Ok(descriptors)
+}
+
+fn in_words(address: SocketAddr) -> String {
+    format!("port {} of {}", address.port(), address.ip())
+}
+
+fn broken(errno: Errno) -> Error {
+    Error::broken(io::Error::from(errno))
+}
