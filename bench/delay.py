@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Links that delay: pairs of TAP devices in two network namespaces, with a process that passes frames on.
 
-Frames wait for the given time in each direction and lose nothing. Devices take frames of 64 KiB, so that one core
-passes on more than 1 Gbit/s. `bench/network.sh` starts this for a network such as `1gbit@100ms`.
+Frames wait for the given time in each direction, and none is lost. Devices take frames of 64 KiB, so that
+one core passes on more than 1 Gbit/s. `bench/network.sh` starts this for a network such as `1gbit@100ms`.
 
     bench/delay.py MILLISECONDS NAMESPACE DEVICE NAMESPACE DEVICE [NAMESPACE DEVICE ...]
 
