@@ -120,6 +120,12 @@ def test_command_starts_without_numpy(clean):
     assert done.stdout == "False\n", done.stderr
 
 
+def test_root_sets_up_exits_and_forks_without_groups(clean):
+    # Jobs of `thinwire.elastic` and servers have no `thinwire.Group`.
+    done = run(clean, "import sys, thinwire; print('thinwire.lifetime' in sys.modules)")
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_command_says_its_version_and_refuses_what_it_does_not_know(clean):
     said = finish(start(clean, "--version"))
     assert said.returncode == 0 and f"{said.stdout.strip().replace(' ', '-')}-" in WHEEL

@@ -10,6 +10,7 @@ This root imports no framework. `thinwire.torch` and `thinwire.mindspore` are im
 
 from typing import TYPE_CHECKING
 
+from thinwire import lifetime as _lifetime  # noqa: F401  # exits and forks of this process
 from thinwire._core import Error, InvalidError, PeerError, Store, __version__
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     group = import_module("thinwire.group")
-    globals().update(Group=group.Group, init=group.init)
-    return globals()[name]
+    found = group if name == "group" else getattr(group, name)
+    return globals().setdefault(name, found)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """The command `thinwire` as a script of this package: Python starts, and the core does the rest.
 
-Ranks start by this file, so it imports nothing that takes time, and the package's root no NumPy.
+Ranks start by the same script, so this imports nothing that takes time, and the package's root no NumPy.
 """
 
 from __future__ import annotations

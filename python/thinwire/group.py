@@ -9,24 +9,19 @@ natively, with codecs; every other number exactly, by gathering and adding them 
 
 from __future__ import annotations
 
-import atexit
-import concurrent.futures.thread  # noqa: F401
-import contextlib
 import os
-import stat
 import sys
-import threading
 import weakref
 
 import numpy
 
 from thinwire import _core, arguments
+from thinwire.lifetime import open_groups
 
 NATIVE = {numpy.dtype("float32"): "f32", numpy.dtype("float16"): "f16"}
 NUMBERS = "biufc"
 """The kinds of dtype that can be summed: booleans, integers, floating-point and complex numbers."""
 
-_open: weakref.WeakSet[Group] = weakref.WeakSet()
 # Groups by the rank, world and coordinator given to `init`; all None for the launcher's environment.
 _joined: dict[tuple[int | None, int | None, str | None], weakref.ref[Group]] = {}
 
@@ -101,7 +96,11 @@ def living(place: tuple[int | None, int | None, str | None]) -> Group | None:
     """The group joined with these arguments, unless it is closed or belongs to the parent process."""
     reference = _joined.get(place)
     group = None if reference is None else reference()
-    return group if group is not None and group.process == os.getpid() and group in _open else None
+    return (
+        group
+        if group is not None and group.process == os.getpid() and group in open_groups
+        else None
+    )
 
 
 class Group:
@@ -110,7 +109,7 @@ class Group:
     def __init__(self, core: _core.Group):
         self.core = core
         self.process = os.getpid()
-        _open.add(self)
+        open_groups.add(self)
 
     @property
     def rank(self) -> int:
@@ -218,7 +217,7 @@ class Group:
 
     def close(self) -> None:
         """Says goodbye to the other ranks; done by itself when the process ends."""
-        _open.discard(self)
+        open_groups.discard(self)
         self.core.close()
 
     def _gathered(self, array: numpy.ndarray, call: str) -> numpy.ndarray:
@@ -291,52 +290,3 @@ def integer_mean(rows: numpy.ndarray) -> numpy.ndarray:
     carry, rest = numpy.divmod(remainders.sum(axis=0), ranks)
     floor = quotients.sum(axis=0) + carry
     return floor + ((floor < 0) & (rest > 0))
-
-
-def raised(rank: int, error: BaseException) -> str:
-    """Returns the line by which the other ranks learn of an exception on this one."""
-    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-    return f"rank {rank} raised {text[:500]}"
-
-
-def _tell() -> None:
-    """Says why this rank could not continue, if it raised: the others fail at once, with the reason.
-
-    It runs before Python waits for its threads, some of which may wait for other ranks.
-    """
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    if error is None or isinstance(error, _core.PeerError):
-        return
-    for group in list(_open):
-        # A fork has no part in the groups of its parent.
-        with contextlib.suppress(_core.Error):
-            group.abort(raised(group.rank, error))
-
-
-def _leave() -> None:
-    """Says goodbye, and lets callbacks that are under way end while there is an interpreter."""
-    _core.close_all([group.core for group in _open])
-    _core.settle()
-
-
-def _let_go() -> None:
-    """Closes the parent's sockets in a forked process, such as a worker of a DataLoader.
-
-    The other ranks notice the parent's death only when no process has its sockets open. Their descriptors
-    then refer to /dev/null, since copies of the parent's objects still use them.
-    """
-    null = os.open(os.devnull, os.O_RDWR)
-    for number, inode in _core.sockets():
-        with contextlib.suppress(OSError):
-            found = os.fstat(number)
-            # The descriptor of a socket that was closed before may belong to another file by now.
-            if stat.S_ISSOCK(found.st_mode) and found.st_ino == inode:
-                os.dup2(null, number, inheritable=False)
-    os.close(null)
-
-
-os.register_at_fork(after_in_child=_let_go)
-# Not public, but how concurrent.futures, imported above, ends its threads. The last comes first, so
-# the other ranks are told before anybody waits for a thread.
-getattr(threading, "_register_atexit", atexit.register)(_tell)
-atexit.register(_leave)

@@ -14,7 +14,7 @@ import sys
 import warnings
 from typing import Any
 
-from thinwire.group import raised
+from thinwire.lifetime import raised
 from thinwire.torch.attached import Attached
 from thinwire.torch.hook import Hook, hook
 from thinwire.torch.signature import options_of
