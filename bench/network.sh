@@ -19,6 +19,8 @@ NETWORK_ID="tw$$"
 NETWORK_RANKS=0
 NETWORK_UNIT="${NETWORK_UNIT:-1}"
 NETWORK_NAME=loopback
+# The network as it was given, with its round trip.
+NETWORK_GIVEN=loopback
 # The round trip between hosts in milliseconds, if links delay.
 NETWORK_DELAY=
 NETWORK_DELAY_PID=
@@ -76,7 +78,8 @@ network_reshape() { # NETWORK
 }
 
 network_up() { # RANKS NETWORK
-    NETWORK_RANKS=$1 NETWORK_NAME=${2%@*} NETWORK_DELAY=
+    NETWORK_RANKS=$1 NETWORK_NAME=${2%@*} NETWORK_GIVEN=$2 NETWORK_DELAY= NETWORK_DELAY_PID=
+    [ "$NETWORK_GIVEN" != "${2#loopback@}" ] && { network_fail "network '$2', expected namespaces for a round trip, as in unshaped@100ms"; return; }
     [ "$NETWORK_NAME" = loopback ] && return 0
     local rate
     if [[ "$2" = *@* ]]; then
@@ -123,12 +126,14 @@ network_links() { # BRIDGE
     delay=$(awk "BEGIN { print $NETWORK_DELAY / 4 }")
     exec {ready}< <(exec python3 "$(dirname "${BASH_SOURCE[0]}")/delay.py" "$delay" "${ends[@]}")
     NETWORK_DELAY_PID=$!
-    read -r -t 20 -u "$ready" || network_fail "the devices that delay are not ready within 20 s"
+    read -r -t 20 -u "$ready" || network_fail "the devices that delay are not ready within 20 s" || return
+    exec {ready}<&-
 }
 
 network_down() {
     [ "$NETWORK_NAME" = loopback ] && return 0
     [ -z "$NETWORK_DELAY_PID" ] || kill "$NETWORK_DELAY_PID" 2>/dev/null
+    NETWORK_DELAY_PID=
     local node name
     for name in $(seq 0 $(($(network_hosts) - 1))) bridge; do
         node=$(network_namespace "$name")
@@ -159,7 +164,7 @@ network_exec() { # RANK COMMAND ...
         RANK="$rank" WORLD_SIZE="$NETWORK_RANKS" LOCAL_RANK="$rank" LOCAL_WORLD_SIZE="$NETWORK_RANKS" \
         MASTER_ADDR="$(network_address 0)" MASTER_PORT="${MASTER_PORT:-29500}" \
         THINWIRE_TOKEN="${THINWIRE_TOKEN:-measured between namespaces}" \
-        NETWORK="$NETWORK_NAME" NETWORK_INTERFACE="$interface" "${cores[@]}" "$@"
+        NETWORK="$NETWORK_GIVEN" NETWORK_INTERFACE="$interface" "${cores[@]}" "$@"
 }
 
 # Ends commands that `network_exec` runs in the background.
