@@ -2,8 +2,8 @@
 """Links that delay: pairs of TAP devices in two network namespaces, with a process that passes frames on.
 
 Frames wait for the given time in each direction; a device drops those beyond its queue. Devices take
-frames of 64 KiB, so that one core passes on more than 1 Gbit/s. `bench/network.sh` starts this for a network
-such as `1gbit@100ms`.
+frames of 64 KiB, so that one core passes on more than 1 Gbit/s. `bench/network.sh` starts this for a
+network such as `1gbit@100ms`.
 
     bench/delay.py MILLISECONDS NAMESPACE DEVICE NAMESPACE DEVICE [NAMESPACE DEVICE ...]
 
