@@ -284,7 +284,7 @@ def test_the_core_refuses_what_cannot_be_and_goes_on(ranks):
         "huge": "expected at most",
         "seed": "seed is -1, expected 0..=18446744073709551615",
         "bytes": "bucket_bytes is -1, expected 0..=",
-        "connections": "connections is 70000, expected 0..=65535",
+        "connections": "connections is 70000, expected 1..=64",
         "address": "expected at most 9223372036854775807",
         "elements": "expected at most 9223372036854775807",
         "codec": "powersgd:LOW_RANK[:alternate], or auto",

@@ -108,7 +108,7 @@ def test_a_group_that_nobody_else_holds_still_says_why_it_ended():
 
     connection = group.of(thinwire.init(rank=0, world=1))
     gc.collect()
-    assert connection.group in [each.core for each in thinwire.group._open]
+    assert connection.group in [each.core for each in thinwire.lifetime.open_groups]
 
 
 def test_a_hook_says_what_it_is():
