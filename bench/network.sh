@@ -78,14 +78,14 @@ network_reshape() { # NETWORK
 }
 
 network_up() { # RANKS NETWORK
-    NETWORK_RANKS=$1 NETWORK_NAME=${2%@*} NETWORK_GIVEN=$2 NETWORK_DELAY= NETWORK_DELAY_PID=
-    [ "$NETWORK_GIVEN" != "${2#loopback@}" ] && { network_fail "network '$2', expected namespaces for a round trip, as in unshaped@100ms"; return; }
+    NETWORK_RANKS=$1 NETWORK_NAME=${2%@*} NETWORK_GIVEN=$2 NETWORK_DELAY=
+    if [[ "$2" = *@* ]]; then
+        [[ "$2" =~ ^[^@]+@([0-9]+)ms$ ]] || { network_fail "round trip of '$2', expected as in 1gbit@100ms"; return; }
+        NETWORK_DELAY=${BASH_REMATCH[1]}
+        [ "$NETWORK_NAME" != loopback ] || { network_fail "network '$2', expected namespaces for a round trip, as in unshaped@100ms"; return; }
+    fi
     [ "$NETWORK_NAME" = loopback ] && return 0
     local rate
-    if [[ "$2" = *@* ]]; then
-        NETWORK_DELAY=${2#*@} NETWORK_DELAY=${NETWORK_DELAY%ms}
-        [[ "$2" = *ms && "$NETWORK_DELAY" =~ ^[0-9]+$ ]] || { network_fail "round trip of '$2', expected as in 1gbit@100ms"; return; }
-    fi
     for rate in $(tr + ' ' <<<"$NETWORK_NAME"); do
         [ "$rate" = unshaped ] || network_burst "$rate" >/dev/null || return
     done

@@ -96,11 +96,9 @@ def living(place: tuple[int | None, int | None, str | None]) -> Group | None:
     """The group joined with these arguments, unless it is closed or belongs to the parent process."""
     reference = _joined.get(place)
     group = None if reference is None else reference()
-    return (
-        group
-        if group is not None and group.process == os.getpid() and group in open_groups
-        else None
-    )
+    if group is None or group.process != os.getpid() or group not in open_groups:
+        return None
+    return group
 
 
 class Group:

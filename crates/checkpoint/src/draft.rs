@@ -184,8 +184,8 @@ impl Draft {
     /// # Errors
     /// If there is none.
     pub fn length(&self, name: &str) -> Result<u64, Error> {
-        let path = self.path(name);
         self.find_length(name)?.ok_or_else(|| {
+            let path = self.path(name);
             match self.stored().is_ok_and(|it| it.store.renames()) {
                 true => Error::io("read", &path, io::ErrorKind::NotFound.into()),
                 // Nobody moves a bucket away, which would explain a missing file.

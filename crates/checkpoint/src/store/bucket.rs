@@ -185,7 +185,7 @@ impl Bucket {
         }
     }
 
-    /// Sends a request about an object whose answer must be good.
+    /// Sends a request without a body about an object, and returns the answer, also if it is a refusal.
     fn ask(
         &self,
         key: &str,
@@ -194,13 +194,12 @@ impl Bucket {
         bytes_max: u64,
     ) -> Result<Answer, Error> {
         let answer = self.send(|| method(url.to_owned()), 0, bytes_max);
-        self.good(key, answer.map_err(|why| self.failed(key, &why))?)
+        answer.map_err(|why| self.failed(key, &why))
     }
 
     fn get(&self, key: &str, bytes_max: u64) -> Result<Answer, Error> {
-        let url = self.bucket.get_object(Some(&self.credentials), key).sign(SIGNED_FOR).to_string();
-        let answer = self.send(|| minreq::get(url.clone()), 0, bytes_max.max(1));
-        answer.map_err(|why| self.failed(key, &why))
+        let url = self.bucket.get_object(Some(&self.credentials), key).sign(SIGNED_FOR);
+        self.ask(key, url.as_str(), minreq::get, bytes_max.max(1))
     }
 
     /// Returns an answer about an object unless it is a refusal.
@@ -238,7 +237,8 @@ impl Bucket {
 
     fn delete(&self, key: &str) -> Result<(), Error> {
         let url = self.bucket.delete_object(Some(&self.credentials), key).sign(SIGNED_FOR);
-        self.ask(key, url.as_str(), minreq::delete, ANSWER_BYTES_MAX).map(drop)
+        let answer = self.ask(key, url.as_str(), minreq::delete, ANSWER_BYTES_MAX)?;
+        self.good(key, answer).map(drop)
     }
 
     /// Lists the keys that begin with a prefix.
@@ -252,6 +252,7 @@ impl Bucket {
             }
             let url = action.sign(SIGNED_FOR);
             let answer = self.ask(prefix, url.as_str(), minreq::get, ANSWER_BYTES_MAX)?;
+            let answer = self.good(prefix, answer)?;
             let text = String::from_utf8_lossy(&answer.body);
             let page = ListObjectsV2::parse_response(&text).map_err(|error| error.to_string());
             let page = page.and_then(|page| match text.trim_end().ends_with(LIST_END) {
@@ -390,9 +391,7 @@ impl Store for Bucket {
     fn length(&self, folder: &str, file: &str) -> Result<Option<u64>, Error> {
         let key = self.key(folder, file);
         let url = self.bucket.head_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
-        let url = url.to_string();
-        let answer = self.send(|| minreq::head(url.clone()), 0, 0);
-        let answer = answer.map_err(|why| self.failed(&key, &why))?;
+        let answer = self.ask(&key, url.as_str(), minreq::head, 0)?;
         if answer.status == 404 {
             return Ok(None);
         }
