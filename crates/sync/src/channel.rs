@@ -6,14 +6,19 @@
 
 use std::sync::Arc;
 
-use thinwire_collective::{Driver, Error as Failure, Group, Stop, all_gather_bytes, hand_over};
+use thinwire_collective::{
+    Driver, Error as Failure, Group, Stop, all_gather, all_gather_bytes, hand_over,
+};
 use thinwire_wire::{Rank, World};
 
 use crate::Error;
-use crate::agreement::{compare, encode_facts};
+use crate::agreement::{compare, decode_facts, encode_facts};
 use crate::buffer::Tensor;
 use crate::exchange::route::Ranks;
 use crate::parameter::Parameter;
+
+/// The name of a rank's own error among its facts.
+const REFUSED: &str = "refused";
 
 /// A communication thread, and the ranks of its link with which one user exchanges.
 #[derive(Clone, Debug)]
@@ -84,6 +89,34 @@ impl Channel {
         self.call(move |group| hand_over(group, state_sources, state))
     }
 
+    /// Returns two ranks of the channel, of which this one is one, in this order.
+    ///
+    /// # Panics
+    /// If this rank is none of them.
+    pub(crate) fn pair(&self, first: Rank, second: Rank) -> Ranks {
+        let number = |rank: Rank| self.ranks.members().map_or(rank, |all| all[rank.index()]);
+        let pair = [number(first), number(second)];
+        Ranks::among(&pair, self.driver.world()).expect("this rank is of the pair")
+    }
+
+    /// Returns the values of all ranks of the channel, in their order. Nothing of this rank may be on its way.
+    ///
+    /// # Errors
+    /// If a peer is lost or has another length.
+    pub fn gather(&self, mine: &[f32]) -> Result<Vec<f32>, Error> {
+        let mine = mine.to_vec();
+        self.call(move |group| all_gather(group, &mine))
+    }
+
+    /// Returns the bytes of all ranks of the channel, in their order, of any lengths. Nothing of this rank may be on
+    /// its way.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn gather_bytes(&self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+        self.call(move |group| all_gather_bytes(group, &mine))
+    }
+
     /// Runs `call` among the channel's ranks and waits for it. Nothing of this rank may be on its way.
     pub(crate) fn call<T: Send + 'static>(
         &self,
@@ -99,9 +132,37 @@ impl Channel {
 
     /// Makes sure that all ranks of the channel say the same of every fact.
     pub(crate) fn agree(&self, facts: &[(String, String)]) -> Result<(), Error> {
-        let mine = encode_facts(facts);
-        let all = self.call(move |group| all_gather_bytes(group, &mine))?;
+        let all = self.gather_bytes(encode_facts(facts))?;
         compare(facts, &all, self.world())
+    }
+
+    /// Returns what this rank has made of its state, after all ranks have made something of theirs and say the
+    /// same of everything in `facts`.
+    ///
+    /// # Errors
+    /// This rank's own, or that of another rank, or if a fact differs: the states were not saved together.
+    pub(crate) fn agree_on_states<T>(
+        &self,
+        mine: Result<T, Error>,
+        facts: &[(String, String)],
+    ) -> Result<T, Error> {
+        let refusal = mine.as_ref().err().map(|error| (REFUSED.to_owned(), error.to_string()));
+        let told: Vec<_> = refusal.into_iter().chain(facts.iter().cloned()).collect();
+        let rows = self.gather_bytes(encode_facts(&told));
+        let (mine, rows) = (mine?, rows?);
+        for (rank, row) in self.world().ranks().zip(&rows) {
+            let facts = decode_facts(row);
+            if let Some((_, why)) = facts.iter().find(|(name, _)| name == REFUSED) {
+                return Err(Error::Invalid(format!("{rank} says: {why}")));
+            }
+        }
+        match compare(facts, &rows, self.world()) {
+            Err(Error::Disagreement { about, mine, rank, theirs }) => Err(Error::Invalid(format!(
+                "the states of ranks were not saved together: {about} {mine} on this rank, {theirs} on {rank} \
+                 (hint: load what all ranks have saved together)"
+            ))),
+            others => others.map(|()| mine),
+        }
     }
 
     /// Returns the ranks of a bucket: those with these numbers in the link, or all of the channel.

@@ -39,6 +39,7 @@ mod parameter;
 mod policy;
 mod readable;
 mod record;
+mod rounds;
 mod scatter;
 mod synchronizer;
 mod worker;
@@ -65,5 +66,9 @@ pub use options::{Options, Reduction};
 pub use parameter::{Gradient, Parameter, Transport};
 pub use policy::{Policy, UnknownPolicy};
 pub use record::{BucketRecord, StepRecord};
+pub use rounds::{
+    Action, Averager, AveragerState, Delayed, DelayedRows, DiLoCo, InvalidMode, Mode, Replica,
+    Round, RoundRecord, Timetable, partner,
+};
 pub use scatter::{Part, Place, Scatter};
 pub use synchronizer::Synchronizer;

@@ -59,6 +59,8 @@ pub struct Synchronizer {
     pub(crate) last: Option<u64>,
     pub(crate) warm_up: WarmUp,
     pub(crate) begun: Instant,
+    /// Whether steps of others on the channel are on their way with those of this one.
+    overlaps: bool,
     underway: usize,
     pub(crate) cpu_s: f64,
     pub(crate) record: StepRecord,
@@ -113,6 +115,7 @@ impl Synchronizer {
             last: None,
             warm_up: WarmUp::new(&options),
             begun: Instant::now(),
+            overlaps: false,
             underway: 0,
             cpu_s: 0.0,
             record: StepRecord::default(),
@@ -392,6 +395,22 @@ impl Synchronizer {
         &self.record
     }
 
+    /// Lets steps of other synchronisers on the channel be on their way with those of this one. Steps of all of them
+    /// have different numbers.
+    pub(crate) fn overlapping(self) -> Synchronizer {
+        Synchronizer { overlaps: true, ..self }
+    }
+
+    /// Returns the address of a tensor in this step.
+    pub(crate) fn address(&self, tensor: u32) -> Address {
+        let (step, seed, operation) = (self.step, self.options.seed, "all_reduce");
+        match self.overlaps {
+            // Ranks with different steps under way would be taken for ranks that have lost each other.
+            true => Address { seed, ..Address::counted(step, tensor, operation) },
+            false => Address { step, tensor, seed, operation },
+        }
+    }
+
     /// Bytes that this rank will send in the next step, headers included, by the codecs and schedules that
     /// are in force.
     pub fn step_bytes(&mut self) -> u64 {
@@ -478,8 +497,7 @@ impl Synchronizer {
         self.open_record(bucket);
         self.sample(bucket);
         // A bucket may have two messages, each with an address of its own.
-        let (step, tensor, seed) = (self.step, bucket as u32 * 2, self.options.seed);
-        let address = Address { step, tensor, seed, operation: "all_reduce" };
+        let address = self.address(bucket as u32 * 2);
         let (exchange, departure) = self.buckets[bucket].depart(address);
         self.underway += 1;
         self.worker.exchange(Job { bucket, exchange, departure });

@@ -1,11 +1,13 @@
 //! The communication thread, as the synchroniser uses it: buckets go out, arrivals come back.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use thinwire_codec::Finite;
 use thinwire_collective::{Address, Error as Failure, FailedRun, Next, Program, Run, Times};
+
+use thinwire_wire::World;
 
 use crate::buffer::Tensor;
 use crate::exchange::{Departure, Exchange, Progress};
@@ -56,7 +58,7 @@ pub(crate) struct LostRun {
 impl Worker {
     /// Sends buckets over a channel.
     pub(crate) fn new(of: Channel) -> Worker {
-        let (outbox, arrivals) = channel();
+        let (outbox, arrivals) = mpsc::channel();
         Worker { channel: of, outbox, arrivals }
     }
 
@@ -79,26 +81,7 @@ impl Worker {
         address: Address,
         values: Vec<f32>,
     ) -> Receiver<Result<Vec<f32>, Error>> {
-        let (outbox, answer) = channel();
-        let (world, bulk) = (self.channel.world(), self.channel.is_bulk());
-        // Whoever asked may be gone already.
-        let reply = move |sum: Result<Vec<f32>, Failure>| {
-            let _ = outbox.send(sum.map_err(Error::Collective));
-            Next::End
-        };
-        self.channel.driver().run(move |group| match group {
-            Ok(_) => {
-                let run = Run::new(program, address, world, Tensor::Owned(values), None);
-                let run = if bulk { run.bulk() } else { run };
-                let sum = |run: Run<Tensor>| run.into_parts().0.into_owned();
-                Next::Run(
-                    run,
-                    Box::new(move |run| reply(run.map(sum).map_err(|broken| broken.error))),
-                )
-            }
-            Err(error) => reply(Err(error)),
-        });
-        answer
+        sum(&self.channel, self.channel.world(), program, address, values)
     }
 
     /// Returns the next bucket that has arrived, waiting for it; or one whose exchange has failed.
@@ -108,6 +91,33 @@ impl Worker {
     pub(crate) fn arrival(&self) -> Result<Arrival, Box<LostRun>> {
         self.arrivals.recv().expect("this end has a sender, too")
     }
+}
+
+/// Sums values over the ranks of a program, in which this rank has its place in `world`, on a channel's thread.
+pub(crate) fn sum(
+    channel: &Channel,
+    world: World,
+    program: Arc<Program>,
+    address: Address,
+    values: Vec<f32>,
+) -> Receiver<Result<Vec<f32>, Error>> {
+    let (outbox, answer) = mpsc::channel();
+    let bulk = channel.is_bulk();
+    // Whoever asked may be gone already.
+    let reply = move |sum: Result<Vec<f32>, Failure>| {
+        let _ = outbox.send(sum.map_err(Error::Collective));
+        Next::End
+    };
+    channel.driver().run(move |group| match group {
+        Ok(_) => {
+            let run = Run::new(program, address, world, Tensor::Owned(values), None);
+            let run = if bulk { run.bulk() } else { run };
+            let sum = |run: Run<Tensor>| run.into_parts().0.into_owned();
+            Next::Run(run, Box::new(move |run| reply(run.map(sum).map_err(|broken| broken.error))))
+        }
+        Err(error) => reply(Err(error)),
+    });
+    answer
 }
 
 /// A bucket on the communication thread.

@@ -1,7 +1,5 @@
 //! Parameters without a gradient: how callers report them, and when ranks agree on them.
 
-use thinwire_collective::Address;
-
 use crate::absence::Absence;
 use crate::bucket::state::BucketState;
 use crate::exchange::choose;
@@ -63,8 +61,7 @@ impl Synchronizer {
         all.for_each(|parameter| absent[parameter] = true);
         let Some((program, counts)) = self.absence.departure(&absent) else { return };
         // The two tensors of each bucket have smaller numbers.
-        let (step, tensor, seed) = (self.step, self.buckets.len() as u32 * 2, self.options.seed);
-        let address = Address { step, tensor, seed, operation: "all_reduce" };
+        let address = self.address(self.buckets.len() as u32 * 2);
         self.absence.expect(self.worker.sum(program, address, counts));
     }
 }

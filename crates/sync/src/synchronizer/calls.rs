@@ -1,13 +1,9 @@
 //! Collective calls between steps, which all ranks make together.
 
-use thinwire_collective::{Group, all_gather, all_gather_bytes, barrier, broadcast};
+use thinwire_collective::{Group, all_gather, barrier, broadcast};
 use thinwire_wire::Rank;
 
-use crate::agreement::{compare, decode_facts, encode_facts};
 use crate::{Error, Outcome, Synchronizer};
-
-/// The name of a rank's own error among its facts.
-const REFUSED: &str = "refused";
 
 impl Synchronizer {
     /// Makes sure that all ranks say the same of everything in `facts`, pairs of name and value.
@@ -28,23 +24,7 @@ impl Synchronizer {
         mine: Result<T, Error>,
         facts: &[(String, String)],
     ) -> Result<T, Error> {
-        let refusal = mine.as_ref().err().map(|error| (REFUSED.to_owned(), error.to_string()));
-        let told: Vec<_> = refusal.into_iter().chain(facts.iter().cloned()).collect();
-        let rows = self.gather_bytes(encode_facts(&told));
-        let (mine, rows) = (mine?, rows?);
-        for (rank, row) in self.world.ranks().zip(&rows) {
-            let facts = decode_facts(row);
-            if let Some((_, why)) = facts.iter().find(|(name, _)| name == REFUSED) {
-                return Err(Error::Invalid(format!("{rank} says: {why}")));
-            }
-        }
-        match compare(facts, &rows, self.world) {
-            Err(Error::Disagreement { about, mine, rank, theirs }) => Err(Error::Invalid(format!(
-                "the states of ranks were not saved together: {about} {mine} on this rank, {theirs} on {rank} \
-                 (hint: load what all ranks have saved together)"
-            ))),
-            others => others.map(|()| mine),
-        }
+        self.worker.channel.agree_on_states(mine, facts)
     }
 
     /// Waits for the averages, and keeps them only if the step counts on all these ranks, which exchange other
@@ -89,8 +69,7 @@ impl Synchronizer {
     /// # Errors
     /// If a peer is lost or has another length.
     pub fn gather(&self, mine: &[f32]) -> Result<Vec<f32>, Error> {
-        let mine = mine.to_vec();
-        self.worker.channel.call(move |group| all_gather(group, &mine))
+        self.worker.channel.gather(mine)
     }
 
     /// The bytes of all ranks, in rank order, of any lengths.
@@ -98,6 +77,6 @@ impl Synchronizer {
     /// # Errors
     /// If a peer is lost.
     pub fn gather_bytes(&self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
-        self.worker.channel.call(move |group| all_gather_bytes(group, &mine))
+        self.worker.channel.gather_bytes(mine)
     }
 }

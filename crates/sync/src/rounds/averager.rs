@@ -1,0 +1,414 @@
+//! The averager: carries out the rounds of a mode over the parameters of one rank.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::delayed::refuse_auto;
+use super::fragment::{Fragment, cut};
+use super::mode::Mode;
+use super::pairs::{Meeting, mean};
+use super::timetable::{Action, Round, Timetable};
+use crate::channel::Channel;
+use crate::{Error, Options, Outcome, Parameter, Policy, Synchronizer, Tensors};
+
+/// The parameters of the copy that a rank trains.
+pub trait Replica {
+    /// Copies values of a parameter from its element `start` on, as many as there is room for.
+    fn read(&self, parameter: usize, start: usize, values: &mut [f32]);
+    /// Replaces values of a parameter from its element `start` on.
+    fn write(&mut self, parameter: usize, start: usize, values: &[f32]);
+}
+
+/// Parameters in memory, one vector each.
+impl Replica for Vec<Vec<f32>> {
+    fn read(&self, parameter: usize, start: usize, values: &mut [f32]) {
+        values.copy_from_slice(&self[parameter][start..start + values.len()]);
+    }
+
+    fn write(&mut self, parameter: usize, start: usize, values: &[f32]) {
+        self[parameter][start..start + values.len()].copy_from_slice(values);
+    }
+}
+
+/// What has happened after a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RoundRecord {
+    /// Rounds that began.
+    pub begun: u32,
+    /// Rounds that ended.
+    pub ended: u32,
+    /// Those of them that changed nothing, since some rank had a number that is not finite.
+    pub skipped: u32,
+    /// Seconds of waiting for what others sent.
+    pub wait_s: f64,
+    /// Bytes that this rank has sent in rounds that ended, headers included.
+    pub sent_bytes: u64,
+}
+
+impl AddAssign for RoundRecord {
+    fn add_assign(&mut self, other: RoundRecord) {
+        self.begun += other.begun;
+        self.ended += other.ended;
+        self.skipped += other.skipped;
+        self.wait_s += other.wait_s;
+        self.sent_bytes += other.sent_bytes;
+    }
+}
+
+/// Everything that a restart of an [`Averager`] must know on one rank, beside the rank's own parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AveragerState {
+    /// Named f32 tensors: common parameters, the outer optimiser's state, residuals.
+    pub tensors: Tensors,
+    /// Mode, steps and rounds, as JSON; the same on all ranks.
+    pub progress: String,
+}
+
+/// The counts of a state.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Progress {
+    mode: String,
+    steps: u64,
+    /// Rounds and updates of each fragment.
+    fragments: Vec<[u64; 2]>,
+}
+
+/// The rounds of one rank.
+#[derive(Debug)]
+pub struct Averager {
+    channel: Channel,
+    mode: Mode,
+    timetable: Timetable,
+    steps: u64,
+    /// The number of parameters.
+    parameters: usize,
+    parties: Parties,
+}
+
+/// With whom parameters are exchanged.
+#[derive(Debug)]
+enum Parties {
+    /// All ranks, fragment by fragment.
+    All(Vec<Fragment>),
+    /// One other rank in each round.
+    Pair { lengths: Vec<usize>, seed: u64, meeting: Option<Underway> },
+}
+
+/// A round of a pair on its way; without a meeting for a rank that has no partner in it.
+#[derive(Debug)]
+struct Underway(Option<Meeting>);
+
+impl Averager {
+    /// Starts rounds among the ranks of a channel, all of which have the same parameters now; a collective call.
+    /// `options` are those of the exchange; its reduction is the mean.
+    ///
+    /// # Errors
+    /// If the mode has no rounds, ranks differ in mode, options or parameters, `auto` is asked for where rounds
+    /// overlap, a codec is asked for where pairs exchange, or a peer is lost.
+    pub fn start(
+        channel: Channel,
+        parameters: &[Parameter],
+        mode: Mode,
+        options: &Options,
+        replica: &impl Replica,
+    ) -> Result<Averager, Error> {
+        let timetable = mode.timetable().ok_or_else(|| {
+            Error::Invalid(format!(
+                "mode {mode} has no rounds, expected local, diloco, sma or pair"
+            ))
+        })?;
+        channel.agree(&[("mode".to_owned(), mode.to_string())])?;
+        if timetable.overlaps() {
+            refuse_auto(options, format_args!("fragments that overlap in mode {mode}"))?;
+        }
+        let parties = match mode.as_diloco() {
+            Some(settings) => {
+                let start = |(pieces, fragment)| {
+                    let place = Round { number: 0, fragment };
+                    Fragment::start(&channel, parameters, pieces, place, settings, options, replica)
+                };
+                let pieces = cut(parameters, settings.fragments).into_iter().zip(0..);
+                Parties::All(pieces.map(start).collect::<Result<_, _>>()?)
+            }
+            None => {
+                check_pairs(&options.policy)?;
+                let lengths = parameters.iter().map(Parameter::elements).collect();
+                Parties::Pair { lengths, seed: options.seed, meeting: None }
+            }
+        };
+        let (steps, count) = (0, parameters.len());
+        let averager = Averager { channel, mode, timetable, steps, parameters: count, parties };
+        averager.agree_on_parameters(replica)?;
+        Ok(averager)
+    }
+
+    /// Makes sure that all ranks have the same parameters in common.
+    fn agree_on_parameters(&self, replica: &impl Replica) -> Result<(), Error> {
+        let hashes: Vec<u32> = match &self.parties {
+            Parties::All(fragments) => fragments.iter().map(Fragment::checksum).collect(),
+            Parties::Pair { lengths, .. } => {
+                vec![thinwire_wire::checksum(bytemuck::cast_slice(&flat(replica, lengths)))]
+            }
+        };
+        let hashes: Vec<String> = hashes.iter().map(|hash| format!("{hash:08x}")).collect();
+        self.channel.agree(&[("the hash of the parameters".to_owned(), hashes.join(" "))])
+    }
+
+    /// The mode.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The steps so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The exchanges of the fragments; none where pairs exchange.
+    pub fn exchanges(&self) -> impl Iterator<Item = &Synchronizer> {
+        let fragments: &[Fragment] = match &self.parties {
+            Parties::All(fragments) => fragments,
+            Parties::Pair { .. } => &[],
+        };
+        fragments.iter().map(Fragment::sync)
+    }
+
+    /// Whether the end of the next step reads or changes parameters.
+    pub fn is_due(&self) -> bool {
+        !self.timetable.due(self.steps + 1).is_empty()
+    }
+
+    /// Returns the parameters that all ranks have in common, in their order; none where pairs exchange.
+    pub fn common(&self) -> Option<Vec<Vec<f32>>> {
+        let Parties::All(fragments) = &self.parties else { return None };
+        let mut all: Vec<Vec<f32>> = vec![Vec::new(); self.parameters];
+        // Pieces of a parameter follow each other.
+        for (piece, values) in fragments.iter().flat_map(Fragment::common) {
+            all[piece.parameter].extend_from_slice(values);
+        }
+        Some(all)
+    }
+
+    /// Begins anew with the parameters of this rank, which are those of all ranks now: without momentum, residuals
+    /// and rounds.
+    ///
+    /// # Errors
+    /// If ranks have other parameters, or a peer is lost.
+    pub fn restart(&mut self, replica: &impl Replica) -> Result<(), Error> {
+        self.steps = 0;
+        match &mut self.parties {
+            Parties::All(fragments) => {
+                fragments.iter_mut().try_for_each(|fragment| fragment.restart(replica))?;
+            }
+            Parties::Pair { meeting, .. } => *meeting = None,
+        }
+        self.agree_on_parameters(replica)
+    }
+
+    /// Ends a step of this rank, in which it has changed its parameters: begins and ends the rounds that are due.
+    /// Ranks agree on rounds, not on steps between them: nobody waits for others where no round ends.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn step(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
+        let (begun, mut record) = (Instant::now(), RoundRecord::default());
+        self.steps += 1;
+        for action in self.timetable.due(self.steps) {
+            match action {
+                Action::Begin(round) => self.begin(round, replica, begun, &mut record)?,
+                Action::End(round) => self.end(round, replica, &mut record)?,
+            }
+        }
+        Ok(record)
+    }
+
+    fn begin(
+        &mut self,
+        round: Round,
+        replica: &impl Replica,
+        begun: Instant,
+        record: &mut RoundRecord,
+    ) -> Result<(), Error> {
+        record.begun += 1;
+        match &mut self.parties {
+            Parties::All(fragments) => fragments[round.fragment as usize].begin(replica, begun),
+            Parties::Pair { lengths, seed, meeting } => {
+                let mine = flat(replica, lengths);
+                *meeting = Some(Underway(Meeting::begin(&self.channel, *seed, round, mine)));
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends a round, unless it was ended before its time.
+    fn end(
+        &mut self,
+        round: Round,
+        replica: &mut impl Replica,
+        record: &mut RoundRecord,
+    ) -> Result<(), Error> {
+        let alpha = self.mode.as_diloco().map_or(0.0, |settings| settings.alpha);
+        self.end_with(round.fragment, replica, alpha, record)
+    }
+
+    fn end_with(
+        &mut self,
+        fragment: u32,
+        replica: &mut impl Replica,
+        alpha: f32,
+        record: &mut RoundRecord,
+    ) -> Result<(), Error> {
+        let started = Instant::now();
+        let outcome = match &mut self.parties {
+            Parties::All(fragments) => {
+                let fragment = &mut fragments[fragment as usize];
+                if !fragment.is_underway() {
+                    return Ok(());
+                }
+                let outcome = fragment.end(replica, alpha)?;
+                record.sent_bytes += fragment.sync().record().total(|bucket| bucket.sent_bytes);
+                outcome
+            }
+            Parties::Pair { lengths, meeting, .. } => {
+                let Some(Underway(meeting)) = meeting.take() else { return Ok(()) };
+                match meeting {
+                    None => Outcome::Averaged,
+                    Some(meeting) => {
+                        let mut values = flat(replica, lengths);
+                        record.sent_bytes += 4 * values.len() as u64;
+                        let outcome = meeting.end(&mut values)?;
+                        put(&values, lengths, replica);
+                        outcome
+                    }
+                }
+            }
+        };
+        record.wait_s += started.elapsed().as_secs_f64();
+        record.ended += 1;
+        record.skipped += u32::from(outcome == Outcome::Skipped);
+        Ok(())
+    }
+
+    /// Ends all rounds that are on their way before their time; a collective call, before a state is saved.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn settle(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
+        let mut record = RoundRecord::default();
+        for fragment in 0..self.timetable.fragments {
+            self.end(Round { number: 0, fragment }, replica, &mut record)?;
+        }
+        Ok(record)
+    }
+
+    /// Gives all ranks the same parameters, at the end of the training: those that a last round leaves them in
+    /// common, or the mean of all ranks where pairs exchange. A collective call.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn finish(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
+        let mut record = self.settle(replica)?;
+        let started = Instant::now();
+        if let Parties::Pair { lengths, .. } = &self.parties {
+            let values = flat(replica, lengths);
+            record.sent_bytes += 4 * values.len() as u64;
+            put(&mean(&self.channel, values)?, lengths, replica);
+            record.wait_s += started.elapsed().as_secs_f64();
+            return Ok(record);
+        }
+        for fragment in 0..self.timetable.fragments {
+            self.begin(Round { number: 0, fragment }, replica, started, &mut record)?;
+            self.end_with(fragment, replica, 0.0, &mut record)?;
+        }
+        Ok(record)
+    }
+
+    /// Returns everything that a restart must know on this rank, beside its parameters; after
+    /// [`Averager::settle`].
+    pub fn state(&self) -> AveragerState {
+        let (mut tensors, mut counts) = (BTreeMap::new(), Vec::new());
+        if let Parties::All(fragments) = &self.parties {
+            for fragment in fragments {
+                fragment.save(&mut tensors);
+                counts.push(fragment.counts());
+            }
+        }
+        let progress =
+            Progress { mode: self.mode.to_string(), steps: self.steps, fragments: counts };
+        let progress = serde_json::to_string(&progress).expect("numbers and a string");
+        AveragerState { tensors, progress }
+    }
+
+    /// Continues from a state; a collective call before the first step.
+    ///
+    /// # Errors
+    /// On all ranks, if the state of any is of another mode or model, or if they were not saved together.
+    pub fn load(&mut self, state: &AveragerState, replica: &impl Replica) -> Result<(), Error> {
+        let taken = self.take_up(state);
+        let progress = ("the progress".to_owned(), state.progress.clone());
+        self.channel.agree_on_states(taken, &[progress])?;
+        match self.parties {
+            Parties::All(_) => self.agree_on_parameters(replica),
+            Parties::Pair { .. } => Ok(()),
+        }
+    }
+
+    fn take_up(&mut self, state: &AveragerState) -> Result<(), Error> {
+        let progress: Progress = serde_json::from_str(&state.progress)
+            .map_err(|error| Error::Invalid(format!("the progress in the state: {error}")))?;
+        if progress.mode != self.mode.to_string() {
+            let (found, expected) = (&progress.mode, self.mode);
+            return Err(Error::Invalid(format!(
+                "the state is of mode {found}, this training is of mode {expected}"
+            )));
+        }
+        if let Parties::All(fragments) = &mut self.parties {
+            let (found, expected) = (progress.fragments.len(), fragments.len());
+            if found != expected {
+                return Err(Error::Invalid(format!(
+                    "the state has {found} fragments, expected {expected}"
+                )));
+            }
+            for (fragment, counts) in fragments.iter_mut().zip(progress.fragments) {
+                fragment.load(counts, &state.tensors)?;
+            }
+        }
+        self.steps = progress.steps;
+        Ok(())
+    }
+}
+
+/// Refuses codecs where pairs exchange parameters themselves, whose errors nothing makes good.
+fn check_pairs(policy: &Policy) -> Result<(), Error> {
+    match policy.to_string().as_str() {
+        "none" => Ok(()),
+        codec => Err(Error::Invalid(format!(
+            "codec {codec} with mode pair, expected none: partners send parameters themselves, not their changes"
+        ))),
+    }
+}
+
+/// Returns all parameters, one after the other.
+fn flat(replica: &impl Replica, lengths: &[usize]) -> Vec<f32> {
+    let mut values = vec![0.0; lengths.iter().sum()];
+    let mut rest = &mut values[..];
+    for (parameter, length) in lengths.iter().enumerate() {
+        let (mine, after) = rest.split_at_mut(*length);
+        replica.read(parameter, 0, mine);
+        rest = after;
+    }
+    values
+}
+
+/// Replaces all parameters.
+fn put(values: &[f32], lengths: &[usize], replica: &mut impl Replica) {
+    let mut rest = values;
+    for (parameter, length) in lengths.iter().enumerate() {
+        let (mine, after) = rest.split_at(*length);
+        replica.write(parameter, 0, mine);
+        rest = after;
+    }
+}

@@ -1,0 +1,103 @@
+//! Gradients that are averaged in every step and applied some steps later, so that their exchange overlaps with
+//! the steps between.
+
+use std::time::Instant;
+
+use crate::channel::Channel;
+use crate::{Error, Options, Outcome, Parameter, Policy, Synchronizer};
+
+/// The exchanges of gradients that are applied `steps` later, each with a residual of its own.
+#[derive(Debug)]
+pub struct Delayed {
+    /// One for each step that may be on its way, in turn.
+    turns: Vec<Synchronizer>,
+    /// The number of the next step.
+    step: u64,
+    /// Steps that are on their way.
+    underway: u64,
+}
+
+impl Delayed {
+    /// Starts the exchange of gradients that are applied so many steps later; a collective call.
+    ///
+    /// # Errors
+    /// As [`Synchronizer::over`], or if codec `auto` would have to measure while gradients are on their way.
+    pub fn start(
+        channel: &Channel,
+        parameters: &[Parameter],
+        steps: u64,
+        options: &Options,
+    ) -> Result<Delayed, Error> {
+        if steps > 0 {
+            refuse_auto(options, format_args!("mode delayed:{steps}"))?;
+        }
+        let turn = |_| {
+            let sync = Synchronizer::over(channel.clone(), parameters.to_vec(), options.clone());
+            // Without a delay nothing overlaps, and random rounding is that of steps.
+            sync.map(|sync| if steps > 0 { sync.overlapping() } else { sync })
+        };
+        Ok(Delayed {
+            turns: (0..=steps).map(turn).collect::<Result<_, _>>()?,
+            step: 0,
+            underway: 0,
+        })
+    }
+
+    /// Sends the gradients of a step whose computation began at `begun`, and waits for those of the step that is
+    /// due: `steps` before. Returns its exchange, from which averages are read unless it was skipped; none in the
+    /// first steps.
+    ///
+    /// # Errors
+    /// If a gradient has another length, or a peer is lost.
+    pub fn exchange(
+        &mut self,
+        gradients: &[&[f32]],
+        begun: Instant,
+    ) -> Result<Option<Due<'_>>, Error> {
+        let turns = self.turns.len() as u64;
+        let sync = &mut self.turns[(self.step % turns) as usize];
+        sync.begin_since(self.step, begun)?;
+        for (index, gradient) in gradients.iter().enumerate() {
+            sync.ready(index, *gradient)?;
+        }
+        (self.step, self.underway) = (self.step + 1, self.underway + 1);
+        if self.underway == turns { self.end() } else { Ok(None) }
+    }
+
+    /// Waits for the next step that is on its way, at the end of the training; none if there is none.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn end(&mut self) -> Result<Option<Due<'_>>, Error> {
+        let Some(oldest) = self.underway.checked_sub(1).map(|after| self.step - 1 - after) else {
+            return Ok(None);
+        };
+        self.underway -= 1;
+        let turn = oldest % self.turns.len() as u64;
+        let sync = &mut self.turns[turn as usize];
+        let outcome = sync.finish()?;
+        Ok(Some(Due { outcome, step: oldest, sync }))
+    }
+}
+
+/// A step whose averages are due.
+#[derive(Debug)]
+pub struct Due<'a> {
+    /// What has become of the step.
+    pub outcome: Outcome,
+    /// The number of the step.
+    pub step: u64,
+    /// The exchange, which has the averages.
+    pub sync: &'a Synchronizer,
+}
+
+/// Refuses `auto`, which measures the link in some steps, where others are on their way.
+pub(super) fn refuse_auto(options: &Options, what: std::fmt::Arguments<'_>) -> Result<(), Error> {
+    match options.policy {
+        Policy::Auto(_) => Err(Error::Invalid(format!(
+            "codec auto with {what}, expected a codec such as int8: auto measures the link, on which other exchanges \
+             are under way"
+        ))),
+        Policy::Fixed(_) => Ok(()),
+    }
+}

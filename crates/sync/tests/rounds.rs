@@ -1,0 +1,537 @@
+//! Rounds of every mode over links in memory: what they keep, what they equal, and what a skipped one leaves.
+
+mod made;
+
+use std::time::Instant;
+
+use made::normal;
+use thinwire_collective::Group;
+use thinwire_sync::{
+    Averager, AveragerState, Channel, Delayed, DelayedRows, DiLoCo, Mode, Options, Outcome,
+    Parameter, RoundRecord, Synchronizer,
+};
+use thinwire_testkit::{Network, spawn};
+use thinwire_update::Rule;
+use thinwire_wire::{Rank, World};
+
+type Values = Vec<Vec<f32>>;
+
+fn parameters() -> Vec<Parameter> {
+    vec![
+        Parameter::new("wide", &[24, 20]),
+        Parameter::new("bias", &[24]),
+        Parameter::new("tall", &[61, 4]),
+    ]
+}
+
+/// The parameters with which all ranks begin.
+fn initial() -> Values {
+    let values = |(index, it): (usize, &Parameter)| normal(99, 0, index, it.elements());
+    parameters().iter().enumerate().map(values).collect()
+}
+
+fn options(codec: &str) -> Options {
+    Options { policy: codec.parse().unwrap(), bucket_bytes: 1_000, seed: 3, ..Options::default() }
+}
+
+/// How far a rank moves its parameters in a step.
+fn moved(rank: Rank, step: u64, index: usize, elements: usize) -> Vec<f32> {
+    normal(rank.0, step, index, elements).iter().map(|value| 0.01 * value).collect()
+}
+
+/// Trains a rank by itself in one step.
+fn train(values: &mut Values, rank: Rank, step: u64) {
+    for (index, values) in values.iter_mut().enumerate() {
+        let step = moved(rank, step, index, values.len());
+        values.iter_mut().zip(step).for_each(|(value, step)| *value -= step);
+    }
+}
+
+/// A rank's rounds and parameters.
+struct Trained {
+    world: World,
+    averager: Averager,
+    values: Values,
+}
+
+impl Trained {
+    fn start(channel: Channel, mode: &str, options: &Options) -> Trained {
+        let (world, values) = (channel.world(), initial());
+        let mode = mode.parse().unwrap();
+        let averager = Averager::start(channel, &parameters(), mode, options, &values).unwrap();
+        Trained { world, averager, values }
+    }
+
+    fn steps(&mut self, count: u64) -> Vec<RoundRecord> {
+        let step = |_| {
+            train(&mut self.values, self.world.rank(), self.averager.steps());
+            self.averager.step(&mut self.values).unwrap()
+        };
+        (0..count).map(step).collect()
+    }
+}
+
+/// Trains in a mode on every rank of a world; the parameters of all ranks.
+fn trained(size: usize, mode: &str, codec: &str, steps: u64) -> Vec<Values> {
+    spawn(Network::Mem, size, |link| {
+        let mut trained = Trained::start(Channel::new(Group::new(link)), mode, &options(codec));
+        trained.steps(steps);
+        let values = trained.values.clone();
+        // Nobody leaves while something is on its way.
+        trained.averager.settle(&mut trained.values).unwrap();
+        values
+    })
+}
+
+/// Trains in a mode of which only the sum over ranks matters, without any exchange, in f64.
+fn mean_alone(size: usize, steps: u64) -> Vec<f64> {
+    let mut mean = vec![0.0; initial().concat().len()];
+    for rank in (0..size as u32).map(Rank) {
+        let mut values = initial();
+        (0..steps).for_each(|step| train(&mut values, rank, step));
+        let share = |value: &f32| f64::from(*value) / size as f64;
+        mean.iter_mut().zip(values.concat()).for_each(|(mean, value)| *mean += share(&value));
+    }
+    mean
+}
+
+fn mean_of(all: &[Values]) -> Vec<f64> {
+    let mut mean = vec![0.0; all[0].concat().len()];
+    for values in all {
+        let share = |value: &f32| f64::from(*value) / all.len() as f64;
+        mean.iter_mut().zip(values.concat()).for_each(|(mean, value)| *mean += share(&value));
+    }
+    mean
+}
+
+fn assert_close(found: &[f64], expected: &[f64], what: &str) {
+    assert_eq!(found.len(), expected.len());
+    let off = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(off < 2e-6, "{what}: off by {off}");
+}
+
+fn floats(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|value| f64::from(*value)).collect()
+}
+
+#[test]
+fn modes_that_keep_the_mean_keep_it() {
+    for mode in
+        ["sma:0.3", "sma:1,every=2", "pair", "pair:2", "pair:3,delay=2", "local:2", "local:5"]
+    {
+        for size in 1..=5 {
+            let all = trained(size, mode, "none", 10);
+            assert_close(&mean_of(&all), &mean_alone(size, 10), &format!("{mode} on {size} ranks"));
+        }
+    }
+}
+
+#[test]
+fn partners_have_the_same_bits_after_a_round() {
+    let all = trained(2, "pair:3", "none", 6);
+    assert_eq!(all[0], all[1]);
+    let all = trained(4, "pair:3", "none", 6);
+    let equal = |values: &Values| all.iter().filter(|other| *other == values).count();
+    assert!(all.iter().all(|values| equal(values) == 2));
+}
+
+#[test]
+fn ranks_have_the_same_bits_after_a_round_without_an_own_part() {
+    for (mode, codec) in [
+        ("local:3", "none"),
+        ("diloco:3", "int8"),
+        ("diloco:3", "topk:0.1"),
+        ("sma:1,every=3", "int4"),
+    ] {
+        let all = trained(3, mode, codec, 6);
+        assert!(all.iter().all(|values| *values == all[0]), "{mode} with {codec}");
+    }
+}
+
+#[test]
+fn local_sgd_is_diloco_whose_outer_step_is_the_average() {
+    let diloco = trained(3, "diloco:2,outer=sgd,lr=1", "int8", 8);
+    assert_eq!(trained(3, "local:2", "int8", 8), diloco);
+    let each_step = trained(3, "diloco:1,outer=sgd,lr=1", "none", 4);
+    assert_close(&floats(&each_step[1].concat()), &mean_alone(3, 4), "averages in every step");
+}
+
+/// DiLoCo by fragments on one thread, in f32 like the ranks: what each rank has in the end.
+fn simulated(size: u32, settings: DiLoCo, steps: u64) -> Vec<Values> {
+    let lengths: Vec<usize> = parameters().iter().map(Parameter::elements).collect();
+    let total: usize = lengths.iter().sum();
+    // As `cut` does, but element by element: each is in the fragment of the row that it belongs to.
+    let rows: Vec<usize> = parameters()
+        .iter()
+        .flat_map(|it| vec![it.elements() / it.shape[0]; it.elements()])
+        .collect();
+    let fragments = settings.fragments as usize;
+    let mut of = Vec::new();
+    let (mut fragment, mut begun) = (0, 0);
+    while of.len() < total {
+        let row = rows[of.len()];
+        let end = total * (fragment + 1) / fragments;
+        // A row goes to the fragment that has room for half of it.
+        if fragment + 1 < fragments && of.len() + row > end + row / 2 && of.len() > begun {
+            (fragment, begun) = (fragment + 1, of.len());
+            continue;
+        }
+        of.resize(of.len() + row, fragment);
+    }
+    let mut common = initial().concat();
+    let mut velocity = vec![0.0_f32; total];
+    let mut all: Vec<Vec<f32>> = vec![common.clone(); size as usize];
+    let mut sent: Vec<Option<Vec<f32>>> = vec![None; fragments];
+    let Rule::Nesterov(rule) = settings.outer.rule else { panic!("{:?}", settings.outer) };
+    for step in 1..=steps {
+        for (rank, values) in all.iter_mut().enumerate() {
+            let mut start = 0;
+            for (index, length) in lengths.iter().enumerate() {
+                let move_by = moved(Rank(rank as u32), step - 1, index, *length);
+                values[start..start + length].iter_mut().zip(move_by).for_each(|(v, by)| *v -= by);
+                start += length;
+            }
+        }
+        let turn = |it: usize| (it as u64 + 1) * settings.every / settings.fragments as u64;
+        let begins =
+            |it: usize, step: u64| step >= turn(it) && (step - turn(it)) % settings.every == 0;
+        let ends = |it: &usize| step > settings.delay && begins(*it, step - settings.delay);
+        let send = |all: &[Vec<f32>], common: &[f32]| {
+            let mean = |at: usize| {
+                all.iter().map(|values| common[at] - values[at]).sum::<f32>() / size as f32
+            };
+            (0..total).map(mean).collect::<Vec<f32>>()
+        };
+        if settings.delay == 0 {
+            for it in (0..fragments).filter(|it| begins(*it, step)) {
+                sent[it] = Some(send(&all, &common));
+            }
+        }
+        for it in (0..fragments).filter(ends) {
+            let mean = sent[it].take().unwrap();
+            for at in (0..total).filter(|at| of[*at] == it) {
+                velocity[at] = rule.factor * velocity[at] + mean[at];
+                common[at] -=
+                    settings.outer.learning_rate * (mean[at] + rule.factor * velocity[at]);
+                for values in &mut all {
+                    values[at] = settings.alpha * values[at] + (1.0 - settings.alpha) * common[at];
+                }
+            }
+        }
+        if settings.delay > 0 {
+            for it in (0..fragments).filter(|it| begins(*it, step)) {
+                sent[it] = Some(send(&all, &common));
+            }
+        }
+    }
+    let split = |values: Vec<f32>| {
+        let mut rest = &values[..];
+        let take = |length: &usize| {
+            let (mine, after) = rest.split_at(*length);
+            rest = after;
+            mine.to_vec()
+        };
+        lengths.iter().map(take).collect()
+    };
+    all.into_iter().map(split).collect()
+}
+
+#[test]
+fn fragments_with_delays_follow_the_algorithm() {
+    for text in [
+        "diloco:4",
+        "diloco:6,fragments=3",
+        "diloco:6,fragments=3,delay=1,alpha=0.25",
+        "diloco:5,fragments=4,delay=5",
+        "diloco:3,fragments=2,delay=2",
+    ] {
+        let Mode::DiLoCo(settings) = text.parse().unwrap() else { panic!("{text}") };
+        for size in [1, 2, 4] {
+            let (found, expected) =
+                (trained(size, text, "none", 23), simulated(size as u32, settings, 23));
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_close(&floats(&found.concat()), &floats(&expected.concat()), text);
+            }
+        }
+    }
+}
+
+#[test]
+fn rounds_of_several_fragments_are_under_way_at_once() {
+    let records = spawn(Network::Mem, 2, |link| {
+        let channel = Channel::new(Group::new(link));
+        let mut trained = Trained::start(channel, "diloco:4,fragments=4,delay=3", &options("int8"));
+        let records = trained.steps(12);
+        trained.averager.settle(&mut trained.values).unwrap();
+        records
+    });
+    let mut underway = 0;
+    let underway: Vec<u32> = records[0]
+        .iter()
+        .map(|record| {
+            underway = underway + record.begun - record.ended;
+            underway
+        })
+        .collect();
+    assert_eq!(underway, [1, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]);
+    assert!(records[0].iter().all(|record| record.ended == 0 || record.sent_bytes > 0));
+}
+
+#[test]
+fn without_a_delay_gradients_are_those_of_a_step() {
+    for codec in ["none", "int4", "topk:0.1", "powersgd:2"] {
+        let averages = |sync: &Synchronizer| -> Values {
+            (0..parameters().len()).map(|index| sync.gradient(index).to_vec()).collect()
+        };
+        let gradients = |rank: Rank, step: u64| -> Values {
+            let one = |(index, it): (usize, &Parameter)| normal(rank.0, step, index, it.elements());
+            parameters().iter().enumerate().map(one).collect()
+        };
+        let by_steps = spawn(Network::Mem, 3, |link| {
+            let mut sync = Synchronizer::start(link, parameters(), options(codec)).unwrap();
+            let rank = sync.world().rank();
+            let step = |step| {
+                sync.begin(step).unwrap();
+                for (index, gradient) in gradients(rank, step).iter().enumerate() {
+                    sync.ready(index, gradient).unwrap();
+                }
+                assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
+                averages(&sync)
+            };
+            (0..4).map(step).collect::<Vec<_>>()
+        });
+        for steps in [0, 1, 3] {
+            let delayed = spawn(Network::Mem, 3, |link| {
+                let channel = Channel::new(Group::new(link));
+                let rank = channel.world().rank();
+                let mut delayed =
+                    Delayed::start(&channel, &parameters(), steps, &options(codec)).unwrap();
+                let mut all = Vec::new();
+                for step in 0..4 {
+                    let gradients = gradients(rank, step);
+                    let gradients: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
+                    let due = delayed.exchange(&gradients, Instant::now()).unwrap();
+                    assert_eq!(due.is_some(), step >= steps);
+                    all.extend(due.map(|due| (due.step, averages(due.sync))));
+                }
+                while let Some(due) = delayed.end().unwrap() {
+                    all.push((due.step, averages(due.sync)));
+                }
+                all
+            });
+            for (found, expected) in delayed.iter().zip(&by_steps) {
+                assert_eq!(found.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2, 3]);
+                // What a codec owes depends on the steps that it has seen.
+                let known = if steps == 0 || codec == "none" { 4 } else { 1 };
+                for (step, found) in &found[..known] {
+                    assert_eq!(*found, expected[*step as usize], "{codec}, {steps} late, {step}");
+                }
+            }
+        }
+    }
+}
+
+/// What a codec owes of a parameter, of all ranks together: changes travel times one over the number of ranks.
+fn owed(states: &[AveragerState], name: &str, elements: usize) -> Vec<f64> {
+    let mut sum = vec![0.0; elements];
+    for state in states {
+        let Some((_, residual)) = state.tensors.get(&format!("residual.{name}")) else { continue };
+        sum.iter_mut().zip(residual).for_each(|(sum, value)| *sum += f64::from(*value));
+    }
+    sum
+}
+
+#[test]
+fn what_a_codec_loses_is_owed() {
+    for codec in ["int4", "topk:0.05", "onebit"] {
+        let ranks = spawn(Network::Mem, 3, |link| {
+            let channel = Channel::new(Group::new(link));
+            let mut trained = Trained::start(channel, "local:2", &options(codec));
+            trained.steps(8);
+            (trained.averager.state(), trained.values)
+        });
+        let (states, values): (Vec<_>, Vec<_>) = ranks.into_iter().unzip();
+        // All progress of all ranks is in the common parameters, or owed.
+        let alone = mean_alone(3, 8);
+        let owed: Vec<f64> =
+            parameters().iter().flat_map(|it| owed(&states, &it.name, it.elements())).collect();
+        assert!(owed.iter().any(|value| value.abs() > 1e-4), "{codec} loses something");
+        let found: Vec<f64> = floats(&values[0].concat())
+            .iter()
+            .zip(&owed)
+            .map(|(value, owed)| value - owed)
+            .collect();
+        assert_close(&found, &alone, codec);
+    }
+}
+
+#[test]
+fn a_skipped_round_leaves_no_trace() {
+    for mode in ["local:2", "diloco:2,fragments=2", "diloco:4,delay=1", "pair:2"] {
+        spawn(Network::Mem, 2, |link| {
+            let channel = Channel::new(Group::new(link));
+            let mut trained = Trained::start(
+                channel,
+                mode,
+                &options(if mode == "pair:2" { "none" } else { "int8" }),
+            );
+            trained.steps(8);
+            trained.averager.settle(&mut trained.values).unwrap();
+            let before = trained.averager.state();
+            let spoilt = trained.world.rank() == Rank(1);
+            if spoilt {
+                trained.values[0][5] = f32::NAN;
+            }
+            let records = trained.steps(4);
+            trained.averager.settle(&mut trained.values).unwrap();
+            let after = trained.averager.state();
+            let skipped: u32 = records.iter().map(|record| record.skipped).sum();
+            assert!(skipped > 0 || mode == "diloco:4,delay=1", "{mode}");
+            if mode == "pair:2" {
+                assert_eq!(trained.values[0][5].is_nan(), spoilt);
+                return;
+            }
+            assert!(trained.values.concat().iter().all(|value| value.is_finite()), "{mode}");
+            for (name, (_, values)) in &before.tensors {
+                // The other fragment's rounds count; with four steps there are two of each.
+                let is_kept = name.starts_with("common.wide") && mode == "diloco:4,delay=1";
+                assert!(!is_kept || after.tensors[name].1 == *values, "{mode}: {name}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_state_continues_bit_for_bit() {
+    for (mode, codec) in [
+        ("local:3", "int8"),
+        ("diloco:4,fragments=2,delay=2", "topk:0.1"),
+        ("diloco:3,outer=adam,lr=0.1", "int4"),
+        ("sma:0.2", "int4"),
+        ("pair:2", "none"),
+    ] {
+        let ranks = spawn(Network::Mem, 3, |link| {
+            let channel = Channel::new(Group::new(link));
+            let mut first = Trained::start(channel.clone(), mode, &options(codec));
+            first.steps(7);
+            first.averager.settle(&mut first.values).unwrap();
+            let (state, values) = (first.averager.state(), first.values.clone());
+            first.steps(9);
+            first.averager.settle(&mut first.values).unwrap();
+            let mut second = Trained::start(channel, mode, &options(codec));
+            second.values = values;
+            second.averager.load(&state, &second.values).unwrap();
+            second.steps(9);
+            second.averager.settle(&mut second.values).unwrap();
+            assert_eq!(first.averager.state(), second.averager.state(), "{mode}");
+            (first.values, second.values)
+        });
+        assert!(ranks.iter().all(|(first, second)| first == second), "{mode} with {codec}");
+    }
+}
+
+#[test]
+fn a_training_ends_with_the_same_parameters_on_all_ranks() {
+    for mode in ["local:4", "diloco:5,fragments=2,delay=3", "sma:0.1", "pair", "pair:3,delay=3"] {
+        let all = spawn(Network::Mem, 3, |link| {
+            let mut trained =
+                Trained::start(Channel::new(Group::new(link)), mode, &options("none"));
+            trained.steps(7);
+            trained.averager.finish(&mut trained.values).unwrap();
+            trained.values
+        });
+        assert!(all.iter().all(|values| *values == all[0]), "{mode}");
+        if !mode.starts_with("diloco") {
+            assert_close(&mean_of(&all), &mean_alone(3, 7), mode);
+        }
+    }
+}
+
+/// The error of every rank that starts with a mode and parameters of its own.
+fn refusals(codec: &str, mode: impl Fn(Rank) -> String + Sync, spoil: bool) -> Vec<String> {
+    spawn(Network::Mem, 2, |link| {
+        let channel = Channel::new(Group::new(link));
+        let rank = channel.world().rank();
+        let mut values = initial();
+        if spoil {
+            values[1][3] += rank.0 as f32;
+        }
+        let mode = mode(rank).parse().unwrap();
+        Averager::start(channel, &parameters(), mode, &options(codec), &values)
+            .unwrap_err()
+            .to_string()
+    })
+}
+
+#[test]
+fn ranks_that_differ_are_refused() {
+    let differ = refusals("none", |rank| format!("local:{}", rank.0 + 2), false);
+    assert!(
+        differ.iter().all(|error| error.contains("mode") && error.contains("local:2")),
+        "{differ:?}"
+    );
+    for mode in ["local:2", "pair"] {
+        let differ = refusals("none", |_| mode.to_owned(), true);
+        assert!(differ.iter().all(|error| error.contains("hash of the parameters")), "{differ:?}");
+    }
+    let auto = refusals("auto", |_| "diloco:4,fragments=2,delay=3".to_owned(), false);
+    assert!(auto[0].contains("codec auto with fragments that overlap"), "{auto:?}");
+    let pair = refusals("int8", |_| "pair".to_owned(), false);
+    assert!(pair[0].contains("codec int8 with mode pair, expected none"), "{pair:?}");
+    let step = refusals("none", |_| "step".to_owned(), false);
+    assert!(step[0].contains("mode step has no rounds"), "{step:?}");
+}
+
+#[test]
+fn states_of_other_trainings_are_refused() {
+    spawn(Network::Mem, 2, |link| {
+        let channel = Channel::new(Group::new(link));
+        let mut first = Trained::start(channel.clone(), "local:2", &options("int8"));
+        first.steps(4);
+        let state = first.averager.state();
+        let mut other = Trained::start(channel.clone(), "local:3", &options("int8"));
+        let error = other.averager.load(&state, &other.values).unwrap_err().to_string();
+        assert!(error.contains("is of mode local:2, this training is of mode local:3"), "{error}");
+        let mut same = Trained::start(channel, "local:2", &options("int8"));
+        let mut lacking = state.clone();
+        if same.world.rank() == Rank(1) {
+            lacking.tensors.remove("common.wide");
+        }
+        let error = same.averager.load(&lacking, &same.values).unwrap_err().to_string();
+        assert!(error.contains("common.wide of 0 elements, expected 480"), "{error}");
+        same.averager.load(&state, &same.values).unwrap();
+        assert_eq!(same.averager.state(), state);
+    });
+}
+
+#[test]
+fn rows_are_known_some_steps_later() {
+    for size in [1, 2, 3, 5] {
+        for lag in [0, 1, 4] {
+            spawn(Network::Mem, size, |link| {
+                let channel = Channel::new(Group::new(link));
+                let rank = channel.world().rank().0 as f32;
+                let mut rows = DelayedRows::new(channel, 2, lag);
+                for step in 0..9 {
+                    let known = rows.tell(&[rank, step as f32]).unwrap();
+                    let expected = (step >= lag).then(|| {
+                        let row = |rank: usize| [rank as f32, (step - lag) as f32];
+                        (0..size).flat_map(row).collect::<Vec<_>>()
+                    });
+                    assert_eq!(known, expected);
+                    if step % 3 == 2 {
+                        rows.settle().unwrap();
+                    }
+                }
+                rows.settle().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn auto_chooses_a_codec_for_rounds() {
+    let all = trained(2, "diloco:2,fragments=1", "auto", 12);
+    assert_eq!(all[0], all[1]);
+    assert_ne!(all[0], initial());
+}
