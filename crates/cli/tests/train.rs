@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use support::{Folder, SMALL};
+use support::{Folder, SMALL, Talker, signal, train_arguments};
 
 /// Every tensor of a checkpoint: file, header without its free text, and bytes.
 fn tensors(checkpoint: &Path) -> Vec<(PathBuf, Value, Vec<u8>)> {
@@ -242,4 +242,99 @@ fn codecs_are_compared_on_the_same_data() {
     assert_eq!(losses(&runs[0])[0], losses(&runs[1])[0]);
     let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(page.contains("none, int8, auto") && page.contains("seconds of training"));
+}
+
+#[test]
+fn every_mode_trains_and_sends_less_than_gradients() {
+    let folder = Folder::new("modes");
+    for (mode, least) in [
+        ("local:4", 8.0),
+        ("diloco:4,fragments=2,delay=1", 8.0),
+        ("sma:0.5,every=2", 4.0),
+        ("pair:3,delay=1", 2.5),
+    ] {
+        let flags = ["--mode", mode, "--steps", "24", "--json", "--checkpoint-dir", "none"];
+        let ended = folder.train(&[&flags[..], &["--ranks", "3"]].concat());
+        assert!(ended.stderr.contains(&format!("in mode {}", &mode[..4])), "{}", ended.stderr);
+        let run = &ended.json()[0];
+        let losses = losses(run);
+        assert_eq!(losses.len(), 24);
+        assert!(losses[23] < losses[0] - 0.2, "{mode}: {losses:?}");
+        assert!(run["mode"].as_str().unwrap().starts_with(&mode[..4]));
+        let sent = run["sent_bytes_per_step"].as_f64().unwrap();
+        let compression = run["raw_bytes_per_step"].as_f64().unwrap() / sent;
+        assert!(compression > least, "{mode}: {compression}");
+    }
+}
+
+#[test]
+fn a_training_by_rounds_goes_on_bit_for_bit() {
+    for mode in ["diloco:3,fragments=2,delay=2,lr=0.5", "pair:2,delay=1", "sma:0.2"] {
+        let folder = Folder::new(&format!("rounds-{}", &mode[..4].replace(':', "-")));
+        let flags = ["--mode", mode, "--steps", "12", "--checkpoint-every", "5"];
+        folder.train(&[&flags[..], &["--checkpoint-dir", "whole"]].concat()).done();
+        let whole = folder.path().join("whole");
+        fs::create_dir(folder.path().join("half")).unwrap();
+        fs::rename(whole.join("step-000005"), folder.path().join("half/step-000005")).unwrap();
+        let resumed = ["train", "--link", "none", "--report", "none", "--json", "--resume", "half"];
+        let same = ["--checkpoint-dir", "half", "--checkpoint-every", "5"];
+        let ended = folder.run(&[&resumed[..], &same].concat());
+        assert!(!ended.stderr.contains("dropped"), "{}", ended.stderr);
+        assert_eq!(ended.json()[0]["steps"], 7, "{mode}");
+        let [half, whole] =
+            [folder.path().join("half"), whole].map(|path| tensors(&path.join("step-000012")));
+        assert_eq!(half.len(), 4);
+        assert!(half == whole, "{mode}");
+        if mode != "sma:0.2" {
+            continue;
+        }
+        // Others begin with the model.
+        let ended = folder.run(&[&resumed[..], &["--steps", "14", "--ranks", "1"]].concat());
+        let dropped = "all begin with its model, and what ranks had not exchanged is dropped";
+        assert!(ended.stderr.contains(dropped), "{}", ended.stderr);
+        ended.done();
+        let others = ["--steps", "16", "--mode", "all-reduce", "--codec", "none"];
+        let ended = folder.run(&[&resumed[..], &others].concat());
+        assert!(ended.stderr.contains("the checkpoint is of"), "{}", ended.stderr);
+        ended.done();
+    }
+}
+
+#[test]
+fn modes_that_cannot_be_are_refused() {
+    let folder = Folder::new("no-modes");
+    for (flags, error) in [
+        (&["--mode", "diloco:0"][..], "mode diloco has '0' steps"),
+        (&["--mode", "gossip"], "unknown mode 'gossip'"),
+        (&["--mode", "delayed:2"], "'delayed:2' is a mode of the Rust library only"),
+        (&["--mode", "local:2", "--ranks", "1:2"], "--mode local:2 in an elastic job"),
+        (&["--mode", "local:2", "--parallel", "auto"], "--mode local:2 with a plan"),
+        (&["--mode", "pair", "--codec", "int8"], "codec int8 with mode pair"),
+        (
+            &["--mode", "local:2", "--momentum-correction", "0.9"],
+            "--momentum-correction 0.9 with --mode local:2",
+        ),
+        (
+            &["--mode", "diloco:4,fragments=4,delay=2", "--codec", "auto"],
+            "codec auto with fragments that overlap",
+        ),
+    ] {
+        let ended = folder.train(&[&["--steps", "4", "--checkpoint-dir", "none"], flags].concat());
+        assert!(ended.stderr.contains(error), "{flags:?}: {}", ended.stderr);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_signal_ends_rounds_on_all_ranks_after_one_step() {
+    let folder = Folder::new("rounds-signal");
+    let flags = ["--mode", "diloco:5,delay=2", "--steps", "100000", "--checkpoint-every", "100000"];
+    let arguments = train_arguments(&flags);
+    let mut training = Talker::of(folder.command(&arguments).spawn().unwrap());
+    training.said("step 2");
+    signal(training.id(), "TERM");
+    let ended = training.end();
+    assert!(ended.stderr.contains("stopped by SIGTERM after step"), "{}", ended.stderr);
+    let kept = fs::read_dir(folder.path().join("thinwire-checkpoints")).unwrap();
+    assert_eq!(kept.filter(|it| it.as_ref().unwrap().path().is_dir()).count(), 1);
 }

@@ -9,7 +9,7 @@ use thinwire_checkpoint::{FolderLock, Policy, latest};
 use thinwire_collective::Group;
 use thinwire_job::{Form, Interrupt, Place};
 use thinwire_model::{backward, named};
-use thinwire_sync::Channel;
+use thinwire_sync::{Channel, Mode};
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::session::{
     Computation, Ended, Event, Observer, Outcome, Ranks, Session, Settings, TrainedModel,
@@ -66,6 +66,7 @@ fn train(
         adamw: AdamWOptions::default(),
         gradient_norm_max: Some(1.0),
         exchange: ExchangeOptions::default(),
+        mode: Mode::Step,
         validation_batches: 1,
         link_bytes_per_s: None,
         weights: None,

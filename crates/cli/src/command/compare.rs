@@ -31,7 +31,14 @@ pub fn run(args: &Args) -> Result<u8> {
     ensure_fixed(args.settings.ranks, "compare")?;
     let mut settings = args.settings.clone();
     settings.recipe.steps.get_or_insert(STEPS);
-    let typed = Typed { settings: &settings, codec: None, plan: None, resume: None, policy: None };
+    let typed = Typed {
+        settings: &settings,
+        codec: None,
+        plan: None,
+        mode: None,
+        resume: None,
+        policy: None,
+    };
     let job = ranks::prepared(&settings.place, || TrainingJob::resolve(typed))?;
     let codecs: Vec<_> = args.codecs.iter().map(Some).collect();
     training::train(&job, &codecs)

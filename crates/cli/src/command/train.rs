@@ -145,6 +145,7 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
         settings: &args.settings,
         codec: args.codec.as_ref(),
         plan: Some(&args.plan),
+        mode: args.server.mode(),
         resume: training::checkpoints::resolve(
             args.resume.as_deref(),
             args.checkpoint_dir.0.as_deref(),

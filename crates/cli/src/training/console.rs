@@ -6,7 +6,7 @@ use anyhow::Result;
 use thinwire_job::Place;
 use thinwire_plan::report::{counted, devices};
 use thinwire_report::figures::digits;
-use thinwire_sync::Policy;
+use thinwire_sync::{Mode, Policy};
 use thinwire_train::Error;
 use thinwire_train::session::{Computation, Event, Observer, Step};
 use thinwire_wire::{Rank, World};
@@ -86,8 +86,8 @@ impl<'a> Console<'a> {
                 self.job.metrics.add(Taken { step, loss, steps: 1, step_s, wait_s, sent_bytes });
             }
             Event::Changed(change) => self.progress.borrow().say(&change.to_string()),
-            Event::Reached { step, step_s, validation } => {
-                self.progress.borrow().tell(step, step_s, validation);
+            Event::Reached { step, step_s, sent_bytes, validation } => {
+                self.progress.borrow().tell(step, [step_s, sent_bytes], validation);
             }
             Event::Ended => drop(self.progress.take()),
             Event::Pass(_) => {}
@@ -99,6 +99,10 @@ impl<'a> Console<'a> {
     fn title(&self, computation: &Computation, world: World) -> String {
         let ranks = counted(world.size(), "rank");
         let codec = self.codec.map_or(String::new(), |codec| format!(" with codec {codec}"));
+        let codec = match self.job.exchange.mode {
+            Mode::Step => codec,
+            mode => format!("{codec} in mode {mode}"),
+        };
         let Some(file) = &computation.file else {
             let parameters = computation.training.graph.parameters();
             let elements: usize = parameters.map(|(_, tensor)| tensor.elements()).sum();

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
-use thinwire_sync::{Feedback, Momentum, Policy};
+use thinwire_sync::{Feedback, Mode, Momentum, Policy};
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::session::OF_PLAN;
 
@@ -33,6 +33,9 @@ pub struct Exchange {
     pub warmup_steps: Option<u64>,
     /// The size of a bucket, in bytes of f32.
     pub bucket_bytes: usize,
+    /// How ranks train together.
+    #[serde(with = "spelled", default)]
+    pub mode: Mode,
 }
 
 impl Exchange {
@@ -47,7 +50,13 @@ impl Exchange {
         kept: Option<&Exchange>,
         default: Option<Codec>,
         elements: usize,
+        mode: Option<Mode>,
     ) -> Result<(Exchange, Option<Policy>)> {
+        let mode = mode.or(kept.map(|kept| kept.mode)).unwrap_or_default();
+        let default = match usual_codec(mode) {
+            Some(usual) => default.is_some().then(|| usual.parse()).transpose()?,
+            None => default,
+        };
         // Without a plan the codecs of one cannot continue.
         let named = kept.filter(|kept| kept.codec != OF_PLAN);
         let codec = match (codec, named) {
@@ -79,6 +88,7 @@ impl Exchange {
             momentum_correction: None,
             warmup_steps: None,
             bucket_bytes: bucket_bytes(elements),
+            mode,
         });
         let exchange = Exchange {
             identity: codec.as_ref().map_or(OF_PLAN.to_owned(), |codec| codec.policy.to_string()),
@@ -89,8 +99,21 @@ impl Exchange {
             momentum_correction: settings.momentum_correction.or(base.momentum_correction),
             warmup_steps: settings.warmup_steps.or(base.warmup_steps),
             bucket_bytes: settings.bucket_bytes.unwrap_or(base.bucket_bytes),
+            mode,
         };
+        exchange.check_mode()?;
         Ok((exchange, codec.map(|codec| codec.policy)))
+    }
+
+    /// Refuses momentum correction where ranks exchange parameters.
+    fn check_mode(&self) -> Result<()> {
+        match self.momentum_correction {
+            Some(factor) if self.mode != Mode::Step => {
+                let error = anyhow!("--momentum-correction {factor} with --mode {}", self.mode);
+                Err(hinted(error, "leave it out: parameters are exchanged, which have no momentum"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the synchroniser's options under a codec, in a training of so many steps.
@@ -151,7 +174,18 @@ impl Exchange {
             ("momentum correction", momentum.map_or("none".to_owned(), |value| value.to_string())),
             ("raw first steps", raw.map_or("usual".to_owned(), |value| value.to_string())),
             ("bucket bytes", self.bucket_bytes.to_string()),
+            ("mode", self.mode.to_string()),
         ]
+    }
+}
+
+/// Returns the codec of a mode in which it is not the one of gradients: `auto` would measure it in steps, and partners
+/// send parameters themselves.
+fn usual_codec(mode: Mode) -> Option<&'static str> {
+    match mode {
+        Mode::Step | Mode::Delayed { .. } => None,
+        Mode::Pair { .. } => Some("none"),
+        Mode::Local { .. } | Mode::DiLoCo(_) | Mode::Sma { .. } => Some("int8"),
     }
 }
 

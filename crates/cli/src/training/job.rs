@@ -10,7 +10,7 @@ use thinwire_link::Bandwidth;
 use thinwire_plan::report::{PlanFile, counted, devices};
 use thinwire_report::training::{Report, Run};
 use thinwire_server::Checkpoint as Weights;
-use thinwire_sync::{Policy, check_combination};
+use thinwire_sync::{Mode, Policy, check_combination};
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::session::{self, Computation};
 use thinwire_train::spmd::{Codecs, ExchangeOptions, Modality};
@@ -81,12 +81,14 @@ impl TrainingJob {
         }
         let weights = weights(&typed)?;
         let codec = own_codec(&typed);
-        let Typed { settings, resume, policy, .. } = typed;
+        let Typed { settings, resume, policy, mode, .. } = typed;
         let kept = resume.as_ref().map(Exchange::kept).transpose()?.flatten();
         // Impossible models are found before any rank is started.
         let elements = parallelism.elements()?;
         let usual = (!parallelism.is_planned()).then(Codec::default);
-        let (exchange, codec) = Exchange::resolve(settings, codec, kept.as_ref(), usual, elements)?;
+        let mode = typed_mode(mode, &parallelism)?;
+        let (exchange, codec) =
+            Exchange::resolve(settings, codec, kept.as_ref(), usual, elements, mode)?;
         if let (None, Some(flag)) = (&codec, settings.exchange_flag()) {
             let error = anyhow!("{flag} with the plan's own codecs, which travel as the plan says");
             return Err(hinted(
@@ -172,7 +174,8 @@ impl TrainingJob {
             rate: self.recipe.learning_rate(),
             adamw: self.recipe.adamw(&self.exchange),
             gradient_norm_max: self.recipe.gradient_norm_max(),
-            exchange: ExchangeOptions { sync, codecs, gradients, remote: Vec::new() },
+            exchange: ExchangeOptions { sync, codecs, gradients, ..ExchangeOptions::default() },
+            mode: self.exchange.mode,
             validation_batches: usize::from(self.settings.validation_batches),
             link_bytes_per_s: self.settings.limit(place).map(Bandwidth::bytes_per_s),
             weights: self.weights.as_ref(),
@@ -219,6 +222,13 @@ impl TrainingJob {
                 self.check_world(self.usual_ranks(), "one machine starts at most")?;
             }
             None => {}
+        }
+        let is_elastic = is_member || matches!(settings.ranks, Some(Size::Elastic { .. }));
+        if let Some(mode) =
+            Some(self.exchange.mode).filter(|mode| is_elastic && *mode != Mode::Step)
+        {
+            let error = anyhow!("--mode {mode} in an elastic job, where ranks come and go");
+            return Err(hinted(error, "give a fixed number of ranks: --ranks 4"));
         }
         if let Some(policy) = &self.policy {
             thinwire_checkpoint::check_variables()?;
@@ -283,6 +293,7 @@ impl TrainingJob {
             (FIRST_STEP, step.to_string()),
             (CHECKPOINT_DIR, folder),
             ("--weights", self.weights.as_ref().map_or("none".to_owned(), Weights::name)),
+            ("--mode", self.exchange.mode.to_string()),
             ("--checkpoint-every", every.map_or("none".to_owned(), |every| every.to_string())),
         ];
         facts.extend(self.parallelism.facts());
@@ -317,6 +328,18 @@ impl TrainingJob {
             settings: owned(described),
             runs,
         }
+    }
+}
+
+/// Refuses a mode in which ranks exchange parameters under a plan, by which they have parts of them.
+fn typed_mode(mode: Option<Mode>, parallelism: &Parallelism) -> Result<Option<Mode>> {
+    match mode.filter(|mode| *mode != Mode::Step && parallelism.is_planned()) {
+        Some(mode) => {
+            let error =
+                anyhow!("--mode {mode} with a plan, by which ranks have parts of the model");
+            Err(hinted(error, "leave --plan and --parallel out, or --mode"))
+        }
+        None => Ok(mode),
     }
 }
 

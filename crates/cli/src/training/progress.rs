@@ -53,8 +53,8 @@ impl Progress {
         }
     }
 
-    /// Tells of a step, of the seconds per step lately, and of a validation if it is fresh.
-    pub fn tell(&self, step: &Step, step_s: f64, validation: Option<f64>) {
+    /// Tells of a step, of the seconds and bytes per step lately, and of a validation if it is fresh.
+    pub fn tell(&self, step: &Step, [step_s, sent_bytes]: [f64; 2], validation: Option<f64>) {
         let (done, loss) = (step.number + 1, format!("loss {:.3}", step.loss));
         if let Some(bar) = &self.bar {
             bar.set_position(done);
@@ -67,7 +67,7 @@ impl Progress {
         if self.lines.is_some_and(|every| due(every) || validation.is_some()) {
             let validation =
                 validation.map_or(String::new(), |loss| format!("  validation {loss:.3}"));
-            let (each, sent) = (seconds(step_s), bytes(step.sent_bytes as f64));
+            let (each, sent) = (seconds(step_s), bytes(sent_bytes));
             say(format!(
                 "step {:>5}/{}  {loss}{validation}  {each} and {sent} per step",
                 done, self.steps

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use clap::ValueEnum;
 use thinwire_model::matches;
 use thinwire_report::figures::{bytes, parse_bytes};
 use thinwire_server::{Consistency, Format, MemoryLimit};
+use thinwire_sync::Mode;
 use thinwire_train::session::ServerSettings;
 use thinwire_update::Optimizer;
 
@@ -27,25 +28,49 @@ const OPTIMIZER: &str = "adamw:lr=0.001";
 /// Largest number of parameter names in a line.
 const NAMES: usize = 8;
 
-/// Place where gradients become parameters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// Ranks sum their gradients, and each updates its own copy of the parameters
-    #[default]
-    AllReduce,
-    /// Servers keep the parameters: ranks push gradients and pull parameters
+/// Value of `--mode`: how ranks train together, with servers or without.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ModeFlag {
+    /// Ranks exchange gradients or parameters with each other.
+    Ranks(Mode),
+    /// Servers keep the parameters: ranks push gradients and pull parameters.
     Server,
-    /// Servers keep the parameters of --server-params, and every rank has a copy of the others
+    /// Servers keep the parameters of `--server-params`, and every rank has a copy of the others.
     Hybrid,
+}
+
+impl FromStr for ModeFlag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ModeFlag, String> {
+        match text {
+            // The name that the mode of steps has beside servers.
+            "all-reduce" => Ok(ModeFlag::Ranks(Mode::Step)),
+            "server" => Ok(ModeFlag::Server),
+            "hybrid" => Ok(ModeFlag::Hybrid),
+            text => match text.parse() {
+                // Gradients of a replica are applied in the step in which they are computed.
+                Ok(Mode::Delayed { .. }) => {
+                    Err(format!("'{text}' is a mode of the Rust library only"))
+                }
+                Ok(mode) => Ok(ModeFlag::Ranks(mode)),
+                Err(error) => Err(format!("{error}; or all-reduce, server or hybrid")),
+            },
+        }
+    }
 }
 
 /// Flags of a parameter server.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Parameter server")]
 pub struct ServerFlags {
-    /// Where gradients become parameters
-    #[arg(long, value_enum, default_value_t)]
-    mode: Mode,
+    /// How ranks train together: all-reduce (gradients are averaged in every step), server (servers keep the
+    /// parameters), hybrid (servers keep those of --server-params); or each rank trains on its own and parameters are
+    /// exchanged now and then: local:STEPS (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser
+    /// follows their average; also alpha=PART, outer=RULE, lr=RATE), sma:PULL (drawn towards their mean),
+    /// pair:STEPS (averaged with one other rank) [default: all-reduce]
+    #[arg(long, help_heading = None, value_name = "MODE")]
+    mode: Option<ModeFlag>,
     /// With --mode hybrid, names of the parameters on servers, such as 'embedding.*', where * stands for any
     /// letters; may be repeated
     #[arg(long, value_name = "NAMES")]
@@ -156,7 +181,7 @@ impl ServerFlags {
         store: StoreFlags,
     ) -> ServerFlags {
         ServerFlags {
-            mode: Mode::Hybrid,
+            mode: Some(ModeFlag::Hybrid),
             server_params: vec![name.to_owned()],
             servers: Some(servers),
             store,
@@ -165,17 +190,25 @@ impl ServerFlags {
         }
     }
 
-    /// Returns the settings, or `None` with `--mode all-reduce`.
+    /// Returns the mode without servers that was asked for, if any.
+    pub fn mode(&self) -> Option<Mode> {
+        match self.mode {
+            Some(ModeFlag::Ranks(mode)) => Some(mode),
+            _ => None,
+        }
+    }
+
+    /// Returns the settings, or `None` in a mode without servers.
     ///
     /// # Errors
     /// If a flag needs another one that is missing.
     pub fn resolve(&self, size: Size) -> Result<Option<ServerMode>> {
-        if self.mode == Mode::AllReduce {
+        let Some(mode @ (ModeFlag::Server | ModeFlag::Hybrid)) = self.mode else {
             return self.refuse().map(|()| None);
-        }
+        };
         self.check_patterns()?;
-        let ranks = match self.mode {
-            Mode::Hybrid => ensure_fixed(Some(size), "--mode hybrid")?,
+        let ranks = match mode {
+            ModeFlag::Hybrid => ensure_fixed(Some(size), "--mode hybrid")?,
             _ => size.fixed(),
         };
         let servers = self.servers.unwrap_or(SERVERS);
@@ -193,7 +226,7 @@ impl ServerFlags {
             consistency: self.store.consistency.unwrap_or(Consistency::Sync),
             optimizer: self.optimizer.unwrap_or_else(usual),
             backups,
-            is_hybrid: self.mode == Mode::Hybrid,
+            is_hybrid: mode == ModeFlag::Hybrid,
             values: self.store.values.unwrap_or(Format::F32),
         };
         Ok(Some(ServerMode {
@@ -208,11 +241,11 @@ impl ServerFlags {
     /// Checks that `--server-params` is given in hybrid mode and only there.
     fn check_patterns(&self) -> Result<()> {
         match (self.mode, self.server_params.first()) {
-            (Mode::Hybrid, None) => Err(hinted(
+            (Some(ModeFlag::Hybrid), None) => Err(hinted(
                 anyhow!("--mode hybrid without names of the servers' parameters"),
                 "give them: --server-params 'embedding.*', or take --mode server",
             )),
-            (Mode::Server, Some(pattern)) => Err(hinted(
+            (Some(ModeFlag::Server), Some(pattern)) => Err(hinted(
                 anyhow!("--server-params '{pattern}' with --mode server, where servers have all"),
                 "take --mode hybrid, or leave it out",
             )),
@@ -353,7 +386,8 @@ mod tests {
 
     fn hybrid(patterns: &[&str]) -> ServerMode {
         let server_params = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
-        let flags = ServerFlags { mode: Mode::Hybrid, server_params, ..ServerFlags::default() };
+        let flags =
+            ServerFlags { mode: Some(ModeFlag::Hybrid), server_params, ..ServerFlags::default() };
         flags.resolve(Size::Fixed(2)).unwrap().unwrap()
     }
 

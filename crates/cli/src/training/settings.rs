@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_job::{Place, Source, is_loopback};
 use thinwire_link::Bandwidth;
 use thinwire_schedule::Summation;
-use thinwire_sync::{Feedback, Policy, UnknownPolicy};
+use thinwire_sync::{Feedback, Mode, Policy, UnknownPolicy};
 use thinwire_train::checkpoint::Checkpoint;
 
 use crate::codings::{Activations, within};
@@ -183,6 +183,8 @@ pub struct Typed<'a> {
     pub codec: Option<&'a Codec>,
     /// Flags of a plan; none where a command has no plans.
     pub plan: Option<&'a PlanFlags>,
+    /// How ranks train together, if it was said.
+    pub mode: Option<Mode>,
     /// Where training continues from.
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.

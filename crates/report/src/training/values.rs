@@ -37,6 +37,12 @@ pub struct Report {
 pub struct Run {
     /// The codec that was asked for.
     pub codec: String,
+    /// The mode, where ranks exchange parameters now and then instead of gradients in every step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Rounds that changed nothing, since a rank had parameters that are not finite.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub skipped_rounds: u64,
     /// Steps of the training, also those before this rank joined it.
     #[serde(skip)]
     pub steps: u64,
@@ -82,6 +88,11 @@ pub struct Run {
     /// Predictions and counts, if there was a plan for the whole model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<Planned>,
+}
+
+/// Whether a count is left out, since nothing was counted.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Begin of an epoch of an elastic job.

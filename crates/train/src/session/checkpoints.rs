@@ -10,6 +10,7 @@ use thinwire_collective::{Group, all_gather, all_gather_bytes};
 use thinwire_wire::{Rank, World};
 
 use super::engine::{Engine, ORDER, WHOLE};
+use super::rounds::MODE;
 use super::{Event, Session, Settings};
 use crate::Position;
 use crate::checkpoint::{Checkpoint, Progress, seal};
@@ -36,16 +37,17 @@ impl Saved for Replica<'_, '_> {
     type Record = Progress;
 
     fn world(&self) -> World {
-        self.engine.executor.world()
+        self.engine.world()
     }
 
     fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, thinwire_checkpoint::Error> {
-        Ok(self.engine.executor.gather(mine)?)
+        self.engine.settle()?;
+        Ok(self.engine.gather(mine)?)
     }
 
     fn gather_bytes(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, thinwire_checkpoint::Error> {
-        self.engine.executor.settle()?;
-        Ok(self.engine.executor.gather_bytes(mine)?)
+        self.engine.settle()?;
+        Ok(self.engine.gather_bytes(mine)?)
     }
 
     fn write(&mut self, draft: &Draft) -> Result<String, thinwire_checkpoint::Error> {
@@ -61,6 +63,9 @@ impl Saved for Replica<'_, '_> {
         let mut config = config.clone();
         config[ORDER] = json!(self.engine.order());
         config[WHOLE] = json!(self.engine.executor.exchanges_whole());
+        if let Some(mode) = self.engine.mode() {
+            config[MODE] = json!(mode.to_string());
+        }
         self.name.iter().for_each(|name| config[JOB] = json!(name));
         let progress = Progress {
             step: self.step,

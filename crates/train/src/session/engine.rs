@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use thinwire_checkpoint::Draft;
+use thinwire_collective::Group;
 use thinwire_job::elastic::Wish;
+use thinwire_link::mem;
 use thinwire_report::training::{Passed, Planned};
 use thinwire_sync::Error::Invalid;
-use thinwire_sync::{Channel, State, reshard};
+use thinwire_sync::{Channel, Mode, RoundRecord, State, reshard};
 use thinwire_wire::{Rank, World};
 
 use super::log::Step;
 use super::planned::{self, Measured};
+use super::rounds::{MODE, Rounds};
 use super::{Computation, Settings};
 use crate::checkpoint::{Checkpoint, write_exchange, write_shard, write_whole};
 use crate::error::Error;
@@ -40,9 +43,35 @@ pub(super) struct Engine<'a> {
     pub computation: &'a Computation,
     rate: LearningRate,
     adamw: AdamWOptions,
+    /// Exchange of parameters every few steps; none where every step exchanges gradients.
+    rounds: Option<Rounds>,
 }
 
 impl<'a> Engine<'a> {
+    /// A rank before its first step, which trains on its own where the mode has rounds.
+    ///
+    /// # Errors
+    /// As [`Engine::start`], or if ranks begin with other parameters.
+    pub fn in_mode(
+        settings: &Settings<'_>,
+        channel: Channel,
+        computation: &'a Computation,
+    ) -> Result<Engine<'a>, Error> {
+        if settings.mode.timetable().is_none() {
+            return Engine::start(settings, channel, computation, settings.weights);
+        }
+        let timeout = settings.exchange.sync.timeout;
+        let alone = Channel::new(Group::new(mem::alone()).with_timeout(timeout));
+        let sync = thinwire_sync::Options { timeout, ..thinwire_sync::Options::default() };
+        let exchange = ExchangeOptions { sync, is_local: true, ..settings.exchange.clone() };
+        let inner = Settings { exchange, ..settings.clone() };
+        let mut engine = Engine::start(&inner, alone, computation, settings.weights)?;
+        engine.executor = engine.executor.drawing_as(u64::from(channel.world().rank().0));
+        let exchange = &settings.exchange;
+        let rounds = Rounds::start(channel, settings.mode, exchange, &engine.executor)?;
+        Ok(Engine { rounds: Some(rounds), ..engine })
+    }
+
     /// A rank before its first step. Its parameters are those of `weights` where there are any, except those on
     /// servers, else drawn.
     ///
@@ -111,7 +140,7 @@ impl<'a> Engine<'a> {
     ) -> Result<Engine<'a>, Error> {
         let executor = executor.with_gradient_norm_max(settings.gradient_norm_max);
         let (rate, adamw) = (settings.rate, settings.adamw);
-        let mut engine = Engine { executor, computation, rate, adamw };
+        let mut engine = Engine { executor, computation, rate, adamw, rounds: None };
         let world = engine.executor.sync().world();
         let share = engine.sampling(settings, world).share();
         engine.executor.set_share(share)?;
@@ -152,22 +181,81 @@ impl<'a> Engine<'a> {
         self.executor.say(wish.number() as f32);
         self.executor.step(&self.computation.modality.inputs(batch), pace, &self.adamw)?;
         let Agreed { loss, said } = self.executor.agreed();
+        let (wish, record) = match &mut self.rounds {
+            Some(rounds) => rounds.step(&mut self.executor, wish)?,
+            None => (Wish::of(said as i32), RoundRecord::default()),
+        };
         let step = Step {
             number,
             step_s: begun.elapsed().as_secs_f64(),
             optimizer_s: self.executor.optimizer_s(),
-            wait_s: self.executor.waited_s() - waited_s,
+            wait_s: self.executor.waited_s() - waited_s + record.wait_s,
             loss,
-            sent_bytes: self.executor.sent_bytes() - sent_bytes,
+            sent_bytes: self.executor.sent_bytes() - sent_bytes + record.sent_bytes,
             record: self.executor.sync().record().clone(),
             skipped: !self.executor.gradient_norm().is_finite(),
+            rounds: record,
         };
-        Ok((step, Wish::of(said as i32)))
+        Ok((step, wish))
     }
 
     /// Passes of the last step; none of a replica, which has but one micro-batch after the other.
     pub fn passes(&self) -> Vec<Passed> {
         if self.is_planned() { planned::passes(self.executor.times()) } else { Vec::new() }
+    }
+
+    /// Returns this rank among those of the job that trains together.
+    pub fn world(&self) -> World {
+        self.rounds.as_ref().map_or(self.executor.world(), Rounds::world)
+    }
+
+    /// Returns the mode, if parameters are exchanged every few steps.
+    pub fn mode(&self) -> Option<Mode> {
+        self.rounds.as_ref().map(Rounds::mode)
+    }
+
+    /// Waits until nothing is on its way.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn settle(&mut self) -> Result<(), Error> {
+        match &mut self.rounds {
+            Some(rounds) => rounds.settle(&mut self.executor),
+            None => self.executor.settle(),
+        }
+    }
+
+    /// Gives all ranks the same parameters after the last step, where each has trained on its own.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn unite(&mut self) -> Result<(), Error> {
+        match &mut self.rounds {
+            Some(rounds) => rounds.finish(&mut self.executor),
+            None => Ok(()),
+        }
+    }
+
+    /// The numbers of all ranks, in their order; where each trains on its own, after [`Engine::settle`].
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error> {
+        match &self.rounds {
+            Some(rounds) => rounds.gather(mine),
+            None => self.executor.gather(mine),
+        }
+    }
+
+    /// The bytes of all ranks, in their order; after [`Engine::settle`].
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn gather_bytes(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+        match &self.rounds {
+            Some(rounds) => rounds.gather_bytes(mine),
+            None => self.executor.gather_bytes(mine),
+        }
     }
 
     /// Returns the mean loss of all ranks over batches, without training.
@@ -203,13 +291,25 @@ impl<'a> Engine<'a> {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn write(&self, draft: &Draft, rank: Rank) -> Result<String, thinwire_checkpoint::Error> {
+    pub fn write(
+        &mut self,
+        draft: &Draft,
+        rank: Rank,
+    ) -> Result<String, thinwire_checkpoint::Error> {
+        let description = format!("a model by thinwire: {}", self.computation.description);
+        if let Some(rounds) = &self.rounds {
+            let state = rounds.state(&self.executor);
+            write_exchange(draft, rank, &state.tensors)?;
+            if rank == Rank(0) {
+                write_whole(draft, &rounds.model(&mut self.executor), &description)?;
+            }
+            return Ok(state.progress);
+        }
         let state = self.executor.exchange_state();
         write_exchange(draft, rank, &state.tensors)?;
         match self.is_planned() {
             true => write_shard(draft, rank, &self.executor.shards())?,
             false if rank == Rank(0) => {
-                let description = format!("a model by thinwire: {}", self.computation.description);
                 write_whole(draft, &self.executor.shards(), &description)?;
             }
             false => {}
@@ -235,6 +335,9 @@ impl<'a> Engine<'a> {
         world: World,
     ) -> Result<Option<String>, Error> {
         self.executor.restore(checkpoint)?;
+        if let Some(rounds) = &mut self.rounds {
+            return rounds.restore(checkpoint, &mut self.executor);
+        }
         let progress = checkpoint.progress();
         let was_whole = !checkpoint.is_sharded() || progress.config[WHOLE] == true;
         let whole = was_whole && self.executor.exchanges_whole();
@@ -242,6 +345,11 @@ impl<'a> Engine<'a> {
             None => !checkpoint.is_sharded(),
             Some(file) => progress.config[PLANNED]["file"] == file.text(),
         };
+        if let Some(mode) = progress.config[MODE].as_str() {
+            return Ok(Some(format!(
+                "the checkpoint is of mode {mode}: what ranks had not exchanged is dropped"
+            )));
+        }
         if !(whole || same_plan) || !checkpoint.has_exchange() {
             // An earlier version has kept residuals of a plan beside its parts.
             let owes = match checkpoint.has_exchange() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use thinwire_report::figures::median;
 use thinwire_report::training::{Bucket, Change, Floors, Point, Run, Split};
-use thinwire_sync::{BucketRecord, StepRecord, Time};
+use thinwire_sync::{BucketRecord, RoundRecord, StepRecord, Time};
 
 /// No more steps than this are remembered in detail.
 const WINDOW: usize = 500;
@@ -30,6 +30,8 @@ pub struct Step {
     pub record: StepRecord,
     /// Whether gradients were not finite, so that nothing was learnt.
     pub skipped: bool,
+    /// Rounds in which parameters were exchanged, where steps exchange no gradients.
+    pub rounds: RoundRecord,
 }
 
 /// The log of one training.
@@ -50,6 +52,8 @@ pub struct Log {
     auto: Option<String>,
     /// Changes of the members of an elastic job.
     changes: Vec<Change>,
+    /// Rounds of all steps.
+    rounds: RoundRecord,
 }
 
 impl Log {
@@ -57,6 +61,7 @@ impl Log {
     pub fn step(&mut self, step: Step) {
         self.trained_s += step.step_s;
         self.skipped += u64::from(step.skipped);
+        self.rounds += step.rounds;
         let planning = step.record.planning.as_ref();
         self.auto = planning.map(|planning| planning.line.clone()).or(self.auto.take());
         self.losses.push(Point { step: step.number, at_s: self.trained_s, value: step.loss });
@@ -67,6 +72,19 @@ impl Log {
             self.steps.pop_front();
         }
         self.steps.push_back(step);
+    }
+
+    /// Bytes that this rank has sent in the last step; where parameters are exchanged in rounds, per step so far.
+    pub fn sent_bytes_per_step(&self) -> f64 {
+        match self.rounds.begun {
+            0 => self.last().map_or(0.0, |step| step.sent_bytes as f64),
+            _ => self.rounds.sent_bytes as f64 / self.losses.len() as f64,
+        }
+    }
+
+    /// Returns the rounds of all steps together.
+    pub fn rounds(&self) -> RoundRecord {
+        self.rounds
     }
 
     /// Takes note of the begin of an epoch.

@@ -16,6 +16,7 @@ mod observer;
 mod planned;
 mod process;
 mod role;
+mod rounds;
 mod served;
 mod settings;
 mod steps;
@@ -84,7 +85,7 @@ impl Session<'_> {
         lock: &FolderLock,
     ) -> Result<Outcome, Error> {
         let world = channel.world();
-        let mut engine = Engine::start(self.settings, channel, computation, self.settings.weights)?;
+        let mut engine = Engine::in_mode(self.settings, channel, computation)?;
         let is_idle = computation.file.is_some() && engine.executor.program().raw_bytes() == 0;
         if is_idle && world.size() > 1 && world.rank() == Rank(0) {
             self.say(UNCUT)?;

@@ -75,6 +75,8 @@ pub enum Event<'a> {
         step: &'a Step,
         /// Seconds per step lately.
         step_s: f64,
+        /// Bytes that this rank has sent per step lately.
+        sent_bytes: f64,
         /// The validation loss, if it is fresh.
         validation: Option<f64>,
     },

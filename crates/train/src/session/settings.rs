@@ -5,6 +5,7 @@ use thinwire_checkpoint::Policy;
 use thinwire_model::Training;
 use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
+use thinwire_sync::Mode;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
@@ -15,6 +16,7 @@ use crate::{AdamWOptions, Dataset, LearningRate};
 pub const OF_PLAN: &str = "plan";
 
 /// Settings of a training, alike on all ranks.
+#[derive(Clone)]
 pub struct Settings<'a> {
     /// Text or images.
     pub dataset: &'a Dataset,
@@ -32,6 +34,8 @@ pub struct Settings<'a> {
     pub gradient_norm_max: Option<f32>,
     /// Exchange of gradients; the names of parameters on servers are added to it.
     pub exchange: ExchangeOptions,
+    /// How ranks train together.
+    pub mode: Mode,
     /// Most batches of a validation.
     pub validation_batches: usize,
     /// Bandwidth of an emulated link.

@@ -200,7 +200,7 @@ impl<'a> TrainingLoop<'a> {
     /// If a rank is lost.
     pub fn meet(&mut self, due: Due) -> Result<Due, Error> {
         if due == Due::Finish {
-            self.engine.executor.gather(&[0.0])?;
+            self.engine.gather(&[0.0])?;
         }
         Ok(due)
     }
@@ -221,12 +221,17 @@ impl<'a> TrainingLoop<'a> {
 
     /// Does what is due after a step: validation, news, measurements and a checkpoint.
     fn rest(&mut self, batch: Option<&Batch>) -> Result<(), Error> {
+        if self.due() == Due::Finish {
+            self.engine.unite()?;
+        }
         let due = self.is_validated() || self.due() != Due::Step;
         let validation = if due { self.validate()? } else { None };
         if let Some(batch) = batch {
             let (log, step_s) = (&self.progress.log, self.progress.log.recent_step_s());
             if let Some(step) = log.last() {
-                self.session.observer.on(Event::Reached { step, step_s, validation })?;
+                let sent_bytes = log.sent_bytes_per_step();
+                let reached = Event::Reached { step, step_s, sent_bytes, validation };
+                self.session.observer.on(reached)?;
             }
             if self.is_measured_alone() {
                 let measured = self.engine.alone_s(batch);
@@ -320,7 +325,7 @@ impl<'a> TrainingLoop<'a> {
             return Ok(());
         };
         // Of ranks that train against servers, the first one saves what it has pulled.
-        let world = self.engine.executor.world();
+        let world = self.engine.world();
         if world.size() < self.world.size() && self.world.rank() != Rank(0) {
             return Ok(());
         }
@@ -407,6 +412,7 @@ impl<'a> TrainingLoop<'a> {
         session.observer.on(Event::Ended)?;
         let (computation, raw_bytes) =
             (engine.computation, engine.executor.program().raw_bytes() as f64);
+        let mode = engine.mode();
         // The others may leave while rank 0 continues to write.
         drop(engine);
         let settings = session.settings;
@@ -420,9 +426,19 @@ impl<'a> TrainingLoop<'a> {
         }
         let rate = settings.link_bytes_per_s;
         let tokens = settings.batch * computation.context;
+        let (rounds, log_steps) = (log.rounds(), log.losses.len());
         let mut run = log.run(name, tokens as f64, rate);
         // A rank that joined late has seen fewer.
         run.steps = steps;
+        if let Some(mode) = mode {
+            let per_step = |bytes: u64| bytes as f64 / log_steps.max(1) as f64;
+            run.mode = Some(mode.to_string());
+            let elements: usize =
+                computation.training.graph.parameters().map(|(_, it)| it.elements()).sum();
+            (run.raw_bytes, run.sent_bytes) = (4.0 * elements as f64, per_step(rounds.sent_bytes));
+            run.floors.wire_s = rate.map(|rate| run.sent_bytes / rate);
+            run.skipped_rounds = u64::from(rounds.skipped);
+        }
         if let Some(planned) = planned {
             run.raw_bytes = raw_bytes;
             put(&mut run, planned, world, rate);

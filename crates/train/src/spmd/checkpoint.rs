@@ -43,6 +43,40 @@ impl Executor<'_> {
         tensors
     }
 
+    /// Returns the same as [`Executor::shards`] with other values of the parameters, in the order of the program.
+    pub fn shards_of(&mut self, values: Vec<Vec<f32>>) -> Tensors {
+        let own = std::mem::replace(&mut self.optimizer.values, values);
+        let tensors = self.shards();
+        self.optimizer.values = own;
+        tensors
+    }
+
+    /// Replaces the parts that this rank saves.
+    ///
+    /// # Errors
+    /// If one is missing or has another length.
+    pub fn replace_shards(&mut self, tensors: &Tensors) -> Result<(), Error> {
+        for index in 0..self.program.parameters.len() {
+            let parameter = &self.program.parameters[index];
+            let parts = self.parts(parameter, parameter.reduced);
+            let start: Vec<usize> = parts.iter().map(|part| part.start).collect();
+            let tensor = self.name(parameter).to_owned();
+            for (suffix, values) in self.optimizer.buffers(index) {
+                let name = part_name(&format!("{tensor}{suffix}"), &start);
+                let found = tensors.get(&name).map_or(&[][..], |(_, values)| values);
+                if found.len() != values.len() {
+                    let (found, expected) = (found.len(), values.len());
+                    let message = format!(
+                        "the copy of this rank has {name} of {found} elements, expected {expected}"
+                    );
+                    return Err(Error::new(Kind::Checkpoint, message));
+                }
+                values.copy_from_slice(found);
+            }
+        }
+        self.change_values(|_| Ok(()))
+    }
+
     /// Everything that this rank's exchanges keep for the next step.
     pub fn exchange_state(&self) -> State {
         let mut state = self.sync().state();

@@ -255,6 +255,42 @@ impl<'a> Executor<'a> {
         &mut self.exchange.sync
     }
 
+    /// The parameters of a replica as a synchroniser takes them, in the order of the program.
+    pub fn replicated(&self) -> Vec<thinwire_sync::Parameter> {
+        let one = |parameter: &Parameter| {
+            let tensor = &self.training.graph.tensors[parameter.tensor];
+            thinwire_sync::Parameter::new(&tensor.name, &tensor.shape)
+        };
+        self.program.parameters.iter().map(one).collect()
+    }
+
+    /// The values of the parameters that this rank updates, in the order of the program.
+    pub fn values(&self) -> &Vec<Vec<f32>> {
+        &self.optimizer.values
+    }
+
+    /// Lets `change` replace values of the parameters of a replica, in the order of the program.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub fn change_values<T>(
+        &mut self,
+        change: impl FnOnce(&mut Vec<Vec<f32>>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let changed = change(&mut self.optimizer.values)?;
+        for (parameter, values) in self.program.parameters.iter().zip(&self.optimizer.values) {
+            let value = Value::new(&self.program.slots[parameter.home].shape, values.clone());
+            self.slots.put_lasting(parameter.home, Content::Here(value));
+        }
+        Ok(changed)
+    }
+
+    /// Lets this replica drop out elements of its own, as others draw by another number.
+    #[must_use]
+    pub fn drawing_as(self, number: u64) -> Executor<'a> {
+        Executor { seed: number, ..self }
+    }
+
     /// Seconds of handing gradients over in the last step, and of waiting for them after backward.
     pub fn exchange_s(&self) -> [f64; 2] {
         [self.exchange.handover_s, self.exchange.exposed_wait_s]

@@ -27,7 +27,8 @@ fn train(plan: &Plan, ranks: usize, sync: &Options) -> Vec<Ended> {
     let start = initial(&GPT.graph, 3);
     spawn(Network::Mem, ranks, |link| {
         let (codecs, gradients) = (Codecs::OfPolicy, Gradients::F32);
-        let options = ExchangeOptions { sync: sync.clone(), codecs, gradients, remote: Vec::new() };
+        let options =
+            ExchangeOptions { sync: sync.clone(), codecs, gradients, ..ExchangeOptions::default() };
         let mut executor =
             Executor::new(&GPT.training, plan, Group::new(link), &start, options).unwrap();
         let adamw = AdamWOptions { epsilon: 1e-3, ..AdamWOptions::default() };
@@ -120,7 +121,7 @@ fn a_codec_that_cannot_carry_them_is_refused() {
             sync: options("int8"),
             codecs: Codecs::OfPolicy,
             gradients: Gradients::F32,
-            remote: Vec::new(),
+            ..ExchangeOptions::default()
         };
         let executor = Executor::new(&GPT.training, &plan, Group::new(link), &start, options);
         executor.unwrap_err().to_string()

@@ -40,6 +40,8 @@ pub struct ExchangeOptions {
     /// Names of the parameters of a replica whose gradients stay with their rank, until its
     /// [`Remote`](super::Remote) takes them.
     pub remote: Vec<String>,
+    /// Whether the gradients of a replica stay with their rank, whose own optimiser applies them.
+    pub is_local: bool,
 }
 
 /// Who decides on the codecs of gradients.
@@ -61,6 +63,8 @@ pub(crate) struct Exchange {
     places: Vec<Option<usize>>,
     /// For every parameter of the program, its gradient if that stays here.
     kept: Vec<Vec<f32>>,
+    /// Whether this rank's optimiser applies the gradients that stay here.
+    is_local: bool,
     /// For every parameter of the program, whether its gradient is rounded before it leaves.
     rounded: Vec<bool>,
     /// For every parameter of the program, how its gradient is brought into the order of its shards.
@@ -104,7 +108,10 @@ impl Exchange {
         }
         let mut order = completion_order(program);
         let count = order.len();
-        order.retain(|index| !is_replica || !options.remote.contains(&named[*index].name));
+        let is_local = options.is_local && is_replica;
+        let stays =
+            |index: usize| is_local || is_replica && options.remote.contains(&named[index].name);
+        order.retain(|index| !stays(*index));
         let mut places = vec![None; count];
         order.iter().enumerate().for_each(|(place, index)| places[*index] = Some(place));
         let rounds = options.gradients == Gradients::MixedBf16;
@@ -144,6 +151,7 @@ impl Exchange {
             sync: sync?,
             places,
             kept: vec![Vec::new(); count],
+            is_local,
             rounded: named.iter().map(|parameter| rounds && parameter.is_matrix()).collect(),
             before,
             ends,
@@ -219,24 +227,27 @@ impl Exchange {
         }
     }
 
-    /// Returns the gradients that left, in the order in which they did.
+    /// Returns the gradients that this rank's optimiser applies: those that left, in the order in which they did, or
+    /// those that stay here.
     pub fn gradients(&self) -> impl Iterator<Item = &[f32]> {
-        (0..self.sync.parameters().len()).map(|place| self.sync.gradient(place))
+        let left = (0..self.sync.parameters().len()).map(|place| self.sync.gradient(place));
+        let stayed = self.kept.iter().filter(|_| self.is_local).map(Vec::as_slice);
+        left.chain(stayed)
     }
 
-    /// Returns the gradients that stay here.
+    /// Returns the gradients that stay here for others.
     pub fn kept(&self) -> impl Iterator<Item = &[f32]> {
         self.remote().map(|index| &self.kept[index][..])
     }
 
-    /// Returns the parameters whose gradients stay here, by their number in the program.
+    /// Returns the parameters whose gradients stay here for others, by their number in the program.
     pub fn remote(&self) -> impl Iterator<Item = usize> {
         (0..self.places.len()).filter(|index| self.is_remote(*index))
     }
 
-    /// Whether the gradient of a parameter of the program stays here.
+    /// Whether the gradient of a parameter of the program stays here for others.
     pub fn is_remote(&self, index: usize) -> bool {
-        self.places[index].is_none()
+        self.places[index].is_none() && !self.is_local
     }
 }
 

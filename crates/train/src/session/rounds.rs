@@ -1,0 +1,167 @@
+//! Rounds of a rank that trains its copy of the model on its own and exchanges parameters every few steps.
+
+use std::mem;
+
+use thinwire_job::elastic::Wish;
+use thinwire_sync::{Averager, AveragerState, Channel, DelayedRows, Mode, RoundRecord, Tensors};
+use thinwire_wire::World;
+
+use crate::checkpoint::Checkpoint;
+use crate::error::Error;
+use crate::spmd::{ExchangeOptions, Executor};
+
+/// Steps after which ranks know each other's wishes: by so many a rank may be ahead of another.
+const LAG: usize = 16;
+/// Name of the tensors of a rank's own copy in its file of a checkpoint.
+const OWN: &str = "own.";
+
+/// Rounds of one rank, with the ranks of its job.
+pub(super) struct Rounds {
+    channel: Channel,
+    averager: Averager,
+    /// Wishes of all ranks.
+    wishes: DelayedRows,
+    /// What rounds have sent and waited since they were last asked.
+    record: RoundRecord,
+}
+
+impl Rounds {
+    /// Starts rounds over the copy of an executor that exchanges nothing; all ranks of the channel call this.
+    ///
+    /// # Errors
+    /// If ranks differ, or a peer is lost.
+    pub(super) fn start(
+        channel: Channel,
+        mode: Mode,
+        options: &ExchangeOptions,
+        executor: &Executor<'_>,
+    ) -> Result<Rounds, Error> {
+        let (parameters, values) = (executor.replicated(), executor.values());
+        let averager = Averager::start(channel.clone(), &parameters, mode, &options.sync, values)?;
+        let wishes = DelayedRows::new(channel.clone(), 1, LAG);
+        Ok(Rounds { channel, averager, wishes, record: RoundRecord::default() })
+    }
+
+    /// This rank among those of the job.
+    pub(super) fn world(&self) -> World {
+        self.channel.world()
+    }
+
+    /// The mode of the rounds.
+    pub(super) fn mode(&self) -> Mode {
+        self.averager.mode()
+    }
+
+    /// Ends a step of the executor: begins and ends the rounds that are due, and tells the others of a wish. Returns
+    /// the highest wish of some steps before, and what rounds have done.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub(super) fn step(
+        &mut self,
+        executor: &mut Executor<'_>,
+        wish: Wish,
+    ) -> Result<(Wish, RoundRecord), Error> {
+        let record = match self.averager.is_due() {
+            true => executor.change_values(|values| Ok(self.averager.step(values)?))?,
+            false => self.averager.step(&mut Vec::new())?,
+        };
+        let wishes = self.wishes.tell(&[wish.number() as f32])?;
+        let highest = wishes.iter().flatten().copied().fold(0.0, f32::max);
+        self.record += record;
+        let record = mem::take(&mut self.record);
+        Ok((Wish::of(highest as i32), record))
+    }
+
+    /// Waits until nothing is on its way.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub(super) fn settle(&mut self, executor: &mut Executor<'_>) -> Result<(), Error> {
+        let record = executor.change_values(|values| Ok(self.averager.settle(values)?))?;
+        self.record += record;
+        Ok(self.wishes.settle()?)
+    }
+
+    /// Gives all ranks the same parameters, by a last round.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub(super) fn finish(&mut self, executor: &mut Executor<'_>) -> Result<(), Error> {
+        self.settle(executor)?;
+        let record = executor.change_values(|values| Ok(self.averager.finish(values)?))?;
+        self.record += record;
+        Ok(())
+    }
+
+    /// The numbers of all ranks, in their order; after [`Rounds::settle`].
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub(super) fn gather(&self, mine: &[f32]) -> Result<Vec<f32>, Error> {
+        Ok(self.channel.gather(mine)?)
+    }
+
+    /// The bytes of all ranks, in their order; after [`Rounds::settle`].
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub(super) fn gather_bytes(&self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(self.channel.gather_bytes(mine)?)
+    }
+
+    /// Returns what a checkpoint keeps of this rank: its copy and the state of its rounds; and the progress, which is
+    /// the same on all ranks.
+    pub(super) fn state(&self, executor: &Executor<'_>) -> AveragerState {
+        let mut state = self.averager.state();
+        let own = executor.shards().into_iter();
+        state.tensors.extend(own.map(|(name, tensor)| (format!("{OWN}{name}"), tensor)));
+        state
+    }
+
+    /// Returns the model of a checkpoint, with the optimiser's state of this rank: the parameters that all ranks have
+    /// in common, in a mode in which they have any, or else this rank's own.
+    pub(super) fn model(&self, executor: &mut Executor<'_>) -> Tensors {
+        match self.averager.common() {
+            Some(common) => executor.shards_of(common),
+            None => executor.shards(),
+        }
+    }
+
+    /// Continues from the files of a checkpoint, of which the executor has the model. Returns a notice if what ranks
+    /// had beside it is dropped.
+    ///
+    /// # Errors
+    /// If they are damaged, or a peer is lost.
+    pub(super) fn restore(
+        &mut self,
+        checkpoint: &Checkpoint,
+        executor: &mut Executor<'_>,
+    ) -> Result<Option<String>, Error> {
+        let (world, progress) = (self.world(), checkpoint.progress());
+        let mode = self.averager.mode();
+        let is_same = progress.config[MODE] == mode.to_string();
+        if !is_same || progress.world as usize != world.size() {
+            let ranks = progress.world;
+            // The copies of all ranks begin as the model of the checkpoint.
+            self.averager.restart(executor.values())?;
+            return Ok(Some(format!(
+                "the checkpoint is of {ranks} ranks in mode {}: all begin with its model, and what ranks had not \
+                 exchanged is dropped",
+                progress.config[MODE].as_str().unwrap_or("step")
+            )));
+        }
+        let mut tensors = checkpoint.exchange(world.rank())?;
+        let own: Tensors = tensors
+            .extract_if(.., |name, _| name.starts_with(OWN))
+            .map(|(name, tensor)| (name[OWN.len()..].to_owned(), tensor))
+            .collect();
+        executor.replace_shards(&own)?;
+        let state = AveragerState { tensors, progress: progress.plan.clone() };
+        self.averager.load(&state, executor.values())?;
+        Ok(None)
+    }
+}
+
+/// Key of the mode in the manifest of a checkpoint.
+pub(super) const MODE: &str = "mode";
