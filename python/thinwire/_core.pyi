@@ -406,6 +406,50 @@ class Group:
         """What the collectives of this group have moved: bytes and frames, sent and received."""
 
 @final
+class Averager:
+    """Exchanges the parameters of ranks that train copies of a model on their own, as a mode says.
+
+    `parameters` are (name, shape, dtype, bucket), of which dtype is "f32" and bucket any; `addresses` are those
+    of their f32 in host memory, one for each parameter, here and in all methods. All ranks begin with the same
+    values. Made by all ranks together.
+    """
+
+    def __new__(
+        cls,
+        group: Group,
+        parameters: list[tuple[str, list[int], str, int]],
+        addresses: list[int],
+        mode: str,
+        codec: str = "none",
+        bucket_bytes: int = 1 << 20,
+        seed: int = 0,
+        algorithm: str | None = None,
+        feedback: str = "classic",
+        unchecked: bool = False,
+    ) -> Averager: ...
+    def is_due(self) -> bool:
+        """Whether the end of the next step reads or changes parameters; if not, `step` may be given the
+        addresses of any."""
+    def steps(self) -> int:
+        """Steps so far."""
+    def step(self, addresses: list[int]) -> dict[str, float]:
+        """Ends a step, in which this rank has changed its parameters: begins and ends the rounds that are due.
+        Returns the numbers of rounds that have "begun", "ended" and were "skipped", "wait_s" and "sent_bytes"."""
+    def settle(self, addresses: list[int]) -> dict[str, float]:
+        """Ends all rounds that are on their way before their time; all ranks together."""
+    def finish(self, addresses: list[int]) -> dict[str, float]:
+        """Gives all ranks the same parameters by a last round; all ranks together."""
+    def state(self) -> tuple[str, _Tensors]:
+        """Progress and tensors for a restart, beside the parameters of this rank; after `settle`."""
+    def load(self, progress: str, tensors: _Tensors, addresses: list[int]) -> None:
+        """Continues from a state before the first step; all ranks together."""
+    def abort(self, reason: str) -> None:
+        """Makes all ranks fail with `reason`."""
+
+def partner(rank: int, world: int, seed: int, round: int) -> int | None:
+    """The rank with which a rank averages in a round of pairs: all ranks draw the same perfect matching. None
+    for the one that sits out where their number is odd."""
+
 class Synchronizer:
     """Averages the gradients of a model over all ranks, with error feedback and overlap.
 

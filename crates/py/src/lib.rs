@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod arguments;
+mod averager;
 mod background;
 mod calls;
 mod coordinator;
@@ -46,6 +47,8 @@ mod _core {
     #[expect(non_upper_case_globals, reason = "Python's own name")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
+    #[pymodule_export]
+    use crate::averager::{Averager, partner};
     #[pymodule_export]
     use crate::background::settle;
     #[pymodule_export]

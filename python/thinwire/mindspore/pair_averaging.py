@@ -15,11 +15,11 @@ import numpy as np
 from mindspore import nn, ops
 
 import thinwire
+from thinwire import _core
 
 from . import memory
 from .operator import python_operator
 from .optimizer import MovingOptimizer
-from .pairing import partner
 
 
 class PairAveraging(MovingOptimizer):
@@ -66,9 +66,9 @@ class Swap:
 
     def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         """The partner's parameters, views of one buffer that the next step overwrites."""
-        other = partner(self.core.rank, self.core.world, self.step, self.seed)
+        other = _core.partner(self.core.rank, self.core.world, self.seed, self.step)
         self.step += 1
-        if other == self.core.rank:
+        if other is None:
             return arrays
         np.concatenate([flat(array) for array in arrays], out=self.mine)
         self.trade(other)

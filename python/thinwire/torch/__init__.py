@@ -5,6 +5,7 @@
     thinwire.torch.attach(model, codec="auto")                     # DDP
     thinwire.torch.fsdp(model, codec="int8")                       # FSDP2, after fully_shard
     outer = thinwire.torch.DiLoCo(model, every=100)                # outer.step() after every step
+    rounds = thinwire.torch.Rounds(model, "diloco:30,fragments=4,delay=5")  # modes of the core
     elastic = thinwire.torch.Elastic(model, optimizer, batch=512)  # ranks come and go
     optimizer = thinwire.torch.ServerOptimizer(server, model)      # tables on parameter servers
     torch.distributed.init_process_group("thinwire")               # everything else
@@ -28,6 +29,7 @@ from thinwire.torch.hook import Hook, hook
 from thinwire.torch.local import DiLoCo, LocalSGD
 from thinwire.torch.pairs import PairAveraging
 from thinwire.torch.resharded import resharded
+from thinwire.torch.rounds import Rounds
 from thinwire.torch.server.embedding import ServerEmbedding
 from thinwire.torch.server.optimizer import ServerOptimizer
 
@@ -39,6 +41,7 @@ __all__ = [
     "PairAveraging",
     "ParameterServer",
     "ProcessGroup",
+    "Rounds",
     "ServerEmbedding",
     "ServerOptimizer",
     "attach",

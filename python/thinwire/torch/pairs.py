@@ -18,7 +18,6 @@ progress of a rank wherever it is smaller than the dtype's resolution.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +26,7 @@ import torch
 
 from thinwire import arguments
 from thinwire._core import InvalidError
+from thinwire._core import partner as draw
 from thinwire.agreement import agree, together
 from thinwire.arguments import shown, whole
 from thinwire.torch import group as groups
@@ -63,7 +63,7 @@ class PairAveraging:
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
         arguments.text("codec", codec)
-        arguments.integer("seed", seed)
+        whole("seed is", seed)
         if codec not in CODECS:
             raise InvalidError(
                 f"codec is {codec}, expected one of {', '.join(CODECS)} between pairs"
@@ -92,7 +92,7 @@ class PairAveraging:
             return None
         expect_no_more(self._connection.group, self._model, self._parameters)
         group, drawing = self._connection.group, self._steps // self.every
-        partner = partners(group.world, self._seed, drawing)[group.rank]
+        partner = draw(group.rank, group.world, self._seed, drawing)
         if partner is not None:
             self._meet(partner)
         return partner
@@ -201,16 +201,3 @@ class PairAveraging:
         if any(parameter.dtype != torch.float32 for parameter in self._parameters):
             rest = flat - self._flat()
             self._rest = torch.where(rest.isfinite(), rest, 0.0)
-
-
-def partners(world: int, seed: int, drawing: int) -> list[int | None]:
-    """The partner of each rank in one drawing; with an odd number of ranks one has none."""
-
-    def lot(rank: int) -> bytes:
-        return hashlib.blake2b(f"{seed} {drawing} {rank}".encode(), digest_size=8).digest()
-
-    order = sorted(range(world), key=lot)
-    drawn: list[int | None] = [None] * world
-    for first, second in zip(order[::2], order[1::2]):
-        drawn[first], drawn[second] = second, first
-    return drawn
