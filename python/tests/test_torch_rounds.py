@@ -64,8 +64,8 @@ def test_the_mode_is_diloco(ranks):
 
 
 def continued():
-    """By mode: whether a training that continues from a state ends with the same bits as one that went on, and a
-    digest of the parameters in the end."""
+    """By mode: whether a training that continues from a state ends with the same bits as one that went on,
+    and a digest of the parameters in the end."""
     import hashlib
     import io
 

@@ -409,9 +409,9 @@ class Group:
 class Averager:
     """Exchanges the parameters of ranks that train copies of a model on their own, as a mode says.
 
-    `parameters` are (name, shape, dtype, bucket), of which dtype is "f32" and bucket any; `addresses` are those
-    of their f32 in host memory, one for each parameter, here and in all methods. All ranks begin with the same
-    values. Made by all ranks together.
+    `parameters` are (name, shape, dtype, bucket), of which dtype is "f32" and bucket any; `addresses` are
+    those of their f32 in host memory, one for each parameter, here and in all methods. All ranks begin with
+    the same values. Made by all ranks together.
     """
 
     def __new__(
@@ -433,8 +433,9 @@ class Averager:
     def steps(self) -> int:
         """Steps so far."""
     def step(self, addresses: list[int]) -> dict[str, float]:
-        """Ends a step, in which this rank has changed its parameters: begins and ends the rounds that are due.
-        Returns the numbers of rounds that have "begun", "ended" and were "skipped", "wait_s" and "sent_bytes"."""
+        """Ends a step, in which this rank has changed its parameters: begins and ends the rounds that are
+        due. Returns the numbers of rounds that have "begun", "ended" and were "skipped", "wait_s" and
+        "sent_bytes"."""
     def settle(self, addresses: list[int]) -> dict[str, float]:
         """Ends all rounds that are on their way before their time; all ranks together."""
     def finish(self, addresses: list[int]) -> dict[str, float]:
@@ -447,8 +448,8 @@ class Averager:
         """Makes all ranks fail with `reason`."""
 
 def partner(rank: int, world: int, seed: int, round: int) -> int | None:
-    """The rank with which a rank averages in a round of pairs: all ranks draw the same perfect matching. None
-    for the one that sits out where their number is odd."""
+    """The rank with which a rank averages in a round of pairs: all ranks draw the same perfect matching.
+    None for the one that sits out where their number is odd."""
 
 class Synchronizer:
     """Averages the gradients of a model over all ranks, with error feedback and overlap.

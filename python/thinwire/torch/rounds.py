@@ -1,4 +1,4 @@
-"""Rounds in the modes of the core: local SGD, DiLoCo by fragments with an overlap, model and pair averaging.
+"""Rounds in the modes of the core: local SGD, streaming DiLoCo, model averaging and pair averaging.
 
 Each rank trains its own copy of the model, and the copies exchange parameters now and then. What is sent
 in a round travels while the next steps compute.
@@ -110,15 +110,15 @@ class Rounds:
         return record
 
     def finish(self) -> dict[str, float]:
-        """Gives all ranks the same parameters by a last round; a collective call, for the end of training."""
+        """Gives all ranks the same parameters by a last round, at the end of training; a collective call."""
         self._follow()
         record = self._core.finish(self._addresses())
         self._take_up()
         return record
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns steps, common parameters, outer optimizer and residuals; a collective call, since rounds that
-        are on their way end before.
+        """Returns steps, common parameters, outer optimizer and residuals; a collective call, since rounds
+        that are on their way end before.
 
         The model is not in it. Each rank has a model of its own: save both on every rank.
         """
@@ -137,8 +137,8 @@ class Rounds:
 
     @torch.no_grad()
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Continues from what `state_dict` returned on this rank, before the first step; a collective call. The
-        parameters of the model are those of the state afterwards.
+        """Continues from what `state_dict` returned on this rank, before the first step; a collective call.
+        The parameters of the model are those of the state afterwards.
 
         # Errors
 
