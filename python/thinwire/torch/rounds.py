@@ -110,7 +110,7 @@ class Rounds:
         return record
 
     def finish(self) -> dict[str, float]:
-        """Gives all ranks the same parameters by a last round, at the end of training; a collective call."""
+        """Gives all ranks the same parameters by a last round, at the end of training; collective."""
         self._follow()
         record = self._core.finish(self._addresses())
         self._take_up()
