@@ -209,6 +209,11 @@ impl Link {
         peer.is_some_and(|peer| peer.data.iter().all(|data| !data.is_socket()))
     }
 
+    /// Whether `peer` runs on this rank's host, as the addresses of their connection show.
+    pub fn shares_host(&self, peer: Rank) -> bool {
+        self.peers[peer.index()].as_ref().is_some_and(|peer| peer.control.same_host)
+    }
+
     /// Returns the peer that a frame goes to.
     fn peer(&mut self, to: Rank, header: &Header) -> &mut Peer {
         assert_eq!(header.kind, Frame::Data, "the link sends all but data itself");
