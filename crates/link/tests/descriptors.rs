@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 use thinwire_link::Kind;
 use thinwire_link::store::{self, Store};
 use thinwire_link::tcp::{Options, connect};
-use thinwire_wire::World;
+use thinwire_wire::{Hint, World};
 
 const LIMIT: usize = 64;
 
@@ -59,6 +59,49 @@ fn a_mesh_without_file_descriptors_waits_until_its_deadline() {
     let missing = "could not connect to rank 1 of 2 within 5 s";
     let refused = "this rank could not accept a connection: too many open files";
     assert_eq!((error.kind, error.to_string()), (Kind::Timeout, format!("{missing}; {refused}")));
+}
+
+/// The kernel delivers a passed connection without its descriptor, which is no stranger's doing.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_mesh_behind_a_shared_port_without_file_descriptors_says_so() {
+    use rustix::net::{
+        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+        SocketType, sendmsg_addr, socket,
+    };
+    use std::os::fd::AsFd;
+
+    if !alone("a_mesh_behind_a_shared_port_without_file_descriptors_says_so") {
+        return;
+    }
+    let store = store::mem::Mem::new();
+    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = stranger.local_addr().unwrap().port();
+    drop(stranger);
+    let options = Options { timeout: Duration::from_secs(5), port: Some(port), ..options() };
+    let error = thread::scope(|scope| {
+        let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &options));
+        let value = String::from_utf8(store.get("epoch/0/rank/0", LONG).unwrap()).unwrap();
+        let (_, key) = value.split(' ').nth(1).unwrap().split_once('#').unwrap();
+        let name = format!("thinwire-port-{}-{key}", thinwire_wire::VERSION);
+        let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let router = socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
+        let files = exhaust();
+        let passed = [files[0].as_fd()];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&passed));
+        let parts = [std::io::IoSlice::new(&[0])];
+        sendmsg_addr(&router, &name, &parts, &mut control, SendFlags::empty()).unwrap();
+        store.set("epoch/0/rank/1", b"2 127.0.0.1:9 0").unwrap();
+        let error = zero.join().unwrap().map(|_| ()).unwrap_err();
+        drop(files);
+        error
+    });
+    let missing = "could not connect to rank 1 of 2 within 5 s";
+    let refused = "this rank could not accept a connection: too many open files";
+    assert_eq!((error.kind, error.to_string()), (Kind::Timeout, format!("{missing}; {refused}")));
+    assert!(error.hint().is_some_and(|hint| hint.contains("ulimit -n")));
 }
 
 #[test]

@@ -272,6 +272,22 @@ fn process_behind_a_port() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
+/// The kernel names the real user of who passes a connection on, and the effective one of who connects.
+#[test]
+fn ranks_with_another_effective_user_meet_behind_a_port() {
+    // Another user is root's to choose.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let run = Command::new("setpriv")
+        .args(["--euid", "65534", "--clear-groups"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "two_jobs_meet_behind_one_port_at_one_time"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+}
+
 /// Law: the end of a process ends neither the links of others behind its port nor their later meetings.
 #[test]
 fn the_process_that_has_opened_the_port_may_be_killed() {
