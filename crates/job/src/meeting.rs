@@ -59,7 +59,7 @@ impl Default for Settings {
             encryption: tcp::Encryption::Auto,
             shared_memory: tcp::SharedMemory::Auto,
             port: None,
-            connections: tcp::Connections::AtLeast(1),
+            connections: tcp::Connections::default(),
             timeout: Duration::from_secs(60),
             heartbeat_timeout: Duration::from_secs(10),
             limit: None,
