@@ -7,7 +7,7 @@ use thinwire_link::store::KeyValueService;
 use thinwire_link::store::tcp::Server;
 use thinwire_link::{self as link, Token};
 
-use crate::address::{check_reachable, is_loopback, joined, listening, resolved};
+use crate::address::{check_reachable, is_loopback, joined, listening, resolved, seen_by_others};
 use crate::environment::Variables;
 use crate::error::Error;
 use crate::identity::Identity;
@@ -99,7 +99,10 @@ impl Behind {
     fn at(host: &str, port: u16) -> Result<Behind, Error> {
         let told = joined(host, port);
         check_reachable(&told)?;
-        Ok(Behind { listens: resolved(&told)?, told })
+        let found = resolved(&told)?;
+        let listens = SocketAddr::new(seen_by_others(&told, found.ip()), port);
+        // Where a name means another address here, all are told the number.
+        Ok(Behind { told: if listens == found { told } else { listens.to_string() }, listens })
     }
 
     /// Returns the address as others are told it, with the key of the one that the listener has.

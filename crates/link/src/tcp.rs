@@ -6,7 +6,7 @@
 
 mod agreement;
 mod buffer;
-mod cancel;
+pub(crate) mod cancel;
 mod connect;
 pub(crate) mod connection;
 pub(crate) mod control;

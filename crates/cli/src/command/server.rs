@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow};
 use clap::Subcommand;
 use thinwire_checkpoint::Location;
 use thinwire_job::elastic::{self, JobAddress};
-use thinwire_job::{Form, Interrupt, Overrides, process};
+use thinwire_job::{Form, Interrupt, Overrides, process, seen_by_others};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::address_towards;
 use thinwire_report::figures::parse_bytes;
@@ -169,7 +169,7 @@ fn usual_address(coordinator: &str) -> Result<String> {
             break;
         }
     }
-    let address = address?;
+    let address = seen_by_others(coordinator, address?);
     Ok(SocketAddr::from((address, 0)).to_string())
 }
 

@@ -20,6 +20,7 @@ use rustix::process::getuid;
 use crate::shared_port::address::{Address, Key, WELCOME};
 use crate::shared_port::router::Router;
 use crate::shared_port::sockets::{Sockets, name, unix_socket};
+use crate::tcp::cancel::Cancel;
 use crate::{Error, forks};
 
 /// A listener behind a shared port.
@@ -35,8 +36,12 @@ impl Inbox {
     /// A listener behind the port at `address`, which is opened or joined until `deadline`.
     ///
     /// # Errors
-    /// [`crate::Kind::AddressInUse`] if somebody else has the port, or what else the operating system has against it.
-    pub fn open(address: SocketAddr, deadline: Instant) -> Result<Inbox, Error> {
+    /// As [`super::Listener::shared`].
+    pub fn open(
+        address: SocketAddr,
+        deadline: Instant,
+        cancel: Option<&Cancel>,
+    ) -> Result<Inbox, Error> {
         let key = Key::random()?;
         let bound = unix_socket(SocketType::DGRAM).and_then(|socket| {
             // Before the name is known, so that no datagram comes without the user that has sent it.
@@ -47,7 +52,7 @@ impl Inbox {
         let socket = bound
             .map_err(|errno| Error::io(format_args!("cannot share {address}"), errno.into()))?;
         forks::record(&socket);
-        let router = Router::start(Sockets::open(address, deadline)?)?;
+        let router = Router::start(Sockets::open(address, deadline, cancel)?)?;
         Ok(Inbox { socket, address: Address { socket: address, key: Some(key) }, _router: router })
     }
 

@@ -181,6 +181,11 @@ impl Arrival {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
+            // At once, since another version's preface may be shorter.
+            if let Some(answer) = Key::refused_version(&self.preface[..self.length]) {
+                let _ = send(&self.stream, &[answer], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                return false;
+            }
         }
         if now < self.retry {
             return true;

@@ -36,7 +36,10 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
     let connections_max = connections_max(peers);
     let deadline = Instant::now() + options.timeout;
     let listener = match options.port {
-        Some(port) => Listener::shared(SocketAddr::new(options.bind, port), deadline)?,
+        Some(port) => {
+            let address = SocketAddr::new(options.bind, port);
+            Listener::shared(address, deadline, options.cancel.as_ref())?
+        }
         None => Listener::own(SocketAddr::new(options.bind, 0))?,
     };
     let address = listener.address()?;
