@@ -41,7 +41,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts the servers of a job at its coordinator, which share the port of a program. `ended` is called with the number of each that ends.
+    /// Starts the servers of a job at its coordinator, behind the port that the ranks of `command` share,
+    /// if they do. `ended` is called with the number of each that ends.
     ///
     /// # Errors
     /// If the system cannot start one.
