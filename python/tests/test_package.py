@@ -40,9 +40,14 @@ def run(python: Path, code: str) -> subprocess.CompletedProcess:
 
 def start(clean: Path, *arguments: str) -> subprocess.Popen:
     """Starts the command that pip has installed, in the clean environment's folder."""
+    return start_as(clean, [clean.parent / "thinwire"], *arguments)
+
+
+def start_as(clean: Path, words: list[str | Path], *arguments: str) -> subprocess.Popen:
+    """Starts the command by these words."""
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [clean.parent / "thinwire", *arguments]
+    command = [*words, *arguments]
     return subprocess.Popen(command, env=variables, cwd=clean.parents[1], **output)
 
 
@@ -155,6 +160,22 @@ def test_programs_are_ranks_with_usual_signals_and_one_that_fails_is_named(clean
     said = ended.stderr.splitlines()
     assert said == ["[rank 1] 1 2 default_int_handler", "error: rank 1 exited with code 7"]
     assert ended.returncode == 2
+
+
+def test_command_is_a_module_and_so_are_its_ranks(clean):
+    module = [clean, "-m", "thinwire"]
+    assert finish(start_as(clean, module, "--version")).stdout.startswith("thinwire ")
+    size = ["--steps", "2", "--layers", "1", "--width", "32", "--batch", "2"]
+    trained = finish(start_as(clean, module, "train", *size, "--ranks", "2"))
+    assert trained.returncode == 0, trained.stderr
+    # As a script, the module's file would make `thinwire.torch` importable as `torch`.
+    code = (
+        "import runpy, sys; from thinwire import _core;"
+        "_core.command = lambda words, arguments: print(*words[1:], *arguments);"
+        "sys.argv = ['ignored', 'train'];"
+        "runpy.run_module('thinwire', run_name='__main__')"
+    )
+    assert run(clean, code).stdout == "-m thinwire train\n"
 
 
 @pytest.mark.parametrize("ending, code", [("SIGINT", 130), ("SIGTERM", 143)])

@@ -109,9 +109,9 @@ def measure_codecs(codec: str, largest: int, device: Cuda | None = None) -> None
 def close_all(groups: list[Group]) -> None:
     """Closes several groups at once, each of which waits a while for the other ranks."""
 
-def command(interpreter: str, file: str, arguments: list[str]) -> int:
+def command(words: list[str], arguments: list[str]) -> int:
     """Runs the command `thinwire` with these arguments, and returns its exit code. Ranks and servers are
-    processes of `interpreter` that run `file`."""
+    processes that `words` start, an interpreter and what it runs."""
 
 def sockets() -> list[tuple[int, int]]:
     """Descriptor and inode of every socket that this process, or the one that it was forked from, has

@@ -1,6 +1,6 @@
-"""The command `thinwire` as a script of this package: Python starts, and the core does the rest.
+"""The command `thinwire` as a script or a module of this package: Python starts, and the core does the rest.
 
-Ranks start by the same script, so this imports nothing that takes time, and the package's root no NumPy.
+Ranks start by the same script or module, so this imports nothing that takes time, and the package's root no NumPy.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ from thinwire import _core
 
 
 def main() -> int:
-    """Runs the command with the arguments of this process, and returns its exit code."""
+    """Runs the command as this script with the arguments of this process, and returns its exit code."""
+    return run([sys.executable, os.path.abspath(sys.argv[0])])
+
+
+def run(words: list[str]) -> int:
+    """Runs the command, which `words` start again for ranks, with the arguments of this process."""
     # What Python has changed, and programs that the command starts would inherit.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    return _core.command(sys.executable, os.path.abspath(sys.argv[0]), sys.argv[1:])
+    return _core.command(words, sys.argv[1:])

@@ -48,7 +48,7 @@ impl Flags {
             encryption: Encryption::Auto,
             shared_memory: thinwire_job::shared_memory(&process)?,
             port: thinwire_job::port(None, &process)?,
-            connections: self.connections.map_or(Connections::AtLeast(1), Connections::Exactly),
+            connections: Connections::default().or_exactly(self.connections),
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(None, timeout, &process)?,
             limit: self.limit,

@@ -1,20 +1,18 @@
 //! How this process was started: what was typed, and the words that start the command once more.
 //!
 //! Ranks and servers are processes of this command. Where Python runs it, the program file of the process is the
-//! interpreter, so the script that called is the command.
+//! interpreter, so the script or the module that called is the command.
 
 use std::ffi::OsString;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 
-/// Script of an interpreter that runs the command in the interpreter's process.
+/// Script or module of an interpreter that runs the command in the interpreter's process.
 #[derive(Debug)]
 pub struct Script {
-    /// The interpreter's program file.
-    pub interpreter: OsString,
-    /// The script's file.
-    pub file: OsString,
+    /// The words that start it, first the interpreter's program file.
+    pub words: Vec<OsString>,
     /// What was typed after it.
     pub arguments: Vec<OsString>,
 }
@@ -40,7 +38,7 @@ pub fn arguments() -> Vec<OsString> {
 /// If this program does not know its own file.
 pub fn program() -> Result<Vec<OsString>> {
     if let Some(script) = SCRIPT.get() {
-        return Ok(vec![script.interpreter.clone(), script.file.clone()]);
+        return Ok(script.words.clone());
     }
     let me = std::env::current_exe().context("finding thinwire's own program file")?;
     Ok(vec![me.into_os_string()])

@@ -104,7 +104,7 @@ impl Settings {
             encryption: self.encryption,
             shared_memory: thinwire_job::shared_memory(variables)?,
             port: thinwire_job::port(self.port, variables)?,
-            connections: self.connections.map_or(least, Connections::Exactly),
+            connections: least.or_exactly(self.connections),
             timeout,
             heartbeat_timeout: thinwire_job::heartbeat_timeout(given, timeout, variables)?,
             limit,

@@ -95,13 +95,15 @@ fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
     launch::run(myself()?, ranks, flags.token.as_ref())
 }
 
-/// Starts processes of this command as the members of an elastic job.
+/// Starts processes of this command as the members of an elastic job, whose servers share their `port` on this
+/// machine.
 ///
 /// # Errors
 /// If the job fails.
-pub fn launch_elastic(flags: &Flags, job: &Elastic) -> Result<u8> {
+pub fn launch_elastic(flags: &Flags, job: &Elastic, port: Option<u16>) -> Result<u8> {
     let shutdown = if job.servers > 0 { Shutdown::Terminate } else { Shutdown::Leave };
-    launch::elastic::run(myself()?, job, flags.token.as_ref(), shutdown)
+    let command = CommandLine { port, ..myself()? };
+    launch::elastic::run(command, job, flags.token.as_ref(), shutdown)
 }
 
 /// Whether this process is a member of an elastic job.

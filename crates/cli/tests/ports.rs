@@ -30,6 +30,22 @@ fn ranks_are_reached_behind_the_port_that_the_flag_or_the_environment_names() {
     drop(taken);
 }
 
+/// Servers share the port of the ranks, unless their address has one.
+#[test]
+fn servers_are_reached_behind_the_port_of_the_ranks() {
+    let folder = Folder::new("port-servers");
+    let port = support::free_port().to_string();
+    let servers = ["--mode", "server", "--servers", "2", "--optimizer", "sgd:lr=0.1"];
+    let flags = ["--ranks", "2", "--steps", "2", "--port", &port];
+    folder.train(&[flags.as_slice(), &servers].concat()).done();
+    let taken = std::net::TcpListener::bind(format!("127.0.0.1:{port}")).unwrap();
+    let mut command = folder.command(&["server", "--coordinator", "127.0.0.1:9"]);
+    let ended = support::finish(command.env("THINWIRE_PORT", &port).spawn().unwrap());
+    let said = format!("port {port} of 127.0.0.1 is held by another program");
+    assert!(ended.error().contains(&said), "{}", ended.stderr);
+    drop(taken);
+}
+
 /// Addresses are IPv4, IPv6 in brackets, or names.
 #[test]
 fn ranks_meet_at_addresses_of_either_family_and_at_names() {

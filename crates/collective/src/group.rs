@@ -130,6 +130,16 @@ impl Group {
         result
     }
 
+    /// Whether another rank runs on the host of this one, as their addresses show.
+    pub fn shares_host(&self, peer: Rank) -> bool {
+        self.link.shares_host(self.of_link(peer))
+    }
+
+    /// Returns the link's number of a rank that calls are made among.
+    fn of_link(&self, rank: Rank) -> Rank {
+        self.subgroup.as_ref().map_or(rank, |subgroup| subgroup.members[rank.index()])
+    }
+
     /// Returns a schedule of the ranks that calls are made among, with the link's numbers of them.
     pub(crate) fn bind(&self, schedule: Schedule) -> Schedule {
         match &self.subgroup {
@@ -199,11 +209,7 @@ impl Group {
             let detail = format!("message number {number}, expected one below {NUMBERS}");
             return Err(Error::invalid(operation, detail));
         }
-        let numbered = |rank: Rank| match &self.subgroup {
-            Some(subgroup) => subgroup.members[rank.index()],
-            None => rank,
-        };
-        let (from, to) = (numbered(from), numbered(to));
+        let (from, to) = (self.of_link(from), self.of_link(to));
         let count = self.messages.entry((from, to, number)).or_default();
         *count += 1;
         let step = MESSAGES | u64::from(number) << 32 | u64::from(*count);

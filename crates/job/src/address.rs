@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
+use thinwire_link::tcp::address_towards;
+
 use crate::error::Error;
 
 /// The port where rank 0 waits for the others if nobody names one.
@@ -72,9 +74,41 @@ pub fn listening(coordinator: &str) -> Result<SocketAddr, Error> {
     Ok(SocketAddr::new(any, resolved.port()))
 }
 
+/// Returns the address of this host that other hosts reach, where `name`, a name and a port, is that of `found` here.
+/// If that is loopback and the name does not say so, as Debian's /etc/hosts has it for a host's own name, it is the
+/// address by which this host reaches others, as long as it reaches any.
+pub fn seen_by_others(name: &str, found: IpAddr) -> IpAddr {
+    seen_by(name, found, |elsewhere| address_towards(elsewhere).ok())
+}
+
+fn seen_by(name: &str, found: IpAddr, route: impl Fn(SocketAddr) -> Option<IpAddr>) -> IpAddr {
+    if !found.is_loopback() || is_loopback(name) {
+        return found;
+    }
+    // Addresses of documentation, which nobody has.
+    let elsewhere: IpAddr = match found {
+        IpAddr::V4(_) => [192, 0, 2, 1].into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    };
+    route(SocketAddr::new(elsewhere, 9)).unwrap_or(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_loopback_here_alone_is_the_address_of_the_way_out() {
+        let of = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (out, none) = (|_: SocketAddr| Some([10, 0, 0, 5].into()), |_: SocketAddr| None);
+        assert_eq!(seen_by("node7:80", of("127.0.1.1"), out), of("10.0.0.5"));
+        assert_eq!(seen_by("node7:80", of("127.0.1.1"), none), of("127.0.1.1"));
+        for (name, found) in
+            [("localhost:80", "127.0.0.1"), ("127.0.0.1:80", "127.0.0.1"), ("node7:80", "10.0.0.7")]
+        {
+            assert_eq!(seen_by(name, of(found), out), of(found));
+        }
+    }
 
     #[test]
     fn only_what_meets_on_loopback_listens_there_alone() {

@@ -65,7 +65,7 @@ pub mod fuzzing {
     pub use crate::elastic::envelope::check_reply;
 }
 
-pub use address::{PORT, is_loopback};
+pub use address::{PORT, is_loopback, seen_by_others};
 pub use decline::decline;
 pub use environment::{Variables, find, local_ranks, process};
 pub use error::{Error, Kind};
@@ -74,8 +74,9 @@ pub use interrupt::Interrupt;
 pub use meeting::{Meeting, PrefixedStore, Settings};
 pub use overrides::{Form, Overrides};
 pub use place::{Host, Place, Source};
-pub use port::port;
+pub use port::{VARIABLE as PORT_VARIABLE, port};
 pub use rendezvous::{
-    TOKEN_BYTES_MIN, fresh_token, open, open_behind, secret, serve, token, unprotected, warning,
+    TOKEN_BYTES_MIN, fresh_token, open, open_behind, secret, serve, serve_behind, token,
+    unprotected, warning,
 };
 pub use sharing::shared_memory;

@@ -17,6 +17,7 @@ use thinwire_link::store::tcp::{Client, Server};
 use thinwire_link::{self as link, Bandwidth, Deadline, Kind, Link, Token, mem, tcp};
 use thinwire_wire::{Rank, World};
 
+use crate::address::seen_by_others;
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::place::{Host, Place};
@@ -59,7 +60,7 @@ impl Default for Settings {
             encryption: tcp::Encryption::Auto,
             shared_memory: tcp::SharedMemory::Auto,
             port: None,
-            connections: tcp::Connections::AtLeast(1),
+            connections: tcp::Connections::default(),
             timeout: Duration::from_secs(60),
             heartbeat_timeout: Duration::from_secs(10),
             limit: None,
@@ -121,7 +122,8 @@ impl Meeting {
         let hosts = place.host == Host::RankZero && place.rank == 0;
         let server = hosts.then(|| host(place, &secret)).transpose()?;
         let client = Client::connect(&place.coordinator, &secret, settings.timeout)?;
-        options.bind = tcp::address_towards(client.address())?;
+        let towards = tcp::address_towards(client.address())?;
+        options.bind = seen_by_others(&place.coordinator, towards);
         let identity = Identity::at(&client, place)?;
         options.token = identity.of_links(&secret);
         let store = Some(StoreHandle { client, secret, identity });

@@ -1,11 +1,13 @@
 //! The store where ranks meet, and the secret that opens it.
 
+use std::net::SocketAddr;
+
 use thinwire_link::endpoint::{Endpoint, Node};
 use thinwire_link::store::KeyValueService;
 use thinwire_link::store::tcp::Server;
 use thinwire_link::{self as link, Token};
 
-use crate::address::{check_reachable, is_loopback, joined, listening, resolved};
+use crate::address::{check_reachable, is_loopback, joined, listening, resolved, seen_by_others};
 use crate::environment::Variables;
 use crate::error::Error;
 use crate::identity::Identity;
@@ -41,14 +43,10 @@ pub fn open(host: &str, port: u16, token: &str) -> Result<(Server, String), Erro
 /// # Errors
 /// Those of `open`, or if another program has the port.
 pub fn open_behind(host: &str, port: u16, token: &str) -> Result<(Server, String), Error> {
-    let wanted = joined(host, port);
-    let secret = secret(token, &wanted)?;
-    check_reachable(&wanted)?;
-    // Where the links of ranks that reach the store listen, too: one address, one port.
-    let server = Server::share(resolved(&wanted)?, &secret)?;
-    let address = server.shared_address();
-    let key = address.rsplit_once('#').map_or("", |(_, key)| key);
-    Ok((server, format!("{wanted}#{key}")))
+    let (secret, behind) = (secret(token, &joined(host, port))?, Behind::at(host, port)?);
+    let server = Server::share(behind.listens, &secret)?;
+    let address = behind.with_key(&server.shared_address());
+    Ok((server, address))
 }
 
 /// Serves the processes of a job at `address`, host:port as they reach it (port 0 for any that is free). Also
@@ -67,6 +65,51 @@ pub fn serve<S: Node>(
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let address = joined(host, server.address().port());
     Ok((server, address))
+}
+
+/// Serves the processes of a job as [`serve`] does; if ranks of this host share a port and `address` names none (port
+/// 0), behind that. The address of the service is then "host:port#key".
+///
+/// # Errors
+/// Those of `serve`, or if another program has the port.
+pub fn serve_behind<S: Node>(
+    address: &str,
+    port: Option<u16>,
+    token: &str,
+    service: S,
+) -> Result<(Endpoint<S>, String), Error> {
+    let Some((host, port)) = address.strip_suffix(":0").zip(port) else {
+        return serve(address, token, service);
+    };
+    let (secret, behind) = (secret(token, address)?, Behind::at(host, port)?);
+    let server = Endpoint::share(behind.listens, &secret, service)?;
+    let address = behind.with_key(&server.shared_address());
+    Ok((server, address))
+}
+
+/// The place of a listener behind the port that the ranks of this host share.
+struct Behind {
+    /// One address, one port: where the links of ranks that reach the listener listen, too.
+    listens: SocketAddr,
+    /// The address as others are told it, without the key.
+    told: String,
+}
+
+impl Behind {
+    fn at(host: &str, port: u16) -> Result<Behind, Error> {
+        let told = joined(host, port);
+        check_reachable(&told)?;
+        let found = resolved(&told)?;
+        let listens = SocketAddr::new(seen_by_others(&told, found.ip()), port);
+        // Where a name means another address here, all are told the number.
+        Ok(Behind { told: if listens == found { told } else { listens.to_string() }, listens })
+    }
+
+    /// Returns the address as others are told it, with the key of the one that the listener has.
+    fn with_key(self, address: &str) -> String {
+        let key = address.rsplit_once('#').map_or("", |(_, key)| key);
+        format!("{}#{key}", self.told)
+    }
 }
 
 /// Listens where ranks are told to meet.

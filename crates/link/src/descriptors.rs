@@ -36,6 +36,18 @@ pub fn reserve(user: &str, needed: u64) -> Result<(), Error> {
     Err(Error::new(Kind::Limit, context))
 }
 
+/// Makes room for as many of `wanted` more open files as the hard limit allows, and returns their number.
+pub fn reserve_up_to(wanted: u64) -> u64 {
+    // Where they do not fit, the limit is as high as it can be.
+    let _ = reserve("a part of them", wanted);
+    left(&getrlimit(Resource::Nofile), open()).min(wanted)
+}
+
+/// The open files that a process may have beside those that it has.
+fn left(limit: &Rlimit, open: u64) -> u64 {
+    limit.current.map_or(u64::MAX, |current| current.saturating_sub(open + SPARE))
+}
+
 /// The limits for `wanted` open files, or the highest that can be had, and whether they suffice.
 fn raised(limit: &Rlimit, wanted: u64) -> (Rlimit, bool) {
     if limit.current.is_none_or(|current| wanted <= current) {
@@ -63,5 +75,16 @@ mod tests {
         assert_eq!(raised(&soft, 1025), (limit(Some(1024), Some(1024)), false));
         assert_eq!(raised(&limit(Some(64), None), 4000), (limit(Some(4000), None), true));
         assert_eq!(raised(&limit(None, None), u64::MAX), (limit(None, None), true));
+    }
+
+    #[test]
+    fn what_is_left_is_what_can_be_reserved() {
+        for (current, open, expected) in [(64, 16, 64 - 16 - SPARE), (64, 64, 0), (8, 16, 0)] {
+            let limit = Rlimit { current: Some(current), maximum: Some(current) };
+            let found = left(&limit, open);
+            assert_eq!(found, expected);
+            assert_eq!(raised(&limit, found + SPARE + open).1, found > 0);
+        }
+        assert_eq!(left(&Rlimit { current: None, maximum: None }, 9), u64::MAX);
     }
 }

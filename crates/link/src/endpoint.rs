@@ -91,7 +91,7 @@ impl<N: Node> Endpoint<N> {
     /// [`crate::Kind::AddressInUse`] if somebody else has the port.
     pub fn share(address: SocketAddr, token: &Token, node: N) -> Result<Endpoint<N>, Error> {
         let deadline = Instant::now() + Deadline::Reply.duration();
-        Endpoint::start(Some(Listener::shared(address, deadline)?), token, node)
+        Endpoint::start(Some(Listener::shared(address, deadline, None)?), token, node)
     }
 
     /// Starts a node that nobody connects to: it dials others.

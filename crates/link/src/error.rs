@@ -139,10 +139,16 @@ impl Error {
     }
 }
 
+/// The system has its own limit, and its own words for it.
+const NO_DESCRIPTORS: &str = "too many open files";
+const NO_DESCRIPTORS_OF_SYSTEM: &str = "too many open files in system";
+
 impl Hint for Error {
     fn hint(&self) -> Option<&str> {
+        let is_about = |text: &str| self.context.contains(text);
+        let is_scarce = is_about(NO_DESCRIPTORS) && !is_about(NO_DESCRIPTORS_OF_SYSTEM);
         Some(match self.kind {
-            Kind::Limit if self.context.contains(" open files ") => {
+            _ if is_scarce || self.kind == Kind::Limit && is_about(" open files ") => {
                 "raise the limit where the job is started: ulimit -n, or LimitNOFILE of a service"
             }
             Kind::TokenMismatch => "start every rank of one job with the same token",
@@ -206,5 +212,15 @@ mod tests {
         assert!(error.hint().is_some_and(|hint| hint.contains("fewer batches")));
         let error = Error::io("cannot bind", io::Error::from_raw_os_error(98));
         assert_eq!(error.to_string(), "cannot bind: address already in use");
+    }
+
+    #[test]
+    fn who_has_no_descriptors_is_told_to_raise_the_limit_of_the_process() {
+        let [process, system] = [24, 23].map(|number| {
+            let error = io::Error::from_raw_os_error(number);
+            Error::io("this rank could not accept a connection", error).of(Kind::Timeout)
+        });
+        assert!(process.hint().is_some_and(|hint| hint.contains("ulimit -n")));
+        assert_eq!(system.hint(), None, "{system}");
     }
 }

@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use crate::Error;
 use crate::duplex::listen;
+use crate::tcp::cancel::Cancel;
 use address::Address;
 
 #[cfg(target_os = "linux")]
@@ -50,12 +51,17 @@ impl Listener {
         listen(address).map(Listener::Own)
     }
 
-    /// Listens behind a port with all processes of this user that share it, until `deadline` at most.
+    /// Listens behind a port with all processes of this user that share it, until `deadline` at most or cancelled.
     ///
     /// # Errors
-    /// [`crate::Kind::AddressInUse`] if somebody else has the port, or what else the operating system has against it.
-    pub fn shared(address: SocketAddr, deadline: Instant) -> Result<Listener, Error> {
-        Inbox::open(address, deadline).map(Listener::Shared)
+    /// [`crate::Kind::AddressInUse`] if somebody else has the port, [`crate::Kind::Cancelled`], or what else the
+    /// operating system has against it.
+    pub fn shared(
+        address: SocketAddr,
+        deadline: Instant,
+        cancel: Option<&Cancel>,
+    ) -> Result<Listener, Error> {
+        Inbox::open(address, deadline, cancel).map(Listener::Shared)
     }
 
     /// Accepts a connection, as a listener that does not block.

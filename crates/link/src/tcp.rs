@@ -6,7 +6,7 @@
 
 mod agreement;
 mod buffer;
-mod cancel;
+pub(crate) mod cancel;
 mod connect;
 pub(crate) mod connection;
 pub(crate) mod control;
@@ -207,6 +207,11 @@ impl Link {
     pub fn shares_memory(&self, peer: Rank) -> bool {
         let peer = self.peers[peer.index()].as_ref();
         peer.is_some_and(|peer| peer.data.iter().all(|data| !data.is_socket()))
+    }
+
+    /// Whether `peer` runs on this rank's host, as the addresses of their connection show.
+    pub fn shares_host(&self, peer: Rank) -> bool {
+        self.peers[peer.index()].as_ref().is_some_and(|peer| peer.control.same_host)
     }
 
     /// Returns the peer that a frame goes to.

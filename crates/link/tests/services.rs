@@ -139,6 +139,25 @@ fn services_dial_each_other_by_address_or_name_and_hear_of_failures() {
         assert_eq!(heard.recv_timeout(LONG).unwrap(), Told::Closed(from));
         assert_eq!(told.recv_timeout(LONG).unwrap(), Told::Closed(to));
     }
+    #[cfg(target_os = "linux")]
+    {
+        // Two services behind one port are told apart by their keys.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        for _ in 0..2 {
+            let (told_shared, heard) = channel();
+            let echo = Echo { told: told_shared, deadline: None };
+            let shared = Endpoint::share(port, &token(), echo).unwrap();
+            let address = shared.shared_address();
+            server.call(move |_, now, out| _ = out.dial(&address, now));
+            assert!(matches!(told.recv_timeout(LONG).unwrap(), Told::Opened(_)));
+            assert!(matches!(heard.recv_timeout(LONG).unwrap(), Told::Opened(_)));
+            let nobody = format!("{port}#{}", "1f".repeat(16));
+            server.call(move |_, now, out| _ = out.dial(&nobody, now));
+            assert!(matches!(told.recv_timeout(LONG).unwrap(), Told::Closed(_)));
+            drop(shared);
+            assert!(matches!(told.recv_timeout(LONG).unwrap(), Told::Closed(_)));
+        }
+    }
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     // Nothing listens, there is no such host, or somebody accepts and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

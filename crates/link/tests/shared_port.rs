@@ -147,6 +147,57 @@ fn who_names_nobody_is_refused_and_who_names_a_rank_is_welcomed_by_it() {
     drop(keeper);
 }
 
+#[test]
+fn another_version_behind_a_port_is_named_on_both_sides() {
+    let (port, store) = (free_port("127.0.0.1"), store::mem::Mem::new());
+    let _keeper = meet(2, &keeping(port));
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut later = preface(&"0".repeat(32));
+    later[4] = VERSION + 1;
+    assert_eq!(answer(address, &later), [0x80 | VERSION]);
+    // A port of a later version.
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap();
+    let entry = format!("2 {address}#{} 0", "1f".repeat(16));
+    store.set("epoch/0/rank/0", entry.as_bytes()).unwrap();
+    let answers = thread::spawn(move || {
+        let (mut stream, _) = other.accept().unwrap();
+        stream.read_exact(&mut [0; 24]).unwrap();
+        stream.write_all(&[0x80 | (VERSION + 1)]).unwrap();
+        let _ = stream.read(&mut [0]);
+    });
+    let error = connect(World::new(1, 2).unwrap(), &store, &behind(port)).unwrap_err();
+    let (theirs, mine) = (VERSION + 1, VERSION);
+    let said = format!(
+        "rank 0 at {address} speaks protocol version {theirs}, this side speaks version {mine}"
+    );
+    assert_eq!((error.kind, error.to_string()), (Kind::VersionMismatch, said));
+    answers.join().unwrap();
+}
+
+/// A process holds the port's name, and answers nobody.
+#[test]
+fn who_waits_for_a_shared_port_can_be_cancelled() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr as Name, UnixListener};
+
+    let (port, store) = (free_port("127.0.0.1"), store::mem::Mem::new());
+    let name = format!("thinwire-port-{VERSION}-127.0.0.1:{port}");
+    let name = Name::from_abstract_name(name.as_bytes()).unwrap();
+    let silent = UnixListener::bind_addr(&name).unwrap();
+    let cancel = thinwire_link::tcp::Cancel::new();
+    let options = Options { cancel: Some(cancel.clone()), ..behind(port) };
+    thread::scope(|scope| {
+        let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &options));
+        let asked = silent.accept().unwrap();
+        cancel.cancel();
+        let error = zero.join().unwrap().unwrap_err();
+        let said = format!("cancelled while joining port {port} of 127.0.0.1");
+        assert_eq!((error.kind, error.to_string()), (Kind::Cancelled, said));
+        drop(asked);
+    });
+}
+
 /// Law: what strangers send, or do not send, holds up nobody and reaches no rank.
 #[test]
 fn strangers_hold_up_nobody() {
@@ -270,6 +321,22 @@ fn process_behind_a_port() {
     println!("has met");
     // Until the other process ends.
     let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// The kernel names the real user of who passes a connection on, and the effective one of who connects.
+#[test]
+fn ranks_with_another_effective_user_meet_behind_a_port() {
+    // Another user is root's to choose.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let run = Command::new("setpriv")
+        .args(["--euid", "65534", "--clear-groups"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "two_jobs_meet_behind_one_port_at_one_time"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
 }
 
 /// Law: the end of a process ends neither the links of others behind its port nor their later meetings.

@@ -68,8 +68,9 @@ pub(crate) fn settings(
         }
     };
     let connections = match connections {
-        None => Connections::AtLeast(1),
-        Some(given @ 1..=64) => Connections::Exactly(given as u16),
+        None | Some(1..=64) => {
+            Connections::default().or_exactly(connections.map(|given| given as u16))
+        }
         Some(other) => {
             return Err(Failure::invalid(format!("connections is {other}, expected 1..=64")));
         }

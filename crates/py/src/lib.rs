@@ -88,16 +88,11 @@ mod _core {
     #[pymodule_export]
     use crate::synchronizer::Synchronizer;
 
-    /// Runs the command `thinwire` for a script, and returns the exit code.
+    /// Runs the command `thinwire` for a script or a module, and returns the exit code.
     #[pyfunction]
-    #[pyo3(signature = (interpreter, file, arguments))]
-    fn command(
-        py: Python<'_>,
-        interpreter: OsString,
-        file: OsString,
-        arguments: Vec<OsString>,
-    ) -> u8 {
-        let script = thinwire_cli::Script { interpreter, file, arguments };
+    #[pyo3(signature = (words, arguments))]
+    fn command(py: Python<'_>, words: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
+        let script = thinwire_cli::Script { words, arguments };
         py.detach(|| thinwire_cli::main_of(script))
     }
 

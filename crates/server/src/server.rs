@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use thinwire_checkpoint::Location;
 use thinwire_job::elastic::{CoordinatorMode, JobAddress, Options, Presence};
-use thinwire_job::{Settings, secret, serve};
+use thinwire_job::{Settings, secret, serve_behind};
 use thinwire_link::endpoint::Endpoint;
 use thinwire_member::Id;
 
@@ -52,7 +52,8 @@ pub struct Server {
 
 impl Server {
     /// Joins a job as a server and listens at `listen`, the host:port at which other processes reach it (port
-    /// 0 chooses a free one). The job address's id must be a server's.
+    /// 0 chooses that of `settings`, which ranks of this host share, or else a free one). The job address's id
+    /// must be a server's.
     ///
     /// # Errors
     /// If the address is unknown or taken, the token is missing or too short for other machines to connect,
@@ -110,7 +111,8 @@ impl Server {
         let service = ServerService::new(job_address.id, Arc::clone(&reports), Instant::now());
         let memory = limits.memory.as_ref().map(|limit| limit.bytes_max).or(limits.free_bytes);
         let service = service.within(limits);
-        let (service, address) = serve(listen, &job_address.token, ServerNode::new(service))?;
+        let node = ServerNode::new(service);
+        let (service, address) = serve_behind(listen, settings.port, &job_address.token, node)?;
         reports.on_report(service.waker());
         let roster = Options::new(CoordinatorMode::Saved, 1, u32::MAX);
         let presence = Arc::new(Presence::join(job_address, settings, roster, facts(&snapshots))?);

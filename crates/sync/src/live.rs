@@ -188,6 +188,7 @@ mod tests {
             ranks: (low, high),
             latency_s: 1.0 / 3e4 + f64::from(high) / 7e6,
             bytes_per_s: 1e9 / 3.0 + f64::from(low) / 7.0,
+            same_host: low / 8 == high / 8,
         };
         let links = (0..16).flat_map(|low| (low + 1..16).map(move |high| pair(low, high)));
         let codecs = ["int8", "none", "powersgd:4"];

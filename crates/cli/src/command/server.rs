@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow};
 use clap::Subcommand;
 use thinwire_checkpoint::Location;
 use thinwire_job::elastic::{self, JobAddress};
-use thinwire_job::{Form, Interrupt, Overrides, process};
+use thinwire_job::{Form, Interrupt, Overrides, process, seen_by_others};
 use thinwire_link::Bandwidth;
 use thinwire_link::tcp::address_towards;
 use thinwire_report::figures::parse_bytes;
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "HOST:PORT")]
     coordinator: Option<String>,
     /// Address at which ranks and other servers reach this one [default: that of this machine towards the
-    /// coordinator]
+    /// coordinator, at THINWIRE_PORT, which all processes of a job on this machine share, or a free port]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// The job's secret (better given as THINWIRE_TOKEN)
@@ -121,7 +121,8 @@ fn serve(args: &Args) -> Result<u8> {
         snapshots: args.snapshot_dir.clone().map(Location::from),
         restore: args.restore.clone().map(Location::from),
     };
-    let settings = thinwire_job::Settings::default();
+    let port = thinwire_job::port(None, &process)?;
+    let settings = thinwire_job::Settings { port, ..thinwire_job::Settings::default() };
     let server = Server::with_options(&job_address, &listen, &settings, options)?;
     let server = Arc::new(server);
     shown.get_or_init(|| Arc::downgrade(&server));
@@ -168,7 +169,7 @@ fn usual_address(coordinator: &str) -> Result<String> {
             break;
         }
     }
-    let address = address?;
+    let address = seen_by_others(coordinator, address?);
     Ok(SocketAddr::from((address, 0)).to_string())
 }
 

@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(elastic) = to_launch(args)? {
         job.check(&[job.codec.as_ref()])?;
         let elastic = Elastic { silence: args.settings.link.silence(), ..elastic };
-        return ranks::launch_elastic(&args.settings.place, &elastic);
+        return ranks::launch_elastic(&args.settings.place, &elastic, args.settings.link.port);
     }
     training::train(&job, &[job.codec.as_ref()])
 }
@@ -88,7 +88,7 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     let elastic = args.elastic.resolve(Some(size), &args.settings.place)?;
     let elastic = elastic.context("a job with servers is elastic")?;
     let elastic = mode.job(elastic, args.settings.link.silence());
-    ranks::launch_elastic(&args.settings.place, &elastic)
+    ranks::launch_elastic(&args.settings.place, &elastic, args.settings.link.port)
 }
 
 /// Refuses flags that a training with servers does not follow.

@@ -16,6 +16,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use thinwire_job::PORT_VARIABLE;
 use thinwire_job::supervisor::End;
 use thinwire_link::descriptors;
 
@@ -34,7 +35,7 @@ pub struct CommandLine {
 impl CommandLine {
     /// Returns the variable that tells the port.
     pub fn port_variable(&self) -> Option<(&'static str, String)> {
-        self.port.map(|port| ("THINWIRE_PORT", port.to_string()))
+        self.port.map(|port| (PORT_VARIABLE, port.to_string()))
     }
 }
 

@@ -276,6 +276,17 @@ fn a_fact_that_differs_is_named_with_both_values_on_both_sides() {
     join("gpt").unwrap();
 }
 
+/// Before anything waits for the coordinator, which is not there.
+#[test]
+fn a_port_that_processes_share_is_not_the_coordinators() {
+    let settings = Settings { port: Some(9), ..Settings::default() };
+    let job_address = JobAddress::new("127.0.0.1:9", "secret").unwrap();
+    let joined = Membership::join(&job_address, &settings, options(1, 1), spec("gpt"));
+    let said =
+        "port 9 is shared by the ranks of a host, and they meet at 127.0.0.1:9: expected two ports";
+    assert_eq!(joined.err().map(|error| error.to_string()).as_deref(), Some(said));
+}
+
 #[test]
 fn another_token_is_refused() {
     let (coordinator, _events) = bind(options(1, 1));

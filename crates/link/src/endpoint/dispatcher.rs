@@ -10,6 +10,7 @@ use std::time::Instant;
 use crate::endpoint::keep_alive::{Asker, KeepAlive};
 use crate::endpoint::server_connection::{Limits, ServerConnection};
 use crate::endpoint::{Action, ClientId, Node, Outbox, Resolve};
+use crate::shared_port::address::{Key, split_key};
 use crate::{Error, Kind, Token};
 
 /// The most messages that are taken from one client in one turn.
@@ -35,6 +36,8 @@ pub struct Dispatcher<S> {
 struct Dial {
     /// Address, host:port, until the socket is being opened.
     address: Option<String>,
+    /// The name of the node behind a port that it shares.
+    key: Option<Key>,
     at: Instant,
     /// Why it will have no socket.
     end: Option<Error>,
@@ -139,15 +142,11 @@ impl<S: Node> Dispatcher<S> {
     /// Takes in the node at the other end of a socket that was opened for [`Dispatcher::next_dial`]. Returns
     /// whether the connection is still wanted.
     pub fn dialled(&mut self, id: ClientId) -> bool {
-        let is_wanted = self.dials.get(&id).is_some_and(|dial| dial.end.is_none());
-        if is_wanted {
-            self.dials.remove(&id);
-            self.clients.insert(
-                id,
-                Client::new(ServerConnection::dialled(&self.token, self.dialled_limits)),
-            );
-        }
-        is_wanted
+        let wanted = self.dials.extract_if(id..=id, |_, dial| dial.end.is_none()).next();
+        wanted.is_some_and(|(_, dial)| {
+            let node = ServerConnection::dialled(&self.token, self.dialled_limits, dial.key);
+            self.clients.insert(id, Client::new(node)).is_none()
+        })
     }
 
     /// Notes that no socket could be opened for [`Dispatcher::next_dial`].
@@ -348,7 +347,11 @@ impl<S: Node> Dispatcher<S> {
     fn act(&mut self, action: Action, now: Instant) {
         match action {
             Action::Dial { id, address, at } => {
-                self.dials.insert(id, Dial { address: Some(address), at, end: None });
+                let dial = match split_key(&address) {
+                    Ok((name, key)) => Dial { address: Some(name.to_owned()), key, at, end: None },
+                    Err(error) => Dial { address: None, key: None, at, end: Some(error) },
+                };
+                self.dials.insert(id, dial);
             }
             Action::WhenRoom(id) => {
                 self.living(id).into_iter().for_each(|client| client.wants_room = true);

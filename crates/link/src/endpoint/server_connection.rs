@@ -7,6 +7,7 @@
 
 use crate::endpoint::messages::Messages;
 use crate::secure::{Handshake, Preamble, RECORD_PLAIN_BYTES_MAX, Role, Token};
+use crate::shared_port::address::Key;
 use crate::{Error, Kind};
 
 /// Bytes read ahead from an unauthenticated peer: more than a handshake and a first message take.
@@ -34,6 +35,8 @@ pub struct ServerConnection {
     role: Role,
     /// No message is taken for now.
     held: bool,
+    /// The port that the node shares with others has yet to pass the connection to it.
+    is_passed_on: bool,
 }
 
 /// Bounds of a client's buffers, in bytes.
@@ -62,15 +65,26 @@ impl ServerConnection {
         ServerConnection::with_role(Role::Responder, token, limits)
     }
 
-    /// A node that is dialled, and is to prove `token`.
-    pub fn dialled(token: &Token, limits: Limits) -> ServerConnection {
-        ServerConnection::with_role(Role::Initiator, token, limits)
+    /// A node that is dialled, and is to prove `token`; `key` is its name if it shares its port.
+    pub fn dialled(token: &Token, limits: Limits, key: Option<Key>) -> ServerConnection {
+        let mut node = ServerConnection::with_role(Role::Initiator, token, limits);
+        node.is_passed_on = key.is_some();
+        node.output.extend(key.into_iter().flat_map(Key::to_preface));
+        node
     }
 
     fn with_role(role: Role, token: &Token, limits: Limits) -> ServerConnection {
         let handshake = Handshake::new(role, token, Preamble { encrypt: true });
         let stage = Stage::Shaking(Box::new(handshake));
-        ServerConnection { input: Vec::new(), output: Vec::new(), limits, stage, role, held: false }
+        ServerConnection {
+            input: Vec::new(),
+            output: Vec::new(),
+            limits,
+            stage,
+            role,
+            held: false,
+            is_passed_on: false,
+        }
     }
 
     /// Whether this server has dialled it.
@@ -116,6 +130,13 @@ impl ServerConnection {
     /// If the other side has another token or version, or sends what no client does. The output may
     /// then still hold a last word.
     pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        if self.is_passed_on {
+            if self.input.is_empty() {
+                return Ok(None);
+            }
+            Key::check_answer(self.input.remove(0))?;
+            self.is_passed_on = false;
+        }
         if let Stage::Shaking(handshake) = &mut self.stage {
             let shaken = handshake.advance(&mut self.input, &mut self.output)?;
             let Some((session, _)) = shaken else { return Ok(None) };
@@ -197,7 +218,7 @@ pub(crate) mod tests {
     }
 
     fn node() -> ServerConnection {
-        ServerConnection::dialled(&token(), LIMITS)
+        ServerConnection::dialled(&token(), LIMITS, None)
     }
 
     #[test]

@@ -18,6 +18,8 @@ const MAGIC: [u8; 4] = *b"TWPT";
 pub const WELCOME: u8 = 0;
 /// The answer to a preface whose listener is not behind this port.
 pub const REFUSED: u8 = 1;
+/// The answer to a preface of another version: this bit, and the version of the port in the others.
+const OTHER_VERSION: u8 = 1 << 7;
 
 /// The name of a listener behind a port that it shares with others.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,15 +55,29 @@ impl Key {
         (*bytes == found.to_preface()).then_some(found)
     }
 
+    /// Returns the answer to a preface, of which this is the beginning, if it is of another version.
+    pub fn refused_version(beginning: &[u8]) -> Option<u8> {
+        let (magic, rest) = beginning.split_first_chunk()?;
+        let is_other = *magic == MAGIC && rest.first().is_some_and(|version| *version != VERSION);
+        is_other.then_some(OTHER_VERSION | VERSION)
+    }
+
     /// Reads the first byte that came on a connection which has sent this key.
     ///
     /// # Errors
-    /// If the port has no listener with this key, which may have another port by now, or not yet this one.
+    /// [`Kind::VersionMismatch`] if the port is shared by another version; or if it has no listener with this key,
+    /// which may have another port by now, or not yet this one.
     pub fn check_answer(answer: u8) -> Result<(), Error> {
         match answer {
             WELCOME => Ok(()),
             REFUSED => {
                 Err(Error::new(Kind::Io, "nobody behind this port has the key that was published"))
+            }
+            _ if answer & OTHER_VERSION > 0 => {
+                let theirs = answer & !OTHER_VERSION;
+                let context =
+                    format!("speaks protocol version {theirs}, this side speaks version {VERSION}");
+                Err(Error::new(Kind::VersionMismatch, context))
             }
             _ => Err(Error::new(Kind::Corrupt, "does not share its port as it has published")),
         }
@@ -170,6 +186,11 @@ mod tests {
             let mut preface = Key([7; KEY_BYTES]).to_preface();
             preface[at] ^= change;
             prop_assert_eq!(Key::parse_preface(&preface), None);
+            // From the byte with the version on, and not before.
+            for length in 0..PREFACE_BYTES {
+                let answer = Key::refused_version(&preface[..length]);
+                prop_assert_eq!(answer.is_some(), at == 4 && length > 4);
+            }
         }
 
         #[test]
@@ -178,6 +199,14 @@ mod tests {
                 prop_assert_eq!(address.to_string().parse::<Address>().unwrap(), address);
             }
         }
+    }
+
+    #[test]
+    fn another_version_is_named_with_this_one() {
+        let error = Key::check_answer(OTHER_VERSION | 99).unwrap_err();
+        let said = format!("speaks protocol version 99, this side speaks version {VERSION}");
+        assert_eq!((error.kind, error.context), (Kind::VersionMismatch, said));
+        assert_eq!(Key::check_answer(9).unwrap_err().kind, Kind::Corrupt);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A listener behind a shared port: a socket where connections with its key arrive as descriptors.
 //!
 //! The socket is a unix socket of datagrams, named after the key, so that a connection and who has passed it on come
-//! in one piece. A connection from a process of another user is closed unread.
+//! in one piece. A connection from a process of another user is closed unread. A process without descriptors gets a
+//! message without its connection, and says so.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,15 +10,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketType, bind, recvmsg,
-    send, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketType, bind,
+    recvmsg, send, sockopt,
 };
-use rustix::process::geteuid;
+use rustix::process::getuid;
 
 use crate::shared_port::address::{Address, Key, WELCOME};
 use crate::shared_port::router::Router;
 use crate::shared_port::sockets::{Sockets, name, unix_socket};
+use crate::tcp::cancel::Cancel;
 use crate::{Error, forks};
 
 /// A listener behind a shared port.
@@ -33,8 +36,12 @@ impl Inbox {
     /// A listener behind the port at `address`, which is opened or joined until `deadline`.
     ///
     /// # Errors
-    /// [`crate::Kind::AddressInUse`] if somebody else has the port, or what else the operating system has against it.
-    pub fn open(address: SocketAddr, deadline: Instant) -> Result<Inbox, Error> {
+    /// As [`super::Listener::shared`].
+    pub fn open(
+        address: SocketAddr,
+        deadline: Instant,
+        cancel: Option<&Cancel>,
+    ) -> Result<Inbox, Error> {
         let key = Key::random()?;
         let bound = unix_socket(SocketType::DGRAM).and_then(|socket| {
             // Before the name is known, so that no datagram comes without the user that has sent it.
@@ -45,7 +52,7 @@ impl Inbox {
         let socket = bound
             .map_err(|errno| Error::io(format_args!("cannot share {address}"), errno.into()))?;
         forks::record(&socket);
-        let router = Router::start(Sockets::open(address, deadline)?)?;
+        let router = Router::start(Sockets::open(address, deadline, cancel)?)?;
         Ok(Inbox { socket, address: Address { socket: address, key: Some(key) }, _router: router })
     }
 
@@ -57,20 +64,26 @@ impl Inbox {
     /// Takes a connection that was passed on, and welcomes it.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] if there is none, [`ErrorKind::ConnectionAborted`] if it is gone or no connection.
+    /// [`ErrorKind::WouldBlock`] if there is none, [`ErrorKind::ConnectionAborted`] if it is gone or no connection,
+    /// or that this process has no descriptor for it.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let mut space =
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        recvmsg(&self.socket, &mut [IoSliceMut::new(&mut [0])], &mut control, flags)?;
+        let message = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut [0])], &mut control, flags)?;
         let (mut connection, mut is_own) = (None, false);
         for message in control.drain() {
             match message {
                 RecvAncillaryMessage::ScmRights(mut received) => connection = received.next(),
-                RecvAncillaryMessage::ScmCredentials(sender) => is_own = sender.uid == geteuid(),
+                // The kernel tells the sender's real user.
+                RecvAncillaryMessage::ScmCredentials(sender) => is_own = sender.uid == getuid(),
                 _ => {}
             }
+        }
+        // The kernel drops a connection for which the process has no descriptor; who connects tries again.
+        if is_own && connection.is_none() && message.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::MFILE.into());
         }
         let aborted = || io::Error::from(ErrorKind::ConnectionAborted);
         let stream = TcpStream::from(connection.filter(|_| is_own).ok_or_else(aborted)?);

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use crate::shared_port::address::Address;
+use crate::tcp::cancel::Cancel;
 use crate::{Error, Kind};
 
 /// A listener that there cannot be.
@@ -15,7 +16,11 @@ pub enum Inbox {}
 impl Inbox {
     /// # Errors
     /// Always.
-    pub fn open(address: SocketAddr, _deadline: Instant) -> Result<Inbox, Error> {
+    pub fn open(
+        address: SocketAddr,
+        _deadline: Instant,
+        _cancel: Option<&Cancel>,
+    ) -> Result<Inbox, Error> {
         Err(Error::new(
             Kind::Invalid,
             format!(

@@ -181,6 +181,11 @@ impl Arrival {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
+            // At once, since another version's preface may be shorter.
+            if let Some(answer) = Key::refused_version(&self.preface[..self.length]) {
+                let _ = send(&self.stream, &[answer], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                return false;
+            }
         }
         if now < self.retry {
             return true;
@@ -188,10 +193,7 @@ impl Arrival {
         let Some(key) = Key::parse_preface(&self.preface) else { return false };
         match pass(key, &self.stream) {
             Ok(()) => false,
-            // Its queue is full, or as many descriptors are on their way as this user may have.
-            Err(
-                Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::MFILE,
-            ) => {
+            Err(errno) if is_over_soon(errno) => {
                 self.retry = now + FULL_PAUSE;
                 true
             }
@@ -201,6 +203,20 @@ impl Arrival {
             }
         }
     }
+}
+
+/// Whether a listener takes no more at present: its queue is full, as many descriptors are on their way as this user
+/// may have, or none is left.
+fn is_over_soon(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::AGAIN
+            | Errno::TOOMANYREFS
+            | Errno::NOBUFS
+            | Errno::NOMEM
+            | Errno::MFILE
+            | Errno::NFILE
+    )
 }
 
 /// Passes a connection to the listener with this key.
@@ -217,4 +233,17 @@ fn pass(key: Key, stream: &TcpStream) -> rustix::io::Result<()> {
     // A key is random, so that nobody takes its name before its listener.
     let (socket, to) = (unix_socket(SocketType::DGRAM)?, name(&key.to_string())?);
     sendmsg_addr(&socket, &to, &[IoSlice::new(&[0])], &mut control, flags).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_waits_where_descriptors_are_short_and_is_refused_where_nobody_listens() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::TOOMANYREFS] {
+            assert!(is_over_soon(errno), "{errno}");
+        }
+        assert!(!is_over_soon(Errno::CONNREFUSED));
+    }
 }

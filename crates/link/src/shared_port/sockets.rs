@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recvmsg, sendmsg, socket_with, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, sockopt,
 };
 use rustix::process::{Uid, geteuid};
 use thinwire_wire::VERSION;
 
 use crate::duplex::{self, timespec};
+use crate::tcp::cancel::{CANCEL_EVERY, Cancel};
 use crate::unauthenticated_peers::ACCEPTS_MAX;
 use crate::{Backoff, Deadline, Error, Kind, forks};
 
@@ -49,8 +50,12 @@ impl Sockets {
     ///
     /// # Errors
     /// [`Kind::AddressInUse`] if the port belongs to another program or user, or the processes behind it do not
-    /// answer until `deadline`.
-    pub fn open(address: SocketAddr, deadline: Instant) -> Result<Sockets, Error> {
+    /// answer until `deadline`; [`Kind::Cancelled`].
+    pub fn open(
+        address: SocketAddr,
+        deadline: Instant,
+        cancel: Option<&Cancel>,
+    ) -> Result<Sockets, Error> {
         let cannot = |errno: Errno| Error::io(format_args!("cannot share {address}"), errno.into());
         let until = deadline.min(Instant::now() + Deadline::Reply.duration());
         let mut backoff = Backoff::default();
@@ -61,11 +66,13 @@ impl Sockets {
                 Err(Errno::ADDRINUSE) => {}
                 Err(errno) => return Err(cannot(errno)),
             }
-            match Sockets::join(address, until) {
+            match Sockets::join(address, until, cancel) {
                 Ok(sockets) => return Ok(sockets),
                 Err(error) if error.kind != Kind::Io => return Err(error),
                 // Between two processes that have the sockets, or before the first one listens.
-                Err(_) if Instant::now() < until => thread::sleep(backoff.pause()),
+                Err(_) if Instant::now() < until => {
+                    thread::sleep(backoff.pause().min(longest_wait(cancel)))
+                }
                 Err(error) => {
                     let seconds = Deadline::Reply.duration().as_secs();
                     let context = format!(
@@ -107,7 +114,11 @@ impl Sockets {
     }
 
     /// Gets the sockets from a process that has them; a failure of sort [`Kind::Io`] may be over soon.
-    fn join(address: SocketAddr, until: Instant) -> Result<Sockets, Error> {
+    fn join(
+        address: SocketAddr,
+        until: Instant,
+        cancel: Option<&Cancel>,
+    ) -> Result<Sockets, Error> {
         let socket = unix_socket(SocketType::STREAM).map_err(broken)?;
         let name = name(&address.to_string()).map_err(broken)?;
         connect(&socket, &name).map_err(broken)?;
@@ -118,9 +129,19 @@ impl Sockets {
                 format!("{port} is held by user {theirs}, this process is of user {mine}");
             return Err(Error::new(Kind::AddressInUse, context));
         }
-        let left = until.saturating_duration_since(Instant::now()).min(ANSWER);
-        let mut fds = [PollFd::new(&socket, PollFlags::IN)];
-        poll(&mut fds, Some(&timespec(left))).map_err(broken)?;
+        let until = until.min(Instant::now() + ANSWER);
+        loop {
+            if cancel.is_some_and(Cancel::is_cancelled) {
+                let context = format!("cancelled while joining {}", in_words(address));
+                return Err(Error::new(Kind::Cancelled, context));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(&socket, PollFlags::IN)];
+            let wait = left.min(longest_wait(cancel));
+            if poll(&mut fds, Some(&timespec(wait))).map_err(broken)? > 0 || left.is_zero() {
+                break;
+            }
+        }
         let sockets = take(&socket).map_err(broken)?;
         let [tcp, unix] = <[OwnedFd; DESCRIPTORS]>::try_from(sockets)
             .map_err(|_| Error::new(Kind::Io, "the sockets were not sent"))?;
@@ -183,14 +204,23 @@ fn take(socket: &OwnedFd) -> rustix::io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, flags)?;
+    let message = recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, flags)?;
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {
             descriptors.extend(received);
         }
     }
+    // The kernel drops those for which the process has no descriptor.
+    if descriptors.len() < DESCRIPTORS && message.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::MFILE);
+    }
     Ok(descriptors)
+}
+
+/// The longest time without a look at the cancel handle.
+fn longest_wait(cancel: Option<&Cancel>) -> Duration {
+    cancel.map_or(Duration::MAX, |_| CANCEL_EVERY)
 }
 
 fn in_words(address: SocketAddr) -> String {

@@ -10,7 +10,7 @@ use thinwire_wire::Rank;
 use crate::Error;
 
 /// Longest time in which a cancelled [`super::connect`] ends, unless its store does not answer.
-pub(super) const CANCEL_EVERY: Duration = Duration::from_millis(40);
+pub(crate) const CANCEL_EVERY: Duration = Duration::from_millis(40);
 
 /// Longest time between two calls of a [`Watch`].
 pub(super) const WATCH_EVERY: Duration = Duration::from_millis(250);

@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::tcp::Link;
 use crate::tcp::agreement;
 use crate::tcp::mesh::{self, Entry, Mesh};
-use crate::tcp::options::{Connections, Options, SharedMemory};
+use crate::tcp::options::{CONNECTIONS_MAX, Options, SharedMemory};
 use crate::{Error, Kind, descriptors};
 
 /// Interval at which a rank that waits for another compares their worlds.
@@ -33,15 +33,19 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
     let count = if peers == 1 { "another rank".to_owned() } else { format!("{peers} ranks") };
     descriptors::reserve(&format!("the link to {count}"), needed)?;
     let options = &without_scarcity(options, peers, needed);
+    let connections_max = connections_max(peers);
     let deadline = Instant::now() + options.timeout;
     let listener = match options.port {
-        Some(port) => Listener::shared(SocketAddr::new(options.bind, port), deadline)?,
+        Some(port) => {
+            let address = SocketAddr::new(options.bind, port);
+            Listener::shared(address, deadline, options.cancel.as_ref())?
+        }
         None => Listener::own(SocketAddr::new(options.bind, 0))?,
     };
     let address = listener.address()?;
     agreement::claim(world, store, options.epoch)?;
     let rendezvous = Rendezvous { world, store, options, deadline };
-    rendezvous.publish(address)?;
+    rendezvous.publish(address, connections_max)?;
     let entries = rendezvous.gather()?;
     let peers = Mesh::new(world, options, &listener, entries, deadline).make()?;
     let link = Link::new(world, peers, options)?;
@@ -52,8 +56,7 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
     })
 }
 
-/// Returns the options of a rank that shares memory, and has more connections than it was asked for, only where
-/// enough descriptors are left for them.
+/// Returns the options of a rank that shares memory only where enough descriptors are left for that.
 fn without_scarcity(options: &Options, peers: u64, needed: u64) -> Options {
     // Two bells for each connection, and two more while it is made.
     let memory = 4 * peers * u64::from(options.connections.least());
@@ -62,14 +65,15 @@ fn without_scarcity(options: &Options, peers: u64, needed: u64) -> Options {
         SharedMemory::Auto if suffice() => SharedMemory::Auto,
         _ => SharedMemory::Never,
     };
-    let most = peers * (1 + u64::from(options.connections.most()));
-    let connections = match options.connections {
-        Connections::AtLeast(least) if descriptors::reserve("connections", most).is_err() => {
-            Connections::Exactly(least)
-        }
-        connections => connections,
-    };
-    Options { shared_memory, connections, ..options.clone() }
+    Options { shared_memory, ..options.clone() }
+}
+
+/// Returns the most data connections to each peer for which this process has descriptors.
+fn connections_max(peers: u64) -> u16 {
+    let files = descriptors::reserve_up_to(peers * (1 + u64::from(CONNECTIONS_MAX)));
+    // The control connection is one of them.
+    let most = (files / peers).saturating_sub(1).max(1);
+    u16::try_from(most).map_or(CONNECTIONS_MAX, |most| most.min(CONNECTIONS_MAX))
 }
 
 /// Returns the first of some ranks that this process cannot connect to at present, if there is one. They have met
@@ -114,9 +118,12 @@ impl Rendezvous<'_> {
     }
 
     /// Leaves the entry of this rank.
-    fn publish(&self, address: Address) -> Result<(), Error> {
+    fn publish(&self, address: Address, connections_max: u16) -> Result<(), Error> {
         let timeout_ms = self.options.heartbeat_timeout.map_or(0, |timeout| timeout.as_millis());
-        let value = format!("{} {address} {timeout_ms}", self.world.size());
+        let mut value = format!("{} {address} {timeout_ms}", self.world.size());
+        if connections_max < CONNECTIONS_MAX {
+            value += &format!(" {connections_max}");
+        }
         let me = self.world.rank();
         self.store.set(&self.key(me), value.as_bytes()).map_err(|error| match error.kind {
             Kind::RankTaken => {
@@ -185,16 +192,19 @@ fn is_absence(kind: Kind) -> bool {
     matches!(kind, Kind::Timeout | Kind::TokenMismatch | Kind::VersionMismatch)
 }
 
-/// World, address, and heartbeat timeout in milliseconds, 0 if there is none.
+/// World, address, heartbeat timeout in milliseconds, 0 if there is none, and the most connections where they are
+/// fewer than [`CONNECTIONS_MAX`].
 fn parse(world: World, rank: Rank, value: &[u8]) -> Result<Entry, Error> {
     let text = String::from_utf8_lossy(value);
     let words: Vec<&str> = text.split(' ').collect();
-    let parsed = <[&str; 3]>::try_from(words).ok().and_then(|[size, address, timeout_ms]| {
-        let timeout = Duration::from_millis(timeout_ms.parse().ok()?);
-        let heartbeat_timeout = (!timeout.is_zero()).then_some(timeout);
-        let address = address.parse().ok()?;
-        Some((size.parse::<usize>().ok()?, Entry { address, heartbeat_timeout }))
-    });
+    let parsed = match words[..] {
+        [size, address, timeout_ms] => entry([size, address, timeout_ms], CONNECTIONS_MAX),
+        [size, address, timeout_ms, most] => match most.parse() {
+            Ok(most @ 1..=CONNECTIONS_MAX) => entry([size, address, timeout_ms], most),
+            _ => None,
+        },
+        _ => None,
+    };
     let Some((size, entry)) = parsed else {
         let text = text.escape_debug();
         let context =
@@ -205,4 +215,32 @@ fn parse(world: World, rank: Rank, value: &[u8]) -> Result<Entry, Error> {
         return Err(agreement::mismatch(world, rank, size));
     }
     Ok(entry)
+}
+
+/// Returns a world's size and a rank's entry.
+fn entry([size, address, timeout_ms]: [&str; 3], connections_max: u16) -> Option<(usize, Entry)> {
+    let timeout = Duration::from_millis(timeout_ms.parse().ok()?);
+    let heartbeat_timeout = (!timeout.is_zero()).then_some(timeout);
+    let entry = Entry { address: address.parse().ok()?, heartbeat_timeout, connections_max };
+    Some((size.parse().ok()?, entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_has_the_most_connections_where_they_are_few() {
+        let world = World::new(0, 2).unwrap();
+        let most = |value: &str| {
+            parse(world, Rank(1), value.as_bytes()).map(|entry| entry.connections_max).ok()
+        };
+        assert_eq!(most("2 127.0.0.1:9 0"), Some(CONNECTIONS_MAX));
+        assert_eq!(most("2 127.0.0.1:9 0 3"), Some(3));
+        for value in
+            ["2 127.0.0.1:9", "2 127.0.0.1:9 0 0", "2 127.0.0.1:9 0 65", "2 127.0.0.1:9 0 3 3"]
+        {
+            assert_eq!(most(value), None, "{value}");
+        }
+    }
 }

@@ -20,6 +20,8 @@ pub struct Connection {
     peer: Rank,
     stream: Transport,
     session: Option<Session>,
+    /// Both ends are on this machine.
+    pub same_host: bool,
     pub reader: Reader,
     pub writer: Writer,
     /// The stream may have something to read.
@@ -57,6 +59,7 @@ impl Connection {
             writable: true,
             stream,
             session,
+            same_host,
         }
     }
 

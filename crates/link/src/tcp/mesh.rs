@@ -37,6 +37,8 @@ pub struct Entry {
     pub address: Address,
     /// The rank's heartbeat timeout.
     pub heartbeat_timeout: Option<Duration>,
+    /// The most data connections that the rank has descriptors for.
+    pub connections_max: u16,
 }
 
 /// The mesh in the making.
@@ -47,6 +49,8 @@ pub struct Mesh<'a> {
     addresses: Vec<Address>,
     /// Heartbeat timeouts, by rank.
     heartbeat_timeouts: Vec<Option<Duration>>,
+    /// The most data connections to each rank.
+    connections_max: Vec<u16>,
     deadline: Instant,
     pending: Vec<Pending>,
     retries: Vec<(Instant, Rank, u16)>,
@@ -69,16 +73,22 @@ impl<'a> Mesh<'a> {
         deadline: Instant,
     ) -> Mesh<'a> {
         let now = Instant::now();
+        let mine = entries[world.rank().index()].connections_max;
+        let connections_max: Vec<u16> =
+            entries.iter().map(|entry| entry.connections_max.min(mine)).collect();
         let lower = world.ranks().filter(|rank| *rank < world.rank());
         // The control connection decides how many there are, unless that is known.
-        let channels = match options.connections {
-            Connections::Exactly(connections) => CONTROL..=connections,
+        let channels = |rank: Rank| match options.connections {
+            Connections::Exactly(connections) => {
+                CONTROL..=connections.min(connections_max[rank.index()])
+            }
             Connections::AtLeast(_) => CONTROL..=CONTROL,
         };
         let retries =
-            lower.flat_map(|rank| channels.clone().map(move |channel| (now, rank, channel)));
+            lower.flat_map(|rank| channels(rank).map(move |channel| (now, rank, channel)));
         Mesh {
             retries: retries.collect(),
+            connections_max,
             world,
             options,
             listener,
@@ -127,10 +137,10 @@ impl<'a> Mesh<'a> {
     fn retry(&mut self, now: Instant) {
         let due = self.retries.extract_if(.., |(at, ..)| *at <= now).collect::<Vec<_>>();
         for (_, rank, channel) in due {
-            let made = self.made[rank.index()].len();
+            let (made, most) = (self.made[rank.index()].len(), self.connections_max[rank.index()]);
             let connections = match self.options.connections {
                 Connections::AtLeast(_) if channel != CONTROL => made as u16 - 1,
-                connections => connections.least(),
+                connections => connections.least().min(most),
             };
             let hello = Hello {
                 rank: self.world.rank(),
@@ -143,7 +153,7 @@ impl<'a> Mesh<'a> {
             };
             let address = self.addresses[rank.index()];
             match Pending::connect(address, hello, self.options, self.deadline) {
-                Ok(pending) => self.pending.push(pending),
+                Ok(pending) => self.pending.push(pending.with_at_most(most)),
                 Err(error) => self.again(rank, channel, error),
             }
         }

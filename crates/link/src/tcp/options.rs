@@ -42,7 +42,8 @@ pub enum SharedMemory {
     Never,
 }
 
-/// Data connections to a peer. The word of the connecting rank, which is the higher one, counts.
+/// Data connections to a peer. The word of the connecting rank, which is the higher one, counts, as far as the
+/// descriptors of both ranks suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
     /// This number, at most [`CONNECTIONS_MAX`].
@@ -51,7 +52,19 @@ pub enum Connections {
     AtLeast(u16),
 }
 
+impl Default for Connections {
+    fn default() -> Connections {
+        Connections::AtLeast(1)
+    }
+}
+
 impl Connections {
+    /// Returns exactly the given number, or these connections if none is given.
+    #[must_use]
+    pub fn or_exactly(self, given: Option<u16>) -> Connections {
+        given.map_or(self, Connections::Exactly)
+    }
+
     /// Returns the least number.
     pub const fn least(self) -> u16 {
         let (Connections::Exactly(least) | Connections::AtLeast(least)) = self;
@@ -114,7 +127,7 @@ impl Options {
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: None,
             epoch: 0,
-            connections: Connections::AtLeast(1),
+            connections: Connections::default(),
             encryption: Encryption::Auto,
             shared_memory: SharedMemory::Auto,
             limit: None,
@@ -210,7 +223,7 @@ mod tests {
     fn connections_fill_a_link_whose_round_trip_is_long() {
         let of =
             |connections: Connections, ms| connections.for_round_trip(Duration::from_millis(ms));
-        let usual = Connections::AtLeast(1);
+        let usual = Connections::default();
         assert_eq!(
             [0, 1, 6, 7, 20, 50, 100, 1_000_000].map(|ms| of(usual, ms)),
             [1, 1, 1, 2, 3, 8, 15, 16]
@@ -218,6 +231,15 @@ mod tests {
         assert_eq!([0, 7, 100].map(|ms| of(Connections::AtLeast(2), ms)), [2, 2, 15]);
         assert_eq!([0, 100].map(|ms| of(Connections::Exactly(4), ms)), [4, 4]);
         assert_eq!([0, 100].map(|ms| of(Connections::AtLeast(32), ms)), [32, 32]);
+    }
+
+    #[test]
+    fn a_given_number_of_connections_is_exact() {
+        let usual = Connections::default();
+        assert_eq!(
+            [None, Some(4)].map(|given| usual.or_exactly(given)),
+            [usual, Connections::Exactly(4)]
+        );
     }
 
     #[test]

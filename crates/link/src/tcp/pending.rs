@@ -43,6 +43,8 @@ pub struct Pending {
     /// Whether this side would share memory.
     shares_memory: bool,
     connections: Connections,
+    /// The most data connections to the other side.
+    connections_max: u16,
     /// Time from the beginning until the connection was made, a round trip at least.
     connected_after: Duration,
 }
@@ -74,6 +76,11 @@ impl Pending {
     ) -> Result<Pending, Error> {
         let stream = begin(address.socket).map_err(Error::broken)?;
         Pending::new(stream, address, Some(hello), options, deadline)
+    }
+
+    /// Makes at most this many data connections to the other side.
+    pub fn with_at_most(self, connections_max: u16) -> Pending {
+        Pending { connections_max, ..self }
     }
 
     /// A connection that was accepted from `address`. It stays an unauthenticated peer's until its hello has
@@ -130,6 +137,7 @@ impl Pending {
             same_host,
             shares_memory: options.shared_memory == SharedMemory::Auto && same_host,
             connections: options.connections,
+            connections_max: CONNECTIONS_MAX,
             connected_after: Duration::ZERO,
         })
     }
@@ -248,7 +256,8 @@ impl Pending {
                             // The shorter of two round trips: a busy processor makes one longer.
                             let shaking = self.since.elapsed() - self.connected_after;
                             let round_trip = shaking.min(self.connected_after);
-                            hello.connections = self.connections.for_round_trip(round_trip);
+                            let filling = self.connections.for_round_trip(round_trip);
+                            hello.connections = filling.min(self.connections_max);
                         }
                         hello.shares_memory = self.shares_memory && hello.channel != CONTROL;
                         session.seal(&hello.to_bytes(), output);

@@ -109,6 +109,7 @@ pub fn tcp_mesh(size: u32, options: &Options) -> Vec<Link> {
         && cfg!(target_os = "linux");
     for link in &links {
         assert!(link.world().peers().all(|peer| link.shares_memory(peer) == shared));
+        assert!(link.world().peers().all(|peer| link.shares_host(peer)));
     }
     links
 }

@@ -357,7 +357,8 @@ fn finer(summation: Summation, elements: usize, least: usize) -> impl Iterator<I
 /// Returns the trees that are worth comparing where links differ: shallow ones, and deeper ones if these take less.
 fn trees(link: &LinkSpeed, rates: Option<&Rates>) -> Vec<Trees> {
     // Pairs between units share lines, so that their rates say nothing about all of them at once.
-    if link.unequal.as_ref().is_some_and(|unequal| unequal.units.is_some()) {
+    let units = link.unequal.as_ref().and_then(|unequal| unequal.units);
+    if units.is_some_and(|units| units.are_far_apart()) {
         return Vec::new();
     }
     let Some(rates) = rates else { return Vec::new() };

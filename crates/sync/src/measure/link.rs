@@ -220,8 +220,8 @@ pub(crate) fn of_rank_0(
 /// All pairs, where there are few enough to measure them; of two ranks the only one, as it was measured.
 fn pairs(group: &mut Group, latency_s: f64, bytes_per_s: f64) -> Result<Vec<Pair>, Error> {
     match group.world().size() {
-        2 => Ok(vec![Pair { ranks: (0, 1), latency_s, bytes_per_s }]),
-        3..=PAIRED_MAX => pairs::measure(group),
+        2 => Ok(vec![pairs::of_two(group, latency_s, bytes_per_s)?]),
+        3..=PAIRED_MAX => pairs::measure(group, Group::shares_host),
         _ => Ok(Vec::new()),
     }
 }

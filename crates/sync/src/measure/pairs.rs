@@ -2,7 +2,8 @@
 //!
 //! Two sites with a thin line between them, a rank behind a VPN: what all ranks measure together is the
 //! worst of it, and does not say where it is. So pairs are measured by themselves, for whoever asks why
-//! the link is slow, and to find [`units`](crate::measure::units) of ranks. For flat sums the planner goes by
+//! the link is slow, and to find [`units`](crate::measure::units) of ranks, for which each pair also says
+//! whether its ranks share a host. For flat sums the planner goes by
 //! what all ranks reach together, around a circle and each with all, because pairs may share a line. They
 //! take turns as in a tournament (the circle method): in every round each rank
 //! meets one other, so that all pairs of a round are measured at once and no two share a rank.
@@ -42,7 +43,7 @@ pub struct Unequal {
     pub bytes_per_s: f64,
     /// The pairs between which less gets through, or later.
     pub slow: Vec<Pair>,
-    /// The units of ranks with slow pairs between them, where ranks make such units.
+    /// The units of ranks with slow pairs between them, or else those of one host, where ranks make such units.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub units: Option<Units>,
 }
@@ -56,23 +57,40 @@ pub struct Pair {
     pub latency_s: f64,
     /// Bytes per second in each direction.
     pub bytes_per_s: f64,
+    /// Whether both ranks run on one host, as their addresses show.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub same_host: bool,
 }
 
-/// Measures every pair, in the order of their ranks.
-pub(crate) fn measure(group: &mut Group) -> Result<Vec<Pair>, Error> {
+/// Measures every pair, in the order of their ranks. `shares_host` tells whether another rank runs on the host of
+/// this one.
+pub(crate) fn measure(
+    group: &mut Group,
+    shares_host: impl Fn(&Group, Rank) -> bool,
+) -> Result<Vec<Pair>, Error> {
     let (size, rank) = (group.world().size(), group.world().rank());
-    let mut mine = vec![[0.0; 2]; size];
+    let mut mine = vec![[0.0; 3]; size];
     for round in 0..rounds(size) {
         if let Some(other) = partner(rank.0, round, size) {
-            mine[other as usize] = of_pair(group, Rank(other))?;
+            let [round_s, bytes_per_s] = of_pair(group, Rank(other))?;
+            let same_host = f32::from(u8::from(shares_host(group, Rank(other))));
+            mine[other as usize] = [round_s, bytes_per_s, same_host];
         }
     }
     let all = all_gather(group, &mine.concat())?;
     let seen = |from: usize, to: usize| {
-        let at = 2 * (from * size + to);
-        [all[at], all[at + 1]].map(f64::from)
+        let at = 3 * (from * size + to);
+        [all[at], all[at + 1], all[at + 2]].map(f64::from)
     };
     Ok(pairs(size, seen))
+}
+
+/// Returns the only pair of two ranks, between which all ranks have measured this.
+pub(crate) fn of_two(group: &mut Group, latency_s: f64, bytes_per_s: f64) -> Result<Pair, Error> {
+    let shares_host = group.shares_host(group.world().after(1));
+    let both = all_gather(group, &[f32::from(u8::from(shares_host))])?;
+    let same_host = both.iter().all(|shares| *shares > 0.0);
+    Ok(Pair { ranks: (0, 1), latency_s, bytes_per_s, same_host })
 }
 
 /// Latency and bandwidth between this rank and another. Messages grow until they take long enough to
@@ -115,7 +133,7 @@ fn swap(group: &mut Group, other: Rank, values: Vec<f32>) -> Result<Vec<f32>, Er
 }
 
 /// Every pair once, with the worse of what both ends saw.
-fn pairs(size: usize, seen: impl Fn(usize, usize) -> [f64; 2]) -> Vec<Pair> {
+fn pairs(size: usize, seen: impl Fn(usize, usize) -> [f64; 3]) -> Vec<Pair> {
     let lower = (0..size).flat_map(|low| (low + 1..size).map(move |high| (low, high)));
     let pair = |(low, high): (usize, usize)| {
         let (there, back) = (seen(low, high), seen(high, low));
@@ -123,12 +141,14 @@ fn pairs(size: usize, seen: impl Fn(usize, usize) -> [f64; 2]) -> Vec<Pair> {
             ranks: (low as u32, high as u32),
             latency_s: there[0].max(back[0]),
             bytes_per_s: there[1].min(back[1]),
+            same_host: there[2].min(back[2]) > 0.0,
         }
     };
     lower.map(pair).collect()
 }
 
-/// Returns the usual speed and the pairs that fall behind it; none if no pair does.
+/// Returns the usual speed, the pairs that fall behind it, and the units that ranks make; none if no pair does and
+/// they make none.
 pub(crate) fn unequal(size: usize, pairs: &[Pair]) -> Option<Unequal> {
     let of_rank =
         |rank: u32| pairs.iter().filter(move |pair| pair.ranks.0 == rank || pair.ranks.1 == rank);
@@ -143,7 +163,7 @@ pub(crate) fn unequal(size: usize, pairs: &[Pair]) -> Option<Unequal> {
     };
     let slow: Vec<Pair> = pairs.iter().filter(is_slow).copied().collect();
     let units = units(size, pairs);
-    (!slow.is_empty()).then_some(Unequal { latency_s, bytes_per_s, slow, units })
+    (!slow.is_empty() || units.is_some()).then_some(Unequal { latency_s, bytes_per_s, slow, units })
 }
 
 /// Rounds in which every pair meets.
@@ -168,6 +188,8 @@ fn partner(rank: u32, round: usize, size: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_testkit::{self as testkit, Network};
+
     use super::*;
 
     #[test]
@@ -193,7 +215,7 @@ mod tests {
     fn found(size: usize, thin: &[(u32, u32)]) -> Option<Unequal> {
         let seen = |from: usize, to: usize| {
             let pair = (from.min(to) as u32, from.max(to) as u32);
-            [1e-4, if thin.contains(&pair) { 1e6 } else { 1.1e7 + 1e5 * from as f64 }]
+            [1e-4, if thin.contains(&pair) { 1e6 } else { 1.1e7 + 1e5 * from as f64 }, 0.0]
         };
         unequal(size, &pairs(size, seen))
     }
@@ -210,5 +232,43 @@ mod tests {
         assert_eq!(found(4, &sites).unwrap().bytes_per_s, 1.1e7);
         // Whoever is slow with everybody holds everybody up, however they are arranged.
         assert_eq!(ranks(found(3, &[(0, 2), (1, 2)])), []);
+    }
+
+    #[test]
+    fn hosts_are_units_even_where_all_links_are_alike() {
+        let seen = |from: usize, to: usize| [1e-4, 1e7, f64::from(u8::from(from / 2 == to / 2))];
+        let found = unequal(4, &pairs(4, seen)).unwrap();
+        assert_eq!((found.slow.len(), found.units.map(|units| units.ranks)), (0, Some(2)));
+        // One end that does not see it is enough to doubt.
+        let doubted = |from, to| if from == 3 { [1e-4, 1e7, 0.0] } else { seen(from, to) };
+        assert_eq!(unequal(4, &pairs(4, doubted)), None);
+    }
+
+    /// Ranks that measure each other, two to a host or all on one, as their links say.
+    #[test]
+    fn ranks_on_two_hosts_make_units() {
+        let units = |shares_host: fn(&Group, Rank) -> bool| {
+            testkit::spawn(Network::Mem, 4, |link| {
+                let mut group = Group::new(link);
+                let pairs = measure(&mut group, shares_host).unwrap();
+                (units(4, &pairs).map(|units| units.ranks), pairs)
+            })
+        };
+        let two = units(|group, peer| group.world().rank().0 / 2 == peer.0 / 2);
+        assert!(two.iter().all(|rank| *rank == two[0]), "{two:?}");
+        let on_one_host = |(_, pairs): &(_, Vec<Pair>)| {
+            pairs.iter().filter(|pair| pair.same_host).map(|pair| pair.ranks).collect::<Vec<_>>()
+        };
+        assert_eq!((two[0].0, on_one_host(&two[0])), (Some(2), vec![(0, 1), (2, 3)]));
+        let one = units(Group::shares_host);
+        assert_eq!(on_one_host(&one[0]).len(), 6);
+    }
+
+    #[test]
+    fn pairs_of_earlier_records_are_of_different_hosts() {
+        let pair = r#"{"ranks":[0,1],"latency_s":0.5,"bytes_per_s":2.0}"#;
+        let found: Pair = serde_json::from_str(pair).unwrap();
+        assert!(!found.same_host);
+        assert_eq!(serde_json::to_string(&found).unwrap(), pair);
     }
 }

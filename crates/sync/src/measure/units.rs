@@ -1,4 +1,5 @@
-//! Units of ranks, as the bandwidth of their pairs shows them: ranks of one host or one site.
+//! Units of ranks, as the bandwidth of their pairs shows them: ranks of one host or one site. Where bandwidths
+//! show none, ranks whose addresses are those of one host.
 //!
 //! Two ranks are near each other if their bandwidth lies above the widest gap between the bandwidths of all
 //! pairs, and the gap is at least [`GAP`]-fold. Pairs that share a line get parts of it, up to a half next to
@@ -6,7 +7,9 @@
 //! to: neighbours, equally many in each unit, and near to nobody else. Anything else, such as one rank
 //! behind a thin line, makes no units.
 //!
-//! Law: where all pairs are within [`GAP`] of each other there are no units.
+//! Hosts are near by the same rule. Their units are an offer: prices say whether it is worth to sum in them.
+//!
+//! Law: where all pairs are within [`GAP`] of each other and no two ranks share a host there are no units.
 
 use serde::{Deserialize, Serialize};
 use thinwire_schedule::Summation;
@@ -30,10 +33,22 @@ pub struct Units {
     pub between_bytes_per_s: f64,
 }
 
+impl Units {
+    /// Whether bandwidths show them.
+    pub(crate) fn are_far_apart(&self) -> bool {
+        self.bytes_per_s >= GAP * self.between_bytes_per_s
+    }
+}
+
 /// Returns the units that so many ranks make, if they make any. `pairs` has each pair once.
 pub(crate) fn units(size: usize, pairs: &[Pair]) -> Option<Units> {
-    let limit = above_the_gap(pairs)?;
-    let is_near = |pair: &&Pair| pair.bytes_per_s >= limit;
+    let limit = above_the_gap(pairs);
+    let by_bandwidth = limit.and_then(|it| of_near(size, pairs, |pair| pair.bytes_per_s >= it));
+    by_bandwidth.or_else(|| of_near(size, pairs, |pair| pair.same_host))
+}
+
+fn of_near(size: usize, pairs: &[Pair], is_near: impl Fn(&Pair) -> bool) -> Option<Units> {
+    let is_near = |pair: &&Pair| is_near(pair);
     let near = |from: usize, to: usize| {
         let ranks = (from.min(to) as u32, from.max(to) as u32);
         pairs.iter().filter(is_near).any(|pair| pair.ranks == ranks)
@@ -65,14 +80,24 @@ mod tests {
 
     /// The size of the units of so many ranks, where a pair has the given bandwidth in MB/s.
     fn found(size: usize, rate: impl Fn(u32, u32) -> f64) -> Option<usize> {
+        found_on(size, rate, |_, _| false).map(|units| units.ranks)
+    }
+
+    /// The same, where ranks may share a host.
+    fn found_on(
+        size: usize,
+        rate: impl Fn(u32, u32) -> f64,
+        same_host: impl Fn(u32, u32) -> bool,
+    ) -> Option<Units> {
         let lower =
             (0..size as u32).flat_map(|low| (low + 1..size as u32).map(move |high| (low, high)));
         let pair = |(low, high)| Pair {
             ranks: (low, high),
             latency_s: 1e-4,
             bytes_per_s: rate(low, high) * 1e6,
+            same_host: same_host(low, high),
         };
-        units(size, &lower.map(pair).collect::<Vec<_>>()).map(|units| units.ranks)
+        units(size, &lower.map(pair).collect::<Vec<_>>())
     }
 
     /// Hosts of `unit` ranks: `within` MB/s, give or take a third, in a host, `between` from host to host.
@@ -111,6 +136,25 @@ mod tests {
     }
 
     #[test]
+    fn hosts_by_address_are_units_where_bandwidths_show_none() {
+        let near = |low: u32, high: u32| low / 2 == high / 2;
+        let alike = |low: u32, high: u32| if near(low, high) { 24.0 } else { 12.0 };
+        let units = found_on(4, alike, near).unwrap();
+        assert_eq!((units.ranks, units.bytes_per_s, units.between_bytes_per_s), (2, 24e6, 12e6));
+        assert!(!units.are_far_apart());
+        // Sites of two hosts each: what is measured counts before addresses.
+        let sites = |low: u32, high: u32| if low / 4 == high / 4 { 2000.0 } else { 12.0 };
+        let units = found_on(8, sites, near).unwrap();
+        assert_eq!((units.ranks, units.are_far_apart()), (4, true));
+        // One host, hosts of one rank, and hosts whose ranks are no neighbours or not equally many.
+        let shapes: [fn(u32, u32) -> bool; 4] =
+            [|_, _| true, |_, _| false, |l, h| l % 2 == h % 2, |l, h| (l, h) == (0, 1)];
+        for same_host in shapes {
+            assert_eq!(found_on(4, alike, same_host), None);
+        }
+    }
+
+    #[test]
     fn parts_of_a_shared_line_are_one_level() {
         // One, two or three pairs share the line of 120 MB/s at a time.
         let shared = |low: u32, high: u32| 120.0 / f64::from(1 + (low + high) % 3);
@@ -129,7 +173,12 @@ mod tests {
 
     #[test]
     fn the_slowest_pair_of_each_level_counts() {
-        let pair = |ranks, bytes_per_s, latency_s| Pair { ranks, latency_s, bytes_per_s };
+        let pair = |ranks, bytes_per_s, latency_s| Pair {
+            ranks,
+            latency_s,
+            bytes_per_s,
+            same_host: false,
+        };
         let pairs = [
             pair((0, 1), 1e9, 1e-5),
             pair((0, 2), 6e6, 1e-3),

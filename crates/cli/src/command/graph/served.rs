@@ -77,7 +77,7 @@ pub fn launch(
     let size = Size::Elastic { min: mode.ranks, max: mode.ranks };
     let elastic = ElasticFlags::default().resolve(Some(size), flags)?;
     let elastic = elastic.context("a job with servers is elastic")?;
-    ranks::launch_elastic(flags, &mode.job(elastic, settings.silence()))
+    ranks::launch_elastic(flags, &mode.job(elastic, settings.silence()), settings.port)
 }
 
 /// Gives the loss of rows a hint that fits a training without snapshots.

@@ -85,7 +85,7 @@ fn described(link: &LinkSpeed) -> String {
     let mut text = speed(link.bytes_per_s, link.latency_s);
     if let Some(Unequal { latency_s, bytes_per_s, slow, units }) = &link.unequal {
         text += &format!(" (most pairs {}", speed(*bytes_per_s, *latency_s));
-        for Pair { ranks: (low, high), latency_s, bytes_per_s } in slow {
+        for Pair { ranks: (low, high), latency_s, bytes_per_s, .. } in slow {
             text += &format!("; ranks {low} and {high} {}", speed(*bytes_per_s, *latency_s));
         }
         if let Some(Units { ranks, latency_s, bytes_per_s, between_bytes_per_s }) = units {

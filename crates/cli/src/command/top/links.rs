@@ -55,7 +55,12 @@ mod tests {
 
     fn pair(low: u32, high: u32) -> Pair {
         let bytes_per_s = if low == 0 && high == 2 { 1.12e7 } else { 1.18e8 };
-        Pair { ranks: (low, high), latency_s: 2e-4 + f64::from(high) * 1e-5, bytes_per_s }
+        Pair {
+            ranks: (low, high),
+            latency_s: 2e-4 + f64::from(high) * 1e-5,
+            bytes_per_s,
+            same_host: false,
+        }
     }
 
     fn pairs(ranks: u32) -> Vec<Pair> {

@@ -96,7 +96,7 @@ pub fn run(
     watch_signals(sender.clone(), |signal| Report::Local(Event::Signal(signal)))?;
     let address = coordinator.address();
     say(invitation(job, &address, token));
-    let servers = Servers::start(job, &address, &secret, move |number, end| {
+    let servers = Servers::start(job, &address, &secret, &command, move |number, end| {
         drop(ends.send(Report::Server(number, end)));
     })?;
     let limits = Limits {

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -16,7 +16,7 @@ use thinwire_server::Configuration;
 
 use crate::invocation;
 use crate::launch::errors::Errors;
-use crate::launch::{forward, process};
+use crate::launch::{CommandLine, forward, process};
 use crate::output::say;
 use crate::size;
 
@@ -41,7 +41,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts the servers of a job at its coordinator. `ended` is called with the number of each that ends.
+    /// Starts the servers of a job at its coordinator, behind the port that the ranks of `command` share,
+    /// if they do. `ended` is called with the number of each that ends.
     ///
     /// # Errors
     /// If the system cannot start one.
@@ -49,6 +50,7 @@ impl Servers {
         job: &size::Elastic,
         coordinator: &str,
         token: &str,
+        command: &CommandLine,
         ended: impl Fn(u32, End) + Clone + Send + 'static,
     ) -> Result<Servers> {
         let errors = Errors::create("server")?;
@@ -56,7 +58,9 @@ impl Servers {
         for number in 0..job.servers {
             let job_address = JobAddress::server(coordinator, token)?;
             let mut child =
-                start(&job_address, &job.server_arguments, &servers.errors.path(number))
+                start(&job_address, &job.server_arguments, &servers.errors.path(number))?
+                    .envs(command.port_variable())
+                    .spawn()
                     .with_context(|| format!("starting server {number}"))?;
             servers.groups.push(Some(Pid::from_child(&child)));
             let error = child.stderr.take();
@@ -96,9 +100,10 @@ impl Drop for Servers {
     }
 }
 
-fn start(job_address: &JobAddress, arguments: &[OsString], error_file: &Path) -> Result<Child> {
+fn start(job_address: &JobAddress, arguments: &[OsString], error_file: &Path) -> Result<Command> {
     let words = [&invocation::program()?[..], &["server".into()], arguments].concat();
     let mut command = process::start(&words, error_file)?;
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    Ok(command.envs(job_address.variables()).spawn()?)
+    command.envs(job_address.variables());
+    Ok(command)
 }

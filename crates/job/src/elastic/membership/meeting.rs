@@ -12,6 +12,7 @@ use thinwire_member::{Epoch, Id, Options};
 use thinwire_wire::{Rank, World};
 
 use super::connector::Caller;
+use crate::address::seen_by_others;
 use crate::elastic::role::Role;
 use crate::meeting::{PrefixedStore, Settings};
 
@@ -67,9 +68,10 @@ impl Meeting {
     ) -> Result<Link, Error> {
         (self.options.epoch, self.options.cancel) = (number, Some(cancel));
         self.options.unreachable = Some(unreachable);
-        let client =
-            Client::connect(&self.caller.address(), &self.options.token, self.options.timeout)?;
-        self.options.bind = tcp::address_towards(client.address())?;
+        let coordinator = self.caller.address();
+        let client = Client::connect(&coordinator, &self.options.token, self.options.timeout)?;
+        let towards = tcp::address_towards(client.address())?;
+        self.options.bind = seen_by_others(&coordinator, towards);
         tcp::connect(world, &PrefixedStore::new(&client, self.role.prefix(number)), &self.options)
     }
 

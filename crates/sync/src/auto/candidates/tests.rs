@@ -105,6 +105,7 @@ fn differing(part: impl Fn(u32, u32) -> f64) -> LinkSpeed {
         ranks: (low, high),
         latency_s: 2e-4,
         bytes_per_s: 12.5e6 * part(low, high),
+        same_host: low / 2 == high / 2,
     };
     let pairs: Vec<Pair> = lower.map(pair).collect();
     let slowest = pairs.iter().map(|pair| pair.bytes_per_s).fold(f64::INFINITY, f64::min);
