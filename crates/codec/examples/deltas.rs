@@ -15,14 +15,14 @@ const BLOCK: usize = 4096;
 const KEPT: usize = 64;
 const ELEMENTS: usize = 1 << 22;
 const CODECS: [&str; 8] = [
-    "blocktopk:64/4096",
-    "blocktopk:64/4096:int8",
-    "blocktopk:64/4096:ecsq:0.35",
-    "blocktopk:64/4096:lloyd:4",
-    "blocktopk:64/4096:lloyd:3",
     "blocktopk:64/4096:lloyd:2",
+    "blocktopk:64/4096:ecsq:0.5",
+    "blocktopk:64/4096",
     "blocktopk:64/4096:lloyd:1",
+    "blocktopk:64/4096:lloyd:3",
     "blocktopk:64/4096:int2",
+    "blocktopk:64/4096:int8",
+    "topk:0.015625",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -36,15 +36,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (kind, values) in &kinds {
         println!("{kind}, {} values", values.len());
         let (error, bits) = (recipe(values), (KEPT * 14) as f64);
-        line("SparseLoCo's recipe", bits, error);
-        for name in CODECS.into_iter().chain(["topk:0.015625"]) {
+        line("SparseLoCo's recipe", bits, &format!("{error:.4}"));
+        for name in CODECS {
             let Choice::Bytes(codec) = name.parse()? else { continue };
             let Distortion { error, bytes, .. } = Distortion::of(codec.as_ref(), values, KEY);
-            line(name, 8.0 * (bytes * BLOCK) as f64 / values.len() as f64, error);
+            let bits = 8.0 * (bytes * BLOCK) as f64 / values.len() as f64;
+            line(name, bits, &format!("{error:.4}"));
         }
-        line("least for 2-bit values", sets() + 2.0 * KEPT as f64, f64::NAN);
+        line("least for values of two bits", sets() + 2.0 * KEPT as f64, "");
     }
-    for name in CODECS {
+    for name in &CODECS[..3] {
         for row in speed::measure(&name.parse()?, ELEMENTS, 9) {
             println!("{name:34} {:20} {:8.0} MB/s", row.operation, row.bytes_per_s / 1e6);
         }
@@ -52,8 +53,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn line(name: &str, bits: f64, error: f64) {
-    println!("  {name:32} {bits:14.1} {:8.1} {error:10.4}", 32.0 * BLOCK as f64 / bits);
+fn line(name: &str, bits: f64, error: &str) {
+    println!("  {name:32} {bits:14.1} {:8.1} {error:>10}", 32.0 * BLOCK as f64 / bits);
 }
 
 fn normal() -> Vec<f32> {
