@@ -174,10 +174,8 @@ impl Interval<'_> {
     fn finish(mut self) {
         let rest = self.output.len() - self.written;
         // The interval is wider than the worth of the last byte's last digit.
-        if let Some(shift @ 1..) = 64u32.checked_sub(8 * rest as u32)
-            && rest > 0
-        {
-            self.add((1 << shift) - 1);
+        if (1..8).contains(&rest) {
+            self.add((1 << (64 - 8 * rest)) - 1);
         }
         let digits = self.low.to_be_bytes().into_iter().chain(std::iter::repeat(0));
         let places = self.output[self.written..].iter_mut();
