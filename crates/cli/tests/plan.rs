@@ -84,6 +84,7 @@ fn every_feedback_trains() {
     for flags in [
         &["--codec", "int4", "--feedback", "ef21"][..],
         &["--codec", "int4", "--feedback", "average:0.5"],
+        &["--codec", "blocktopk:64/4096:lloyd:2", "--feedback", "decay:0.95"],
         &["--codec", "topk:0.05", "--momentum-correction", "0.9"],
     ] {
         let flags = [flags, &["--steps", "6", "--json", "--checkpoint-dir", "none"]].concat();

@@ -24,6 +24,7 @@
 #![deny(unsafe_code)]
 
 mod alternate;
+mod blockwise;
 mod cast;
 mod choice;
 mod codec;
@@ -45,6 +46,7 @@ pub mod language;
 #[cfg(feature = "laws")]
 pub mod laws;
 mod least_squares;
+mod lloyd;
 mod lossless;
 mod natural;
 pub mod powersgd;
@@ -55,6 +57,7 @@ mod shown;
 mod signs;
 mod sparse;
 pub mod speed;
+mod subsets;
 mod table;
 mod tbq;
 mod vote;

@@ -5,12 +5,12 @@ use std::str::FromStr;
 use crate::choice::{Choice, Entry};
 use crate::shown::short;
 use crate::{
-    Error, Kind, cast, dct, dynamic8, ecsq, float8, ints, intsgd, language, lossless, natural,
-    powersgd, qsgd, randomk, signs, sparse, tbq, vote,
+    Error, Kind, blockwise, cast, dct, dynamic8, ecsq, float8, ints, intsgd, language, lloyd,
+    lossless, natural, powersgd, qsgd, randomk, signs, sparse, tbq, vote,
 };
 
 /// Every codec in the order in which users see them. A new one is a file and its line here.
-pub const CODECS: [Entry; 25] = [
+pub const CODECS: [Entry; 27] = [
     cast::NONE,
     cast::F16,
     cast::BF16,
@@ -19,6 +19,7 @@ pub const CODECS: [Entry; 25] = [
     ints::INT4,
     ints::INT3,
     ecsq::ENTRY,
+    lloyd::ENTRY,
     signs::INT2,
     signs::ONEBIT,
     vote::ENTRY,
@@ -30,6 +31,7 @@ pub const CODECS: [Entry; 25] = [
     dynamic8::ENTRY,
     tbq::ENTRY,
     sparse::TOPK,
+    blockwise::ENTRY,
     sparse::GRADDROP,
     sparse::DGC,
     randomk::ENTRY,
@@ -106,6 +108,11 @@ mod tests {
             }
         }
         assert_eq!("intsgd:8".parse::<Choice>().unwrap().to_string(), "intsgd");
+        for values in ["tbq:0.5", "vote", "qsgd:4", "topk:0.5", "randomk:0.5", "intsgd"] {
+            let said = error(&format!("blocktopk:1/8:{values}"));
+            assert!(said.starts_with(&format!("blocktopk values '{values}', expected")), "{said}");
+        }
+        assert_eq!("blocktopk:1/8:none".parse::<Choice>().unwrap().to_string(), "blocktopk:1/8");
         assert_eq!("int8:nearest".parse::<Choice>().unwrap().to_string(), "int8");
     }
 
@@ -115,9 +122,9 @@ mod tests {
             (
                 "zip",
                 "unknown codec 'zip', expected one of none, f16, bf16, lossless[:bf16], int8[:stochastic], \
-                 int4[:stochastic|:least-squares], int3[:stochastic|:least-squares], ecsq:STEP, int2, onebit, vote, \
+                 int4[:stochastic|:least-squares], int3[:stochastic|:least-squares], ecsq:STEP, lloyd:BITS, int2, onebit, vote, \
                  terngrad[:CLIP], qsgd:BITS[:l2], natural, e4m3, e5m2, dynamic8, tbq:TAU, \
-                 topk:RATIO, graddrop:RATIO, dgc:RATIO, \
+                 topk:RATIO, blocktopk:K/BLOCK[:VALUES], graddrop:RATIO, dgc:RATIO, \
                  randomk:RATIO[:block], dct:K, intsgd[:BITS], powersgd:LOW_RANK[:alternate]",
             ),
             ("none:1", "codec none takes no parameter, found '1'"),
@@ -127,6 +134,17 @@ mod tests {
             ("topk:0", "topk ratio '0', expected a number above 0 and at most 1"),
             ("topk:2", "topk ratio '2', expected a number above 0 and at most 1"),
             ("topk:NaN", "topk ratio 'NaN', expected a number above 0 and at most 1"),
+            ("lloyd:5", "lloyd bits '5', expected 1..=4"),
+            (
+                "blocktopk:65/64",
+                "blocktopk elements '65/64', expected K/BLOCK with a K of 1..=BLOCK and a BLOCK of 1..=65536",
+            ),
+            (
+                "blocktopk:1/64:blocktopk:1/64",
+                "blocktopk values 'blocktopk:1/64', expected a codec of every element whose error is \
+                 bounded, such as lloyd:2 or int8",
+            ),
+            ("blocktopk:1/64:int8:foo", "int8 rounding 'foo', expected 'nearest' or 'stochastic'"),
             ("intsgd:4", "intsgd bits '4', expected 8 or 16"),
             ("powersgd:0", "powersgd low rank '0', expected 1..=256"),
             ("powersgd:-1", "powersgd low rank '-1', expected 1..=256"),
@@ -142,7 +160,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_name_parses_or_is_refused_in_one_line(name in "[a-z0-9:.-]{0,12}|topk:.{0,6}|powersgd:.{0,6}") {
+        fn any_name_parses_or_is_refused_in_one_line(name in "[a-z0-9:.-]{0,12}|topk:.{0,6}|blocktopk:[0-9]/[0-9:a-z]{0,6}|powersgd:.{0,6}") {
             if let Err(error) = Choice::parse(&name) {
                 proptest::prop_assert!(name.contains('\n') || !error.to_string().contains('\n'));
             }

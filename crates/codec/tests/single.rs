@@ -151,6 +151,56 @@ fn random_elements_of_a_sum_are_the_sum_of_random_elements() {
     }
 }
 
+/// The elements of each block that sorting finds, with what the codec of values makes of them together.
+fn largest_of_blocks(values: &[f32], sizes: [usize; 2], codec: &str) -> Vec<f32> {
+    let [count, size] = sizes;
+    let places = |(first, block): (usize, &[f32])| {
+        let mut order: Vec<usize> = (0..block.len()).collect();
+        order.sort_by(|a, b| block[*b].abs().total_cmp(&block[*a].abs()));
+        order.truncate((count * block.len()).div_ceil(size));
+        order.sort_unstable();
+        order.into_iter().map(move |at| first + at)
+    };
+    let places: Vec<usize> =
+        (0..).step_by(size).zip(values.chunks(size)).flat_map(places).collect();
+    let chosen: Vec<f32> = places.iter().map(|place| values[*place]).collect();
+    let mut expected = vec![0.0; values.len()];
+    let sent = round_trip(codec, &chosen, KEY);
+    places.into_iter().zip(sent).for_each(|(place, sent)| expected[place] = sent);
+    expected
+}
+
+#[test]
+fn the_largest_of_every_block_are_sent_as_the_codec_of_values_has_them() {
+    for [count, size] in [[64, 4096], [5, 64], [64, 64], [7, 40_000]] {
+        for codec in ["none", "bf16", "int8", "lloyd:2", "onebit", "ecsq:0.5", "lossless"] {
+            let name = format!("blocktopk:{count}/{size}:{codec}");
+            for length in [1, 63, 4096, 10_000] {
+                // Of equal magnitudes the first are sent.
+                let equal = (0..length).map(|at| if at % 3 == 0 { -0.5 } else { 0.5 }).collect();
+                for values in [normal(length, 6), equal] {
+                    let expected = largest_of_blocks(&values, [count, size], codec);
+                    assert_eq!(round_trip(&name, &values, KEY), expected, "{name} {length}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn deltas_are_212_times_shorter_and_one_damaged_byte_is_no_panic() {
+    let (codec, values) = (codec("blocktopk:64/4096:lloyd:2"), normal(1 << 20, 7));
+    let mut bytes = encode(codec.as_ref(), &values, KEY);
+    assert!(4 * values.len() >= 205 * bytes.len(), "{} bytes", bytes.len());
+    let mut decoded = vec![0.0; values.len()];
+    for place in (0..bytes.len()).step_by(97) {
+        bytes[place] ^= 0x5a;
+        codec.decode(&bytes, Write::Set, &mut decoded).unwrap();
+        let sent = decoded.chunks(4096).map(|block| block.iter().filter(|x| **x != 0.0).count());
+        assert!(sent.max() <= Some(64));
+    }
+}
+
 #[test]
 fn what_is_sent_by_threshold_is_sent_as_it_is() {
     for (name, length, count) in [("graddrop:0.01", 100_000, 1000), ("dgc:0.01", 100_000, 1000)] {
@@ -199,10 +249,12 @@ fn all_coefficients_are_all_of_the_values() {
 #[test]
 fn lengths_are_those_that_the_documentation_gives() {
     type Rest = fn(usize) -> usize;
-    let blocks: [(&str, usize, usize, Rest); 16] = [
+    let blocks: [(&str, usize, usize, Rest); 18] = [
         ("int8", 256, 260, |rest| 4 + rest),
         ("int4", 128, 68, |rest| 4 + 16 * (rest / 32) + (rest % 32).min(16)),
         ("int3", 128, 52, |rest| 4 + 16 * (rest.min(96) / 32) + (rest.min(96) % 32).min(16)),
+        ("lloyd:1", 128, 18, |rest| 2 + rest.min(16)),
+        ("lloyd:4", 128, 80, |rest| 16 + 4 * rest.min(16)),
         ("int2", 128, 36, |rest| 4 + 16 * (rest / 64) + (rest % 64).min(16)),
         ("onebit", 128, 20, |rest| 4 + rest.min(16)),
         ("vote", 128, 16, |rest| rest.min(16)),
@@ -231,6 +283,10 @@ fn lengths_are_those_that_the_documentation_gives() {
         ("randomk:0.25:block", 1000, 8 + 2 * 512),
         ("randomk:0.25:block", 100, 8 + 400),
         ("graddrop:0.5", 8, codec("topk:0.5").encoded_len(8)),
+        // The logarithms of C(4096, 64) and C(100, 2) are 471.3 and 12.3.
+        ("blocktopk:64/4096", 4096, 59 + 4 * 64),
+        ("blocktopk:64/4096", 4096 + 100, 59 + 4 * 64 + 2 + 4 * 2),
+        ("blocktopk:64/4096:lloyd:2", 2 * 4096, 2 * 59 + 36),
         // Of 32 of 4096 indices seven bits each are lower ones, and 31 + 32 upper ones.
         ("dct:32", 4096, 2 * 32 + 28 + 8),
     ] {

@@ -17,13 +17,14 @@ use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::Rank;
 
 /// Codecs of each kind: raw, casts, blocks, signs, sparse, of variable length, and random ones.
-const CODECS: [&str; 9] = [
+const CODECS: [&str; 10] = [
     "none",
     "f16",
     "int8",
     "int4:stochastic",
     "onebit",
     "topk:0.1",
+    "blocktopk:1/16:ecsq:0.5",
     "ecsq:1",
     "lossless",
     "natural",

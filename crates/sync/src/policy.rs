@@ -60,7 +60,7 @@ impl Policy {
     }
 
     /// The recommended number of steps of a warm-up ([`crate::Options::warm_up_steps`]): 20 for `powersgd`, 50 for
-    /// codecs that send few elements (`topk`, `dgc`, `graddrop`), else 0. docs/numerics.md has the
+    /// codecs that send few elements (`topk`, `blocktopk`, `dgc`, `graddrop`), else 0. docs/numerics.md has the
     /// measurements.
     pub fn warm_up_steps(&self) -> u64 {
         match self {
@@ -185,7 +185,7 @@ mod tests {
     fn what_holds_much_back_has_a_warm_up() {
         let of = |name: &str| name.parse::<Policy>().unwrap().warm_up_steps();
         assert_eq!(["powersgd:4", "powersgd:4:alternate"].map(of), [20; 2]);
-        assert_eq!(["topk:0.01", "dgc:0.01", "graddrop:0.1"].map(of), [50; 3]);
+        assert_eq!(["topk:0.01", "blocktopk:1/64", "dgc:0.01", "graddrop:0.1"].map(of), [50; 4]);
         for name in ["none", "bf16", "int8", "int4", "onebit", "dct:512", "auto", "auto:topk:0.01"]
         {
             assert_eq!(of(name), 0, "{name}");

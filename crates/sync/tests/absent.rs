@@ -17,11 +17,12 @@ fn parameters() -> Vec<Parameter> {
     ]
 }
 
-const CODECS: [&str; 13] = [
+const CODECS: [&str; 14] = [
     "int8",
     "int4",
     "onebit",
     "topk:0.05",
+    "blocktopk:64/1024:lloyd:2",
     "dgc:0.05",
     "dct:512",
     "ecsq:0.5",
@@ -87,7 +88,7 @@ fn what_is_kept_of_an_absent_parameter_stays() {
             d_rests(size, &options(codec));
         }
     }
-    for feedback in ["ef21", "average:0.5"] {
+    for feedback in ["ef21", "average:0.5", "decay:0.5"] {
         for codec in ["int4", "powersgd:2"] {
             d_rests(2, &Options { feedback: feedback.parse().unwrap(), ..options(codec) });
         }

@@ -63,8 +63,13 @@ struct Seen {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    let feedback =
-        [Feedback::Classic, Feedback::Classic, Feedback::Ef21, Feedback::Average { beta: 0.5 }];
+    let feedback = [
+        Feedback::Classic,
+        Feedback::Classic,
+        Feedback::Ef21,
+        Feedback::Average { beta: 0.5 },
+        Feedback::Decay { factor: 0.5 },
+    ];
     (
         prop::sample::select(CODECS.to_vec()),
         prop::sample::select(feedback.to_vec()),

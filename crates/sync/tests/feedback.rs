@@ -172,6 +172,37 @@ fn an_average_follows_what_was_lost() {
 }
 
 #[test]
+fn a_decay_of_nothing_is_classic() {
+    for codec in CODECS {
+        let found = |feedback: &str| {
+            let mut ranks = play(3, &options(codec, feedback));
+            ranks.iter_mut().flatten().for_each(|(_, state)| state.plan.clear());
+            ranks
+        };
+        assert_eq!(found("decay:1"), found("classic"), "{codec}");
+    }
+}
+
+/// Results plus residuals over the factor are gradients plus the residuals before.
+#[test]
+fn a_decayed_residual_is_a_part_of_what_was_lost() {
+    for codec in CODECS.into_iter().chain(["blocktopk:64/1024:lloyd:2"]) {
+        let factor = 0.7;
+        let ranks = play(2, &options(codec, "decay:0.7"));
+        for step in 1..STEPS as usize {
+            for parameter in [0, 2] {
+                let before = sum(&ranks, step - 1, "residual", parameter);
+                let mean = mean_gradient(2, step as u64, parameter);
+                let got = as_f64(&ranks[0][step].0[parameter]);
+                let lost = before.iter().zip(mean.iter().zip(&got)).map(|(e, (g, c))| g + e - c);
+                let expected: Vec<f64> = lost.map(|lost| factor * lost).collect();
+                assert_close(&sum(&ranks, step, "residual", parameter), &expected, codec);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_rate_that_changes_is_made_up_for() {
     let rates = [0.1_f32, 0.4, 0.2, 0.8, 0.8, 0.05];
     for codec in ["int4", "onebit", "topk:0.05"] {
@@ -207,7 +238,7 @@ fn a_rate_that_changes_is_made_up_for() {
 fn a_skipped_step_and_a_restart_leave_no_trace() {
     let momentum = Some(Momentum { factor: 0.8, ..Momentum::default() });
     for codec in CODECS {
-        for feedback in ["classic", "ef21", "average:0.5"] {
+        for feedback in ["classic", "ef21", "average:0.5", "decay:0.5"] {
             let options = Options { momentum, ..options(codec, feedback) };
             let whole = spawn_with(2, &parameters(), &options, |mut sync| {
                 for step in [0, 2, 3] {

@@ -154,7 +154,9 @@ fn trainings() -> Vec<(String, Options)> {
         add(format!("none {algorithm:?}"), Options { algorithm, ..options("none") });
     }
     for codec in ["int8", "topk:0.05", "onebit", "powersgd:2", "powersgd:2:alternate"] {
-        for feedback in [Feedback::Ef21, Feedback::Average { beta: 0.5 }] {
+        for feedback in
+            [Feedback::Ef21, Feedback::Average { beta: 0.5 }, Feedback::Decay { factor: 0.5 }]
+        {
             add(format!("{codec} {feedback}"), Options { feedback, ..options(codec) });
         }
         let momentum = Some(Momentum { clip: Some(3.0), warm_up_steps: 6, ..Momentum::default() });

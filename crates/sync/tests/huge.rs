@@ -86,7 +86,7 @@ proptest! {
     #[test]
     fn what_is_finite_stays_so_or_is_skipped(
         codec in prop::sample::select(codecs()),
-        feedback in prop::sample::select(vec!["classic", "classic", "ef21", "average:0.5"]),
+        feedback in prop::sample::select(vec!["classic", "classic", "ef21", "average:0.5", "decay:0.5"]),
         algorithm in prop::sample::select(vec![None, Some("gather"), Some("two-shot")]),
         size in 1_usize..4,
         huge in prop_oneof![(60..127_i32).prop_map(|e| 2.0_f32.powi(e)), 1e38_f32..3.4e38],

@@ -16,7 +16,7 @@ use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-const CODECS: [&str; 24] = [
+const CODECS: [&str; 26] = [
     "none",
     "f16",
     "bf16",
@@ -33,6 +33,8 @@ const CODECS: [&str; 24] = [
     "e4m3",
     "dynamic8",
     "tbq:0.05",
+    "blocktopk:64/1024:lloyd:2",
+    "blocktopk:1/16:ecsq:0.5",
     "dgc:0.05",
     "randomk:0.25",
     "dct:512",

@@ -74,7 +74,7 @@ proptest! {
     #[test]
     fn a_run_resumed_anywhere_goes_on_bit_for_bit(
         codec in prop::sample::select(&CODECS[..]),
-        feedback in prop::sample::select(&["classic", "ef21", "average:0.5"][..]),
+        feedback in prop::sample::select(&["classic", "ef21", "average:0.5", "decay:0.5"][..]),
         corrected in prop::bool::ANY,
         warm_up_steps in 0_u64..5,
         stop in 0_usize..6,

@@ -82,8 +82,8 @@ def hook(
         error_budget: the relative error, squared or absolute, with twice its excess of energy, that
             "auto" allows one encoding of a bucket, as measured on its gradients; a gather counts a third.
             None is 0.02.
-        feedback: the kind of error feedback, "classic", "ef21" or "average:0.9"; refused for a codec
-            that leaves no residual.
+        feedback: the kind of error feedback, "classic", "ef21", "average:0.9" or "decay:0.95"; refused
+            for a codec that leaves no residual.
         momentum_correction: a factor from 0 to below 1, as 0.9: each rank adds up momentum of its own
             gradients before they are encoded, and clears it where all was sent. The optimizer must then
             have none: `torch.optim.SGD(..., momentum=0)`, Adam with a first beta of 0. Several backward

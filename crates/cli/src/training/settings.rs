@@ -45,15 +45,15 @@ pub struct Settings {
     #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"))]
     pub error_budget: Option<f64>,
     /// Error feedback: the codec's error is added to the next gradient (classic), ef21,
-    /// average:BETA; not for none, f16, bf16, intsgd and others that leave no residual [default:
-    /// classic]
+    /// average:BETA, decay:FACTOR; not for none, f16, bf16, intsgd and others that leave no residual
+    /// [default: classic]
     #[arg(long, value_name = "KIND")]
     pub feedback: Option<Feedback>,
     /// Factor of momentum that is added up before encoding; the optimiser then has none
     #[arg(long, value_name = "FACTOR", value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"))]
     pub momentum_correction: Option<f32>,
     /// Number of first steps that travel raw before the codec begins; auto has no such steps [default: 20 for
-    /// powersgd, 50 for topk, dgc and graddrop, unless that exceeds a fifth of the steps]
+    /// powersgd, 50 for topk, blocktopk, dgc and graddrop, unless that exceeds a fifth of the steps]
     #[arg(long, value_name = "N")]
     pub warmup_steps: Option<u64>,
     /// Train with a codec from a file without checking the laws that `thinwire codec check` checks

@@ -9,6 +9,9 @@
 //!   `e = β e + (1 − β) ((g + e) − C(g + e))`. Steadier where codecs are coarse; what it forgets is
 //!   lost. With β = 0 it is classic, bit for bit. Xie et al., "LoCo: low-bit communication adaptor
 //!   for large-scale model training", section 3.
+//! - **decay**: as classic, but of what was lost only a part is owed: `e = f ((g + e) − C(g + e))`. What a
+//!   sparse codec sends late is then forgotten by and by, as an outer momentum would forget it. With f = 1 it is
+//!   classic, bit for bit. Sarfi et al., "Communication efficient LLM pre-training with SparseLoCo", section 3.
 //! - **ef21**: send `C(g − s)` where `s` is what the others take this rank's gradient for, then
 //!   `s = s + C(g − s)`; everybody adds up the same mean. Nothing is owed: a gradient that stays is
 //!   known ever better. Law: the sum over ranks of `s` is the mean. Richtárik et al., "EF21: a new,
@@ -33,6 +36,11 @@ pub enum Feedback {
         /// The share of the old residual in the new one, from 0 to below 1.
         beta: f32,
     },
+    /// A part of the loss of a step is added to the next gradient.
+    Decay {
+        /// The part, from 0 to 1.
+        factor: f32,
+    },
 }
 
 impl fmt::Display for Feedback {
@@ -41,6 +49,7 @@ impl fmt::Display for Feedback {
             Feedback::Classic => f.write_str("classic"),
             Feedback::Ef21 => f.write_str("ef21"),
             Feedback::Average { beta } => write!(f, "average:{beta}"),
+            Feedback::Decay { factor } => write!(f, "decay:{factor}"),
         }
     }
 }
@@ -48,7 +57,8 @@ impl fmt::Display for Feedback {
 /// A name that is no feedback.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown feedback '{0}', expected classic, ef21 or average:BETA with a BETA from 0 to below 1"
+    "unknown feedback '{0}', expected classic, ef21, average:BETA with a BETA from 0 to below 1, or \
+     decay:FACTOR with a FACTOR from 0 to 1"
 )]
 pub struct UnknownFeedback(String);
 
@@ -56,16 +66,19 @@ impl FromStr for Feedback {
     type Err = UnknownFeedback;
 
     fn from_str(name: &str) -> Result<Feedback, UnknownFeedback> {
-        let beta =
-            || name.strip_prefix("average:")?.parse().ok().filter(|b| (0.0..1.0).contains(b));
-        match name {
-            "classic" => Ok(Feedback::Classic),
-            "ef21" => Ok(Feedback::Ef21),
-            _ => match beta() {
-                Some(beta) => Ok(Feedback::Average { beta }),
-                None => Err(UnknownFeedback(name.to_owned())),
-            },
-        }
+        let (kind, number) = name.split_once(':').unwrap_or((name, ""));
+        let found = match (kind, number.parse().ok()) {
+            ("classic", None) if kind == name => Some(Feedback::Classic),
+            ("ef21", None) if kind == name => Some(Feedback::Ef21),
+            ("average", Some(beta)) if (0.0..1.0).contains(&beta) => {
+                Some(Feedback::Average { beta })
+            }
+            ("decay", Some(factor)) if (0.0..=1.0).contains(&factor) => {
+                Some(Feedback::Decay { factor })
+            }
+            _ => None,
+        };
+        found.ok_or_else(|| UnknownFeedback(name.to_owned()))
     }
 }
 
@@ -94,7 +107,7 @@ impl Memory {
     /// Before a bucket leaves by a codec with feedback.
     pub(crate) fn depart(&mut self, values: &mut Tensor, residual: &Tensor) {
         match self.kind {
-            Feedback::Classic => {}
+            Feedback::Classic | Feedback::Decay { .. } => {}
             Feedback::Average { .. } => copy(&mut self.begun, residual.as_ref()),
             Feedback::Ef21 => {
                 let (values, residual) = (values.as_mut(), residual.as_ref());
@@ -116,6 +129,9 @@ impl Memory {
                 for (lost, begun) in residual.as_mut().iter_mut().zip(&self.begun) {
                     *lost = beta * begun + (1.0 - beta) * *lost;
                 }
+            }
+            Feedback::Decay { factor } => {
+                residual.as_mut().iter_mut().for_each(|lost| *lost *= factor);
             }
             Feedback::Ef21 => {
                 let (result, residual) = (result.as_mut(), residual.as_mut());
@@ -171,10 +187,11 @@ mod tests {
 
     #[test]
     fn names_parse_back() {
-        for name in ["classic", "ef21", "average:0.9", "average:0"] {
+        for name in ["classic", "ef21", "average:0.9", "average:0", "decay:0.95", "decay:1"] {
             assert_eq!(name.parse::<Feedback>().unwrap().to_string(), name);
         }
-        for name in ["", "average", "average:1", "average:-0.1", "average:NaN", "ef22"] {
+        let averages = ["", "average", "average:1", "average:-0.1", "average:NaN", "ef22", "ef21:"];
+        for name in averages.into_iter().chain(["decay", "decay:1.1", "decay:-1", "decay:NaN"]) {
             let error = name.parse::<Feedback>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("unknown feedback '{name}', expected classic")));
         }

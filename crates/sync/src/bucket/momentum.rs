@@ -57,8 +57,8 @@ impl fmt::Display for Momentum {
 /// Stages of the warm-up.
 const STAGES: u64 = 4;
 
-/// The codecs whose parameter is the part of the elements that they send.
-const SPARSE: [&str; 3] = ["topk", "dgc", "graddrop"];
+/// The codecs that send a part of the elements, the largest ones.
+const SPARSE: [&str; 4] = ["topk", "blocktopk", "dgc", "graddrop"];
 
 /// Whether a codec of this name sends only a part of the elements.
 pub(crate) fn is_sparse(name: &str) -> bool {
