@@ -101,18 +101,28 @@ impl Exchange {
             bucket_bytes: settings.bucket_bytes.unwrap_or(base.bucket_bytes),
             mode,
         };
-        exchange.check_mode()?;
+        exchange.check_mode(settings.warmup_steps)?;
         Ok((exchange, codec.map(|codec| codec.policy)))
     }
 
-    /// Refuses momentum correction where ranks exchange parameters.
-    fn check_mode(&self) -> Result<()> {
-        match self.momentum_correction {
-            Some(factor) if self.mode != Mode::Step => {
-                let error = anyhow!("--momentum-correction {factor} with --mode {}", self.mode);
-                Err(hinted(error, "leave it out: parameters are exchanged, which have no momentum"))
+    /// Refuses momentum correction and raw first steps where ranks exchange parameters.
+    fn check_mode(&self, asked_steps: Option<u64>) -> Result<()> {
+        if self.mode == Mode::Step {
+            return Ok(());
+        }
+        let given = [
+            self.momentum_correction.map(|factor| format!("--momentum-correction {factor}")),
+            asked_steps.filter(|steps| *steps > 0).map(|steps| format!("--warmup-steps {steps}")),
+        ];
+        match given.into_iter().flatten().next() {
+            Some(flag) => {
+                let error = anyhow!("{flag} with --mode {}", self.mode);
+                Err(hinted(
+                    error,
+                    "leave it out: it is for gradients, and parameters are exchanged",
+                ))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -141,6 +151,10 @@ impl Exchange {
     /// Returns the warm-up of a codec: as requested, else the codec's default unless that exceeds a
     /// fifth of the steps.
     pub fn warm_up_steps(&self, codec: Option<&Policy>, steps: u64) -> u64 {
+        // A round has the changes of many steps: raw first rounds would be most of what is sent.
+        if self.mode != Mode::Step {
+            return 0;
+        }
         let asked = self.warmup_steps.filter(|_| !matches!(codec, Some(Policy::Auto(_))));
         asked.or(codec.map(|codec| usual_warm_up_steps(codec, steps))).unwrap_or(0)
     }
