@@ -22,6 +22,7 @@ use crate::auto::timeline::Price;
 use crate::bucket::layout::Bucket;
 use crate::measure::codecs::{Calibration, CodecSpeed, rate_at};
 use crate::measure::link::LinkSpeed;
+use crate::measure::units;
 use crate::options::Overrides;
 
 /// Time of trees over that of equal shares, or of deeper trees over that of shallow ones, at which they are tried.
@@ -356,13 +357,12 @@ fn finer(summation: Summation, elements: usize, least: usize) -> impl Iterator<I
 
 /// Returns the trees that are worth comparing where links differ: shallow ones, and deeper ones if these take less.
 fn trees(link: &LinkSpeed, rates: Option<&Rates>) -> Vec<Trees> {
-    // Pairs between units share lines, so that their rates say nothing about all of them at once.
-    let units = link.unequal.as_ref().and_then(|unequal| unequal.units);
-    if units.is_some_and(|units| units.are_far_apart()) {
-        return Vec::new();
-    }
     let Some(rates) = rates else { return Vec::new() };
     let size = rates.ranks();
+    // Pairs between units share lines, so that their rates say nothing about all of them at once.
+    if units::by_bandwidth(size, &link.pairs).is_some() {
+        return Vec::new();
+    }
     let equal =
         vec![1; size].into_iter().enumerate().map(|(root, weight)| (weight, vec![root; size]));
     let equal = Trees::new(&equal.collect::<Vec<_>>());

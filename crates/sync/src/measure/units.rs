@@ -33,18 +33,15 @@ pub struct Units {
     pub between_bytes_per_s: f64,
 }
 
-impl Units {
-    /// Whether bandwidths show them.
-    pub(crate) fn are_far_apart(&self) -> bool {
-        self.bytes_per_s >= GAP * self.between_bytes_per_s
-    }
-}
-
 /// Returns the units that so many ranks make, if they make any. `pairs` has each pair once.
 pub(crate) fn units(size: usize, pairs: &[Pair]) -> Option<Units> {
-    let limit = above_the_gap(pairs);
-    let by_bandwidth = limit.and_then(|it| of_near(size, pairs, |pair| pair.bytes_per_s >= it));
-    by_bandwidth.or_else(|| of_near(size, pairs, |pair| pair.same_host))
+    by_bandwidth(size, pairs).or_else(|| of_near(size, pairs, |pair| pair.same_host))
+}
+
+/// Returns the units that bandwidths alone show.
+pub(crate) fn by_bandwidth(size: usize, pairs: &[Pair]) -> Option<Units> {
+    let limit = above_the_gap(pairs)?;
+    of_near(size, pairs, |pair| pair.bytes_per_s >= limit)
 }
 
 fn of_near(size: usize, pairs: &[Pair], is_near: impl Fn(&Pair) -> bool) -> Option<Units> {
@@ -141,11 +138,9 @@ mod tests {
         let alike = |low: u32, high: u32| if near(low, high) { 24.0 } else { 12.0 };
         let units = found_on(4, alike, near).unwrap();
         assert_eq!((units.ranks, units.bytes_per_s, units.between_bytes_per_s), (2, 24e6, 12e6));
-        assert!(!units.are_far_apart());
         // Sites of two hosts each: what is measured counts before addresses.
         let sites = |low: u32, high: u32| if low / 4 == high / 4 { 2000.0 } else { 12.0 };
-        let units = found_on(8, sites, near).unwrap();
-        assert_eq!((units.ranks, units.are_far_apart()), (4, true));
+        assert_eq!(found_on(8, sites, near).map(|units| units.ranks), Some(4));
         // One host, hosts of one rank, and hosts whose ranks are no neighbours or not equally many.
         let shapes: [fn(u32, u32) -> bool; 4] =
             [|_, _| true, |_, _| false, |l, h| l % 2 == h % 2, |l, h| (l, h) == (0, 1)];
