@@ -265,7 +265,7 @@ mod tests {
         for bits in 2..=4 {
             let codec = Lloyd { bits };
             let magnitude = |at: usize| (1 + at % codec.cells()) as f32;
-            let sign = |at: usize| if at % 3 == 0 { -1.0 } else { 1.0 };
+            let sign = |at: usize| if at.is_multiple_of(3) { -1.0 } else { 1.0 };
             let values: Vec<f32> = (0..300).map(|at| sign(at) * magnitude(at)).collect();
             assert_eq!(Distortion::of(&codec, &values, KEY).error, 0.0, "{bits}");
         }
