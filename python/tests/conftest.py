@@ -25,6 +25,9 @@ import pytest
 
 import launch
 
+# Of whatever is started and of tests in this process, which imports torch after this: threads that wait for
+# others on busy cores take all their time.
+os.environ["OMP_NUM_THREADS"] = "1"
 # Its assertions say what they compare.
 pytest.register_assert_rewrite("import_law")
 
