@@ -3,8 +3,9 @@
 # comes from a calibration in the same network, with all ranks at work at once, before each round;
 # nothing is fitted to the trainings.
 #
-#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 8] [--rounds 2] [--batch 16] [--codec int8:stochastic] [--only REGEX] [--json FILE]
+#   bench/run.sh plans --data FILE [--networks 100mbit,1gbit] [--steps 8] [--rounds 2] [--batch 16] [--codec int8:stochastic] [--model NAME] [--only REGEX] [--shares yes|no] [--json FILE]
 #
+# Ranks have equal shares of the cores, which takes these from all else on the machine, except with `--shares no`.
 # At the end the planner's own choice, and the one it makes where gradients may be encoded with --codec.
 # Plans take turns, every other round backwards: a machine that is shared is not equally fast at all
 # times, and how far the rounds lie apart says what a measurement is worth.
@@ -21,6 +22,7 @@ rounds=2
 batch=16
 codec=int8:stochastic
 only=.
+shares=yes
 model="gpt:layers=6,width=128,heads=4,vocabulary=256,positions=128"
 data=""
 json=""
@@ -39,10 +41,11 @@ while [ $# -gt 0 ]; do
         --batch) batch=$2 ;;
         --codec) codec=$2 ;;
         --only) only=$2 ;;
+        --shares) shares=$2 ;;
         --model) model=$2 ;;
         --data) data=$2 ;;
         --json) json=$2 ;;
-        *) fail "unknown option '$1', expected --networks, --steps, --rounds, --batch, --codec, --only, --model, --data or --json" ;;
+        *) fail "unknown option '$1', expected --networks, --steps, --rounds, --batch, --codec, --only, --shares, --model, --data or --json" ;;
     esac
     shift 2
 done
@@ -124,7 +127,7 @@ priced() { # NETWORK
 }
 
 export RAYON_NUM_THREADS=1
-shares_up "$RANKS" "$THINWIRE" train --ranks 1 --model "$model" --batch $(((batch + RANKS - 1) / RANKS)) \
+[ "$shares" = no ] || shares_up "$RANKS" "$THINWIRE" train --ranks 1 --model "$model" --batch $(((batch + RANKS - 1) / RANKS)) \
     --steps 1000000 --report none --checkpoint-dir none
 say "machine: $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
 for network in ${networks//,/ }; do

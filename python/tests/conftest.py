@@ -25,6 +25,9 @@ import pytest
 
 import launch
 
+# Of whatever is started and of tests in this process, which imports torch after this: threads that wait for
+# others on busy cores take all their time.
+os.environ["OMP_NUM_THREADS"] = "1"
 # Its assertions say what they compare.
 pytest.register_assert_rewrite("import_law")
 
@@ -34,6 +37,24 @@ INSTALL = {
 }
 
 ROOT = Path(__file__).parents[2]
+# Files begin in this order, before all others: a long one that comes last runs alone.
+LONGEST = (
+    "test_bench.py",
+    "test_torch_examples.py",
+    "test_mindspore_import.py",
+    "test_torch_elastic.py",
+    "test_torch_import.py",
+    "test_mindspore_elastic.py",
+    "test_torch_c10d_suite.py",
+    "test_torch_backend.py",
+    "test_torch_lightning.py",
+    "test_torch_fsdp.py",
+    "test_torch_failures.py",
+    "test_pages.py",
+    "test_torch_state.py",
+    "test_mindspore_weights.py",
+    "test_mindspore_failures.py",
+)
 # All tests together; who reaches it sees where each thread stands, and pytest ends.
 SESSION_S = 60 * 60
 
@@ -92,6 +113,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["THINWIRE_HEARTBEAT_TIMEOUT_S"] = "6"
     stderr = os.dup(2)  # which is not redirected between tests
     faulthandler.dump_traceback_later(SESSION_S, exit=True, file=stderr)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the longest files first."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,9 +1,9 @@
 """Starts ranks by forking a process that has imported their framework: that takes seconds of a
 processor, and hundreds of ranks share it.
 
-A rank is a process of its own all the same: it leads a process group, has its own environment and
-output, and ends as any program does. Two servers take turns, so that the ranks of one job differ in
-what Python draws when it begins, such as the order of sets.
+A rank is a process of its own all the same: it leads a process group, and has its own environment and
+output. A script, rank 0, and a rank that fails end as any program does. Two servers take turns, so that
+the ranks of one job differ in what Python draws when it begins, such as the order of sets.
 
 The launcher asks in lines of JSON: `{"start": …}` gives the process, `{"state": process}` how it has
 ended, null while it runs, and `{"reap": process}` the same at its end. Until then its number is its own.
@@ -125,4 +125,8 @@ if __name__ == "__main__":
     gc.freeze()  # or each rank's collector goes through all that was imported
     task = serve(answers)
     if task is not None:
-        importlib.import_module("rank").play(task)
+        rank = importlib.import_module("rank")
+        rank.play(task)
+        # Rank 0, at which the others meet, ends last, and as any program does.
+        if task["function"] is not None and os.environ["RANK"] != "0":
+            rank.leave()

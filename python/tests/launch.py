@@ -10,8 +10,8 @@ stands before it ends.
 
 A function is one at the top of its file; its result is what it returns, as JSON. A script's result is
 the last line of its stdout, where that is JSON. Ranks of a framework are forked from a process that has
-imported it (fork_server.py), if nothing is added to their environment but Thinwire's own variables:
-others may be read when the framework is imported.
+imported it (fork_server.py), if nothing is added to their environment but their place and Thinwire's own
+variables: others may be read when the framework is imported.
 """
 
 from __future__ import annotations
@@ -38,11 +38,16 @@ Environment = Mapping[str, str | None]
 
 # What another launcher, in whose job the tests may run, would say about ranks.
 FOREIGN = ("OMPI_", "PMI_", "MPI_", "SLURM_", "MS_", "THINWIRE_", "TORCHELASTIC_", "GROUP_")
-OURS = "THINWIRE_"
-IMPORTS = re.compile(r"^\s*(?:import|from) (torch|mindspore)\b", re.MULTILINE)
+# Variables that say which rank it is, and Thinwire's own: no framework reads them when it is imported.
+OURS = ("THINWIRE_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+IMPORTS = re.compile(r"^\s*(?:import|from) (\w+)", re.MULTILINE)
 # What ranks of a framework import sooner or later.
+TORCH = ("torch", "torch.distributed.fsdp", "torch.distributed.checkpoint", "torch._dynamo")
 IMPORTED = {
-    "torch": ("torch", "torch.distributed.fsdp", "torch._dynamo"),
+    "transformers": (*TORCH, "transformers.trainer"),
+    "lightning": (*TORCH, "lightning"),
+    "accelerate": (*TORCH, "accelerate"),
+    "torch": TORCH,
     "mindspore": ("mindspore",),
 }
 # Whatever takes longer hangs, on a machine that is busy with something else too.
@@ -182,9 +187,9 @@ def start(
     """Starts one rank as the leader of a process group of its own."""
     variables = environment(rank, world, port, added)
     stdout, stderr = (folder / f"{rank}.{name}" for name in ("stdout", "stderr"))
-    framework = IMPORTS.search(Path(task["file"]).read_text())
-    if framework and all(name.startswith(OURS) for name in added):
-        server = fork_server.server(IMPORTED[framework[1]], surroundings(), rank)
+    modules = imported(Path(task["file"]))
+    if modules and all(name.startswith(OURS) for name in added):
+        server = fork_server.server(modules, surroundings(), rank)
         order = {"task": task, "environment": variables}
         order |= {"stdout": str(stdout), "stderr": str(stderr)}
         return Forked(server, server.ask("start", order))
@@ -199,6 +204,12 @@ def start(
                 start_new_session=True,
             )
         )
+
+
+def imported(file: Path) -> tuple[str, ...]:
+    """What a fork server imports for ranks of a program; nothing if it names no framework."""
+    named = set(IMPORTS.findall(file.read_text()))
+    return next((modules for name, modules in IMPORTED.items() if name in named), ())
 
 
 @dataclasses.dataclass

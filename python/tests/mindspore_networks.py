@@ -273,6 +273,8 @@ def trained(name: str, batches: Any, pieces: int) -> law.Training:
         return criterion(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
     differentiated = ms.value_and_grad(forward, None, optimizer.parameters)
+    if name == "bert":  # the largest, each step of which PyNative mode puts together anew
+        differentiated = ms.jit(differentiated)
     losses, gradients, first = [], {}, {}
     for step, (x, labels) in zip(range(law.STEPS), batches, strict=False):
         x = ms.Tensor(x if x.dtype == np.float32 else x.astype(np.int32))

@@ -114,13 +114,15 @@ def spawned():
 
     quiet = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
     digests = []
-    for callbacks in ([], [thinwire.torch.lightning.GradExchange("none")]):
+    # Without callbacks nothing is pickled, and a fork has imported everything.
+    hook = thinwire.torch.lightning.GradExchange("none")
+    for strategy, callbacks in (("ddp_fork", []), ("ddp_spawn", [hook])):
         lightning.seed_everything(1)
         model = BoringModel()
         trainer = lightning.Trainer(
             accelerator="cpu",
             devices=2,
-            strategy="ddp_spawn",
+            strategy=strategy,
             max_steps=3,
             limit_val_batches=0,
             callbacks=callbacks,
