@@ -309,6 +309,8 @@ fn modes_that_cannot_be_are_refused() {
         (&["--mode", "delayed:2"], "'delayed:2' is a mode of the Rust library only"),
         (&["--mode", "local:2", "--ranks", "1:2"], "--mode local:2 in an elastic job"),
         (&["--mode", "local:2", "--parallel", "auto"], "--mode local:2 with a plan"),
+        (&["--mode", "local:2", "--warmup-steps", "3"], "--warmup-steps 3 with --mode local:2"),
+        (&["--mode", "pair", "--algorithm", "ring"], "--algorithm ring with --mode pair"),
         (&["--mode", "pair", "--codec", "int8"], "codec int8 with mode pair"),
         (
             &["--mode", "local:2", "--momentum-correction", "0.9"],
@@ -316,7 +318,7 @@ fn modes_that_cannot_be_are_refused() {
         ),
         (
             &["--mode", "diloco:4,fragments=4,delay=2", "--codec", "auto"],
-            "codec auto with fragments that overlap",
+            "codec auto with mode diloco:4",
         ),
     ] {
         let ended = folder.train(&[&["--steps", "4", "--checkpoint-dir", "none"], flags].concat());

@@ -91,7 +91,7 @@ class PairAveraging:
         if self._steps % self.every != 0:
             return None
         expect_no_more(self._connection.group, self._model, self._parameters)
-        group, drawing = self._connection.group, self._steps // self.every
+        group, drawing = self._connection.group, self._steps // self.every - 1
         partner = draw(group.rank, group.world, self._seed, drawing)
         if partner is not None:
             self._meet(partner)

@@ -38,7 +38,8 @@ class Rounds:
         model: the model that the optimizer trains; its parameters f32, f16 or bf16.
         mode: "local:STEPS", "diloco:STEPS,fragments=N,delay=STEPS,alpha=PART,lr=RATE", "sma:PULL" or
             "pair:STEPS".
-        codec: how changes of parameters travel, as in `thinwire.torch.hook`; "none" for pairs.
+        codec: how changes of parameters travel, as in `thinwire.torch.hook`, but for "auto"; None is
+            "int8", and "none" for pairs.
         group: the ranks, as in `thinwire.torch.hook`.
         bucket_bytes, seed, algorithm, feedback, unchecked, timeout_s, heartbeat_timeout_s: as in
             `thinwire.torch.hook`.
@@ -48,7 +49,7 @@ class Rounds:
         self,
         model: torch.nn.Module,
         mode: str,
-        codec: str = "int8",
+        codec: str | None = None,
         group: Any = None,
         *,
         bucket_bytes: int = 1 << 20,
@@ -68,6 +69,8 @@ class Rounds:
             "unchecked": unchecked,
         }
         arguments.text("mode", mode)
+        if codec is None:
+            codec = "none" if mode.startswith("pair") else "int8"
         arguments.options(codec=codec, **options)
         self.mode = mode
         self._model = model
@@ -147,9 +150,9 @@ class Rounds:
         group = self._connection.group
         tensors, exact = together(group, lambda: self._expect(entries))
         agree([f"mode {entries['mode']} in the state"], group)
+        self._core.load(entries["progress"], state.packed(tensors), self._addresses())
         for name, value in self._exact.items():
             value.copy_(exact[f"exact.{name}"])
-        self._core.load(entries["progress"], state.packed(tensors), self._addresses())
         self._take_up()
 
     def _expect(self, entries: dict[str, Any]) -> tuple[state.Tensors, state.Tensors]:
@@ -163,6 +166,7 @@ class Rounds:
                 f"the state is of mode {entries['mode']} on {entries['world']} ranks, this training of "
                 f"{self.mode} on {group.world}"
             )
+        arguments.text("the progress in the state", entries["progress"])
         entry = entries.get(f"rank{group.rank}")
         if not isinstance(entry, tuple) or len(entry) != 2:
             raise InvalidError(

@@ -57,8 +57,8 @@ impl Exchange {
             Some(usual) => default.is_some().then(|| usual.parse()).transpose()?,
             None => default,
         };
-        // Without a plan the codecs of one cannot continue.
-        let named = kept.filter(|kept| kept.codec != OF_PLAN);
+        // Without a plan the codecs of one cannot continue; a mode has a usual codec of its own.
+        let named = kept.filter(|kept| kept.codec != OF_PLAN && kept.mode == mode);
         let codec = match (codec, named) {
             (Some(codec), _) => Some(codec.clone()),
             (None, Some(kept)) => kept
@@ -101,20 +101,30 @@ impl Exchange {
             bucket_bytes: settings.bucket_bytes.unwrap_or(base.bucket_bytes),
             mode,
         };
-        exchange.check_mode(settings.warmup_steps)?;
+        exchange.check_mode(settings)?;
         Ok((exchange, codec.map(|codec| codec.policy)))
     }
 
-    /// Refuses momentum correction and raw first steps where ranks exchange parameters.
-    fn check_mode(&self, asked_steps: Option<u64>) -> Result<()> {
+    /// Refuses momentum correction and raw first steps where ranks exchange parameters, and all that pairs do not
+    /// follow.
+    fn check_mode(&self, asked: &Settings) -> Result<()> {
         if self.mode == Mode::Step {
             return Ok(());
         }
         let given = [
             self.momentum_correction.map(|factor| format!("--momentum-correction {factor}")),
-            asked_steps.filter(|steps| *steps > 0).map(|steps| format!("--warmup-steps {steps}")),
+            asked
+                .warmup_steps
+                .filter(|steps| *steps > 0)
+                .map(|steps| format!("--warmup-steps {steps}")),
         ];
-        match given.into_iter().flatten().next() {
+        let is_pair = matches!(self.mode, Mode::Pair { .. });
+        let of_buckets = [
+            asked.algorithm.map(|value| format!("--algorithm {value}")),
+            asked.bucket_bytes.map(|value| format!("--bucket-bytes {value}")),
+        ];
+        let given = given.into_iter().chain(of_buckets.into_iter().filter(|_| is_pair));
+        match given.flatten().next() {
             Some(flag) => {
                 let error = anyhow!("{flag} with --mode {}", self.mode);
                 Err(hinted(

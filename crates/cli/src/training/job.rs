@@ -86,9 +86,9 @@ impl TrainingJob {
         // Impossible models are found before any rank is started.
         let elements = parallelism.elements()?;
         let usual = (!parallelism.is_planned()).then(Codec::default);
-        let mode = typed_mode(mode, &parallelism)?;
         let (exchange, codec) =
             Exchange::resolve(settings, codec, kept.as_ref(), usual, elements, mode)?;
+        refuse_mode(exchange.mode, &parallelism)?;
         if let (None, Some(flag)) = (&codec, settings.exchange_flag()) {
             let error = anyhow!("{flag} with the plan's own codecs, which travel as the plan says");
             return Err(hinted(
@@ -332,15 +332,12 @@ impl TrainingJob {
 }
 
 /// Refuses a mode in which ranks exchange parameters under a plan, by which they have parts of them.
-fn typed_mode(mode: Option<Mode>, parallelism: &Parallelism) -> Result<Option<Mode>> {
-    match mode.filter(|mode| *mode != Mode::Step && parallelism.is_planned()) {
-        Some(mode) => {
-            let error =
-                anyhow!("--mode {mode} with a plan, by which ranks have parts of the model");
-            Err(hinted(error, "leave --plan and --parallel out, or --mode"))
-        }
-        None => Ok(mode),
+fn refuse_mode(mode: Mode, parallelism: &Parallelism) -> Result<()> {
+    if mode == Mode::Step || !parallelism.is_planned() {
+        return Ok(());
     }
+    let error = anyhow!("--mode {mode} with a plan, by which ranks have parts of the model");
+    Err(hinted(error, "leave --plan and --parallel out, or give --mode all-reduce"))
 }
 
 /// The file of values that the training begins with.

@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::delayed::refuse_auto;
-use super::fragment::{Fragment, cut};
+use super::fragment::{Fragment, Stage, cut};
 use super::mode::Mode;
 use super::pairs::{Meeting, mean};
 use super::timetable::{Action, Round, Timetable};
 use crate::channel::Channel;
-use crate::{Error, Options, Outcome, Parameter, Policy, Synchronizer, Tensors};
+use crate::{
+    Error, Feedback, Options, Outcome, Parameter, Policy, Reduction, Synchronizer, Tensors,
+};
 
 /// The parameters of the copy that a rank trains.
 pub trait Replica {
@@ -103,11 +104,11 @@ struct Underway(Option<Meeting>);
 
 impl Averager {
     /// Starts rounds among the ranks of a channel, all of which have the same parameters now; a collective call.
-    /// `options` are those of the exchange; its reduction is the mean.
+    /// `options` are those of the exchange. A channel has one averager.
     ///
     /// # Errors
-    /// If the mode has no rounds, ranks differ in mode, options or parameters, `auto` is asked for where rounds
-    /// overlap, a codec is asked for where pairs exchange, or a peer is lost.
+    /// If the mode has no rounds or impossible settings, options are for gradients alone, ranks differ in mode, options
+    /// or parameters, a codec is asked for where pairs exchange, or a peer is lost.
     pub fn start(
         channel: Channel,
         parameters: &[Parameter],
@@ -120,12 +121,13 @@ impl Averager {
                 "mode {mode} has no rounds, expected local, diloco, sma or pair"
             ))
         })?;
-        channel.agree(&[("mode".to_owned(), mode.to_string())])?;
-        if timetable.overlaps() {
-            refuse_auto(options, format_args!("fragments that overlap in mode {mode}"))?;
-        }
+        mode.check().map_err(|error| Error::Invalid(error.to_string()))?;
+        check_options(options, mode)?;
+        let facts = [("mode", mode.to_string()), ("seed", options.seed.to_string())];
+        channel.agree(&facts.map(|(name, value)| (name.to_owned(), value)))?;
         let parties = match mode.as_diloco() {
             Some(settings) => {
+                let options = &with_feedback(options, settings.alpha)?;
                 let start = |(pieces, fragment)| {
                     let place = Round { number: 0, fragment };
                     Fragment::start(&channel, parameters, pieces, place, settings, options, replica)
@@ -196,14 +198,12 @@ impl Averager {
     /// and rounds.
     ///
     /// # Errors
-    /// If ranks have other parameters, or a peer is lost.
+    /// If a round is on its way, ranks have other parameters, or a peer is lost.
     pub fn restart(&mut self, replica: &impl Replica) -> Result<(), Error> {
+        self.expect_settled()?;
         self.steps = 0;
-        match &mut self.parties {
-            Parties::All(fragments) => {
-                fragments.iter_mut().try_for_each(|fragment| fragment.restart(replica))?;
-            }
-            Parties::Pair { meeting, .. } => *meeting = None,
+        if let Parties::All(fragments) = &mut self.parties {
+            fragments.iter_mut().try_for_each(|fragment| fragment.restart(replica))?;
         }
         self.agree_on_parameters(replica)
     }
@@ -250,25 +250,24 @@ impl Averager {
         replica: &mut impl Replica,
         record: &mut RoundRecord,
     ) -> Result<(), Error> {
-        let alpha = self.mode.as_diloco().map_or(0.0, |settings| settings.alpha);
-        self.end_with(round.fragment, replica, alpha, record)
+        self.end_with(round.fragment, replica, Stage::Training, record)
     }
 
     fn end_with(
         &mut self,
         fragment: u32,
         replica: &mut impl Replica,
-        alpha: f32,
+        stage: Stage,
         record: &mut RoundRecord,
     ) -> Result<(), Error> {
-        let started = Instant::now();
+        let (started, steps) = (Instant::now(), self.steps);
         let outcome = match &mut self.parties {
             Parties::All(fragments) => {
                 let fragment = &mut fragments[fragment as usize];
                 if !fragment.is_underway() {
                     return Ok(());
                 }
-                let outcome = fragment.end(replica, alpha)?;
+                let outcome = fragment.end(replica, stage, steps)?;
                 record.sent_bytes += fragment.sync().record().total(|bucket| bucket.sent_bytes);
                 outcome
             }
@@ -304,8 +303,8 @@ impl Averager {
         Ok(record)
     }
 
-    /// Gives all ranks the same parameters, at the end of the training: those that a last round leaves them in
-    /// common, or the mean of all ranks where pairs exchange. A collective call.
+    /// Gives all ranks the same parameters, at the end of the training: those in common after a last round, in which
+    /// the average change is added as it is, or the mean of all ranks where pairs exchange. A collective call.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -320,10 +319,39 @@ impl Averager {
             return Ok(record);
         }
         for fragment in 0..self.timetable.fragments {
+            if self.is_united(fragment) {
+                continue;
+            }
             self.begin(Round { number: 0, fragment }, replica, started, &mut record)?;
-            self.end_with(fragment, replica, 0.0, &mut record)?;
+            self.end_with(fragment, replica, Stage::Last, &mut record)?;
         }
         Ok(record)
+    }
+
+    /// Whether all ranks have the common parameters of a fragment since their last step.
+    fn is_united(&self, fragment: u32) -> bool {
+        match &self.parties {
+            Parties::All(fragments) => fragments[fragment as usize].is_united(self.steps),
+            Parties::Pair { .. } => false,
+        }
+    }
+
+    /// Whether anything is on its way.
+    fn is_underway(&self) -> bool {
+        match &self.parties {
+            Parties::All(fragments) => fragments.iter().any(Fragment::is_underway),
+            Parties::Pair { meeting, .. } => meeting.is_some(),
+        }
+    }
+
+    /// Refuses to begin anew while something is on its way.
+    fn expect_settled(&self) -> Result<(), Error> {
+        match self.is_underway() {
+            true => {
+                Err(Error::Invalid("a round is on its way, expected none: settle first".to_owned()))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Returns everything that a restart must know on this rank, beside its parameters; after
@@ -345,8 +373,10 @@ impl Averager {
     /// Continues from a state; a collective call before the first step.
     ///
     /// # Errors
-    /// On all ranks, if the state of any is of another mode or model, or if they were not saved together.
+    /// If a round is on its way; on all ranks, if the state of any is of another mode or model, or if they were not
+    /// saved together.
     pub fn load(&mut self, state: &AveragerState, replica: &impl Replica) -> Result<(), Error> {
+        self.expect_settled()?;
         let taken = self.take_up(state);
         let progress = ("the progress".to_owned(), state.progress.clone());
         self.channel.agree_on_states(taken, &[progress])?;
@@ -378,6 +408,41 @@ impl Averager {
         }
         self.steps = progress.steps;
         Ok(())
+    }
+}
+
+/// Refuses options that are for gradients alone, and `auto`, which would measure the link beside other exchanges.
+fn check_options(options: &Options, mode: Mode) -> Result<(), Error> {
+    let momentum =
+        options.momentum.map(|momentum| format!("momentum correction {}", momentum.factor));
+    let raw = Some(options.warm_up_steps).filter(|steps| *steps > 0);
+    let given = [
+        matches!(options.policy, Policy::Auto(_)).then(|| format!("codec {}", options.policy)),
+        momentum,
+        raw.map(|steps| format!("a warm-up of {steps} steps")),
+        (options.reduction != Reduction::Mean).then(|| "a sum".to_owned()),
+    ];
+    given.into_iter().flatten().next().map_or(Ok(()), |given| {
+        Err(Error::Invalid(format!(
+            "{given} with mode {mode}, expected a named codec such as int8 and averages: parameters are exchanged, not \
+             gradients"
+        )))
+    })
+}
+
+/// Returns options with the feedback of a mode in which each rank keeps a part of its own parameters. The same part of
+/// what was not sent is in the next round's change, so that only the rest is owed.
+fn with_feedback(options: &Options, alpha: f32) -> Result<Options, Error> {
+    if alpha == 0.0 || !options.policy.leaves_a_residual() {
+        return Ok(options.clone());
+    }
+    match options.feedback {
+        Feedback::Classic => {
+            Ok(Options { feedback: Feedback::Average { beta: alpha }, ..options.clone() })
+        }
+        other => Err(Error::Invalid(format!(
+            "feedback {other} where ranks keep {alpha} of their own parameters, expected classic"
+        ))),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use super::mode::Mode;
 use crate::channel::Channel;
 use crate::{Error, Options, Outcome, Parameter, Policy, Synchronizer};
 
@@ -28,8 +29,9 @@ impl Delayed {
         steps: u64,
         options: &Options,
     ) -> Result<Delayed, Error> {
+        Mode::Delayed { steps }.check().map_err(|error| Error::Invalid(error.to_string()))?;
         if steps > 0 {
-            refuse_auto(options, format_args!("mode delayed:{steps}"))?;
+            refuse_auto(options, steps)?;
         }
         let turn = |_| {
             let sync = Synchronizer::over(channel.clone(), parameters.to_vec(), options.clone());
@@ -55,6 +57,7 @@ impl Delayed {
         begun: Instant,
     ) -> Result<Option<Due<'_>>, Error> {
         let turns = self.turns.len() as u64;
+        self.check(gradients)?;
         let sync = &mut self.turns[(self.step % turns) as usize];
         sync.begin_since(self.step, begun)?;
         for (index, gradient) in gradients.iter().enumerate() {
@@ -62,6 +65,19 @@ impl Delayed {
         }
         (self.step, self.underway) = (self.step + 1, self.underway + 1);
         if self.underway == turns { self.end() } else { Ok(None) }
+    }
+
+    /// Refuses gradients of other lengths before a step has begun with them.
+    fn check(&self, gradients: &[&[f32]]) -> Result<(), Error> {
+        let found: Vec<usize> = gradients.iter().map(|gradient| gradient.len()).collect();
+        let expected = self.turns[0].parameters().iter().map(Parameter::elements);
+        let expected: Vec<usize> = expected.collect();
+        match found == expected {
+            true => Ok(()),
+            false => Err(Error::Invalid(format!(
+                "gradients of {found:?} elements, expected {expected:?}"
+            ))),
+        }
     }
 
     /// Waits for the next step that is on its way, at the end of the training; none if there is none.
@@ -92,10 +108,10 @@ pub struct Due<'a> {
 }
 
 /// Refuses `auto`, which measures the link in some steps, where others are on their way.
-pub(super) fn refuse_auto(options: &Options, what: std::fmt::Arguments<'_>) -> Result<(), Error> {
+fn refuse_auto(options: &Options, steps: u64) -> Result<(), Error> {
     match options.policy {
         Policy::Auto(_) => Err(Error::Invalid(format!(
-            "codec auto with {what}, expected a codec such as int8: auto measures the link, on which other exchanges \
+            "codec auto with mode delayed:{steps}, expected a codec such as int8: auto measures the link, on which other exchanges \
              are under way"
         ))),
         Policy::Fixed(_) => Ok(()),

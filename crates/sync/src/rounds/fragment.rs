@@ -24,6 +24,15 @@ pub(super) struct Piece {
     pub elements: Range<usize>,
 }
 
+/// What the end of a round is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// A training that continues: the outer optimiser makes a step, and ranks keep their part.
+    Training,
+    /// The end of a training: the average is added as it is, and ranks keep nothing of their own.
+    Last,
+}
+
 /// One fragment of the parameters.
 #[derive(Debug)]
 pub(super) struct Fragment {
@@ -45,6 +54,8 @@ pub(super) struct Fragment {
     rounds: u64,
     /// Whether a round is on its way.
     is_underway: bool,
+    /// The steps after which the last round ended.
+    ended_at: Option<u64>,
 }
 
 /// Cuts parameters into fragments of about as many elements each, between rows.
@@ -126,6 +137,7 @@ impl Fragment {
             updates: 0,
             rounds: 0,
             is_underway: false,
+            ended_at: None,
             settings,
         };
         fragment.common = fragment.read(replica);
@@ -169,16 +181,24 @@ impl Fragment {
     }
 
     /// Ends a round: lets the outer optimiser make a step with the average, and draws this rank's parameters towards
-    /// the result: `alpha` is the part that stays its own. After a round that is skipped, all ranks go back to the
-    /// common parameters.
-    pub(super) fn end(&mut self, replica: &mut impl Replica, alpha: f32) -> Result<Outcome, Error> {
+    /// the result, after so many steps. After a round that is skipped, all ranks go back to the common parameters.
+    pub(super) fn end(
+        &mut self,
+        replica: &mut impl Replica,
+        stage: Stage,
+        steps: u64,
+    ) -> Result<Outcome, Error> {
         let outcome = self.sync.finish()?;
-        self.is_underway = false;
+        (self.is_underway, self.ended_at) = (false, Some(steps));
         if outcome == Outcome::Skipped {
             self.write(&self.common, replica);
             return Ok(outcome);
         }
-        self.update();
+        match stage {
+            Stage::Training => self.update(),
+            Stage::Last => self.add(),
+        }
+        let alpha = if stage == Stage::Last { 0.0 } else { self.settings.alpha };
         if alpha == 0.0 {
             self.write(&self.common, replica);
             return Ok(outcome);
@@ -189,6 +209,20 @@ impl Fragment {
         }
         self.write(&values, replica);
         Ok(outcome)
+    }
+
+    /// Adds the averages to the common parameters, without the outer optimiser.
+    fn add(&mut self) {
+        for (index, start) in self.starts[..self.pieces.len()].iter().enumerate() {
+            let common = &mut self.common[*start..self.starts[index + 1]];
+            let averages = self.sync.gradient(index);
+            common.iter_mut().zip(averages).for_each(|(common, average)| *common -= average);
+        }
+    }
+
+    /// Whether all ranks have the common parameters after so many steps, since a round has just ended.
+    pub(super) fn is_united(&self, steps: u64) -> bool {
+        self.settings.alpha == 0.0 && self.ended_at == Some(steps)
     }
 
     /// Lets the outer optimiser make a step with the averages.
@@ -230,7 +264,7 @@ impl Fragment {
         self.sync.load_tensors(&crate::State::default())?;
         self.common = self.read(replica);
         self.outer.fill(0.0);
-        (self.updates, self.rounds, self.is_underway) = (0, 0, false);
+        (self.updates, self.rounds, self.ended_at) = (0, 0, None);
         Ok(())
     }
 
@@ -283,7 +317,7 @@ impl Fragment {
         self.sync.load_tensors(&crate::State { tensors, plan: String::new() })?;
         (self.common, self.outer) = (common, outer);
         [self.rounds, self.updates] = counts;
-        self.is_underway = false;
+        self.ended_at = None;
         Ok(())
     }
 

@@ -11,6 +11,9 @@ use super::timetable::Timetable;
 const EXPECTED: &str =
     "expected step, delayed:STEPS, local:EVERY, diloco:EVERY, sma:PULL or pair:EVERY";
 
+/// More fragments than any model needs; each has an exchange of its own.
+const FRAGMENTS_MAX: u64 = 4096;
+
 /// The way in which ranks train together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Mode {
@@ -80,6 +83,14 @@ impl Mode {
             Mode::Pair { every, delay } => (every, 1, delay),
         };
         Some(Timetable { every, fragments, delay })
+    }
+
+    /// Refuses settings that no text has.
+    ///
+    /// # Errors
+    /// The first such setting.
+    pub fn check(&self) -> Result<(), InvalidMode> {
+        self.to_string().parse::<Mode>().map(drop)
     }
 
     /// Returns the mode as DiLoCo with other settings; none for a mode without common parameters.
@@ -222,7 +233,7 @@ impl<'a> Settings<'a> {
     fn diloco(&mut self) -> Result<DiLoCo, InvalidMode> {
         let usual = DiLoCo::new(self.first(1..=u64::MAX)?);
         let every = usual.every;
-        let most = every.min(u64::from(u32::MAX));
+        let most = every.min(FRAGMENTS_MAX);
         let fragments = self.take("fragments", 1..=most)?.unwrap_or(1) as u32;
         let delay = self.take("delay", 0..=every)?.unwrap_or(0);
         let alpha = match self.remove("alpha") {

@@ -70,14 +70,21 @@ impl Meeting {
     }
 }
 
-/// Returns the mean of all ranks' values.
-pub(super) fn mean(channel: &Channel, mut mine: Vec<f32>) -> Result<Vec<f32>, Error> {
-    let size = channel.world().size() as f32;
+/// Returns the mean of the values of all ranks that have finite ones; this rank's own if none has.
+pub(super) fn mean(channel: &Channel, own: Vec<f32>) -> Result<Vec<f32>, Error> {
+    let is_finite = own.iter().all(|value| value.is_finite());
+    let mut mine = if is_finite { own.clone() } else { vec![0.0; own.len()] };
+    // The last number counts those ranks.
+    mine.push(f32::from(u8::from(is_finite)));
     let sum = move |group: &mut Group| {
         all_reduce(group, &mut mine, &thinwire_collective::Options::default()).map(|()| mine)
     };
     let mut values = channel.call(sum)?;
-    values.iter_mut().for_each(|value| *value /= size);
+    let count = values.pop().expect("it has a count");
+    if count == 0.0 {
+        return Ok(own);
+    }
+    values.iter_mut().for_each(|value| *value /= count);
     Ok(values)
 }
 

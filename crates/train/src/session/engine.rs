@@ -225,14 +225,15 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Gives all ranks the same parameters after the last step, where each has trained on its own.
+    /// Gives all ranks the same parameters after the last step, where each has trained on its own. Returns what rounds
+    /// have done since the last step.
     ///
     /// # Errors
     /// If a peer is lost.
-    pub fn unite(&mut self) -> Result<(), Error> {
+    pub fn unite(&mut self) -> Result<RoundRecord, Error> {
         match &mut self.rounds {
             Some(rounds) => rounds.finish(&mut self.executor),
-            None => Ok(()),
+            None => Ok(RoundRecord::default()),
         }
     }
 

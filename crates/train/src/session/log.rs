@@ -82,6 +82,11 @@ impl Log {
         }
     }
 
+    /// Takes note of rounds after the last step.
+    pub fn exchanged(&mut self, rounds: RoundRecord) {
+        self.rounds += rounds;
+    }
+
     /// Returns the rounds of all steps together.
     pub fn rounds(&self) -> RoundRecord {
         self.rounds

@@ -1,6 +1,7 @@
 //! Rounds of a rank that trains its copy of the model on its own and exchanges parameters every few steps.
 
 use std::mem;
+use std::time::Instant;
 
 use thinwire_job::elastic::Wish;
 use thinwire_sync::{Averager, AveragerState, Channel, DelayedRows, Mode, RoundRecord, Tensors};
@@ -14,6 +15,9 @@ use crate::spmd::{ExchangeOptions, Executor};
 const LAG: usize = 16;
 /// Name of the tensors of a rank's own copy in its file of a checkpoint.
 const OWN: &str = "own.";
+/// Name of the number of updates of that copy, in parts of so many bits, which f32 holds exactly.
+const UPDATES: &str = "updates";
+const UPDATES_BITS: u32 = 24;
 
 /// Rounds of one rank, with the ranks of its job.
 pub(super) struct Rounds {
@@ -66,7 +70,9 @@ impl Rounds {
             true => executor.change_values(|values| Ok(self.averager.step(values)?))?,
             false => self.averager.step(&mut Vec::new())?,
         };
+        let started = Instant::now();
         let wishes = self.wishes.tell(&[wish.number() as f32])?;
+        self.record.wait_s += started.elapsed().as_secs_f64();
         let highest = wishes.iter().flatten().copied().fold(0.0, f32::max);
         self.record += record;
         let record = mem::take(&mut self.record);
@@ -83,15 +89,14 @@ impl Rounds {
         Ok(self.wishes.settle()?)
     }
 
-    /// Gives all ranks the same parameters, by a last round.
+    /// Gives all ranks the same parameters, by a last round. Returns what rounds have done since the last step.
     ///
     /// # Errors
     /// If a peer is lost.
-    pub(super) fn finish(&mut self, executor: &mut Executor<'_>) -> Result<(), Error> {
+    pub(super) fn finish(&mut self, executor: &mut Executor<'_>) -> Result<RoundRecord, Error> {
         self.settle(executor)?;
-        let record = executor.change_values(|values| Ok(self.averager.finish(values)?))?;
-        self.record += record;
-        Ok(())
+        self.record += executor.change_values(|values| Ok(self.averager.finish(values)?))?;
+        Ok(mem::take(&mut self.record))
     }
 
     /// The numbers of all ranks, in their order; after [`Rounds::settle`].
@@ -116,6 +121,11 @@ impl Rounds {
         let mut state = self.averager.state();
         let own = executor.shards().into_iter();
         state.tensors.extend(own.map(|(name, tensor)| (format!("{OWN}{name}"), tensor)));
+        // Ranks skip steps of their own.
+        let updates = executor.updates();
+        let parts = [updates >> UPDATES_BITS, updates & ((1 << UPDATES_BITS) - 1)];
+        let parts = parts.map(|part| part as f32).to_vec();
+        state.tensors.insert(format!("{OWN}{UPDATES}"), (vec![2], parts));
         state
     }
 
@@ -157,6 +167,10 @@ impl Rounds {
             .map(|(name, tensor)| (name[OWN.len()..].to_owned(), tensor))
             .collect();
         executor.replace_shards(&own)?;
+        if let Some((_, parts)) = own.get(UPDATES) {
+            let whole = |sum: u64, part: &f32| sum << UPDATES_BITS | *part as u64;
+            executor.set_updates(parts.iter().fold(0, whole));
+        }
         let state = AveragerState { tensors, progress: progress.plan.clone() };
         self.averager.load(&state, executor.values())?;
         Ok(None)

@@ -221,8 +221,10 @@ impl<'a> TrainingLoop<'a> {
 
     /// Does what is due after a step: validation, news, measurements and a checkpoint.
     fn rest(&mut self, batch: Option<&Batch>) -> Result<(), Error> {
-        if self.due() == Due::Finish {
-            self.engine.unite()?;
+        // A signal ends nothing for good: the training may continue from its checkpoint.
+        if self.due() == Due::Finish && self.progress.done() >= self.session.settings.steps {
+            let record = self.engine.unite()?;
+            self.progress.log.exchanged(record);
         }
         let due = self.is_validated() || self.due() != Due::Step;
         let validation = if due { self.validate()? } else { None };
@@ -421,6 +423,8 @@ impl<'a> TrainingLoop<'a> {
             Codecs::OfPolicy => (policy.to_string(), policy.to_string()),
             Codecs::OfPlan => (OF_PLAN.to_owned(), "none".to_owned()),
         };
+        // Steps between rounds have no codec.
+        let codec = if mode.is_some() { "none".to_owned() } else { codec };
         if let Some(warning) = log.warning(&codec).filter(|_| world.rank() == Rank(0)) {
             session.say(warning)?;
         }

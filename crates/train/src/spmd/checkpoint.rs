@@ -111,6 +111,11 @@ impl Executor<'_> {
         self.optimizer.state.updates
     }
 
+    /// Sets the number of updates that the optimiser has made.
+    pub fn set_updates(&mut self, updates: u64) {
+        self.optimizer.state.updates = updates;
+    }
+
     /// Takes up parameters and the optimiser's state of a checkpoint, of this plan or of another one.
     ///
     /// # Errors
