@@ -1,6 +1,7 @@
 """The command as a module: `python -m thinwire`.
 
-Ranks start as the module, too: the path of this file as a script would make Python find `thinwire.torch` as `torch`.
+Ranks start as the module, too: the path of this file as a script would make Python find `thinwire.torch` as
+`torch`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The command `thinwire` as a script or a module of this package: Python starts, and the core does the rest.
+"""The command `thinwire` as a script or a module of this package: Python starts, the core does the rest.
 
-Ranks start by the same script or module, so this imports nothing that takes time, and the package's root no NumPy.
+Ranks start by the same script or module, so this imports nothing that takes time, and the package's root
+no NumPy.
 """
 
 from __future__ import annotations

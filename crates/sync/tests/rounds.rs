@@ -193,8 +193,9 @@ fn simulated(size: u32, settings: DiLoCo, steps: u64) -> Vec<Values> {
             }
         }
         let turn = |it: usize| (it as u64 + 1) * settings.every / settings.fragments as u64;
-        let begins =
-            |it: usize, step: u64| step >= turn(it) && (step - turn(it)) % settings.every == 0;
+        let begins = |it: usize, step: u64| {
+            step >= turn(it) && (step - turn(it)).is_multiple_of(settings.every)
+        };
         let ends = |it: &usize| step > settings.delay && begins(*it, step - settings.delay);
         let send = |all: &[Vec<f32>], common: &[f32]| {
             let mean = |at: usize| {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::fragment::{Fragment, Stage, cut};
+use super::fragment::{Among, Fragment, Stage, cut};
 use super::mode::Mode;
 use super::pairs::{Meeting, mean};
 use super::timetable::{Action, Round, Timetable};
@@ -128,10 +128,8 @@ impl Averager {
         let parties = match mode.as_diloco() {
             Some(settings) => {
                 let options = &with_feedback(options, settings.alpha)?;
-                let start = |(pieces, fragment)| {
-                    let place = Round { number: 0, fragment };
-                    Fragment::start(&channel, parameters, pieces, place, settings, options, replica)
-                };
+                let among = Among { channel: &channel, parameters, options, settings };
+                let start = |(pieces, number)| Fragment::start(&among, number, pieces, replica);
                 let pieces = cut(parameters, settings.fragments).into_iter().zip(0..);
                 Parties::All(pieces.map(start).collect::<Result<_, _>>()?)
             }

@@ -7,7 +7,6 @@ use thinwire_update::Step;
 
 use super::averager::Replica;
 use super::mode::DiLoCo;
-use super::timetable::Round;
 use crate::channel::Channel;
 use crate::{Error, Options, Outcome, Parameter, Synchronizer, Tensors};
 
@@ -22,6 +21,19 @@ pub(super) struct Piece {
     pub parameter: usize,
     /// Its elements.
     pub elements: Range<usize>,
+}
+
+/// What all fragments of a training have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Among<'a> {
+    /// The ranks.
+    pub channel: &'a Channel,
+    /// All parameters.
+    pub parameters: &'a [Parameter],
+    /// The options of the exchange.
+    pub options: &'a Options,
+    /// The settings of the mode.
+    pub settings: DiLoCo,
 }
 
 /// What the end of a round is part of.
@@ -111,14 +123,12 @@ impl Fragment {
     /// # Errors
     /// As [`Synchronizer::over`].
     pub(super) fn start(
-        channel: &Channel,
-        parameters: &[Parameter],
+        among: &Among<'_>,
+        number: u32,
         pieces: Vec<Piece>,
-        place: Round,
-        settings: DiLoCo,
-        options: &Options,
         replica: &impl Replica,
     ) -> Result<Fragment, Error> {
+        let Among { channel, parameters, options, settings } = *among;
         let described = pieces.iter().map(|piece| described(piece, parameters)).collect();
         let sync = Synchronizer::over(channel.clone(), described, options.clone())?.overlapping();
         let mut starts = vec![0];
@@ -127,7 +137,7 @@ impl Fragment {
         }
         let elements = starts[pieces.len()];
         let mut fragment = Fragment {
-            number: place.fragment,
+            number,
             fragments: settings.fragments,
             pieces,
             starts,
@@ -298,7 +308,10 @@ impl Fragment {
                 let name = format!("{kind}.{}", parameter.name);
                 let found = tensors.get(&name).map(|(_, values)| values);
                 match found.filter(|found| found.len() == parameter.elements()) {
-                    Some(found) => Ok(values.extend(found)),
+                    Some(found) => {
+                        values.extend(found);
+                        Ok(())
+                    }
                     None => Err(Error::Invalid(format!(
                         "the state has {name} of {} elements, expected {} (hint: continue in the mode in which \
                          it was saved, or in none)",
