@@ -1,5 +1,6 @@
 //! Child processes: cargo and other programs, at the root of the repository.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -17,6 +18,13 @@ pub fn cargo(arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
     let mut command = Command::new(cargo);
     command.current_dir(root()).args(arguments);
+    // Build scripts that look at these would run again after each command by hand, and all that needs them.
+    let own = std::env::vars_os().map(|(name, _)| name);
+    let of_package = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    own.filter(of_package).for_each(|name| drop(command.env_remove(name)));
     command
 }
 

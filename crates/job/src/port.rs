@@ -1,5 +1,7 @@
 //! The port that all ranks of a host share, as the caller or the environment says.
 
+use std::net::{ToSocketAddrs, UdpSocket};
+
 use crate::environment::Variables;
 use crate::error::Error;
 
@@ -38,9 +40,36 @@ pub fn check_apart(port: Option<u16>, coordinator: &str) -> Result<(), Error> {
     }
 }
 
+/// Refuses the port of a host's ranks where the coordinator of their elastic job listens on it, on this host.
+/// Coordinators on other hosts may have the same number.
+///
+/// # Errors
+/// If the two are the same.
+pub fn check_apart_here(port: Option<u16>, coordinator: &str) -> Result<(), Error> {
+    match port.is_some() && is_here(coordinator) {
+        true => check_apart(port, coordinator),
+        false => Ok(()),
+    }
+}
+
+/// Whether an address is one of this host.
+fn is_here(address: &str) -> bool {
+    let found = address.to_socket_addrs().into_iter().flatten();
+    // Only an address of this host can be bound.
+    found.map(|address| UdpSocket::bind((address.ip(), 0))).any(|bound| bound.is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_coordinator_on_another_host_may_have_the_same_port() {
+        assert!(check_apart_here(Some(29400), "127.0.0.1:29400").is_err());
+        assert!(check_apart_here(Some(29401), "127.0.0.1:29400").is_ok());
+        // An address for documentation, which no host has.
+        assert!(check_apart_here(Some(29400), "192.0.2.1:29400").is_ok());
+    }
 
     fn found(given: Option<u16>, said: Option<&str>) -> Result<Option<u16>, String> {
         let said = |name: &str| said.filter(|_| name == VARIABLE).map(str::to_owned);

@@ -29,7 +29,7 @@ use super::steps::Wish;
 use crate::environment::process;
 use crate::error::Error;
 use crate::meeting::Settings;
-use crate::port::check_apart;
+use crate::port::check_apart_here;
 use crate::rendezvous::without_token;
 use connector::Caller;
 use meeting::Meeting;
@@ -102,7 +102,7 @@ impl Membership {
         options: Options,
         spec: Vec<(String, String)>,
     ) -> Result<Membership, Error> {
-        check_apart(settings.port, &job_address.coordinator)?;
+        check_apart_here(settings.port, &job_address.coordinator)?;
         let spec = JobSpec::new(spec)?;
         let fingerprint = spec.fingerprint();
         let caller = Arc::new(Caller::new(job_address, spec)?);

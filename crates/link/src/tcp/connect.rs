@@ -70,7 +70,10 @@ fn without_scarcity(options: &Options, peers: u64, needed: u64) -> Options {
 
 /// Returns the most data connections to each peer for which this process has descriptors.
 fn connections_max(peers: u64) -> u16 {
-    let files = descriptors::reserve_up_to(peers * (1 + u64::from(CONNECTIONS_MAX)));
+    let wanted = peers * (1 + u64::from(CONNECTIONS_MAX));
+    let files = descriptors::reserve_up_to(wanted);
+    // Where not all are to be had, half of them stay for the files of the process and for further links.
+    let files = if files < wanted { files / 2 } else { files };
     // The control connection is one of them.
     let most = (files / peers).saturating_sub(1).max(1);
     u16::try_from(most).map_or(CONNECTIONS_MAX, |most| most.min(CONNECTIONS_MAX))

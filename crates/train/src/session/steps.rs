@@ -439,7 +439,10 @@ impl<'a> TrainingLoop<'a> {
             run.mode = Some(mode.to_string());
             let elements: usize =
                 computation.training.graph.parameters().map(|(_, it)| it.elements()).sum();
-            (run.raw_bytes, run.sent_bytes) = (4.0 * elements as f64, per_step(rounds.sent_bytes));
+            // What an all-reduce of gradients would send as f32 in every step.
+            let ranks = world.size() as f64;
+            run.raw_bytes = 4.0 * elements as f64 * 2.0 * (ranks - 1.0) / ranks;
+            run.sent_bytes = per_step(rounds.sent_bytes);
             run.floors.wire_s = rate.map(|rate| run.sent_bytes / rate);
             run.skipped_rounds = u64::from(rounds.skipped);
         }
