@@ -74,9 +74,9 @@ pub fn listening(coordinator: &str) -> Result<SocketAddr, Error> {
     Ok(SocketAddr::new(any, resolved.port()))
 }
 
-/// Returns the address of this host that other hosts reach, where `name`, a name and a port, is that of `found` here.
-/// If that is loopback and the name does not say so, as Debian's /etc/hosts has it for a host's own name, it is the
-/// address by which this host reaches others, as long as it reaches any.
+/// Returns the address at which other hosts reach this one under `name`, a name and a port, which resolves to `found`
+/// here. On Debian a host's own name resolves to loopback. The address is then the one from which this host reaches
+/// others, if it reaches any.
 pub fn seen_by_others(name: &str, found: IpAddr) -> IpAddr {
     seen_by(name, found, |elsewhere| address_towards(elsewhere).ok())
 }

@@ -42,8 +42,8 @@ pub enum SharedMemory {
     Never,
 }
 
-/// Data connections to a peer. The word of the connecting rank, which is the higher one, counts, as far as the
-/// descriptors of both ranks suffice.
+/// Number of data connections to a peer. The connecting rank, which is the higher one of a pair, decides. There are
+/// fewer if one of the two lacks file descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
     /// This number, at most [`CONNECTIONS_MAX`].

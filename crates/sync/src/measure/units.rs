@@ -7,7 +7,8 @@
 //! to: neighbours, equally many in each unit, and near to nobody else. Anything else, such as one rank
 //! behind a thin line, makes no units.
 //!
-//! Hosts are near by the same rule. Their units are an offer: prices say whether it is worth to sum in them.
+//! Ranks of one host are near each other too, whatever was measured. Their units are candidates: `auto` uses them where
+//! the predicted step is shorter.
 //!
 //! Law: where all pairs are within [`GAP`] of each other and no two ranks share a host there are no units.
 
