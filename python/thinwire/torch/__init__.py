@@ -6,6 +6,7 @@
     thinwire.torch.fsdp(model, codec="int8")                       # FSDP2, after fully_shard
     outer = thinwire.torch.DiLoCo(model, every=100)                # outer.step() after every step
     rounds = thinwire.torch.Rounds(model, "diloco:30,fragments=4,delay=5")  # modes of the core
+    optimizer = thinwire.torch.OneBitAdam(model.parameters(), lr=1e-3)  # momenta of one bit travel
     elastic = thinwire.torch.Elastic(model, optimizer, batch=512)  # ranks come and go
     optimizer = thinwire.torch.ServerOptimizer(server, model)      # tables on parameter servers
     torch.distributed.init_process_group("thinwire")               # everything else
@@ -27,6 +28,7 @@ from thinwire.torch.export import export_graph
 from thinwire.torch.fsdp import fsdp
 from thinwire.torch.hook import Hook, hook
 from thinwire.torch.local import DiLoCo, LocalSGD
+from thinwire.torch.onebit import OneBitAdam
 from thinwire.torch.pairs import PairAveraging
 from thinwire.torch.resharded import resharded
 from thinwire.torch.rounds import Rounds
@@ -38,6 +40,7 @@ __all__ = [
     "Elastic",
     "Hook",
     "LocalSGD",
+    "OneBitAdam",
     "PairAveraging",
     "ParameterServer",
     "ProcessGroup",

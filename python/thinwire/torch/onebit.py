@@ -1,0 +1,279 @@
+"""1-bit Adam: after a warm-up momenta travel, in one bit per element, and variances stay as they are.
+
+Adam's variance hardly changes once training has settled. From then on Adam is momentum SGD with a fixed
+preconditioner, and momentum tolerates coarse codecs with error feedback where gradients under Adam do not
+(Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's Convergence Speed",
+algorithm 1).
+
+    optimizer = thinwire.torch.OneBitAdam(model.parameters(), lr=1e-3)
+    for batch in data:
+        optimizer.zero_grad()
+        loss(model(batch)).backward()
+        optimizer.step()
+
+Each rank has the whole model and its own part of the batch; DistributedDataParallel is not needed, and
+would average gradients a second time.
+
+- Warm-up: gradients are averaged as f32, and every step is AdamW's.
+- It ends after `warm_up` steps, or by itself when the sum of all variances has changed by less than 4 % in
+  1 / (1 - beta2) steps, the rule of section 4.
+- Afterwards each rank updates the momentum by its own gradient, and momenta of all ranks are averaged by
+  `codec`.
+
+Laws: all ranks have the same parameters and moments after every step. With codec "none" a step during the
+warm-up is AdamW's with the average gradient, and afterwards AdamW's with a fixed variance.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from thinwire import arguments
+from thinwire._core import Group, InvalidError, Synchronizer
+from thinwire.agreement import agree
+from thinwire.arguments import shown, whole
+from thinwire.torch import group as groups
+from thinwire.torch import state
+from thinwire.torch.reduction import NATIVE
+from thinwire.torch.replica import broadcast
+from thinwire.torch.state import Saved
+
+SETTLED = 0.96
+"""Ratio of the variances of two steps from which on they count as settled (section 4 of the paper)."""
+MEAN, VARIANCE = "exp_avg", "exp_avg_sq"
+EXCHANGE = "thinwire"
+"""Key of what exchanges keep, in the state dict."""
+
+
+class OneBitAdam(torch.optim.Optimizer):
+    """AdamW whose ranks exchange gradients during a warm-up, and compressed momenta afterwards.
+
+    Making one is a collective call: all ranks begin with rank 0's parameters.
+
+    Args:
+        params: parameters or groups of them, as for `torch.optim.AdamW`; f32, f16 or bf16.
+        lr, betas, eps, weight_decay: as for `torch.optim.AdamW`.
+        warm_up: steps of the warm-up; None ends it when the variance has settled.
+        codec: how momenta travel after the warm-up, as in `thinwire.torch.hook`.
+        group: the ranks, as in `thinwire.torch.hook`.
+        bucket_bytes, seed, unchecked, timeout_s, heartbeat_timeout_s: as in `thinwire.torch.hook`.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        warm_up: int | None = None,
+        codec: str = "onebit",
+        group: Any = None,
+        bucket_bytes: int = 1 << 20,
+        seed: int = 0,
+        unchecked: bool = False,
+        timeout_s: float | None = None,
+        heartbeat_timeout_s: float | None = None,
+    ) -> None:
+        """Forms the group and gives all ranks the parameters of rank 0."""
+        options = {"bucket_bytes": bucket_bytes, "seed": seed, "unchecked": unchecked}
+        arguments.options(codec=codec, **options)
+        if warm_up is not None:
+            whole("warm_up is", warm_up, 1)
+        for name, beta in zip(("beta1", "beta2"), betas):
+            if not 0.0 <= beta < 1.0:
+                raise InvalidError(f"{name} is {beta}, expected a number from 0 to below 1")
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults)
+        self._warm_up = warm_up
+        self._options = {"codec": codec, **options}
+        self._places = [(group, each) for group in self.param_groups for each in group["params"]]
+        for index, (_, each) in enumerate(self._places):
+            check(index, each)
+        self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
+        shapes = [
+            f"parameter {index} {each.dtype} {list(each.shape)}" for index, each in self._numbered()
+        ]
+        settings = [f"{name} {value}" for name, value in self._options.items()]
+        agree([f"warm_up {warm_up}", *settings, *shapes], self.group)
+        broadcast(self.group, [each for _, each in self._places])
+        self._steps = 0
+        self._frozen = False
+        self._variances: collections.deque[float] = collections.deque()
+        self._raw = self._synchronizer("none")
+        self._momenta = self._synchronizer(codec)
+
+    @property
+    def group(self) -> Group:
+        """The ranks."""
+        return self._connection.group
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the warm-up is over: momenta travel, and the variance does not change any more."""
+        return self._frozen
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Makes a step with the gradients of all ranks; a collective call.
+
+        A step in which some rank's gradient is not finite changes nothing on any rank.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        gradients = [flat(each.grad, each) for _, each in self._places]
+        if self._frozen:
+            self._step_with_momenta(gradients)
+        else:
+            self._step_with_gradients(gradients)
+        return loss
+
+    def _step_with_gradients(self, gradients: list[torch.Tensor]) -> None:
+        """A step of the warm-up: AdamW's, with the average of all gradients."""
+        if not self._average(self._raw, gradients):
+            return
+        self._steps += 1
+        for (group, each), gradient in zip(self._places, gradients):
+            kept = self._kept(each)
+            beta1, beta2 = group["betas"]
+            kept[MEAN].lerp_(gradient, 1 - beta1)
+            kept[VARIANCE].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        self._update()
+        self._end_warm_up()
+
+    def _step_with_momenta(self, gradients: list[torch.Tensor]) -> None:
+        """A step after the warm-up: momenta travel, which each rank has updated by its own gradient."""
+        momenta = [
+            torch.lerp(self._kept(each)[MEAN], gradient, 1 - group["betas"][0])
+            for (group, each), gradient in zip(self._places, gradients)
+        ]
+        if not self._average(self._momenta, momenta):
+            return
+        self._steps += 1
+        for (_, each), momentum in zip(self._places, momenta):
+            self._kept(each)[MEAN].copy_(momentum)
+        self._update()
+
+    def _update(self) -> None:
+        """Moves the parameters by their moments, as AdamW does. The variance is that of the last step that
+        changed it."""
+        for group, each in self._places:
+            kept = self._kept(each)
+            beta1, beta2 = group["betas"]
+            kept["step"] += 0 if self._frozen else 1
+            root = (kept[VARIANCE] / (1 - beta2 ** kept["step"].item())).sqrt_().add_(group["eps"])
+            rate = group["lr"] / (1 - beta1**self._steps)
+            values = each.detach().float().cpu() * (1 - group["lr"] * group["weight_decay"])
+            each.copy_(values.reshape(-1).addcdiv_(kept[MEAN], root, value=-rate).view(each.shape))
+
+    def _end_warm_up(self) -> None:
+        """Ends the warm-up after its steps, or where the variance has settled; the same on all ranks."""
+        if self._warm_up is not None:
+            self._frozen = self._steps >= self._warm_up
+            return
+        total = sum(self._kept(each)[VARIANCE].double().sum().item() for _, each in self._places)
+        self._variances.append(total)
+        slowest = max(group["betas"][1] for group in self.param_groups)
+        if len(self._variances) > round(1 / (1 - slowest)):
+            before = self._variances.popleft()
+            largest = max(total, before)
+            self._frozen = largest > 0 and min(total, before) >= SETTLED * largest
+
+    def _average(self, sync: Synchronizer | None, values: list[torch.Tensor]) -> bool:
+        """Averages values of all ranks in place; False if some are not finite."""
+        if sync is None:
+            return all(bool(each.isfinite().all()) for each in values)
+        addresses = [each.data_ptr() for each in values]
+        return sync.exchange(addresses, addresses)
+
+    def _kept(self, each: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The moments of a parameter, one row of f32 each in host memory, which begin as zeros."""
+        kept = self.state[each]
+        if not kept:
+            zeros = torch.zeros(each.numel())
+            kept.update({"step": torch.tensor(0.0), MEAN: zeros, VARIANCE: zeros.clone()})
+        return kept
+
+    def _numbered(self) -> list[tuple[int, torch.Tensor]]:
+        return [(index, each) for index, (_, each) in enumerate(self._places)]
+
+    def _synchronizer(self, codec: str) -> Synchronizer | None:
+        if self.group.world == 1:
+            return None
+        shapes = [(str(index), list(each.shape), "f32", 0) for index, each in self._numbered()]
+        options = {**self._options, "codec": codec}
+        return Synchronizer(self.group, shapes, **options)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns AdamW's state dict, with steps, the end of the warm-up and this rank's residuals under
+        "thinwire". Save it on every rank."""
+        entries = super().state_dict()
+        saved = None
+        if self._momenta is not None:
+            names = [[str(index) for index, _ in self._numbered()]]
+            saved = Saved(*state.read(self._momenta), names)
+        progress = (self._steps, self._frozen, list(self._variances))
+        return {**entries, EXCHANGE: {"progress": progress, **state.of_rank(self.group, saved)}}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continues from what `state_dict` returned on this rank, or on all ranks of another number; a
+        collective call.
+
+        # Errors
+
+        InvalidError on all ranks if on any it is of another optimizer or codec, or if they were not saved
+        together.
+        """
+        if EXCHANGE not in state_dict:
+            raise InvalidError(
+                f"the state has no {EXCHANGE}, expected what state_dict of a OneBitAdam gave"
+            )
+        entries = dict(state_dict[EXCHANGE])
+        steps, frozen, variances = entries.pop("progress")
+        agree(
+            [f"steps {steps} in the state", f"end of the warm-up {frozen} in the state"], self.group
+        )
+        options = {"codec": self._options["codec"]}
+        saved = state.for_ranks(self.group, entries, options)
+        super().load_state_dict(
+            {name: each for name, each in state_dict.items() if name != EXCHANGE}
+        )
+        for _, each in self._places:
+            kept = self.state[each]
+            # torch.optim gives moments the dtype and the device of their parameter.
+            kept.update({name: value.detach().float().cpu() for name, value in kept.items()})
+        if self._momenta is not None and saved is not None:
+            state.write(self._momenta, saved.plan, saved.tensors)
+        self._steps, self._frozen = steps, frozen
+        self._variances = collections.deque(variances)
+
+
+def check(index: int, each: torch.Tensor) -> None:
+    """Refuses a parameter of another dtype, or a part of one."""
+    if each.dtype not in NATIVE:
+        known = ", ".join(str(dtype) for dtype in NATIVE)
+        raise InvalidError(f"parameter {index} is {each.dtype}, expected one of {known}")
+    if hasattr(each, "device_mesh"):
+        raise InvalidError(
+            f"parameter {index} is a {type(each).__name__}, expected a whole parameter (hint: each rank "
+            "has the whole model)"
+        )
+
+
+def flat(gradient: torch.Tensor | None, each: torch.Tensor) -> torch.Tensor:
+    """A gradient as one row of f32 in host memory of its own; zeros where there is none."""
+    if gradient is None:
+        return torch.zeros(each.numel())
+    if gradient.is_sparse:
+        raise InvalidError(
+            f"a gradient is sparse, of shape {shown(gradient)}, expected a dense one"
+        )
+    return gradient.detach().float().cpu().reshape(-1).clone()
