@@ -11,6 +11,7 @@ from os import PathLike
 from typing import Any, Literal, final
 
 __all__ = [
+    "Averager",
     "Coordinator",
     "Cuda",
     "ElasticSteps",
@@ -42,6 +43,7 @@ __all__ = [
     "decode_rows",
     "encode_rows",
     "measure_codecs",
+    "partner",
     "reshard",
     "settle",
     "sockets",
@@ -105,6 +107,10 @@ def measure_codecs(codec: str, largest: int, device: Cuda | None = None) -> None
     """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process, in the
     memory of a device or in host memory. A rank that is to join others does so first, or they wait for
     it."""
+
+def partner(rank: int, world: int, seed: int, round: int) -> int | None:
+    """The rank with which a rank averages in a round of pairs: all ranks draw the same perfect matching.
+    None for the one that sits out where their number is odd."""
 
 def close_all(groups: list[Group]) -> None:
     """Closes several groups at once, each of which waits a while for the other ranks."""
@@ -447,10 +453,7 @@ class Averager:
     def abort(self, reason: str) -> None:
         """Makes all ranks fail with `reason`."""
 
-def partner(rank: int, world: int, seed: int, round: int) -> int | None:
-    """The rank with which a rank averages in a round of pairs: all ranks draw the same perfect matching.
-    None for the one that sits out where their number is odd."""
-
+@final
 class Synchronizer:
     """Averages the gradients of a model over all ranks, with error feedback and overlap.
 

@@ -42,6 +42,7 @@ from .guard import guard
 from .loop import Exchange, exchange
 from .pair_averaging import PairAveraging
 from .residuals import load_residuals, save_residuals
+from .rounds import Rounds
 from .server.embedding import ServerEmbedding
 from .server.optimizer import ServerOptimizer
 from .synchronous_averaging import SynchronousAveraging
@@ -54,6 +55,7 @@ __all__ = [
     "PairAveraging",
     "ParameterServer",
     "Reducer",
+    "Rounds",
     "ServerEmbedding",
     "ServerOptimizer",
     "SynchronousAveraging",

@@ -9,8 +9,7 @@ in a round travels while the next steps compute.
         rounds.step()
     rounds.finish()
 
-The modes are those of `thinwire train --mode`. What is exchanged is kept as f32 in host memory: a model in
-f16 or bf16 is given it rounded, and what it learns is added to what was not.
+The modes are those of `thinwire train --mode`. What is exchanged is kept as f32 in host memory.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from typing import Any
 import torch
 
 from thinwire import arguments
-from thinwire._core import Averager, Group, InvalidError
+from thinwire._core import Group, InvalidError
 from thinwire.agreement import agree, together
 from thinwire.arguments import shown
+from thinwire.rounds import Arrays, Copy, codec_of
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.replica import begin_alike, expect_no_more, trainable
@@ -62,30 +62,22 @@ class Rounds:
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
         options = {
+            "codec": codec_of(mode, codec),
             "bucket_bytes": bucket_bytes,
             "seed": seed,
             "algorithm": algorithm,
             "feedback": feedback,
             "unchecked": unchecked,
         }
-        arguments.text("mode", mode)
-        if codec is None:
-            codec = "none" if mode.startswith("pair") else "int8"
-        arguments.options(codec=codec, **options)
+        arguments.options(**options)
         self.mode = mode
         self._model = model
         self._parameters = trainable(model)
         self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
-        begin_alike(self._connection.group, model, mode=mode, codec=codec, **options)
-        self._exact = {
-            name: value.detach().float().cpu().clone(memory_format=torch.contiguous_format)
-            for name, value in self._parameters.items()
-        }
-        self._given = dict(self._rounded())
-        described = [(name, list(each.shape), "f32", 0) for name, each in self._exact.items()]
-        self._core = Averager(
-            self._connection.group, described, self._addresses(), mode, codec=codec, **options
-        )
+        begin_alike(self._connection.group, model, mode=mode, **options)
+        named = self._parameters.items()
+        rounded = [name for name, value in named if value.dtype != torch.float32]
+        self._copy = Copy(self.group, self._read, self._write, rounded, mode, **options)
 
     @property
     def group(self) -> Group:
@@ -103,21 +95,13 @@ class Rounds:
 
         InvalidError if a parameter is trained now that was frozen when ranks began alike.
         """
-        if not self._core.is_due():
-            return self._core.step(self._addresses())
-        expect_no_more(self._connection.group, self._model, self._parameters.values())
-        self._follow()
-        record = self._core.step(self._addresses())
-        if record["ended"]:
-            self._take_up()
-        return record
+        if self._copy.is_due:
+            expect_no_more(self.group, self._model, self._parameters.values())
+        return self._copy.step()
 
     def finish(self) -> dict[str, float]:
         """Gives all ranks the same parameters by a last round, at the end of training; collective."""
-        self._follow()
-        record = self._core.finish(self._addresses())
-        self._take_up()
-        return record
+        return self._copy.finish()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns steps, common parameters, outer optimizer and residuals; a collective call, since rounds
@@ -125,20 +109,15 @@ class Rounds:
 
         The model is not in it. Each rank has a model of its own: save both on every rank.
         """
-        self._follow()
-        self._core.settle(self._addresses())
-        self._take_up()
-        progress, raw = self._core.state()
-        exact = {f"exact.{name}": value.clone() for name, value in self._exact.items()}
-        group = self._connection.group
+        progress, raw, exact = self._copy.state()
+        tensors = {name: torch.from_numpy(each) for name, each in exact.items()}
         return {
             "mode": self.mode,
             "progress": progress,
-            "world": group.world,
-            f"rank{group.rank}": (state.unpacked(raw), exact),
+            "world": self.group.world,
+            f"rank{self.group.rank}": (state.unpacked(raw), tensors),
         }
 
-    @torch.no_grad()
     def load_state_dict(self, entries: dict[str, Any]) -> None:
         """Continues from what `state_dict` returned on this rank, before the first step; a collective call.
         The parameters of the model are those of the state afterwards.
@@ -147,67 +126,39 @@ class Rounds:
 
         InvalidError on all ranks if on any it is of another mode, model or number of ranks.
         """
-        group = self._connection.group
-        tensors, exact = together(group, lambda: self._expect(entries))
-        agree([f"mode {entries['mode']} in the state"], group)
-        self._core.load(entries["progress"], state.packed(tensors), self._addresses())
-        for name, value in self._exact.items():
-            value.copy_(exact[f"exact.{name}"])
-        self._take_up()
+        tensors, exact = together(self.group, lambda: self._expect(entries))
+        agree([f"mode {entries['mode']} in the state"], self.group)
+        self._copy.load(entries["progress"], state.packed(tensors), exact)
 
-    def _expect(self, entries: dict[str, Any]) -> tuple[state.Tensors, state.Tensors]:
+    def _expect(self, entries: dict[str, Any]) -> tuple[state.Tensors, Arrays]:
         """This rank's part of a state; refuses that of another training."""
-        group = self._connection.group
         for name in ("mode", "progress", "world"):
             if name not in entries:
                 raise InvalidError(f"the state has no {name}, expected what state_dict gave")
+        group = self.group
         if (entries["mode"], entries["world"]) != (self.mode, group.world):
             raise InvalidError(
                 f"the state is of mode {entries['mode']} on {entries['world']} ranks, this training of "
                 f"{self.mode} on {group.world}"
             )
-        arguments.text("the progress in the state", entries["progress"])
         entry = entries.get(f"rank{group.rank}")
         if not isinstance(entry, tuple) or len(entry) != 2:
             raise InvalidError(
                 f"the state of rank {group.rank} is {shown(entry)}, expected what state_dict gave there"
             )
         tensors, exact = entry
-        for name, value in self._exact.items():
-            found = exact.get(f"exact.{name}")
-            if found is None or found.shape != value.shape:
-                shape = None if found is None else list(found.shape)
-                raise InvalidError(
-                    f"the state has {name} of shape {shape}, the model {list(value.shape)}"
-                )
-        return tensors, exact
-
-    def _addresses(self) -> list[int]:
-        return [value.data_ptr() for value in self._exact.values()]
+        arrays = {name: each.float().cpu().numpy() for name, each in exact.items()}
+        self._copy.check(entries["progress"], arrays)
+        return tensors, arrays
 
     @torch.no_grad()
-    def _rounded(self) -> dict[str, torch.Tensor]:
-        """The parameters of the model in a dtype of less precision, as they are now."""
-        parameters = self._parameters.items()
-        return {
-            name: value.detach().float().cpu().clone()
-            for name, value in parameters
-            if value.dtype != torch.float32
-        }
+    def _read(self) -> Arrays:
+        """The parameters as arrays of f32."""
+        named = self._parameters.items()
+        return {name: value.detach().float().cpu().numpy() for name, value in named}
 
     @torch.no_grad()
-    def _follow(self) -> None:
-        """Brings what is exchanged to where the model is."""
+    def _write(self, values: Arrays) -> None:
+        """Gives the model these parameters."""
         for name, value in self._parameters.items():
-            if name in self._given:
-                self._exact[name] += value.detach().float().cpu() - self._given[name]
-            else:
-                self._exact[name].copy_(value)
-        self._given = self._rounded()
-
-    @torch.no_grad()
-    def _take_up(self) -> None:
-        """Gives the model what was exchanged."""
-        for name, value in self._parameters.items():
-            value.copy_(self._exact[name])
-        self._given = self._rounded()
+            value.copy_(torch.from_numpy(values[name]))

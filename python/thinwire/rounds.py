@@ -1,0 +1,124 @@
+"""The copy of a model that a rank trains on its own, as arrays that the core exchanges in rounds.
+
+A framework gives its parameters as f32 and takes them back, rounded where they have less precision. What
+training then adds to a rounded parameter is added here to what was not rounded: otherwise rounding would
+lose the progress of a rank wherever it is smaller than the dtype's resolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy
+
+from thinwire import arguments
+from thinwire._core import Averager, Group, InvalidError
+from thinwire.arguments import shown
+
+Arrays = Mapping[str, numpy.ndarray]
+
+
+def codec_of(mode: str, codec: str | None) -> str:
+    """The codec of a mode: "int8" unless it is given, and "none" for pairs, which send parameters."""
+    arguments.text("mode", mode)
+    if codec is None:
+        return "none" if mode.startswith("pair") else "int8"
+    return codec
+
+
+class Copy:
+    """The parameters of one rank, and their rounds.
+
+    `read` returns them as f32, `write` gives the model these values; `rounded` are the names of those that
+    `write` rounds. All ranks begin with the same. A collective call.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        read: Callable[[], Arrays],
+        write: Callable[[Arrays], None],
+        rounded: Collection[str],
+        mode: str,
+        **options: Any,
+    ) -> None:
+        self._read, self._write, self._rounded = read, write, rounded
+        self._exact = {name: numpy.array(each, numpy.float32) for name, each in read().items()}
+        self._given = {name: self._exact[name].copy() for name in rounded}
+        described = [(name, list(each.shape), "f32", 0) for name, each in self._exact.items()]
+        self._core = Averager(group, described, self._addresses(), mode, **options)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the end of the next step reads or changes parameters."""
+        return self._core.is_due()
+
+    def step(self) -> dict[str, float]:
+        """Ends a step of this rank: begins and ends the rounds that are due."""
+        if not self.is_due:
+            return self._core.step(self._addresses())
+        self._follow()
+        record = self._core.step(self._addresses())
+        if record["ended"]:
+            self._take_up()
+        return record
+
+    def finish(self) -> dict[str, float]:
+        """Gives all ranks the same parameters by a last round; a collective call."""
+        self._follow()
+        record = self._core.finish(self._addresses())
+        self._take_up()
+        return record
+
+    def state(self) -> tuple[str, dict[str, tuple[list[int], bytes]], Arrays]:
+        """Progress, tensors and exact parameters for a restart; all rounds end before. Collective."""
+        self._follow()
+        self._core.settle(self._addresses())
+        self._take_up()
+        exact = {name: each.copy() for name, each in self._exact.items()}
+        return *self._core.state(), exact
+
+    def check(self, progress: Any, exact: Arrays) -> None:
+        """Refuses a state of another model.
+
+        # Errors
+
+        InvalidError if it is one.
+        """
+        arguments.text("the progress in the state", progress)
+        for name, value in self._exact.items():
+            found = exact.get(name)
+            if found is None or tuple(found.shape) != value.shape:
+                said = "no value" if found is None else f"shape {list(found.shape)}"
+                raise InvalidError(
+                    f"the state has {said} of {name}, expected shape {list(value.shape)}"
+                )
+            if not numpy.isfinite(found).all():
+                raise InvalidError(f"{name} in the state is not finite: {shown(found)}")
+
+    def load(self, progress: str, tensors: Any, exact: Arrays) -> None:
+        """Continues from a state that was checked; a collective call before the first step."""
+        self._core.load(progress, tensors, self._addresses())
+        for name, value in self._exact.items():
+            value[...] = exact[name]
+        self._take_up()
+
+    def _addresses(self) -> list[int]:
+        return [each.ctypes.data for each in self._exact.values()]
+
+    def _follow(self) -> None:
+        """Brings what is exchanged to where the model is."""
+        for name, now in self._read().items():
+            if name in self._given:
+                self._exact[name] += now - self._given[name]
+                self._given[name] = numpy.array(now)
+            else:
+                self._exact[name][...] = now
+
+    def _take_up(self) -> None:
+        """Gives the model what was exchanged."""
+        self._write(self._exact)
+        if self._rounded:
+            now = self._read()
+            self._given = {name: numpy.array(now[name]) for name in self._rounded}
