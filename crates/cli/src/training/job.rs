@@ -293,7 +293,7 @@ impl TrainingJob {
             (FIRST_STEP, step.to_string()),
             (CHECKPOINT_DIR, folder),
             ("--weights", self.weights.as_ref().map_or("none".to_owned(), Weights::name)),
-            ("--mode", self.exchange.mode.to_string()),
+            ("mode of training", self.exchange.mode.to_string()),
             ("--checkpoint-every", every.map_or("none".to_owned(), |every| every.to_string())),
         ];
         facts.extend(self.parallelism.facts());
