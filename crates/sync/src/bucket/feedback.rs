@@ -10,7 +10,8 @@
 //!   lost. With β = 0 it is classic, bit for bit. Xie et al., "LoCo: low-bit communication adaptor
 //!   for large-scale model training", section 3.
 //! - **decay**: as classic, but of what was lost only a part is owed: `e = f ((g + e) − C(g + e))`. What a
-//!   sparse codec has not sent for many steps counts less and less. With f = 1 it is classic, bit for bit. Sarfi et al., "Communication efficient LLM pre-training with SparseLoCo", section 3.
+//!   sparse codec has not sent for many steps counts less and less. With f = 1 it is classic, bit for bit.
+//!   Sarfi et al., "Communication efficient LLM pre-training with SparseLoCo", section 3.
 //! - **ef21**: send `C(g − s)` where `s` is what the others take this rank's gradient for, then
 //!   `s = s + C(g − s)`; everybody adds up the same mean. Nothing is owed: a gradient that stays is
 //!   known ever better. Law: the sum over ranks of `s` is the mean. Richtárik et al., "EF21: a new,
