@@ -24,7 +24,9 @@ pub fn cargo(arguments: &[&str]) -> Command {
         let name = name.to_string_lossy();
         name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
     };
-    own.filter(of_package).for_each(|name| drop(command.env_remove(name)));
+    for name in own.filter(of_package) {
+        command.env_remove(name);
+    }
     command
 }
 
