@@ -12,9 +12,9 @@ use crate::summary::Summary;
 /// Every failure, skipped test and expected failure with its reason, each on a line of its own.
 const FLAGS: [&str; 5] = ["-m", "pytest", "-rfEsx", "--no-fold-skipped", "--color=no"];
 
-/// Three files at a time, in the order of `conftest.py`: most of a test's time is that of processes which start and
-/// wait.
-const IN_PARALLEL: [&str; 5] = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"];
+/// Two files at a time, in the order of `conftest.py`, beside two test programs in Rust: with three, programs of other
+/// frameworks run into their own timeouts on two cores.
+const IN_PARALLEL: [&str; 5] = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"];
 
 /// Runs the tests against the installed package; its time is bounded in `conftest.py`.
 pub fn run(environment: &Environment, package: &Package, arguments: &[String]) -> Result<Summary> {
