@@ -19,12 +19,20 @@ from thinwire.arguments import shown
 Arrays = Mapping[str, numpy.ndarray]
 
 
-def codec_of(mode: str, codec: str | None) -> str:
-    """The codec of a mode: "int8" unless it is given, and "none" for pairs, which send parameters."""
+def options_of(mode: str, codec: str | None, **others: Any) -> dict[str, Any]:
+    """The options of the exchange, checked. The codec is "int8" unless it is given; "none" for pairs, which
+    send parameters.
+
+    # Errors
+
+    InvalidError for options that the core would refuse before ranks meet.
+    """
     arguments.text("mode", mode)
     if codec is None:
-        return "none" if mode.startswith("pair") else "int8"
-    return codec
+        codec = "none" if mode.startswith("pair") else "int8"
+    options = {"codec": codec, **others}
+    arguments.options(**options)
+    return options
 
 
 class Copy:

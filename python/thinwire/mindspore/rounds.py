@@ -18,9 +18,8 @@ import mindspore as ms
 from mindspore import ops
 
 import thinwire
-from thinwire import arguments
 from thinwire.agreement import agree, together
-from thinwire.rounds import Arrays, Copy, codec_of
+from thinwire.rounds import Arrays, Copy, options_of
 
 from .broadcast import broadcast_parameters
 from .meeting import group_or_default
@@ -49,15 +48,15 @@ class Rounds(ms.Callback):
         unchecked: bool = False,
     ) -> None:
         super().__init__()
-        options = {
-            "codec": codec_of(mode, codec),
-            "bucket_bytes": bucket_bytes,
-            "seed": seed,
-            "algorithm": algorithm,
-            "feedback": feedback,
-            "unchecked": unchecked,
-        }
-        arguments.options(**options)
+        options = options_of(
+            mode,
+            codec,
+            bucket_bytes=bucket_bytes,
+            seed=seed,
+            algorithm=algorithm,
+            feedback=feedback,
+            unchecked=unchecked,
+        )
         self.mode = mode
         self.group = group_or_default(group)
         self.parameters = {each.name: each for each in parameters}

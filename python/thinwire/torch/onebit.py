@@ -38,8 +38,7 @@ from thinwire.agreement import agree
 from thinwire.arguments import shown, whole
 from thinwire.torch import group as groups
 from thinwire.torch import state
-from thinwire.torch.reduction import NATIVE
-from thinwire.torch.replica import broadcast
+from thinwire.torch.replica import broadcast, expect_whole
 from thinwire.torch.state import Saved
 
 SETTLED = 0.96
@@ -94,7 +93,7 @@ class OneBitAdam(torch.optim.Optimizer):
         self._options = {"codec": codec, **options}
         self._places = [(group, each) for group in self.param_groups for each in group["params"]]
         for index, (_, each) in enumerate(self._places):
-            check(index, each)
+            expect_whole(f"parameter {index}", each)
         self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
         shapes = [
             f"parameter {index} {each.dtype} {list(each.shape)}" for index, each in self._numbered()
@@ -254,18 +253,6 @@ class OneBitAdam(torch.optim.Optimizer):
             state.write(self._momenta, saved.plan, saved.tensors)
         self._steps, self._frozen = steps, frozen
         self._variances = collections.deque(variances)
-
-
-def check(index: int, each: torch.Tensor) -> None:
-    """Refuses a parameter of another dtype, or a part of one."""
-    if each.dtype not in NATIVE:
-        known = ", ".join(str(dtype) for dtype in NATIVE)
-        raise InvalidError(f"parameter {index} is {each.dtype}, expected one of {known}")
-    if hasattr(each, "device_mesh"):
-        raise InvalidError(
-            f"parameter {index} is a {type(each).__name__}, expected a whole parameter (hint: each rank "
-            "has the whole model)"
-        )
 
 
 def flat(gradient: torch.Tensor | None, each: torch.Tensor) -> torch.Tensor:

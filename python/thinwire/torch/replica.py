@@ -32,17 +32,27 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     named = parameters_of(model)
     found = {name: value for name, value in named.items() if value.requires_grad}
     for name, value in found.items():
-        if value.dtype not in NATIVE:
-            known = ", ".join(str(dtype) for dtype in NATIVE)
-            raise InvalidError(f"{name} is {value.dtype}, expected one of {known}")
-        if hasattr(value, "device_mesh"):
-            raise InvalidError(
-                f"{name} is a {type(value).__name__}, expected a whole parameter (hint: each rank has the "
-                "whole model; thinwire.torch.fsdp is for FSDP2)"
-            )
+        expect_whole(name, value)
     if not found:
         raise InvalidError("the model has no parameter that requires a gradient")
     return found
+
+
+def expect_whole(name: str, value: torch.Tensor) -> None:
+    """Refuses a parameter that is sharded, or of a dtype that the core does not know.
+
+    # Errors
+
+    InvalidError for such a parameter.
+    """
+    if value.dtype not in NATIVE:
+        known = ", ".join(str(dtype) for dtype in NATIVE)
+        raise InvalidError(f"{name} is {value.dtype}, expected one of {known}")
+    if hasattr(value, "device_mesh"):
+        raise InvalidError(
+            f"{name} is a {type(value).__name__}, expected a whole parameter (hint: each rank has the "
+            "whole model; thinwire.torch.fsdp is for FSDP2)"
+        )
 
 
 def parameters_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:

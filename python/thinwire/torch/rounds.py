@@ -18,11 +18,10 @@ from typing import Any
 
 import torch
 
-from thinwire import arguments
 from thinwire._core import Group, InvalidError
 from thinwire.agreement import agree, together
 from thinwire.arguments import shown
-from thinwire.rounds import Arrays, Copy, codec_of
+from thinwire.rounds import Arrays, Copy, options_of
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.replica import begin_alike, expect_no_more, trainable
@@ -61,15 +60,15 @@ class Rounds:
         heartbeat_timeout_s: float | None = None,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
-        options = {
-            "codec": codec_of(mode, codec),
-            "bucket_bytes": bucket_bytes,
-            "seed": seed,
-            "algorithm": algorithm,
-            "feedback": feedback,
-            "unchecked": unchecked,
-        }
-        arguments.options(**options)
+        options = options_of(
+            mode,
+            codec,
+            bucket_bytes=bucket_bytes,
+            seed=seed,
+            algorithm=algorithm,
+            feedback=feedback,
+            unchecked=unchecked,
+        )
         self.mode = mode
         self._model = model
         self._parameters = trainable(model)
