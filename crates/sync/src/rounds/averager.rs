@@ -217,7 +217,9 @@ impl Averager {
         for action in self.timetable.due(self.steps) {
             match action {
                 Action::Begin(round) => self.begin(round, replica, begun, &mut record)?,
-                Action::End(round) => self.end(round, replica, &mut record)?,
+                Action::End(Round { fragment, .. }) => {
+                    self.end(fragment, replica, Stage::Training, &mut record)?;
+                }
             }
         }
         Ok(record)
@@ -241,17 +243,8 @@ impl Averager {
         }
     }
 
-    /// Ends a round, unless it was ended before its time.
+    /// Ends the round of a fragment, unless it was ended before its time.
     fn end(
-        &mut self,
-        round: Round,
-        replica: &mut impl Replica,
-        record: &mut RoundRecord,
-    ) -> Result<(), Error> {
-        self.end_with(round.fragment, replica, Stage::Training, record)
-    }
-
-    fn end_with(
         &mut self,
         fragment: u32,
         replica: &mut impl Replica,
@@ -296,7 +289,7 @@ impl Averager {
     pub fn settle(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
         let mut record = RoundRecord::default();
         for fragment in 0..self.timetable.fragments {
-            self.end(Round { number: 0, fragment }, replica, &mut record)?;
+            self.end(fragment, replica, Stage::Training, &mut record)?;
         }
         Ok(record)
     }
@@ -308,30 +301,23 @@ impl Averager {
     /// If a peer is lost.
     pub fn finish(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
         let mut record = self.settle(replica)?;
-        let started = Instant::now();
+        let (started, steps) = (Instant::now(), self.steps);
         if let Parties::Pair { lengths, .. } = &self.parties {
             let values = flat(replica, lengths);
             record.sent_bytes += 4 * values.len() as u64;
             put(&mean(&self.channel, values)?, lengths, replica);
             record.wait_s += started.elapsed().as_secs_f64();
-            return Ok(record);
         }
-        for fragment in 0..self.timetable.fragments {
-            if self.is_united(fragment) {
-                continue;
+        for number in 0..self.timetable.fragments {
+            let Parties::All(fragments) = &mut self.parties else { break };
+            let fragment = &mut fragments[number as usize];
+            if !fragment.is_united(steps) {
+                fragment.begin(replica, started)?;
+                record.begun += 1;
+                self.end(number, replica, Stage::Last, &mut record)?;
             }
-            self.begin(Round { number: 0, fragment }, replica, started, &mut record)?;
-            self.end_with(fragment, replica, Stage::Last, &mut record)?;
         }
         Ok(record)
-    }
-
-    /// Whether all ranks have the common parameters of a fragment since their last step.
-    fn is_united(&self, fragment: u32) -> bool {
-        match &self.parties {
-            Parties::All(fragments) => fragments[fragment as usize].is_united(self.steps),
-            Parties::Pair { .. } => false,
-        }
     }
 
     /// Whether anything is on its way.

@@ -3,15 +3,15 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use thinwire_update::Step;
+use thinwire_update::{Optimizer, Step};
 
 use super::averager::Replica;
-use super::mode::DiLoCo;
+use super::mode::{DiLoCo, MEAN};
 use crate::channel::Channel;
 use crate::{Error, Options, Outcome, Parameter, Synchronizer, Tensors};
 
 /// Names of tensors in a state: the common parameters, and the slots of the outer optimiser.
-pub(super) const COMMON: &str = "common";
+const COMMON: &str = "common";
 const OUTER: &str = "outer";
 
 /// Some rows of a parameter.
@@ -204,11 +204,17 @@ impl Fragment {
             self.write(&self.common, replica);
             return Ok(outcome);
         }
-        match stage {
-            Stage::Training => self.update(),
-            Stage::Last => self.add(),
-        }
-        let alpha = if stage == Stage::Last { 0.0 } else { self.settings.alpha };
+        let alpha = match stage {
+            Stage::Training => {
+                self.updates += 1;
+                self.update(self.settings.outer);
+                self.settings.alpha
+            }
+            Stage::Last => {
+                self.update(MEAN);
+                0.0
+            }
+        };
         if alpha == 0.0 {
             self.write(&self.common, replica);
             return Ok(outcome);
@@ -221,35 +227,21 @@ impl Fragment {
         Ok(outcome)
     }
 
-    /// Adds the averages to the common parameters, without the outer optimiser.
-    fn add(&mut self) {
-        for (index, start) in self.starts[..self.pieces.len()].iter().enumerate() {
-            let common = &mut self.common[*start..self.starts[index + 1]];
-            let averages = self.sync.gradient(index);
-            common.iter_mut().zip(averages).for_each(|(common, average)| *common -= average);
-        }
-    }
-
     /// Whether all ranks have the common parameters after so many steps, since a round has just ended.
     pub(super) fn is_united(&self, steps: u64) -> bool {
         self.settings.alpha == 0.0 && self.ended_at == Some(steps)
     }
 
-    /// Lets the outer optimiser make a step with the averages.
-    fn update(&mut self) {
-        self.updates += 1;
-        let slots = self.settings.outer.rule.slots();
-        let step = Step {
-            number: self.updates,
-            learning_rate: self.settings.outer.learning_rate,
-            gradient_scale: 1.0,
-        };
+    /// Lets an optimiser make a step with the averages.
+    fn update(&mut self, Optimizer { rule, learning_rate }: Optimizer) {
+        let slots = rule.slots();
+        let step = Step { number: self.updates, learning_rate, gradient_scale: 1.0 };
         for (index, start) in self.starts[..self.pieces.len()].iter().enumerate() {
             let range = *start..self.starts[index + 1];
             // The slots of a piece lie together.
             let state = &mut self.outer[slots * range.start..slots * range.end];
             let average = self.sync.gradient(index);
-            self.settings.outer.rule.update(&mut self.common[range], average, state, step);
+            rule.update(&mut self.common[range], average, state, step);
         }
     }
 

@@ -11,6 +11,9 @@ use super::timetable::Timetable;
 const EXPECTED: &str =
     "expected step, delayed:STEPS, local:EVERY, diloco:EVERY, sma:PULL or pair:EVERY";
 
+/// The optimiser whose step adds the average as it is.
+pub(super) const MEAN: Optimizer = Optimizer { rule: Rule::Sgd, learning_rate: 1.0 };
+
 /// More fragments than any model needs; each has an exchange of its own.
 const FRAGMENTS_MAX: u64 = 4096;
 
@@ -95,12 +98,11 @@ impl Mode {
 
     /// Returns the mode as DiLoCo with other settings; none for a mode without common parameters.
     pub(crate) fn as_diloco(&self) -> Option<DiLoCo> {
-        let mean = Optimizer { rule: Rule::Sgd, learning_rate: 1.0 };
         match *self {
-            Mode::Local { every } => Some(DiLoCo { outer: mean, ..DiLoCo::new(every) }),
+            Mode::Local { every } => Some(DiLoCo { outer: MEAN, ..DiLoCo::new(every) }),
             Mode::DiLoCo(settings) => Some(settings),
             Mode::Sma { pull, every } => {
-                Some(DiLoCo { alpha: 1.0 - pull, outer: mean, ..DiLoCo::new(every) })
+                Some(DiLoCo { alpha: 1.0 - pull, outer: MEAN, ..DiLoCo::new(every) })
             }
             Mode::Step | Mode::Delayed { .. } | Mode::Pair { .. } => None,
         }
