@@ -66,10 +66,10 @@ impl Rounds {
         executor: &mut Executor<'_>,
         wish: Wish,
     ) -> Result<(Wish, RoundRecord), Error> {
-        let record = match self.averager.is_due() {
-            true => executor.change_values(|values| Ok(self.averager.step(values)?))?,
-            false => self.averager.step(&mut Vec::new())?,
-        };
+        let record = self.averager.step(executor.values_mut())?;
+        if record.ended > 0 {
+            executor.use_values();
+        }
         let started = Instant::now();
         let wishes = self.wishes.tell(&[wish.number() as f32])?;
         self.record.wait_s += started.elapsed().as_secs_f64();
@@ -84,7 +84,10 @@ impl Rounds {
     /// # Errors
     /// If a peer is lost.
     pub(super) fn settle(&mut self, executor: &mut Executor<'_>) -> Result<(), Error> {
-        let record = executor.change_values(|values| Ok(self.averager.settle(values)?))?;
+        let record = self.averager.settle(executor.values_mut())?;
+        if record.ended > 0 {
+            executor.use_values();
+        }
         self.record += record;
         Ok(self.wishes.settle()?)
     }
@@ -95,7 +98,8 @@ impl Rounds {
     /// If a peer is lost.
     pub(super) fn finish(&mut self, executor: &mut Executor<'_>) -> Result<RoundRecord, Error> {
         self.settle(executor)?;
-        self.record += executor.change_values(|values| Ok(self.averager.finish(values)?))?;
+        self.record += self.averager.finish(executor.values_mut())?;
+        executor.use_values();
         Ok(mem::take(&mut self.record))
     }
 

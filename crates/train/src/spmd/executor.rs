@@ -269,20 +269,18 @@ impl<'a> Executor<'a> {
         &self.optimizer.values
     }
 
-    /// Lets `change` replace values of the parameters of a replica, in the order of the program.
-    ///
-    /// # Errors
-    /// Those of `change`.
-    pub fn change_values<T>(
-        &mut self,
-        change: impl FnOnce(&mut Vec<Vec<f32>>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let changed = change(&mut self.optimizer.values)?;
+    /// The values of the parameters of a replica, to change, in the order of the program; the next step uses them
+    /// after [`Executor::use_values`].
+    pub fn values_mut(&mut self) -> &mut Vec<Vec<f32>> {
+        &mut self.optimizer.values
+    }
+
+    /// Brings changed values of a replica to where steps use them.
+    pub fn use_values(&mut self) {
         for (parameter, values) in self.program.parameters.iter().zip(&self.optimizer.values) {
             let value = Value::new(&self.program.slots[parameter.home].shape, values.clone());
             self.slots.put_lasting(parameter.home, Content::Here(value));
         }
-        Ok(changed)
     }
 
     /// Lets this replica drop out elements of its own, as others draw by another number.
