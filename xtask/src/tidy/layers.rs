@@ -25,6 +25,7 @@ const PLACES: &[(&str, Place)] = &[
     ("thinwire-model", Place::Layer(1)),
     ("thinwire-member", Place::Layer(1)),
     ("thinwire-update", Place::Layer(1)),
+    ("thinwire-policy", Place::Layer(1)),
     ("thinwire-graph", Place::Layer(1)),
     ("thinwire-onnx", Place::Layer(2)),
     ("thinwire-program", Place::Layer(2)),

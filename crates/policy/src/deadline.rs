@@ -1,0 +1,76 @@
+//! The number of ranks by a time at which the training must have ended.
+
+use crate::speed::Speed;
+use crate::{Adjustment, Observation, Policy};
+
+/// Part of the time that is left which is kept as a reserve.
+const RESERVE: f64 = 0.1;
+
+/// Policy that uses as few ranks as end the training in time, by the times of steps that were seen; all that are
+/// allowed where none are enough.
+#[derive(Clone, Debug)]
+pub struct Deadline {
+    /// Seconds of the whole training, from when its first rank began.
+    pub seconds: f64,
+    /// Steps from one decision to the next.
+    pub every: u64,
+    speed: Speed,
+}
+
+impl Deadline {
+    /// A policy that decides every 20 steps.
+    pub fn new(seconds: f64) -> Deadline {
+        Deadline { seconds, every: 20, speed: Speed::default() }
+    }
+}
+
+impl Policy for Deadline {
+    fn observe(&mut self, seen: &Observation) -> Option<Adjustment> {
+        let allowed = seen.ranks_allowed.clone()?;
+        if !seen.step.is_multiple_of(self.every) {
+            return None;
+        }
+        self.speed.observe(seen);
+        let steps = (seen.rows_left as f64 / seen.batch as f64).ceil();
+        let left_s = self.seconds - seen.elapsed_s;
+        let needed_s = |ranks: u32| steps * self.speed.step_s(ranks, seen.batch);
+        let in_time = |ranks: &u32| needed_s(*ranks) <= (1.0 - RESERVE) * left_s;
+        let enough = allowed.clone().find(in_time);
+        let ranks = enough.unwrap_or(*allowed.end());
+        let (needed_s, left_s) = (needed_s(seen.ranks), left_s.max(0.0));
+        let end = format!("the steps that are left take {needed_s:.0} s of {left_s:.0} s");
+        let late = if enough.is_none() { ", and no number of ranks is enough" } else { "" };
+        (ranks != seen.ranks).then(|| Adjustment {
+            ranks: Some(ranks),
+            reason: format!("{end}{late}"),
+            ..Adjustment::default()
+        })
+    }
+
+    fn resizes(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::observation;
+
+    #[test]
+    fn as_few_ranks_as_end_in_time() {
+        // 100 steps of one second on two ranks are left.
+        let asked = |seconds: f64| Deadline::new(seconds).observe(&observation());
+        assert_eq!(asked(100.0 + 120.0), None);
+        assert_eq!(asked(100.0 + 230.0).unwrap().ranks, Some(1));
+        let more = asked(100.0 + 60.0).unwrap();
+        assert_eq!(more.ranks, Some(4));
+        assert_eq!(more.reason, "the steps that are left take 100 s of 60 s");
+        let late = asked(90.0).unwrap();
+        assert_eq!(late.ranks, Some(8));
+        let end = "take 100 s of 0 s, and no number of ranks is enough";
+        assert!(late.reason.ends_with(end), "{}", late.reason);
+        let fixed = Observation { ranks_allowed: None, ..observation() };
+        assert_eq!(Deadline::new(1.0).observe(&fixed), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! Policies: the batch, the learning rate, the number of ranks and the error budget, adapted while a training runs.
+//!
+//! A [`Policy`] is a pure state machine: after each step it is told what was seen and may ask for an [`Adjustment`].
+//! Whoever trains carries it out on all ranks in the same step. KungFu has adaptation policies of this kind (Mai et
+//! al., "KungFu: Making Training in Distributed Machine Learning Adaptive", OSDI 2020).
+//!
+//! | policy | adapts |
+//! |---|---|
+//! | [`NoiseBatch`] | the global batch to the gradient noise scale |
+//! | [`Goodput`] | the number of ranks, and the batch, to where statistical progress per second still grows with ranks |
+//! | [`Deadline`] | the number of ranks to a time by which the training must end |
+//! | [`Price`] | the number of ranks to the present price of one |
+//! | [`WaitBudget`] | the error budget of `auto` to the time that ranks wait for others |
+//!
+//! [`Noise`] is estimated from norms that ranks tell each other with every step: [`Sketch`] and [`NoiseScale`].
+//!
+//! Laws: a policy asks for nothing outside the limits that it is told; what was asked for and is in force is not asked
+//! for again.
+
+mod batch;
+mod deadline;
+mod goodput;
+mod noise;
+mod price;
+mod settings;
+mod sketch;
+mod spec;
+mod speed;
+mod wait;
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+pub use batch::{NoiseBatch, RateRule};
+pub use deadline::Deadline;
+pub use goodput::Goodput;
+pub use noise::{Noise, NoiseScale};
+pub use price::Price;
+pub use sketch::Sketch;
+pub use spec::{InvalidPolicy, Spec};
+pub use wait::WaitBudget;
+
+/// What a policy sees after a step. Times are medians of the last steps, in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    /// Number of steps that are done.
+    pub step: u64,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Numbers of ranks that may be asked for; none where ranks cannot come and go.
+    pub ranks_allowed: Option<RangeInclusive<u32>>,
+    /// Rows per step, all ranks together.
+    pub batch: usize,
+    /// Rows per step with which the training began.
+    pub first_batch: usize,
+    /// Rows that the training has still to read.
+    pub rows_left: u64,
+    /// Time of a step.
+    pub step_s: f64,
+    /// Time of a step in which a rank waits for others.
+    pub wait_s: f64,
+    /// Time since the training began.
+    pub elapsed_s: f64,
+    /// Noise of gradients, once it is known.
+    pub noise: Option<Noise>,
+    /// Error budget of `auto`; none where codecs were named.
+    pub error_budget: Option<f64>,
+}
+
+/// What a policy asks for: everything that is `None` stays as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Adjustment {
+    /// Rows per step, all ranks together.
+    pub batch: Option<usize>,
+    /// Factor of the learning rate with which the training began.
+    pub rate: Option<f64>,
+    /// Number of ranks.
+    pub ranks: Option<u32>,
+    /// Error budget of `auto`.
+    pub error_budget: Option<f64>,
+    /// Reason in a few words, for people.
+    pub reason: String,
+}
+
+/// A policy.
+pub trait Policy: fmt::Debug {
+    /// Takes note of a step, and returns what should change, if anything should.
+    fn observe(&mut self, seen: &Observation) -> Option<Adjustment>;
+
+    /// Whether the policy needs [`Observation::noise`], which costs a pass over all gradients.
+    fn needs_noise(&self) -> bool {
+        false
+    }
+
+    /// Whether the policy asks for numbers of ranks.
+    fn resizes(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod testing {
+    use super::Observation;
+
+    /// Returns a step of one second on two of one to eight ranks.
+    pub fn observation() -> Observation {
+        Observation {
+            step: 100,
+            ranks: 2,
+            ranks_allowed: Some(1..=8),
+            batch: 16,
+            first_batch: 16,
+            rows_left: 1600,
+            step_s: 1.0,
+            wait_s: 0.0,
+            elapsed_s: 100.0,
+            noise: None,
+            error_budget: None,
+        }
+    }
+}

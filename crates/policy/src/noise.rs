@@ -1,0 +1,124 @@
+//! The gradient noise scale, estimated from norms of gradients of two batch sizes.
+
+/// Part of an average that is kept from step to step.
+const KEPT: f64 = 0.95;
+/// Steps after which averages are told.
+const TELLING_STEPS: u64 = 10;
+
+/// Signal and noise of gradients: the squared norm of the true gradient, and the sum of its elements' variances over
+/// single rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Noise {
+    /// Squared norm of the gradient of the expected loss.
+    pub signal: f64,
+    /// Trace of the covariance of the gradient of one row.
+    pub variance: f64,
+}
+
+impl Noise {
+    /// Returns the simple noise scale in rows: batches far smaller waste steps, far larger ones waste rows. Infinite
+    /// where no signal is left above the noise.
+    pub fn scale(&self) -> f64 {
+        if self.signal > 0.0 { self.variance / self.signal } else { f64::INFINITY }
+    }
+
+    /// Returns the progress of a step of `batch` rows over that of a step of `first` rows, at most `batch / first`:
+    /// the gain of AdaScale (Johnson et al., "AdaScale SGD: A User-Friendly Algorithm for Distributed Training").
+    pub fn gain(&self, batch: f64, first: f64) -> f64 {
+        let (variance, scale) = (self.variance / first, batch / first);
+        let signal = self.signal.max(0.0);
+        (variance + signal) / (variance / scale + signal)
+    }
+}
+
+/// Estimator of [`Noise`] from steps of several ranks.
+///
+/// With b rows on each of several ranks and B rows together, E|g|² = |G|² + S/b for a rank's gradient g and
+/// E|ḡ|² = |G|² + S/B for the mean ḡ of all. Both solutions are averaged over steps, since each alone is mostly noise
+/// (McCandlish et al., "An Empirical Model of Large-Batch Training", appendix A.1).
+#[derive(Clone, Debug, Default)]
+pub struct NoiseScale {
+    signal: f64,
+    variance: f64,
+    steps: u64,
+}
+
+impl NoiseScale {
+    /// Takes note of a step: the mean over ranks of squared norms of their gradients, each of `rows` rows, and the
+    /// squared norm of the mean of all gradients, of `batch` rows. A step that tells nothing is left out: one rank
+    /// alone, or norms that are not finite.
+    pub fn observe(&mut self, of_ranks: f64, rows: f64, of_mean: f64, batch: f64) {
+        if batch <= rows || !(of_ranks + of_mean).is_finite() {
+            return;
+        }
+        let signal = (batch * of_mean - rows * of_ranks) / (batch - rows);
+        let variance = (of_ranks - of_mean) / (1.0 / rows - 1.0 / batch);
+        self.signal = KEPT * self.signal + (1.0 - KEPT) * signal;
+        self.variance = KEPT * self.variance + (1.0 - KEPT) * variance;
+        self.steps += 1;
+    }
+
+    /// Returns the noise of the last steps; none before ten of them, or where ranks' gradients do not differ.
+    pub fn noise(&self) -> Option<Noise> {
+        // Averages begin at zero.
+        let weight = 1.0 - KEPT.powi(self.steps.min(1 << 20) as i32);
+        let noise = Noise { signal: self.signal / weight, variance: self.variance / weight };
+        (self.steps >= TELLING_STEPS && noise.variance > 0.0).then_some(noise)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thinwire_wire::random::Key;
+
+    use super::*;
+    use crate::Sketch;
+
+    #[test]
+    fn the_noise_of_known_gradients_is_found() {
+        // Rows' gradients are normal around 0.05 in each of 2,000 elements: |G|² = 5, S = 2,000.
+        let (ranks, rows, elements) = (4, 8, 2_000);
+        let mut scale = NoiseScale::default();
+        for step in 0..200 {
+            let key = Key { seed: 11, step, tensor: 0 };
+            let gradient = |rank: u32| -> Vec<f32> {
+                let key = key.for_rank(rank);
+                let deviation = 1.0 / (rows as f32).sqrt();
+                (0..elements).map(|at| 0.05 + deviation * key.normal(at)).collect()
+            };
+            let mut mean = [0.0_f32; Sketch::ROW];
+            for rank in 0..ranks {
+                let mut sketch = Sketch::new(step);
+                sketch.add(0, &gradient(rank));
+                let row = sketch.row();
+                mean.iter_mut().zip(row).for_each(|(sum, one)| *sum += one / ranks as f32);
+            }
+            let batch = f64::from(ranks) * f64::from(rows);
+            scale.observe(f64::from(mean[0]), f64::from(rows), Sketch::squared_norm(&mean), batch);
+            assert_eq!(scale.noise().is_some(), step >= 9);
+        }
+        let noise = scale.noise().unwrap();
+        assert!((noise.variance / 2_000.0 - 1.0).abs() < 0.2, "{noise:?}");
+        assert!(noise.signal > 0.0 && noise.signal < 25.0, "{noise:?}");
+    }
+
+    #[test]
+    fn exact_norms_give_exact_noise() {
+        let (signal, variance) = (3.0, 48.0);
+        let mut scale = NoiseScale::default();
+        for step in 0..30_u64 {
+            // The estimate does not depend on the batch.
+            let (rows, batch) = if step < 15 { (4.0, 16.0) } else { (8.0, 32.0) };
+            scale.observe(signal + variance / rows, rows, signal + variance / batch, batch);
+        }
+        scale.observe(f64::NAN, 4.0, 1.0, 16.0);
+        scale.observe(1e9, 4.0, 1.0, 4.0);
+        let noise = scale.noise().unwrap();
+        assert!((noise.signal - signal).abs() < 1e-9 && (noise.variance - variance).abs() < 1e-9);
+        assert!((noise.scale() - 16.0).abs() < 1e-9);
+        // At the noise scale, twice the batch is worth 4/3 of the progress.
+        assert!((noise.gain(32.0, 16.0) - 4.0 / 3.0).abs() < 1e-9);
+        assert_eq!(Noise { signal: -1.0, variance: 1.0 }.scale(), f64::INFINITY);
+        assert_eq!(Noise { signal: -1.0, variance: 1.0 }.gain(32.0, 16.0), 2.0);
+    }
+}

@@ -1,0 +1,87 @@
+//! The number of ranks by the price of one.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::{Adjustment, Observation, Policy};
+
+/// Policy that uses as many ranks as are allowed while one costs at most `max`, and as few as are allowed otherwise, or
+/// where the price is not known.
+///
+/// The present price is the number in a file, which a script of the user keeps: what a spot machine costs is told in
+/// another way by each provider. The unit is the user's.
+#[derive(Clone, Debug)]
+pub struct Price {
+    /// File with one number.
+    pub file: PathBuf,
+    /// Highest price at which ranks are added.
+    pub max: f64,
+    /// Steps from one look at the file to the next.
+    pub every: u64,
+}
+
+impl Price {
+    /// A policy that looks at the file every 20 steps.
+    pub fn new(file: PathBuf, max: f64) -> Price {
+        Price { file, max, every: 20 }
+    }
+
+    /// Returns the price, or why it is not known.
+    fn read(&self) -> Result<f64, String> {
+        let path = self.file.display();
+        let text = fs::read_to_string(&self.file).map_err(|error| format!("{path}: {error}"))?;
+        let price = text.trim().parse::<f64>().ok().filter(|price| price.is_finite());
+        price.ok_or_else(|| format!("{path} has '{}', expected a number", text.trim()))
+    }
+}
+
+impl Policy for Price {
+    fn observe(&mut self, seen: &Observation) -> Option<Adjustment> {
+        let allowed = seen.ranks_allowed.clone()?;
+        if !seen.step.is_multiple_of(self.every) {
+            return None;
+        }
+        let price = self.read();
+        let is_cheap = price.as_ref().is_ok_and(|price| *price <= self.max);
+        let ranks = if is_cheap { *allowed.end() } else { *allowed.start() };
+        let max = self.max;
+        let reason = match price {
+            Ok(price) => format!("a rank costs {price}, at most {max} is asked for"),
+            Err(reason) => format!("the price is not known: {reason}"),
+        };
+        (ranks != seen.ranks).then(|| Adjustment {
+            ranks: Some(ranks),
+            reason,
+            ..Adjustment::default()
+        })
+    }
+
+    fn resizes(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::observation;
+
+    #[test]
+    fn ranks_follow_the_price() {
+        let file = std::env::temp_dir().join(format!("thinwire-price-{}", std::process::id()));
+        let asked = |text: &str| {
+            fs::write(&file, text).unwrap();
+            Price::new(file.clone(), 0.5).observe(&observation()).unwrap()
+        };
+        let cheap = asked(" 0.31\n");
+        assert_eq!(cheap.ranks, Some(8));
+        assert_eq!(cheap.reason, "a rank costs 0.31, at most 0.5 is asked for");
+        assert_eq!(asked("0.7").ranks, Some(1));
+        let unknown = asked("free");
+        assert_eq!(unknown.ranks, Some(1));
+        assert!(unknown.reason.ends_with("has 'free', expected a number"));
+        fs::remove_file(&file).unwrap();
+        let gone = Price::new(file, 0.5).observe(&observation()).unwrap();
+        assert!(gone.reason.starts_with("the price is not known: "));
+    }
+}
