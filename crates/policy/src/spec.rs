@@ -70,6 +70,15 @@ impl Spec {
         matches!(self.policy, Named::WaitBudget(_))
     }
 
+    /// Returns the largest batch that the policy asks for, if it changes the batch.
+    pub fn max_batch(&self) -> Option<usize> {
+        match &self.policy {
+            Named::NoiseBatch(policy) => Some(policy.max),
+            Named::Goodput(policy) => policy.max_batch,
+            Named::Deadline(_) | Named::Price(_) | Named::WaitBudget(_) => None,
+        }
+    }
+
     /// Whether the policy does nothing but in jobs whose ranks come and go.
     pub fn is_for_elastic(&self) -> bool {
         match &self.policy {

@@ -67,6 +67,7 @@ fn train(
         gradient_norm_max: Some(1.0),
         exchange: ExchangeOptions::default(),
         mode: Mode::Step,
+        policies: &[],
         validation_batches: 1,
         link_bytes_per_s: None,
         weights: None,
@@ -75,10 +76,12 @@ fn train(
         config: json!({}),
     };
     let (place, interrupt) = (Place::alone(Form::Flags), Interrupt::listen().unwrap());
-    let session = Session { settings: &settings, place: &place, interrupt: &interrupt, observer };
+    let (settings, place, interrupt) = (&settings, &place, &interrupt);
+    let session = Session { settings, place, interrupt, observer, resizer: None };
     let channel = Channel::new(Group::new(thinwire_link::mem::alone()));
     let lock = &FolderLock::default();
-    let ended = session.run(Ranks::Fixed { channel, computation: &computation, lock }).unwrap();
+    let ranks = Ranks::Fixed { channel, computation: &computation, replicas: None, lock };
+    let ended = session.run(ranks).unwrap();
     let Ended::Over(_, outcome) = ended else { panic!("{ended:?}") };
     outcome
 }

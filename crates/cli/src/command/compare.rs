@@ -32,6 +32,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let mut settings = args.settings.clone();
     settings.recipe.steps.get_or_insert(STEPS);
     let typed = Typed {
+        policies: &[],
         settings: &settings,
         codec: None,
         plan: None,

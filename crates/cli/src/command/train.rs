@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
+use thinwire_policy::Spec;
+
 use crate::failure::hinted;
 use crate::launch::is_launched;
 use crate::ranks;
@@ -40,6 +42,10 @@ pub struct Args {
     /// Seconds to wait at the start until the places of --resume and --checkpoint-dir are there, where a folder is mounted late
     #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
     checkpoint_wait: u64,
+    /// Adapt the training while it runs: noise-scale:max=512 (the batch), goodput, deadline:8h and price:FILE,max=0.5 (the
+    /// number of ranks of an elastic job), wait:max=0.3 (the error budget of auto); may be given several times
+    #[arg(long = "policy", value_name = "POLICY")]
+    policies: Vec<Spec>,
     #[command(flatten)]
     elastic: ElasticFlags,
     #[command(flatten)]
@@ -108,6 +114,7 @@ fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
     refuse_flag(rate, "with --mode server, where --optimizer has the learning rate")?;
     let others = [
         args.plan.flag(),
+        args.policies.first().map(|policy| format!("--policy {policy}")),
         args.resume.as_ref().map(|path| format!("--resume {}", path.display())),
         args.settings.trace.as_ref().map(|path| format!("--trace {}", path.display())),
         recipe
@@ -146,6 +153,7 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
         codec: args.codec.as_ref(),
         plan: Some(&args.plan),
         mode: args.server.mode(),
+        policies: &args.policies,
         resume: training::checkpoints::resolve(
             args.resume.as_deref(),
             args.checkpoint_dir.0.as_deref(),

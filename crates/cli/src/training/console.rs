@@ -67,14 +67,14 @@ impl<'a> Console<'a> {
                 self.job.said_of_resuming(computation, ranks)?.into_iter().for_each(say);
             }
             Event::Served { raw_bytes } => (self.of_servers)(raw_bytes).into_iter().for_each(say),
-            Event::Begun { world, computation, done, is_first } => {
+            Event::Begun { world, computation, done, steps, is_first } => {
                 self.growth.replace(Some(Growth::from_now()));
                 if world.rank() == Rank(0) {
                     if is_first {
                         self.preface.iter().for_each(say);
                         say(self.title(computation, world));
                     }
-                    self.progress.replace(Progress::new(done, self.job.recipe.steps));
+                    self.progress.replace(Progress::new(done, steps));
                 }
             }
             Event::Step { step, passes } => {
@@ -86,6 +86,7 @@ impl<'a> Console<'a> {
                 self.job.metrics.add(Taken { step, loss, steps: 1, step_s, wait_s, sent_bytes });
             }
             Event::Changed(change) => self.progress.borrow().say(&change.to_string()),
+            Event::Adjusted(adjusted) => self.progress.borrow().say(&adjusted.to_string()),
             Event::Reached { step, step_s, sent_bytes, validation } => {
                 self.progress.borrow().tell(step, [step_s, sent_bytes], validation);
             }

@@ -7,11 +7,12 @@ use thinwire_job::elastic::{JobAddress, Membership};
 use thinwire_member::{CoordinatorMode, Options};
 use thinwire_sync::Policy;
 use thinwire_train::Parameter;
-use thinwire_train::session::{Ended, Members, Ranks, Replicas, Session};
+use thinwire_train::session::{Ended, Members, Ranks, Replicas, Resizer, Session};
 
 use super::console::Console;
 use super::job::{CHECKPOINT_DIR, FIRST_STEP, TrainingJob};
 use super::plan::Built;
+use super::policies::JobResizer;
 use super::{checkpoints, messages, outcome};
 use crate::place::of_member;
 
@@ -56,7 +57,10 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], address: &JobAddress
     let ended = thinwire_train::with_threads(settings.threads(&place), || {
         let settings = &job.session(*codec, &place, config);
         let observer = &Console::new(job, *codec, &place);
-        let session = Session { settings, place: &place, interrupt: &interrupt, observer };
+        let resizer = JobResizer::new(address);
+        let (place, interrupt) = (&place, &interrupt);
+        let resizer: Option<&dyn Resizer> = Some(&resizer);
+        let session = Session { settings, place, interrupt, observer, resizer };
         let (of_rows, membership) = (|rows| Built::computation(model, rows), &mut membership);
         let replicas = Replicas { unit: model.unit()?, of_rows: &of_rows };
         outcome::run(&session, job, model, Ranks::Elastic(Members { replicas, membership, mark }))

@@ -8,6 +8,7 @@ use thinwire_checkpoint::Location;
 use thinwire_job::Place;
 use thinwire_link::Bandwidth;
 use thinwire_plan::report::{PlanFile, counted, devices};
+use thinwire_policy::Spec;
 use thinwire_report::training::{Report, Run};
 use thinwire_server::Checkpoint as Weights;
 use thinwire_sync::{Mode, Policy, check_combination};
@@ -22,7 +23,7 @@ use super::model::Model;
 use super::plan::{KeptPlan, Parallelism, checksum, own_codec, travels};
 use super::recipe::{Recipe, differences};
 use super::settings::{Codec, GradDtype, Settings, Typed};
-use super::{machine, trace};
+use super::{machine, policies, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
 use crate::metrics::RankMetrics;
@@ -50,6 +51,8 @@ pub struct TrainingJob {
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
     pub policy: Option<thinwire_checkpoint::Policy>,
+    /// Policies that adapt it while it runs.
+    pub policies: Vec<Spec>,
     /// Metrics of this process as a rank.
     pub metrics: RankMetrics,
     /// The exchange that the checkpoint keeps.
@@ -81,7 +84,7 @@ impl TrainingJob {
         }
         let weights = weights(&typed)?;
         let codec = own_codec(&typed);
-        let Typed { settings, resume, policy, mode, .. } = typed;
+        let Typed { settings, resume, policy, mode, policies, .. } = typed;
         let kept = resume.as_ref().map(Exchange::kept).transpose()?.flatten();
         // Impossible models are found before any rank is started.
         let elements = parallelism.elements()?;
@@ -109,6 +112,7 @@ impl TrainingJob {
             settings,
             resume,
             policy,
+            policies: policies.to_vec(),
             metrics: RankMetrics::default(),
             kept,
         })
@@ -176,6 +180,7 @@ impl TrainingJob {
             gradient_norm_max: self.recipe.gradient_norm_max(),
             exchange: ExchangeOptions { sync, codecs, gradients, ..ExchangeOptions::default() },
             mode: self.exchange.mode,
+            policies: &self.policies,
             validation_batches: usize::from(self.settings.validation_batches),
             link_bytes_per_s: self.settings.limit(place).map(Bandwidth::bytes_per_s),
             weights: self.weights.as_ref(),
@@ -229,6 +234,9 @@ impl TrainingJob {
         {
             let error = anyhow!("--mode {mode} in an elastic job, where ranks come and go");
             return Err(hinted(error, "give a fixed number of ranks: --ranks 4"));
+        }
+        for codec in codecs {
+            policies::check(self, *codec, is_elastic)?;
         }
         if let Some(policy) = &self.policy {
             thinwire_checkpoint::check_variables()?;
@@ -294,11 +302,20 @@ impl TrainingJob {
             (CHECKPOINT_DIR, folder),
             ("--weights", self.weights.as_ref().map_or("none".to_owned(), Weights::name)),
             ("mode of training", self.exchange.mode.to_string()),
+            ("policies", self.named_policies()),
             ("--checkpoint-every", every.map_or("none".to_owned(), |every| every.to_string())),
         ];
         facts.extend(self.parallelism.facts());
         facts.extend(self.recipe.told());
         owned(facts)
+    }
+
+    /// Returns the policies as one text.
+    fn named_policies(&self) -> String {
+        match self.policies.is_empty() {
+            true => "none".to_owned(),
+            false => self.policies.iter().map(Spec::to_string).collect::<Vec<_>>().join(" "),
+        }
     }
 
     /// The report of `runs`, perhaps under a plan.

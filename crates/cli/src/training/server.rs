@@ -68,7 +68,8 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, address: &JobAddress) -> Resu
         let mut console = Console::new(job, Some(codec), &place);
         console.of_servers = &of_servers;
         let (settings, observer) = (&settings, &console);
-        let session = Session { settings, place: &place, interrupt: &interrupt, observer };
+        let session =
+            Session { settings, place: &place, interrupt: &interrupt, observer, resizer: None };
         let of_rows = |rows| Built::computation(model, rows);
         let workers = Workers {
             replicas: Replicas { unit: model.unit()?, of_rows: &of_rows },

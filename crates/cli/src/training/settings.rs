@@ -11,6 +11,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
 use thinwire_job::{Place, Source, is_loopback};
 use thinwire_link::Bandwidth;
+use thinwire_policy::Spec;
 use thinwire_schedule::Summation;
 use thinwire_sync::{Feedback, Mode, Policy, UnknownPolicy};
 use thinwire_train::checkpoint::Checkpoint;
@@ -189,6 +190,8 @@ pub struct Typed<'a> {
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
     pub policy: Option<thinwire_checkpoint::Policy>,
+    /// Policies that adapt it while it runs.
+    pub policies: &'a [Spec],
 }
 
 /// Extent of automatic planning.

@@ -16,7 +16,8 @@ use curves::Across;
 pub use summary::summary;
 use summary::{chosen, figures as figures_of};
 pub use values::{
-    Bucket, Change, Floors, Line, Passed, Planned, PlannedRank, Point, Report, Run, Split, lines,
+    Adjusted, Bucket, Change, Floors, Line, Passed, Planned, PlannedRank, Point, Report, Run,
+    Split, lines,
 };
 
 /// Returns the page of a training, or of several that are compared.
@@ -29,6 +30,7 @@ pub fn page(report: &Report) -> String {
         figures_table(report),
         planned::on_page(report),
         changes(report),
+        adjusted(report),
         timelines(report),
         buckets(report),
         samples(report),
@@ -172,6 +174,20 @@ fn changes(report: &Report) -> String {
     let note = "Ranks that were lost, left or joined. A pause is the time from the end of the last step before a change to that of the first one after it.";
     let table = table(["epoch", "first step", "ranks", "joined", "pause"], rows);
     section("Changes of membership", note, &table)
+}
+
+fn adjusted(report: &Report) -> String {
+    let all = report.runs.iter().flat_map(|run| &run.adjusted);
+    let row = |adjusted: &Adjusted| {
+        let Adjusted { step, reason, .. } = adjusted;
+        [step.to_string(), adjusted.asked(), reason.clone()]
+    };
+    let rows: Vec<_> = all.map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let note = "What policies have asked for. Batch, learning rate and error budget are in force one step later; ranks come and go when the job has them.";
+    section("Policies", note, &table(["after step", "asked for", "why"], rows))
 }
 
 fn timelines(report: &Report) -> String {

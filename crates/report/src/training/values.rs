@@ -75,6 +75,9 @@ pub struct Run {
     /// Changes of the members of an elastic job, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
+    /// What policies have asked for, in its order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub adjusted: Vec<Adjusted>,
     /// The checkpoint, if one was written.
     pub checkpoint: Option<String>,
     /// Text that the model writes.
@@ -122,6 +125,49 @@ impl fmt::Display for Change {
             f,
             "epoch {epoch} after step {step}: {ranks}{joined}; {pause} until its first step ended"
         )
+    }
+}
+
+/// What a policy has asked for after a step; nothing of what stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Adjusted {
+    /// The step.
+    pub step: u64,
+    /// Rows per step, all ranks together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
+    /// Factor of the learning rate at the beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// Number of ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
+    /// Error budget of `auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_budget: Option<f64>,
+    /// The policy, and why.
+    pub reason: String,
+}
+
+impl Adjusted {
+    /// Returns what is asked for in a few words.
+    pub fn asked(&self) -> String {
+        let Adjusted { batch, rate, ranks, error_budget, .. } = self;
+        let rate = rate.filter(|rate| *rate != 1.0);
+        let all = [
+            batch.map(|batch| format!("batch {batch}")),
+            rate.map(|rate| format!("learning rate × {rate:.2}")),
+            ranks.map(|ranks| counted(ranks as usize, "rank")),
+            error_budget.map(|budget| format!("error budget {budget:.3}")),
+        ];
+        all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for Adjusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Adjusted { step, reason, .. } = self;
+        write!(f, "{} from step {} on: {reason}", self.asked(), step + 2)
     }
 }
 

@@ -164,6 +164,15 @@ impl Planner {
         self.error_budget = self.limits.budget_after(steps);
     }
 
+    /// Sets the error budget of a training that has settled, unless codecs were named, and permits a trial of what comes
+    /// within it.
+    pub(crate) fn set_error_budget(&mut self, budget: f64) {
+        if self.limits.error_budget < f64::MAX && self.limits.error_budget != budget {
+            self.limits.error_budget = budget;
+            self.trials.permit_one();
+        }
+    }
+
     /// Permits a trial of what came within the error budget since the last planning, if the budget has grown
     /// meanwhile; called on all ranks alike, before they plan after some steps of the training.
     pub(crate) fn permit_trial_after(&mut self, steps: u64) {

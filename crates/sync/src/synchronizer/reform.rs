@@ -29,6 +29,19 @@ impl Synchronizer {
         Ok(())
     }
 
+    /// Takes back [`Synchronizer::set_share`], from the next step on: all ranks compute equal parts.
+    pub fn set_equal_shares(&mut self) {
+        self.share = None;
+    }
+
+    /// Sets the error budget of `auto` for the plans from now on; all ranks call this in the same step. Named codecs
+    /// keep to none.
+    pub fn set_error_budget(&mut self, budget: f64) {
+        if let Some(planner) = &mut self.planner {
+            planner.set_error_budget(budget);
+        }
+    }
+
     /// Keeps the last step, whose end this rank has not seen though another one has applied it, if all of its
     /// buckets have arrived: what its encodings have lost is owed from now on. Otherwise what is owed stays
     /// as it was before the step. The caller takes over the parameters of the other rank.

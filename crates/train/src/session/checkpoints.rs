@@ -9,8 +9,10 @@ use thinwire_checkpoint::{
 use thinwire_collective::{Group, all_gather, all_gather_bytes};
 use thinwire_wire::{Rank, World};
 
+use super::adaptation::{TERMS, Terms};
 use super::engine::{Engine, ORDER, WHOLE};
 use super::rounds::MODE;
+use super::steps::About;
 use super::{Event, Session, Settings};
 use crate::Position;
 use crate::checkpoint::{Checkpoint, Progress, seal};
@@ -29,6 +31,8 @@ pub(super) struct Replica<'r, 'a> {
     pub engine: &'r mut Engine<'a>,
     /// Where the batch of the next step begins.
     pub position: Position,
+    /// What policies have changed.
+    pub terms: Terms,
     /// The next step.
     pub step: u64,
 }
@@ -66,6 +70,9 @@ impl Saved for Replica<'_, '_> {
         if let Some(mode) = self.engine.mode() {
             config[MODE] = json!(mode.to_string());
         }
+        if self.terms != Terms::new(self.terms.first_batch) {
+            config[TERMS] = json!(self.terms);
+        }
         self.name.iter().for_each(|name| config[JOB] = json!(name));
         let progress = Progress {
             step: self.step,
@@ -82,7 +89,7 @@ impl Saved for Replica<'_, '_> {
 }
 
 impl Session<'_> {
-    /// Takes up a checkpoint, and says what is not as it was. Returns where the next batch begins.
+    /// Takes up a checkpoint, and says what is not as it was. Returns where the training continues.
     ///
     /// # Errors
     /// If it is damaged or of another model.
@@ -91,14 +98,26 @@ impl Session<'_> {
         checkpoint: &Checkpoint,
         engine: &mut Engine<'_>,
         world: World,
-    ) -> Result<Position, Error> {
+    ) -> Result<About, Error> {
         let notice = engine.restore(checkpoint, world)?;
         if world.rank() == Rank(0) {
             notice.map_or(Ok(()), |notice| self.say(notice))?;
             let (computation, ranks) = (engine.computation, world.size() as u32);
             self.observer.on(Event::Resumed { computation, ranks })?;
         }
-        Ok(checkpoint.progress().position)
+        let Progress { step, position, config, .. } = checkpoint.progress();
+        let kept = serde_json::from_value::<Option<Terms>>(config[TERMS].clone()).unwrap_or(None);
+        let is_alike =
+            |terms: &Terms| terms.first_batch == self.settings.batch && !engine.is_planned();
+        let terms = kept.filter(is_alike).unwrap_or(Terms::new(self.settings.batch));
+        if let (Some(dropped), Rank(0)) = (kept.filter(|it| !is_alike(it)), world.rank()) {
+            let (was, is) = (dropped.batch, terms.batch);
+            self.say(format!(
+                "the checkpoint is of a batch that a policy has changed from {} to {was} rows: it is {is} again",
+                dropped.first_batch
+            ))?;
+        }
+        Ok(About { first: *step, position: *position, terms })
     }
 }
 

@@ -27,8 +27,9 @@ use thinwire_wire::{Rank, World};
 use super::checkpoints::{JOB, Replica};
 use super::engine::Engine;
 use super::role::{Role, change};
-use super::steps::{About, TrainingLoop, TrainingProgress};
-use super::{Computation, Ended, Event, Replicas, Session, hold_in_all};
+use super::steps::TrainingProgress;
+use super::stretch::Stretches;
+use super::{Computation, Ended, Event, Replicas, Session, Settings, hold_in_all};
 use crate::checkpoint::Checkpoint;
 use crate::error::{During, Error, Kind};
 use crate::rows;
@@ -145,12 +146,13 @@ impl Elastic<'_> {
             return Ok(());
         };
         let (done, name, position) = (progress.done(), progress.job.as_deref(), progress.position);
+        let terms = progress.terms;
         if !progress.has_begun() {
             return Ok(());
         }
         let computation = (self.replicas.of_rows)(self.replicas.unit)?;
         let engine = &mut self.engine_alone(detached, &computation)?;
-        let mut replica = Replica { settings, name, engine, position, step: done };
+        let mut replica = Replica { settings, name, engine, position, terms, step: done };
         let saved =
             save_last(&mut replica, policy, done, |replica| self.save_in_turn(replica, policy));
         let (step, path) = saved.during(|| format!("saving step {done}"))?;
@@ -209,7 +211,8 @@ impl Elastic<'_> {
         let channel = Channel::new(group);
         let stop = channel.stop();
         membership.on_abort(move || stop.stop("the members of the job change"));
-        let rows = rows(settings.batch, self.replicas.unit, world);
+        let batch = self.kept.as_ref().map_or(settings.batch, |(kept, _)| kept.terms.batch);
+        let rows = rows(batch, self.replicas.unit, world);
         let computation = (self.replicas.of_rows)(rows.len())?;
         let (engine, progress) = self.begin(&epoch, channel.clone(), &computation)?;
         membership.synced(progress.done());
@@ -218,28 +221,36 @@ impl Elastic<'_> {
         }
         let change = (epoch.state_sources > 0).then(|| change(&epoch, &self.members));
         self.members = epoch.members;
-        let training = TrainingLoop::resume(session, &lock, world, engine, progress, change)?;
-        let mut training = training.with_role(Role::Member(membership));
-        match training.steps().and_then(|end| training.meet(end)) {
-            Ok(due @ (Due::Finish | Due::Stop)) => {
-                match due {
-                    Due::Finish => self.tell_completion(membership, world)?,
-                    _ => membership.depart(),
+        let stretches = Stretches {
+            session,
+            lock: &lock,
+            world,
+            channel: channel.clone(),
+            replicas: Some(self.replicas),
+            role: Role::Member(membership),
+        };
+        stretches.run(engine, batch, progress, change, |mut training, ended| {
+            match ended.and_then(|end| training.meet(end)) {
+                Ok(due @ (Due::Finish | Due::Stop)) => {
+                    match due {
+                        Due::Finish => self.tell_completion(membership, world)?,
+                        _ => membership.depart(),
+                    }
+                    let outcome = training.finish()?;
+                    Ok(Some(Ended::Over(session.place_in(world), Box::new(outcome))))
                 }
-                let outcome = training.finish()?;
-                Ok(Some(Ended::Over(session.place_in(world), Box::new(outcome))))
+                ended => {
+                    let (progress, mut detached) = training.leave()?;
+                    let handed = match ended {
+                        Ok(_) => hand_on(membership, &channel, &mut detached)
+                            .inspect(|()| detached.release()),
+                        Err(error) => Err(error),
+                    };
+                    self.kept = Some((progress, detached));
+                    handed.map(|()| None)
+                }
             }
-            ended => {
-                let (progress, mut detached) = training.leave()?;
-                let handed = match ended {
-                    Ok(_) => hand_on(membership, &channel, &mut detached)
-                        .inspect(|()| detached.release()),
-                    Err(error) => Err(error),
-                };
-                self.kept = Some((progress, detached));
-                handed.map(|()| None)
-            }
-        }
+        })
     }
 
     /// Tells the coordinator that all steps are done; if that fails, rank 0 says so.
@@ -291,7 +302,7 @@ impl Elastic<'_> {
             state = Some(channel.hand_over(sources, held.transpose()?)?);
         }
         let (mut engine, mut progress) = match joined {
-            Some(engine) => (engine, progress_of(epoch, 0)),
+            Some(engine) => (engine, progress_of(epoch, 0, settings)),
             None => {
                 let (kept, detached) = self.kept.take().expect("who does not join has a state");
                 (Engine::resume(settings, channel, computation, detached)?, kept)
@@ -336,10 +347,9 @@ impl Elastic<'_> {
         if world.rank() == Rank(0) {
             origin(epoch.number, checkpoint).map_or(Ok(()), |line| self.session.say(line))?;
         }
-        let mut progress = progress_of(epoch, step);
+        let mut progress = progress_of(epoch, step, settings);
         if let Some(checkpoint) = checkpoint {
-            let position = self.session.load(checkpoint, &mut engine, world)?;
-            progress.seek(step, About { first: step, position });
+            progress.seek(step, self.session.load(checkpoint, &mut engine, world)?);
         }
         Ok((engine, progress))
     }
@@ -362,8 +372,8 @@ impl Session<'_> {
     }
 }
 
-fn progress_of(epoch: &Epoch, first: u64) -> TrainingProgress {
-    let mut progress = TrainingProgress::new(first);
+fn progress_of(epoch: &Epoch, first: u64, settings: &Settings<'_>) -> TrainingProgress {
+    let mut progress = TrainingProgress::new(first, settings);
     progress.job = Some(epoch.coordinator.to_string());
     progress
 }

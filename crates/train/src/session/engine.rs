@@ -7,11 +7,13 @@ use thinwire_checkpoint::Draft;
 use thinwire_collective::Group;
 use thinwire_job::elastic::Wish;
 use thinwire_link::mem;
+use thinwire_policy::Policy;
 use thinwire_report::training::{Passed, Planned};
 use thinwire_sync::Error::Invalid;
 use thinwire_sync::{Channel, Mode, RoundRecord, State, reshard};
 use thinwire_wire::{Rank, World};
 
+use super::adaptation::Terms;
 use super::log::Step;
 use super::planned::{self, Measured};
 use super::rounds::{MODE, Rounds};
@@ -43,6 +45,7 @@ pub(super) struct Engine<'a> {
     pub computation: &'a Computation,
     rate: LearningRate,
     adamw: AdamWOptions,
+    terms: Terms,
     /// Exchange of parameters every few steps; none where every step exchanges gradients.
     rounds: Option<Rounds>,
 }
@@ -140,11 +143,36 @@ impl<'a> Engine<'a> {
     ) -> Result<Engine<'a>, Error> {
         let executor = executor.with_gradient_norm_max(settings.gradient_norm_max);
         let (rate, adamw) = (settings.rate, settings.adamw);
-        let mut engine = Engine { executor, computation, rate, adamw, rounds: None };
-        let world = engine.executor.sync().world();
-        let share = engine.sampling(settings, world).share();
-        engine.executor.set_share(share)?;
+        let terms = Terms::new(settings.batch);
+        let mut engine = Engine { executor, computation, rate, adamw, terms, rounds: None };
+        engine.set_terms(settings, terms)?;
         Ok(engine)
+    }
+
+    /// Trains by these terms from the next step on.
+    ///
+    /// # Errors
+    /// If this rank has no part of the batch.
+    pub fn set_terms(&mut self, settings: &Settings<'_>, terms: Terms) -> Result<(), Error> {
+        self.terms = terms;
+        let world = self.executor.sync().world();
+        let share = self.sampling(settings, world).share();
+        if let Some(budget) = terms.error_budget {
+            self.executor.sync_mut().set_error_budget(f64::from(budget));
+        }
+        self.executor.set_share(share)
+    }
+
+    /// Returns the terms that this rank trains by.
+    pub fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// Returns the error budget of `auto`; none where codecs were named.
+    pub fn error_budget(&self, settings: &Settings<'_>) -> Option<f64> {
+        let sync = &settings.exchange.sync;
+        let budget = self.terms.error_budget.map_or(sync.error_budget, f64::from);
+        Some(budget).filter(|_| sync.policy.keeps_a_budget())
     }
 
     /// Returns how batches are dealt: under a plan every rank deals the whole batch, and cuts its part
@@ -152,7 +180,7 @@ impl<'a> Engine<'a> {
     pub fn sampling(&self, settings: &Settings<'_>, world: World) -> Sampling {
         Sampling {
             context: self.computation.context,
-            global_batch: settings.batch,
+            global_batch: self.terms.batch,
             unit: self.computation.unit,
             world: if self.is_planned() { World::alone() } else { world },
             seed: settings.seed,
@@ -177,7 +205,8 @@ impl<'a> Engine<'a> {
     ) -> Result<(Step, Wish), Error> {
         let (waited_s, sent_bytes) = (self.executor.waited_s(), self.executor.sent_bytes());
         let number = self.executor.next_step();
-        let pace = Pace { learning_rate: self.rate.at(number), gradient_scale: 1.0 };
+        let learning_rate = self.terms.rate * self.rate.at(self.terms.scheduled(number));
+        let pace = Pace { learning_rate, gradient_scale: 1.0 };
         self.executor.say(wish.number() as f32);
         self.executor.step(&self.computation.modality.inputs(batch), pace, &self.adamw)?;
         let Agreed { loss, said } = self.executor.agreed();
@@ -400,7 +429,8 @@ impl<'a> Engine<'a> {
 
 /// Options of the exchange of a rank's gradients.
 fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptions {
-    ExchangeOptions { remote: computation.served.clone(), ..settings.exchange.clone() }
+    let sketches = settings.policies.iter().any(|policy| policy.needs_noise());
+    ExchangeOptions { remote: computation.served.clone(), sketches, ..settings.exchange.clone() }
 }
 
 /// Adds the flag to an error of an exchange that it would mend.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use thinwire_report::figures::median;
-use thinwire_report::training::{Bucket, Change, Floors, Point, Run, Split};
+use thinwire_report::training::{Adjusted, Bucket, Change, Floors, Point, Run, Split};
 use thinwire_sync::{BucketRecord, RoundRecord, StepRecord, Time};
 
 /// No more steps than this are remembered in detail.
@@ -52,6 +52,8 @@ pub struct Log {
     auto: Option<String>,
     /// Changes of the members of an elastic job.
     changes: Vec<Change>,
+    /// What policies have asked for.
+    adjusted: Vec<Adjusted>,
     /// Rounds of all steps.
     rounds: RoundRecord,
 }
@@ -96,6 +98,11 @@ impl Log {
     pub fn changed(&mut self, change: Change) {
         self.changes.push(change);
         self.pause();
+    }
+
+    /// Takes note of what a policy has asked for.
+    pub fn adjusted(&mut self, adjusted: Adjusted) {
+        self.adjusted.push(adjusted);
     }
 
     /// Takes note of a validation after `step` steps.
@@ -207,6 +214,7 @@ impl Log {
             buckets: buckets(&steps),
             auto: self.auto,
             changes: self.changes,
+            adjusted: self.adjusted,
             skipped_steps: self.skipped,
             losses: self.losses,
             validation: self.validation,

@@ -7,6 +7,7 @@
 //!
 //! Law: the result depends on the settings and the data alone, not on the observer.
 
+mod adaptation;
 mod checkpoints;
 mod elastic;
 mod engine;
@@ -20,8 +21,10 @@ mod rounds;
 mod served;
 mod settings;
 mod steps;
+mod stretch;
 mod workers;
 
+pub use adaptation::Resizer;
 pub use checkpoints::{JOB, check_folder, hold_in_all};
 pub use elastic::Members;
 pub use graph::GraphSession;
@@ -39,7 +42,9 @@ use thinwire_wire::Rank;
 
 use crate::error::Error;
 use engine::Engine;
-use steps::{TrainingLoop, TrainingProgress};
+use role::Role;
+use steps::TrainingProgress;
+use stretch::Stretches;
 
 const UNCUT: &str =
     "the plan cuts nothing: every rank computes the whole step, and nothing is sent";
@@ -52,6 +57,8 @@ pub enum Ranks<'a> {
         channel: Channel,
         /// The model, or its plan.
         computation: &'a Computation,
+        /// The model for any number of rows, which policies of the batch need; none under a plan.
+        replicas: Option<Replicas<'a>>,
         /// The folder of checkpoints.
         lock: &'a FolderLock,
     },
@@ -69,8 +76,8 @@ impl Session<'_> {
     /// cannot be written.
     pub fn run(&self, ranks: Ranks<'_>) -> Result<Ended, Error> {
         match ranks {
-            Ranks::Fixed { channel, computation, lock } => {
-                let outcome = self.fixed(channel, computation, lock)?;
+            Ranks::Fixed { channel, computation, replicas, lock } => {
+                let outcome = self.fixed(channel, computation, replicas, lock)?;
                 Ok(Ended::Over(self.place.clone(), Box::new(outcome)))
             }
             Ranks::Elastic(members) => elastic::train(self, members),
@@ -82,21 +89,25 @@ impl Session<'_> {
         &self,
         channel: Channel,
         computation: &Computation,
+        replicas: Option<Replicas<'_>>,
         lock: &FolderLock,
     ) -> Result<Outcome, Error> {
         let world = channel.world();
-        let mut engine = Engine::in_mode(self.settings, channel, computation)?;
+        let mut engine = Engine::in_mode(self.settings, channel.clone(), computation)?;
         let is_idle = computation.file.is_some() && engine.executor.program().raw_bytes() == 0;
         if is_idle && world.size() > 1 && world.rank() == Rank(0) {
             self.say(UNCUT)?;
         }
         let first = self.settings.resume.map_or(0, |found| found.progress().step);
-        let mut progress = TrainingProgress::new(first);
+        let mut progress = TrainingProgress::new(first, self.settings);
         if let Some(checkpoint) = self.settings.resume {
-            progress.position = self.load(checkpoint, &mut engine, world)?;
+            progress.seek(first, self.load(checkpoint, &mut engine, world)?);
         }
-        let mut training = TrainingLoop::resume(self, lock, world, engine, progress, None)?;
-        training.steps()?;
-        training.finish()
+        let role = Role::Fixed;
+        let stretches = Stretches { session: self, lock, world, channel, replicas, role };
+        stretches.run(engine, self.settings.batch, progress, None, |training, ended| {
+            ended?;
+            training.finish()
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Observers: sinks of what a user sees of a training.
 
-use thinwire_report::training::{Change, Passed};
+use thinwire_report::training::{Adjusted, Change, Passed};
 use thinwire_wire::World;
 
 use super::log::Step;
@@ -57,6 +57,8 @@ pub enum Event<'a> {
         computation: &'a Computation,
         /// Steps that are done.
         done: u64,
+        /// Steps of the whole training.
+        steps: u64,
         /// Whether the training itself begins, or continues from a checkpoint.
         is_first: bool,
     },
@@ -69,6 +71,8 @@ pub enum Event<'a> {
     },
     /// The first step of an epoch has ended.
     Changed(&'a Change),
+    /// A policy has asked for something, on rank 0.
+    Adjusted(&'a Adjusted),
     /// A step has ended, with its validation if one was due.
     Reached {
         /// The step.

@@ -6,6 +6,7 @@ use thinwire_job::{Interrupt, Place};
 use thinwire_report::training::Run;
 use thinwire_wire::World;
 
+use super::adaptation::Resizer;
 use super::observer::{Event, Observer};
 use super::settings::Settings;
 use crate::error::Error;
@@ -21,6 +22,8 @@ pub struct Session<'a> {
     pub interrupt: &'a Interrupt,
     /// Sink of what a user sees.
     pub observer: &'a dyn Observer,
+    /// Way to change the number of ranks; none where it is fixed.
+    pub resizer: Option<&'a dyn Resizer>,
 }
 
 /// End of a training for one process.

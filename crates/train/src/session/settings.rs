@@ -4,6 +4,7 @@ use serde_json::Value;
 use thinwire_checkpoint::Policy;
 use thinwire_model::Training;
 use thinwire_plan::report::PlanFile;
+use thinwire_policy::Spec;
 use thinwire_program::Plan;
 use thinwire_sync::Mode;
 
@@ -36,6 +37,8 @@ pub struct Settings<'a> {
     pub exchange: ExchangeOptions,
     /// How ranks train together.
     pub mode: Mode,
+    /// Policies that adapt the training while it runs.
+    pub policies: &'a [Spec],
     /// Most batches of a validation.
     pub validation_batches: usize,
     /// Bandwidth of an emulated link.

@@ -10,12 +10,13 @@ use thinwire_report::training::{Change, Planned, Run};
 use thinwire_sync::Live;
 use thinwire_wire::{Rank, World};
 
+use super::adaptation::{Adaptation, Taken, Terms};
 use super::checkpoints::{Replica, SaveKind, write};
 use super::engine::Engine;
 use super::log::Log;
 use super::planned::Measured;
 use super::role::Role;
-use super::{Event, OF_PLAN, Outcome, Session, TrainedModel};
+use super::{Event, OF_PLAN, Outcome, Session, Settings, TrainedModel};
 use crate::error::{During, Error};
 use crate::spmd::{Codecs, DetachedReplica, Modality};
 use crate::{Batch, Position, Sampler, validation_batches, whole_validation_batches};
@@ -56,6 +57,12 @@ pub(super) struct TrainingProgress {
     at: Instant,
     /// Name of the elastic job.
     pub job: Option<String>,
+    /// What policies have changed.
+    pub terms: Terms,
+    /// The policies, and what they see.
+    adaptation: Adaptation,
+    /// Whether this process has told of the training's begin.
+    is_told: bool,
     /// The last checkpoint, on rank 0, or why it could not be written.
     saved: Result<Option<PathBuf>, Error>,
 }
@@ -67,11 +74,13 @@ pub(super) struct About {
     pub first: u64,
     /// Where the batch of the next step begins.
     pub position: Position,
+    /// What policies have changed.
+    pub terms: Terms,
 }
 
 impl TrainingProgress {
     /// A training that begins after `first` steps.
-    pub fn new(first: u64) -> TrainingProgress {
+    pub fn new(first: u64, settings: &Settings<'_>) -> TrainingProgress {
         let mut steps = Steps::default();
         steps.synced(first);
         let (log, position) = (Log::default(), Position::default());
@@ -82,6 +91,9 @@ impl TrainingProgress {
             position,
             at: Instant::now(),
             job: None,
+            terms: Terms::new(settings.batch),
+            adaptation: Adaptation::new(settings.policies),
+            is_told: false,
             saved: Ok(None),
         }
     }
@@ -98,12 +110,12 @@ impl TrainingProgress {
 
     /// Returns what ranks that join take over.
     pub fn about(&self) -> About {
-        About { first: self.first, position: self.position }
+        About { first: self.first, position: self.position, terms: self.terms }
     }
 
     /// Continues from another rank's state.
-    pub fn seek(&mut self, done: u64, About { first, position }: About) {
-        (self.first, self.position) = (first, position);
+    pub fn seek(&mut self, done: u64, About { first, position, terms }: About) {
+        (self.first, self.position, self.terms) = (first, position, terms);
         self.steps.synced(done);
     }
 }
@@ -123,20 +135,26 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<TrainingLoop<'a>, Error> {
         progress.steps.synced(progress.done());
         let settings = session.settings;
+        let mut engine = engine;
+        engine.set_terms(settings, progress.terms)?;
         let sampling = engine.sampling(settings, world);
         let mut sampler = Sampler::new(settings.dataset.clone(), sampling)?;
         sampler.seek(progress.position);
-        let most = settings.validation_batches;
+        // As many rows as with the first batch.
+        let most = (settings.validation_batches * settings.batch).div_ceil(progress.terms.batch);
         // Ranks that exchange nothing cannot add up their parts of the loss.
         let is_apart = engine.executor.world().size() == 1 && sampling.world.size() > 1;
         let validation = match is_apart {
             true => whole_validation_batches(settings.dataset, &sampling, most),
             false => validation_batches(settings.dataset, &sampling, most),
         };
-        let (computation, done, is_first) = (engine.computation, progress.done(), change.is_none());
-        session.observer.on(Event::Begun { world, computation, done, is_first })?;
+        let is_first = change.is_none() && !progress.is_told;
+        progress.is_told = true;
+        let (computation, done) = (engine.computation, progress.done());
+        let steps = progress.terms.total(settings.steps);
+        session.observer.on(Event::Begun { world, computation, done, steps, is_first })?;
         if is_first && world.rank() == Rank(0) && most > 0 && validation.is_empty() {
-            let batch = settings.batch;
+            let batch = progress.terms.batch;
             session.say(format!(
                 "no validation: the data held out does not fill a batch of {batch}"
             ))?;
@@ -162,8 +180,9 @@ impl<'a> TrainingLoop<'a> {
         TrainingLoop { role, ..self }
     }
 
-    /// Takes steps until the training or the epoch is over; returns what is due then. Validation and
-    /// checkpoints that are due after the last step of an epoch are made when the next one begins.
+    /// Takes steps until the training or the epoch is over, or the batch has changed, which [`Due::Step`] tells; returns
+    /// what is due then. Validation and checkpoints that are due after the last step of an epoch or of a batch are made
+    /// when the next one begins.
     ///
     /// # Errors
     /// If a rank is lost, the observer fails, or a checkpoint before the last cannot be written.
@@ -179,6 +198,8 @@ impl<'a> TrainingLoop<'a> {
                 Wish::Change => break,
                 Wish::Stop => self.role.closing(),
                 Wish::Signal(signal) => self.session.interrupt.follow(signal),
+                // The end of the training comes before another batch.
+                Wish::Continue if self.has_other_batch() && self.due() == Due::Step => break,
                 Wish::Continue => {}
             }
             self.rest(Some(&batch))?;
@@ -191,7 +212,17 @@ impl<'a> TrainingLoop<'a> {
 
     /// Returns what follows the last step.
     fn due(&self) -> Due {
-        self.progress.steps.due(Some(self.session.settings.steps))
+        self.progress.steps.due(Some(self.total()))
+    }
+
+    /// Returns the number of steps of the whole training.
+    fn total(&self) -> u64 {
+        self.progress.terms.total(self.session.settings.steps)
+    }
+
+    /// Whether the next step has another batch than this loop.
+    fn has_other_batch(&self) -> bool {
+        self.engine.terms().batch != self.progress.terms.batch
     }
 
     /// Waits for all ranks at the end of the training: a rank that is lost later has done all steps.
@@ -222,7 +253,7 @@ impl<'a> TrainingLoop<'a> {
     /// Does what is due after a step: validation, news, measurements and a checkpoint.
     fn rest(&mut self, batch: Option<&Batch>) -> Result<(), Error> {
         // A signal ends nothing for good: the training may continue from its checkpoint.
-        if self.due() == Due::Finish && self.progress.done() >= self.session.settings.steps {
+        if self.due() == Due::Finish && self.progress.done() >= self.total() {
             let record = self.engine.unite()?;
             self.progress.log.exchanged(record);
         }
@@ -251,12 +282,17 @@ impl<'a> TrainingLoop<'a> {
         let batch = self.sampler.next_batch();
         let wish = self.role.wish(self.session.interrupt.signal(), self.world.size());
         self.progress.steps.begin_step();
+        self.engine.executor.note(&self.progress.adaptation.notes());
         let taken = self.engine.step(&batch, begun, wish);
         // A peer that is lost while ranks plan anew takes nothing back.
         if self.engine.executor.next_step() > self.progress.done() {
             self.progress.steps.applied();
             self.progress.position = self.sampler.position();
-            self.role.applied(self.progress.done());
+            let done = self.progress.done();
+            let TrainingProgress { adaptation, terms, .. } = &mut self.progress;
+            let unit = self.engine.computation.unit;
+            adaptation.take(self.engine.executor.notes(), terms, done, unit);
+            self.role.applied(done);
         }
         let (step, wish) = taken?;
         self.progress.steps.agreed(wish);
@@ -265,7 +301,31 @@ impl<'a> TrainingLoop<'a> {
         let loss = step.loss;
         self.progress.log.step(step);
         self.tell(loss)?;
+        self.adapt()?;
         Ok(batch)
+    }
+
+    /// Puts terms that leave the batch as it is in force, and asks the policies on rank 0.
+    fn adapt(&mut self) -> Result<(), Error> {
+        let (session, terms) = (self.session, self.progress.terms);
+        if !self.has_other_batch() && self.engine.terms() != terms {
+            self.engine.set_terms(session.settings, terms)?;
+        }
+        if !session.decides(self.world) {
+            return Ok(());
+        }
+        let taken = Taken {
+            done: self.progress.done(),
+            steps: session.settings.steps,
+            ranks: self.world.size() as u32,
+            time: self.progress.log.recent(),
+            error_budget: self.engine.error_budget(session.settings),
+        };
+        for adjusted in self.progress.adaptation.ask(session, &terms, &taken)? {
+            session.observer.on(Event::Adjusted(&adjusted))?;
+            self.progress.log.adjusted(adjusted);
+        }
+        Ok(())
     }
 
     /// Tells people of an elastic job: of the change before an epoch's first step, and of figures now and then.
@@ -286,13 +346,13 @@ impl<'a> TrainingLoop<'a> {
 
     /// Returns the figures of this rank after a step.
     fn live(&self, loss: f64) -> Live {
-        let (settings, log) = (self.session.settings, &self.progress.log);
+        let log = &self.progress.log;
         let time = log.recent();
         let live = Live {
             step: Some(self.progress.done()),
-            steps: Some(settings.steps),
+            steps: Some(self.total()),
             loss: Some(loss),
-            samples_per_s: Some(settings.batch as f64 / time.step_s),
+            samples_per_s: Some(self.progress.terms.batch as f64 / time.step_s),
             time: Some(time),
             ..Live::default()
         };
@@ -334,8 +394,9 @@ impl<'a> TrainingLoop<'a> {
         self.progress.log.pause();
         let is_elastic = self.role.is_elastic();
         let (name, position) = (self.progress.job.as_deref(), self.progress.position);
-        let mut replica =
-            Replica { settings, name, engine: &mut self.engine, position, step: done };
+        let terms = self.progress.terms;
+        let engine = &mut self.engine;
+        let mut replica = Replica { settings, name, engine, position, terms, step: done };
         let kind = match (over, is_elastic) {
             (true, _) => SaveKind::Last,
             (_, true) => SaveKind::Elastic,
@@ -360,16 +421,13 @@ impl<'a> TrainingLoop<'a> {
     fn is_validated(&self) -> bool {
         // After each validation of a planned training a step follows that counts for its figures.
         let least = if self.engine.is_planned() { 2 } else { 1 };
-        let every =
-            (self.session.settings.steps - self.progress.first).div_ceil(VALIDATIONS).max(least);
+        let every = (self.total() - self.progress.first).div_ceil(VALIDATIONS).max(least);
         (self.progress.done() - self.progress.first).is_multiple_of(every)
     }
 
     fn is_measured_alone(&self) -> bool {
-        let (steps, done) = (
-            self.session.settings.steps - self.progress.first,
-            self.progress.done() - self.progress.first,
-        );
+        let (steps, done) =
+            (self.total() - self.progress.first, self.progress.done() - self.progress.first);
         let every = (steps / 2 / ALONE_RUNS).max(1);
         2 * done > steps && done.is_multiple_of(every)
     }
@@ -383,7 +441,7 @@ impl<'a> TrainingLoop<'a> {
         let saved = self.progress.saved.as_ref().ok().and_then(Option::as_ref);
         let way = saved.zip(settings.policy);
         let way = way.map_or(String::new(), |(path, policy)| format!("; {}", (policy.go_on)(path)));
-        let (done, steps) = (self.progress.done(), settings.steps);
+        let (done, steps) = (self.progress.done(), self.total());
         self.session.say(format!("stopped{by} after step {done} of {steps}{way}"))
     }
 
@@ -410,7 +468,7 @@ impl<'a> TrainingLoop<'a> {
             false => TrainedModel::Elsewhere,
         };
         let TrainingLoop { session, world, engine, progress, .. } = self;
-        let TrainingProgress { log, saved, .. } = progress;
+        let TrainingProgress { log, saved, terms, .. } = progress;
         session.observer.on(Event::Ended)?;
         let (computation, raw_bytes) =
             (engine.computation, engine.executor.program().raw_bytes() as f64);
@@ -429,7 +487,7 @@ impl<'a> TrainingLoop<'a> {
             session.say(warning)?;
         }
         let rate = settings.link_bytes_per_s;
-        let tokens = settings.batch * computation.context;
+        let tokens = terms.batch * computation.context;
         let (rounds, log_steps) = (log.rounds(), log.losses.len());
         let mut run = log.run(name, tokens as f64, rate);
         // A rank that joined late has seen fewer.

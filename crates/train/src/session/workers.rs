@@ -175,12 +175,13 @@ impl Worker<'_> {
         };
         let mut engine = Engine::start(settings, channel, computation, weights)?;
         let done = if is_hybrid { 0 } else { epoch.done.min(settings.steps) };
-        let mut progress = TrainingProgress::new(done);
+        let mut progress = TrainingProgress::new(done, settings);
         if done > 0 {
             let sampling = engine.sampling(settings, world);
             let mut sampler = Sampler::new(settings.dataset.clone(), sampling)?;
             sampler.skip(done);
-            progress.seek(done, About { first: done, position: sampler.position() });
+            let (position, terms) = (sampler.position(), progress.terms);
+            progress.seek(done, About { first: done, position, terms });
             engine.executor.seek(done);
             session.say_joined(epoch.number, world, done)?;
         }

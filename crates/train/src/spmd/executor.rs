@@ -72,7 +72,10 @@ pub struct Executor<'a> {
     gradient_norm_max: Option<f32>,
     gradient_norm: f64,
     said: f32,
+    notes: Vec<f32>,
     agreed: Agreed,
+    /// The notes of all ranks in the last step.
+    all_notes: Vec<f32>,
     times: Times,
     /// This replica's part of the global batch, where parts are unequal.
     share: Option<f32>,
@@ -177,7 +180,9 @@ impl<'a> Executor<'a> {
             gradient_norm_max: None,
             gradient_norm: 0.0,
             said: 0.0,
+            notes: Vec::new(),
             agreed: Agreed::default(),
+            all_notes: Vec::new(),
             times: Times::default(),
             share: None,
         })
@@ -190,7 +195,13 @@ impl<'a> Executor<'a> {
     /// If it is no such part.
     pub fn set_share(&mut self, share: Option<f32>) -> Result<(), Error> {
         self.share = share;
-        share.map_or(Ok(()), |share| self.exchange.sync.set_share(share).map_err(Error::exchange))
+        match share {
+            Some(share) => self.exchange.sync.set_share(share).map_err(Error::exchange),
+            None => {
+                self.exchange.sync.set_equal_shares();
+                Ok(())
+            }
+        }
     }
 
     /// Returns the optimiser's side and the synchroniser.
@@ -312,6 +323,17 @@ impl<'a> Executor<'a> {
     /// Tells all others a number with every step from now on.
     pub fn say(&mut self, number: f32) {
         self.said = number;
+    }
+
+    /// Tells all others numbers with every step from now on, as many on all ranks.
+    pub fn note(&mut self, notes: &[f32]) {
+        notes.clone_into(&mut self.notes);
+    }
+
+    /// Returns the notes of all ranks in the last step, in their order, each with the row of a sketch of the rank's
+    /// gradients if the exchange has [`ExchangeOptions::sketches`].
+    pub fn notes(&self) -> impl Iterator<Item = &[f32]> {
+        self.all_notes.chunks(self.all_notes.len().div_ceil(self.world().size()).max(1))
     }
 
     /// Returns the values that all ranks have told each other in the last step. They do so before

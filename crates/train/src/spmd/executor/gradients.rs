@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use thinwire_codec::Choice;
 use thinwire_model::{Collective, Placement};
+use thinwire_policy::Sketch;
 use thinwire_program::{
     Convert, Encoding, Instruction, Parameter as Planned, Program, Rearrange, summation,
 };
@@ -42,6 +43,8 @@ pub struct ExchangeOptions {
     pub remote: Vec<String>,
     /// Whether the gradients of a replica stay with their rank, whose own optimiser applies them.
     pub is_local: bool,
+    /// Whether each replica sketches its gradients, for [`Executor::notes`](super::Executor::notes).
+    pub sketches: bool,
 }
 
 /// Who decides on the codecs of gradients.
@@ -79,6 +82,8 @@ pub(crate) struct Exchange {
     /// Bytes handed to the links so far, headers included, and those that were expected.
     pub sent_bytes: u64,
     pub predicted_bytes: u64,
+    /// Sketch of the gradients of this step, if one is made.
+    sketch: Option<Sketch>,
     /// Seconds of handing gradients over in this step, and of waiting after the last one.
     pub handover_s: f64,
     pub exposed_wait_s: f64,
@@ -159,6 +164,7 @@ impl Exchange {
             is_whole,
             sent_bytes: 0,
             predicted_bytes: 0,
+            sketch: (options.sketches && is_replica).then(|| Sketch::new(0)),
             handover_s: 0.0,
             exposed_wait_s: 0.0,
         })
@@ -172,6 +178,7 @@ impl Exchange {
     /// Begins a step.
     pub fn begin(&mut self, step: u64) -> Result<(), Error> {
         (self.handover_s, self.exposed_wait_s) = (0.0, 0.0);
+        self.sketch = self.sketch.take().map(|_| Sketch::new(step));
         self.sync.begin(step)?;
         self.predicted_bytes += self.sync.step_bytes();
         Ok(())
@@ -193,6 +200,9 @@ impl Exchange {
         if self.rounded[index] {
             gradient.iter_mut().for_each(|value| *value = round_bf16(*value));
         }
+        if let Some(sketch) = &mut self.sketch {
+            sketch.add(index, &gradient);
+        }
         let gradient = self.before[index].iter().fold(gradient, |values, one| one.apply(values));
         match self.places[index] {
             Some(place) => self.sync.ready(place, &gradient[..])?,
@@ -200,6 +210,11 @@ impl Exchange {
         }
         self.handover_s += started.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Returns the row of the sketch of this step's gradients; none if none is made.
+    pub fn sketch(&self) -> impl Iterator<Item = f32> {
+        self.sketch.iter().flat_map(Sketch::row)
     }
 
     /// Waits for all gradients; returns what is to become of the step by those that this rank has part in.

@@ -138,20 +138,23 @@ impl Executor<'_> {
     }
 
     /// Gathers one row per rank in a step: whether what this rank knows is finite, its share of the loss,
-    /// and the number that it says. Returns what all ranks make of the step.
+    /// the number that it says, its notes, and a sketch of its gradients if one is made. Returns what all ranks make of the step.
     fn tell(&mut self, outcome: Outcome) -> Result<Outcome, Error> {
         let finite = outcome == Outcome::Averaged && self.slots.exchanges.take_finite();
         let [known, loss] = self.told_loss();
-        let row = [f32::from(u8::from(finite)), known, loss, self.said];
+        let mut row = vec![f32::from(u8::from(finite)), known, loss, self.said];
+        let header = row.len();
+        row.extend(&self.notes);
+        row.extend(self.exchange.sketch());
         let all = self.slots.gather_waiting(&row)?;
-        let (rows, _) = all.as_chunks();
-        let losses = rows.iter().map(|[_, known, loss, _]| known_loss([*known, *loss]));
-        let losses: Vec<_> = losses.collect();
+        let rows: Vec<&[f32]> = all.chunks(row.len()).collect();
+        let losses: Vec<_> = rows.iter().map(|row| known_loss([row[1], row[2]])).collect();
         self.agreed = Agreed {
             loss: self.mean_loss(&losses, self.program.micro_batches_of_all),
-            said: rows.iter().map(|[.., said]| *said).fold(f32::MIN, f32::max),
+            said: rows.iter().map(|row| row[3]).fold(f32::MIN, f32::max),
         };
-        let all_finite = rows.iter().all(|[finite, ..]| *finite == 1.0);
+        self.all_notes = rows.iter().flat_map(|row| &row[header..]).copied().collect();
+        let all_finite = rows.iter().all(|row| row[0] == 1.0);
         Ok(if all_finite { Outcome::Averaged } else { Outcome::Skipped })
     }
 

@@ -1,0 +1,106 @@
+//! Policies of a training as they are typed, and the way in which they change the number of ranks.
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use serde_json::Value;
+use thinwire_job::elastic::{JobAddress, Operator};
+use thinwire_sync::{Mode, Policy};
+use thinwire_train::Error;
+use thinwire_train::session::Resizer;
+
+use super::job::TrainingJob;
+use crate::failure::hinted;
+
+/// Time within which a coordinator answers rank 0: a step waits so long.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Refuses policies that do nothing in a training, or cannot be followed.
+///
+/// # Errors
+/// The first such policy.
+pub fn check(job: &TrainingJob, codec: Option<&Policy>, is_elastic: bool) -> Result<()> {
+    for policy in &job.policies {
+        let refuse =
+            |why: String, hint: &str| Err(hinted(anyhow!("--policy {policy} {why}"), hint));
+        if job.parallelism.is_planned() {
+            return refuse(
+                "with a plan, which is made for one batch and one number of ranks".to_owned(),
+                "leave it out, or leave --plan and --parallel out",
+            );
+        }
+        if job.exchange.mode != Mode::Step {
+            let mode = job.exchange.mode;
+            return refuse(
+                format!("with --mode {mode}, in which ranks have no step in common"),
+                "leave it out, or give --mode all-reduce",
+            );
+        }
+        if policy.is_for_elastic() && !is_elastic {
+            return refuse(
+                "in a job with a fixed number of ranks".to_owned(),
+                "let ranks come and go: --ranks 1:4",
+            );
+        }
+        if policy.is_for_auto() && !codec.is_some_and(Policy::keeps_a_budget) {
+            let codec = codec.map_or("none".to_owned(), Policy::to_string);
+            return refuse(
+                format!("with codec {codec}, which keeps to no error budget"),
+                "give --codec auto",
+            );
+        }
+        if let Some(most) = policy.max_batch().filter(|most| *most < 2 * job.recipe.batch) {
+            let batch = job.recipe.batch;
+            return refuse(
+                format!("and a batch of {batch} rows, which doubles to more than {most}"),
+                "give a larger max, or a smaller --batch to begin with",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The coordinator of this process's job, which is asked for ranks.
+pub struct JobResizer<'a> {
+    address: &'a JobAddress,
+    /// Connection, once somebody has asked for it.
+    operator: RefCell<Option<Operator>>,
+}
+
+impl<'a> JobResizer<'a> {
+    /// A resizer that connects when it is first asked.
+    pub fn new(address: &'a JobAddress) -> JobResizer<'a> {
+        JobResizer { address, operator: RefCell::default() }
+    }
+
+    /// Asks the coordinator; a connection that has failed is made anew the next time.
+    fn ask<T>(
+        &self,
+        ask: impl Fn(&mut Operator) -> Result<T, thinwire_job::Error>,
+    ) -> Result<T, Error> {
+        let JobAddress { coordinator, token, .. } = self.address;
+        let connect = || Operator::connect(coordinator, token, TIMEOUT);
+        let mut operator = self.operator.take().map_or_else(connect, Ok).map_err(Error::caller)?;
+        let answer = ask(&mut operator).map_err(Error::caller)?;
+        self.operator.replace(Some(operator));
+        Ok(answer)
+    }
+}
+
+impl Resizer for JobResizer<'_> {
+    fn bounds(&self) -> Result<RangeInclusive<u32>, Error> {
+        let status = self.ask(Operator::status)?;
+        let status: Value = serde_json::from_str(&status).map_err(Error::caller)?;
+        let number = |key: &str| status[key].as_u64().and_then(|it| u32::try_from(it).ok());
+        match (number("min"), number("max")) {
+            (Some(min), Some(max)) => Ok(min..=max),
+            _ => Err(Error::caller(anyhow!("the coordinator does not tell the bounds of its job"))),
+        }
+    }
+
+    fn resize(&self, ranks: u32) -> Result<(), Error> {
+        self.ask(|operator| operator.resize(ranks))
+    }
+}

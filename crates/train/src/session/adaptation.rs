@@ -1,0 +1,328 @@
+//! Adaptation of a training by its policies.
+//!
+//! Rank 0 asks its policies after each step. What they ask for is told to all ranks with the next step, and in force
+//! from the one after that. Rows are told in the exchange by which ranks agree on a step anyway.
+//!
+//! Law: terms are the same on all ranks after the same step, and part of the state that joiners take over and
+//! checkpoints keep.
+
+use std::ops::RangeInclusive;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use thinwire_policy::{Noise, NoiseScale, Observation, Policy, Sketch, Spec};
+use thinwire_report::training::Adjusted;
+use thinwire_sync::Time;
+use thinwire_wire::{Rank, World};
+
+use super::{Event, Session};
+use crate::data::rows;
+use crate::error::Error;
+
+/// Key of the terms in the manifest of a checkpoint.
+pub(super) const TERMS: &str = "terms";
+
+/// Ways to change the number of ranks of a job.
+pub trait Resizer {
+    /// Returns the numbers of ranks that the job may have.
+    ///
+    /// # Errors
+    /// If the job does not answer.
+    fn bounds(&self) -> Result<RangeInclusive<u32>, Error>;
+
+    /// Asks for a number of ranks.
+    ///
+    /// # Errors
+    /// If the job does not answer, or refuses.
+    fn resize(&self, ranks: u32) -> Result<(), Error>;
+}
+
+/// What policies have changed so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Terms {
+    /// Rows per step, all ranks together.
+    pub batch: usize,
+    /// Rows per step at the beginning.
+    pub first_batch: usize,
+    /// Factor of the learning rate.
+    pub rate: f32,
+    /// Error budget of `auto`, if it is not that of the beginning.
+    pub error_budget: Option<f32>,
+    /// The first step with this batch.
+    since: u64,
+    /// Rows that were read before that step.
+    rows: u64,
+}
+
+impl Terms {
+    /// Terms of the beginning.
+    pub fn new(batch: usize) -> Terms {
+        Terms { batch, first_batch: batch, rate: 1.0, error_budget: None, since: 0, rows: 0 }
+    }
+
+    fn rows_before(&self, step: u64) -> u64 {
+        self.rows + step.saturating_sub(self.since) * self.batch as u64
+    }
+
+    /// Returns the steps of a training that reads as many rows as `steps` steps of the first batch.
+    pub fn total(&self, steps: u64) -> u64 {
+        let left = (steps * self.first_batch as u64).saturating_sub(self.rows);
+        self.since + left.div_ceil(self.batch as u64)
+    }
+
+    /// Returns the rows that are left before a step.
+    fn rows_left(&self, steps: u64, step: u64) -> u64 {
+        (steps * self.first_batch as u64).saturating_sub(self.rows_before(step))
+    }
+
+    /// Returns the step of the learning rate's schedule: that in which as many rows were read with the first batch.
+    pub fn scheduled(&self, step: u64) -> u64 {
+        self.rows_before(step) / self.first_batch as u64
+    }
+
+    /// Puts a proposal in force from a step on.
+    fn adopt(&mut self, proposal: Proposal, step: u64) {
+        if proposal.batch > 0 {
+            (self.rows, self.since) = (self.rows_before(step), step);
+            self.batch = proposal.batch;
+        }
+        if proposal.rate > 0.0 {
+            self.rate = proposal.rate;
+        }
+        if proposal.error_budget > 0.0 {
+            self.error_budget = Some(proposal.error_budget);
+        }
+    }
+}
+
+/// What rank 0 tells all ranks with a step; zero for what stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Proposal {
+    batch: usize,
+    rate: f32,
+    error_budget: f32,
+}
+
+impl Proposal {
+    /// Numbers of a proposal in a row, the time included.
+    const NOTES: usize = 4;
+
+    /// Returns the proposal as notes of a step, of which f32 holds each exactly, with the seconds so far.
+    fn notes(self, elapsed_s: f64) -> [f32; Proposal::NOTES] {
+        [self.batch as f32, self.rate, self.error_budget, elapsed_s as f32]
+    }
+
+    fn of(notes: &[f32]) -> Proposal {
+        Proposal { batch: notes[0] as usize, rate: notes[1], error_budget: notes[2] }
+    }
+}
+
+/// Adaptation of one rank's training, through all epochs.
+#[derive(Debug)]
+pub(super) struct Adaptation {
+    policies: Vec<Spec>,
+    noise: NoiseScale,
+    proposal: Proposal,
+    /// The number of ranks that was asked for last.
+    ranks: Option<u32>,
+    /// Numbers of ranks that the job may have, once it has said so.
+    bounds: Option<RangeInclusive<u32>>,
+    /// Seconds of the training up to a moment.
+    elapsed_s: f64,
+    at: Instant,
+}
+
+/// What a step was like for policies.
+pub(super) struct Taken {
+    /// Steps that are done.
+    pub done: u64,
+    /// Steps of the whole training, each of the first batch.
+    pub steps: u64,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Time of a step lately.
+    pub time: Time,
+    /// Error budget of `auto`, if it chooses codecs.
+    pub error_budget: Option<f64>,
+}
+
+impl Adaptation {
+    /// Adaptation by policies, before the first step.
+    pub fn new(policies: &[Spec]) -> Adaptation {
+        Adaptation {
+            policies: policies.to_vec(),
+            noise: NoiseScale::default(),
+            proposal: Proposal::default(),
+            ranks: None,
+            bounds: None,
+            elapsed_s: 0.0,
+            at: Instant::now(),
+        }
+    }
+
+    fn elapsed_s(&self) -> f64 {
+        self.elapsed_s + self.at.elapsed().as_secs_f64()
+    }
+
+    /// Returns what this rank notes with the next step; nothing without policies.
+    pub fn notes(&self) -> Vec<f32> {
+        match self.policies.is_empty() {
+            true => Vec::new(),
+            false => self.proposal.notes(self.elapsed_s()).to_vec(),
+        }
+    }
+
+    /// Takes what all ranks have noted with a step that was applied, and puts rank 0's proposal in force from the
+    /// next step, number `step`, on. `unit` rows stay together.
+    pub fn take<'n>(
+        &mut self,
+        notes: impl Iterator<Item = &'n [f32]>,
+        terms: &mut Terms,
+        step: u64,
+        unit: usize,
+    ) {
+        let notes: Vec<&[f32]> = notes.collect();
+        let Some(first) = notes.first().filter(|_| !self.policies.is_empty()) else { return };
+        (self.elapsed_s, self.at) = (f64::from(first[3]), Instant::now());
+        if first.len() > Proposal::NOTES {
+            self.take_sketches(&notes, terms.batch, unit);
+        }
+        terms.adopt(Proposal::of(first), step);
+        self.proposal = Proposal::default();
+    }
+
+    /// Averages the ranks' sketches by their parts of the batch: the mean square of a rank's gradient is then that of
+    /// the mean part.
+    fn take_sketches(&mut self, notes: &[&[f32]], batch: usize, unit: usize) {
+        let mut mean = [0.0_f32; Sketch::ROW];
+        let ranks = notes.len() as u32;
+        for (rank, row) in (0..ranks).zip(notes) {
+            let Ok(world) = World::new(rank, ranks) else { return };
+            let share = rows(batch, unit, world).len() as f32 / batch as f32;
+            let sums = mean.iter_mut().zip(&row[Proposal::NOTES..]);
+            sums.for_each(|(sum, one)| *sum += share * one);
+        }
+        let (batch, of_mean) = (batch as f64, Sketch::squared_norm(&mean));
+        self.noise.observe(f64::from(mean[0]), batch / f64::from(ranks), of_mean, batch);
+    }
+
+    /// Returns the noise of gradients, once it is known.
+    pub fn noise(&self) -> Option<Noise> {
+        self.noise.noise()
+    }
+
+    /// Asks the policies on rank 0, after a step. Returns what was asked for, for people.
+    ///
+    /// # Errors
+    /// If the observer fails.
+    pub fn ask(
+        &mut self,
+        session: &Session<'_>,
+        terms: &Terms,
+        taken: &Taken,
+    ) -> Result<Vec<Adjusted>, Error> {
+        if self.bounds.is_none() && self.policies.iter().any(|policy| policy.resizes()) {
+            let bounds = session.resizer.map(Resizer::bounds).transpose();
+            self.bounds = bounds.or_else(|error| session.warn(error).map(|()| None))?;
+        }
+        let seen = Observation {
+            step: taken.done,
+            ranks: taken.ranks,
+            ranks_allowed: self.bounds.clone(),
+            batch: terms.batch,
+            first_batch: terms.first_batch,
+            rows_left: terms.rows_left(taken.steps, taken.done),
+            step_s: taken.time.step_s,
+            wait_s: taken.time.wait_s,
+            elapsed_s: self.elapsed_s(),
+            noise: self.noise(),
+            error_budget: taken.error_budget,
+        };
+        let mut all = Vec::new();
+        for asked in self.policies.iter_mut().filter_map(|policy| policy.observe(&seen)) {
+            let proposal = &mut self.proposal;
+            let least = taken.ranks as usize;
+            let batch = asked.batch.map(|batch| batch.max(least)).filter(|_| proposal.batch == 0);
+            if let Some(batch) = batch {
+                proposal.batch = batch;
+                proposal.rate = asked.rate.map_or(0.0, |rate| rate as f32);
+            }
+            let budget = asked.error_budget.filter(|_| proposal.error_budget == 0.0);
+            proposal.error_budget = budget.map_or(proposal.error_budget, |budget| budget as f32);
+            // The job may take a while to find a rank; it is not asked again meanwhile.
+            let ranks = asked.ranks.filter(|_| asked.ranks != self.ranks);
+            if let (Some(ranks), Some(resizer)) = (ranks, session.resizer) {
+                self.ranks = Some(ranks);
+                resizer.resize(ranks).or_else(|error| session.warn(error))?;
+            }
+            if batch.is_some() || budget.is_some() || ranks.is_some() {
+                let rate = asked.rate.filter(|_| batch.is_some());
+                let (step, reason) = (taken.done, asked.reason);
+                all.push(Adjusted { step, batch, rate, ranks, error_budget: budget, reason });
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Session<'_> {
+    /// Tells of a failure that does not end the training.
+    fn warn(&self, error: Error) -> Result<(), Error> {
+        self.observer.on(Event::Warning(error))
+    }
+
+    /// Whether this rank asks the policies.
+    pub(super) fn decides(&self, world: World) -> bool {
+        world.rank() == Rank(0) && !self.settings.policies.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_rows_are_read_whatever_the_batch() {
+        let mut terms = Terms::new(16);
+        assert_eq!(
+            (terms.total(100), terms.scheduled(40), terms.rows_left(100, 40)),
+            (100, 40, 960)
+        );
+        let proposal = Proposal { batch: 64, rate: 2.0, error_budget: 0.0 };
+        assert_eq!(Proposal::of(&proposal.notes(1.0)), proposal);
+        terms.adopt(proposal, 40);
+        assert_eq!((terms.batch, terms.rate, terms.error_budget), (64, 2.0, None));
+        // 960 rows are left: 15 steps.
+        assert_eq!((terms.total(100), terms.scheduled(40), terms.scheduled(50)), (55, 40, 80));
+        terms.adopt(Proposal { batch: 32, ..Proposal::default() }, 50);
+        assert_eq!((terms.total(100), terms.rows_left(100, 50), terms.rate), (60, 320, 2.0));
+        terms.adopt(Proposal { error_budget: 0.5, ..Proposal::default() }, 52);
+        assert_eq!((terms.total(100), terms.error_budget), (60, Some(0.5)));
+        assert_eq!(terms.rows_left(100, 60), 0);
+    }
+
+    #[test]
+    fn proposals_are_in_force_once() {
+        let policies = ["noise-scale:max=64".parse().unwrap()];
+        let mut adaptation = Adaptation::new(&policies);
+        adaptation.proposal = Proposal { batch: 32, rate: 1.0, error_budget: 0.0 };
+        let (mut terms, mut told) = (Terms::new(6), Adaptation::new(&policies));
+        // Parts of 2 + 2 + 1 + 1 rows; a square of 48 on each rank, and 32 counters of 1 for the mean.
+        let sketch = [48.0].into_iter().chain([1.0; Sketch::ROW - 1]);
+        let row: Vec<f32> = adaptation.notes().into_iter().chain(sketch).collect();
+        told.take([&row[..]; 4].into_iter(), &mut terms, 1, 1);
+        assert_eq!((terms.batch, terms.rate), (32, 1.0));
+        for step in 2..=20 {
+            adaptation.take([&row[..]; 4].into_iter(), &mut terms, step, 1);
+        }
+        assert_eq!(adaptation.proposal, Proposal::default());
+        // Of 8 rows per rank: (32 · 32 − 8 · 48) / 24 and (48 − 32) / (1/8 − 1/32).
+        let noise = adaptation.noise().unwrap();
+        assert!((noise.signal - 80.0 / 3.0).abs() < 1e-3, "{noise:?}");
+        assert!((noise.variance - 512.0 / 3.0).abs() < 1e-2, "{noise:?}");
+        assert!(Adaptation::new(&[]).notes().is_empty());
+        let before = terms;
+        Adaptation::new(&[]).take(std::iter::empty(), &mut terms, 21, 1);
+        assert_eq!(terms, before);
+    }
+}
