@@ -1,0 +1,120 @@
+//! Policies as a user sees them: the batch, the number of ranks, and what is refused.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use support::{Folder, Talker, train_arguments};
+
+/// Rows per step of the small training.
+const BATCH: u64 = 4;
+
+/// The batches that policies have asked for, each with the step after which.
+fn batches(run: &Value) -> Vec<[u64; 2]> {
+    let all = run["adjusted"].as_array().map_or(&[][..], Vec::as_slice);
+    let of = |one: &Value| [&one["step"], &one["batch"]].map(|it| it.as_u64().unwrap());
+    all.iter().map(of).collect()
+}
+
+/// Steps in which as many rows are read as in `steps` steps of the first batch.
+fn expected_steps(steps: u64, adjusted: &[[u64; 2]]) -> u64 {
+    let (mut read, mut batch, mut step) = (0, BATCH, 0);
+    while read < steps * BATCH {
+        // It is told with the next step, and in force from the one after it.
+        if let Some([_, next]) = adjusted.iter().find(|[after, _]| after + 1 == step) {
+            batch = *next;
+        }
+        (read, step) = (read + batch, step + 1);
+    }
+    step
+}
+
+fn model(checkpoint: &Path) -> Vec<u8> {
+    fs::read(checkpoint.join("model.safetensors")).unwrap()
+}
+
+#[test]
+fn the_batch_grows_and_as_many_rows_are_read() {
+    let folder = Folder::new("noise-scale");
+    let policy = "noise-scale:max=8,every=10,rate=linear";
+    let flags = ["--policy", policy, "--steps", "240", "--codec", "int8", "--lr", "0.01"];
+    let kept = ["--json", "--checkpoint-every", "20", "--checkpoint-dir", "whole"];
+    let ended = folder.train(&[&flags[..], &kept].concat());
+    let line = "batch 8, learning rate × 2.00 from step";
+    assert!(ended.stderr.contains(line), "{}", ended.stderr);
+    let run = &ended.json()[0];
+    let adjusted = batches(run);
+    let steps = run["losses"].as_array().unwrap().len() as u64;
+    assert_eq!(steps, expected_steps(240, &adjusted), "{adjusted:?}");
+    let [[after, 8]] = adjusted[..] else { panic!("{adjusted:?}") };
+    // A resumed training has the batch of its checkpoint, and reads what is left.
+    let last_kept = (steps - 1) / 20 * 20;
+    assert!(last_kept > after, "{last_kept} {after}");
+    let whole = folder.path().join("whole");
+    fs::create_dir(folder.path().join("half")).unwrap();
+    let name = format!("step-{last_kept:06}");
+    fs::rename(whole.join(&name), folder.path().join("half").join(&name)).unwrap();
+    let resumed = ["train", "--link", "none", "--report", "none", "--json", "--resume", "half"];
+    let same = ["--checkpoint-dir", "half", "--policy", policy];
+    let ended = folder.run(&[&resumed[..], &same].concat());
+    let run = &ended.json()[0];
+    assert_eq!(run["losses"].as_array().unwrap().len() as u64, steps - last_kept);
+    assert_eq!(batches(run), [[0; 2]; 0]);
+    let name = format!("step-{steps:06}");
+    assert!(model(&folder.path().join("half").join(&name)) == model(&whole.join(&name)));
+    // Another first batch is another training.
+    let other = ["--batch", "6", "--steps", "250"];
+    let ended = folder.run(&[&resumed[..], &other].concat());
+    let dropped = "a batch that a policy has changed from 4 to 8 rows: it is 6 again";
+    assert!(ended.stderr.contains(dropped), "{}", ended.stderr);
+    ended.done();
+}
+
+#[test]
+fn ranks_leave_when_they_cost_too_much_and_come_back() {
+    let folder = Folder::new("price");
+    let price = folder.path().join("price");
+    fs::write(&price, "0.9\n").unwrap();
+    let policy = format!("price:{},max=0.5,every=5", price.display());
+    let flags = ["--policy", &policy, "--ranks", "1:2", "--steps", "100000", "--codec", "int8"];
+    let arguments = [&flags[..], &["--checkpoint-dir", "none"]].concat();
+    let arguments = train_arguments(&arguments);
+    let mut training = Talker::of(folder.command(&arguments).spawn().unwrap());
+    training.said("epoch 1: 2 ranks");
+    training.said("1 rank from step");
+    training.said("epoch 2 after step");
+    fs::write(&price, "0.2\n").unwrap();
+    training.said("2 ranks from step");
+    training.said("epoch 3 after step");
+    support::signal(training.id(), "TERM");
+    training.end();
+}
+
+#[test]
+fn policies_that_cannot_be_followed_are_refused() {
+    let folder = Folder::new("no-policies");
+    for (flags, error) in [
+        (&["--policy", "noise"][..], "unknown policy 'noise'"),
+        (&["--policy", "noise-scale:max=7"], "and a batch of 4 rows, which doubles to more than 7"),
+        (&["--policy", "deadline:60"], "--policy deadline:60 in a job with a fixed number of ranks"),
+        (&["--policy", "wait:max=0.3", "--codec", "int8"], "--policy wait:max=0.3 with codec int8"),
+        (
+            &["--policy", "noise-scale:max=64", "--mode", "local:4"],
+            "--policy noise-scale:max=64 with --mode local:4",
+        ),
+        (
+            &["--policy", "noise-scale:max=64", "--parallel", "auto"],
+            "--policy noise-scale:max=64 with a plan",
+        ),
+        (
+            &["--policy", "noise-scale:max=64", "--mode", "server"],
+            "--policy noise-scale:max=64 in a training with servers",
+        ),
+    ] {
+        let ended = folder.train(&[&["--steps", "4", "--checkpoint-dir", "none"], flags].concat());
+        assert!(ended.stderr.contains(error), "{flags:?}: {}", ended.stderr);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    }
+}
