@@ -98,7 +98,10 @@ fn policies_that_cannot_be_followed_are_refused() {
     for (flags, error) in [
         (&["--policy", "noise"][..], "unknown policy 'noise'"),
         (&["--policy", "noise-scale:max=7"], "and a batch of 4 rows, which doubles to more than 7"),
-        (&["--policy", "deadline:60"], "--policy deadline:60 in a job with a fixed number of ranks"),
+        (
+            &["--policy", "deadline:60"],
+            "--policy deadline:60 in a job with a fixed number of ranks",
+        ),
         (&["--policy", "wait:max=0.3", "--codec", "int8"], "--policy wait:max=0.3 with codec int8"),
         (
             &["--policy", "noise-scale:max=64", "--mode", "local:4"],

@@ -34,7 +34,7 @@ use std::ops::RangeInclusive;
 pub use batch::{NoiseBatch, RateRule};
 pub use deadline::Deadline;
 pub use goodput::Goodput;
-pub use noise::{Noise, NoiseScale};
+pub use noise::{Noise, NoiseScale, Part};
 pub use price::Price;
 pub use sketch::Sketch;
 pub use spec::{InvalidPolicy, Spec};

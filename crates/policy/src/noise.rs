@@ -1,5 +1,7 @@
 //! The gradient noise scale, estimated from norms of gradients of two batch sizes.
 
+use crate::sketch::Sketch;
+
 /// Part of an average that is kept from step to step.
 const KEPT: f64 = 0.95;
 /// Steps after which averages are told.
@@ -43,7 +45,30 @@ pub struct NoiseScale {
     steps: u64,
 }
 
+/// One rank's part of a step: its rows of the batch, and the row of the [`Sketch`] of their mean gradient.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// Rows of the batch.
+    pub rows: usize,
+    /// What [`Sketch::row`] gave.
+    pub sketch: &'a [f32],
+}
+
 impl NoiseScale {
+    /// Takes note of a step by the sketches of all ranks. Squares are averaged by the ranks' rows: then the mean square
+    /// is that of a rank with the mean number of rows.
+    pub fn take<'a>(&mut self, parts: impl Iterator<Item = Part<'a>> + Clone) {
+        let batch = parts.clone().map(|part| part.rows).sum::<usize>() as f64;
+        let mut mean = [0.0_f32; Sketch::ROW];
+        let mut ranks = 0.0;
+        for Part { rows, sketch } in parts {
+            let share = (rows as f64 / batch) as f32;
+            mean.iter_mut().zip(sketch).for_each(|(sum, one)| *sum += share * one);
+            ranks += 1.0;
+        }
+        self.observe(f64::from(mean[0]), batch / ranks, Sketch::squared_norm(&mean), batch);
+    }
+
     /// Takes note of a step: the mean over ranks of squared norms of their gradients, each of `rows` rows, and the
     /// squared norm of the mean of all gradients, of `batch` rows. A step that tells nothing is left out: one rank
     /// alone, or norms that are not finite.
@@ -72,7 +97,6 @@ mod tests {
     use thinwire_wire::random::Key;
 
     use super::*;
-    use crate::Sketch;
 
     #[test]
     fn the_noise_of_known_gradients_is_found() {
@@ -86,15 +110,13 @@ mod tests {
                 let deviation = 1.0 / (rows as f32).sqrt();
                 (0..elements).map(|at| 0.05 + deviation * key.normal(at)).collect()
             };
-            let mut mean = [0.0_f32; Sketch::ROW];
-            for rank in 0..ranks {
+            let row = |rank: u32| {
                 let mut sketch = Sketch::new(step);
                 sketch.add(0, &gradient(rank));
-                let row = sketch.row();
-                mean.iter_mut().zip(row).for_each(|(sum, one)| *sum += one / ranks as f32);
-            }
-            let batch = f64::from(ranks) * f64::from(rows);
-            scale.observe(f64::from(mean[0]), f64::from(rows), Sketch::squared_norm(&mean), batch);
+                sketch.row()
+            };
+            let all: Vec<_> = (0..ranks).map(row).collect();
+            scale.take(all.iter().map(|sketch| Part { rows, sketch }));
             assert_eq!(scale.noise().is_some(), step >= 9);
         }
         let noise = scale.noise().unwrap();

@@ -23,6 +23,7 @@ mod membership;
 mod memory;
 mod operator;
 mod options;
+mod policies;
 mod row_source;
 mod row_values;
 mod scatter;
@@ -71,6 +72,8 @@ mod _core {
     use crate::membership::Membership;
     #[pymodule_export]
     use crate::options::{check, codec_name, measure_codecs};
+    #[pymodule_export]
+    use crate::policies::{Policies, Sketch};
     #[pymodule_export]
     use crate::row_source::{RowServer, RowSource};
     #[pymodule_export]

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use thinwire_policy::{Noise, NoiseScale, Observation, Policy, Sketch, Spec};
+use thinwire_policy::{Noise, NoiseScale, Observation, Part, Policy, Spec};
 use thinwire_report::training::Adjusted;
 use thinwire_sync::Time;
 use thinwire_wire::{Rank, World};
@@ -185,25 +185,16 @@ impl Adaptation {
         let Some(first) = notes.first().filter(|_| !self.policies.is_empty()) else { return };
         (self.elapsed_s, self.at) = (f64::from(first[3]), Instant::now());
         if first.len() > Proposal::NOTES {
-            self.take_sketches(&notes, terms.batch, unit);
+            let ranks = notes.len() as u32;
+            let worlds = (0..ranks).map_while(|rank| World::new(rank, ranks).ok());
+            let parts = worlds.zip(&notes).map(|(world, notes)| Part {
+                rows: rows(terms.batch, unit, world).len(),
+                sketch: &notes[Proposal::NOTES..],
+            });
+            self.noise.take(parts);
         }
         terms.adopt(Proposal::of(first), step);
         self.proposal = Proposal::default();
-    }
-
-    /// Averages the ranks' sketches by their parts of the batch: the mean square of a rank's gradient is then that of
-    /// the mean part.
-    fn take_sketches(&mut self, notes: &[&[f32]], batch: usize, unit: usize) {
-        let mut mean = [0.0_f32; Sketch::ROW];
-        let ranks = notes.len() as u32;
-        for (rank, row) in (0..ranks).zip(notes) {
-            let Ok(world) = World::new(rank, ranks) else { return };
-            let share = rows(batch, unit, world).len() as f32 / batch as f32;
-            let sums = mean.iter_mut().zip(&row[Proposal::NOTES..]);
-            sums.for_each(|(sum, one)| *sum += share * one);
-        }
-        let (batch, of_mean) = (batch as f64, Sketch::squared_norm(&mean));
-        self.noise.observe(f64::from(mean[0]), batch / f64::from(ranks), of_mean, batch);
     }
 
     /// Returns the noise of gradients, once it is known.
@@ -279,6 +270,8 @@ impl Session<'_> {
 
 #[cfg(test)]
 mod tests {
+    use thinwire_policy::Sketch;
+
     use super::*;
 
     #[test]
