@@ -27,11 +27,13 @@ __all__ = [
     "Membership",
     "NoRankError",
     "PeerError",
+    "Policies",
     "RowServer",
     "RowSource",
     "Scatter",
     "Server",
     "ServerClient",
+    "Sketch",
     "Store",
     "Synchronizer",
     "__version__",
@@ -410,6 +412,42 @@ class Group:
         """Says goodbye for this group, its splits and all that was made from them."""
     def counters(self) -> dict[str, int]:
         """What the collectives of this group have moved: bytes and frames, sent and received."""
+
+@final
+class Sketch:
+    """Squared norm and linear sketch of one rank's gradients in a step: 33 numbers. Sketches of one step
+    have the same random signs on all ranks: the mean of sketches is the sketch of the mean."""
+
+    def __new__(cls, step: int) -> Sketch: ...
+    def add(self, parameter: int, address: int, elements: int) -> None:
+        """Adds the gradient of a parameter with a number of its own: f32 at an address of host memory."""
+    def row(self) -> list[float]:
+        """The squared norm, then 32 counters."""
+
+@final
+class Policies:
+    """Policies by their texts, and the noise of gradients that they see."""
+
+    def __new__(cls, policies: list[str]) -> Policies: ...
+    def resizes(self) -> bool:
+        """Whether any policy asks for numbers of ranks."""
+    def take(self, sketches: list[list[float]], rows: list[int]) -> None:
+        """Takes note of a step: the sketch of each rank, and its rows of the batch."""
+    def noise(self) -> tuple[float, float] | None:
+        """Squared norm of the gradient and variance of one row's, once they are known."""
+    def ask(
+        self,
+        step: int,
+        ranks: int,
+        ranks_allowed: tuple[int, int] | None,
+        batch: int,
+        first_batch: int,
+        rows_left: int,
+        step_s: float,
+        wait_s: float,
+        elapsed_s: float,
+    ) -> list[dict[str, Any]]:
+        """What the policies ask for after a step: dicts with "batch", "rate", "ranks" and "reason"."""
 
 @final
 class Averager:

@@ -7,6 +7,7 @@
     outer = thinwire.torch.DiLoCo(model, every=100)                # outer.step() after every step
     rounds = thinwire.torch.Rounds(model, "diloco:30,fragments=4,delay=5")  # modes of the core
     optimizer = thinwire.torch.OneBitAdam(model.parameters(), lr=1e-3)  # momenta of one bit travel
+    adaptation = thinwire.torch.Adaptation(model, ["noise-scale:max=512"], batch=64, rows=10**6)
     elastic = thinwire.torch.Elastic(model, optimizer, batch=512)  # ranks come and go
     optimizer = thinwire.torch.ServerOptimizer(server, model)      # tables on parameter servers
     torch.distributed.init_process_group("thinwire")               # everything else
@@ -21,6 +22,7 @@ except ImportError as error:
     raise ImportError(f"thinwire.torch needs PyTorch ({error}) (hint: pip install torch)") from None
 
 from thinwire.server.job import ParameterServer
+from thinwire.torch.adaptation import Adaptation
 from thinwire.torch.attach import attach
 from thinwire.torch.backend import ProcessGroup
 from thinwire.torch.elastic.job import Elastic
@@ -36,6 +38,7 @@ from thinwire.torch.server.embedding import ServerEmbedding
 from thinwire.torch.server.optimizer import ServerOptimizer
 
 __all__ = [
+    "Adaptation",
     "DiLoCo",
     "Elastic",
     "Hook",

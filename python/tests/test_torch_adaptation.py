@@ -1,0 +1,133 @@
+"""Policies in PyTorch: the noise scale of known gradients, batches that all ranks change in one step."""
+
+import pytest
+
+pytestmark = pytest.mark.needs("torch")
+
+ELEMENTS = 4096
+
+
+def noisy(adaptation, model, rank, step):
+    """A step whose rows have gradients of a constant and noise: |G|² = 41, S = 4096."""
+    import torch
+
+    generator = torch.Generator().manual_seed(step * 100 + rank)
+    rows = 0.1 + torch.randn(adaptation.part, ELEMENTS, generator=generator)
+    model.weight.grad = None
+    (model.weight * rows).sum(1).mean().backward()
+    adaptation.step()
+
+
+def model_of():
+    """A model whose gradient is the mean of its rows."""
+    import torch
+
+    return torch.nn.Linear(ELEMENTS, 1, bias=False)
+
+
+def adapted(policies, steps):
+    """Batches and rates before every step, the noise scale, and what rank 0 has noted."""
+    import os
+
+    import torch
+    import torch.distributed as dist
+
+    import thinwire.torch
+
+    dist.init_process_group("gloo")
+    try:
+        model = model_of()
+        torch.manual_seed(0)
+        adaptation = thinwire.torch.Adaptation(model, policies, batch=6, rows=10**6)
+        seen = []
+        for step in range(steps):
+            seen.append((adaptation.batch, adaptation.rate))
+            noisy(adaptation, model, int(os.environ["RANK"]), step)
+        adaptation.close()
+        return seen, adaptation.noise_scale, adaptation.changes, adaptation.rows_left
+    finally:
+        dist.destroy_process_group()
+
+
+def by_text():
+    """By the shipped policy."""
+    return adapted(["noise-scale:max=64,every=30,rate=linear"], 100)
+
+
+def by_function():
+    """By a function of the user's."""
+
+    def policy(seen):
+        if seen["step"] == 5:
+            return {"batch": 8, "rate": 1.5, "reason": "five steps are enough"}
+        return None
+
+    return adapted([policy], 12)
+
+
+def test_the_batch_follows_the_noise_scale_on_all_ranks(launch):
+    first, *others = launch(by_text, ranks=2)
+    seen, noise, changes, left = first
+    assert all(other[0] == seen and other[1] == noise for other in others)
+    # |G|² is 0.01 · 4096.
+    assert 60 < noise < 160
+    asked = {change["step"]: change["batch"] for change in changes}
+    assert list(asked)[0] == 30 and max(asked.values()) == 48
+    batches = [batch for batch, _ in seen]
+    # It is told with the next step, and taken when the one after that ends.
+    assert batches[:31] == [6] * 31 and batches[32] == asked[30]
+    assert seen[32][1] == asked[30] / 6
+    assert left == 10**6 - sum(batches)
+
+
+def test_functions_are_policies(launch):
+    for seen, _, changes, _ in launch(by_function, ranks=2)[:1]:
+        assert seen[5] == (6, 1.0) and seen[7] == (8, 1.5)
+        assert changes == [{"step": 5, "batch": 8, "rate": 1.5, "reason": "five steps are enough"}]
+
+
+def test_sketches_of_devices_are_linear_and_right_on_average():
+    import torch
+
+    from thinwire.torch.adaptation import of_device, sketch
+
+    one, other = torch.randn(2, 1000, generator=torch.Generator().manual_seed(1))
+    for make in (sketch, of_device):
+        together = make((one + other) / 2, 3, 7)
+        mean = (make(one, 3, 7) + make(other, 3, 7)) / 2
+        assert torch.allclose(together[1:], mean[1:], atol=1e-4)
+        exact = one.square().sum()
+        assert torch.allclose(make(one, 3, 7)[0], exact)
+        told = torch.stack([make(one, 3, step)[1:].square().sum() for step in range(400)])
+        assert (told.mean() / exact - 1).abs() < 0.05
+
+
+def refused():
+    """The errors of policies that cannot be followed."""
+    import torch.distributed as dist
+
+    import thinwire
+    import thinwire.torch
+
+    dist.init_process_group("gloo")
+    errors = []
+    for policies, batch in (
+        (["noise"], 4),
+        (["deadline:60"], 4),
+        ([5], 4),
+        (["noise-scale:max=64"], 1),
+    ):
+        try:
+            thinwire.torch.Adaptation(model_of(), policies, batch=batch, rows=100)
+        except thinwire.InvalidError as error:
+            errors.append(str(error))
+    dist.destroy_process_group()
+    return errors
+
+
+def test_policies_that_cannot_be_followed_are_refused(launch):
+    unknown, fixed, neither, small = launch(refused, ranks=2)[0]
+    assert unknown.startswith("unknown policy 'noise', expected noise-scale:max=ROWS")
+    assert fixed.startswith("policies deadline:60 without resize= and ranks_allowed=")
+    assert neither == "a policy that is neither a text nor a function"
+    assert small == "batch of 1, expected 2 or more"
