@@ -121,3 +121,15 @@ fn policies_that_cannot_be_followed_are_refused() {
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     }
 }
+
+#[test]
+fn another_mode_is_proposed_where_no_codec_hides_what_is_sent() {
+    let folder = Folder::new("advice");
+    let flags =
+        ["--mode", "auto", "--link", "500kbit", "--steps", "60", "--checkpoint-dir", "none"];
+    let ended = folder.train(&flags);
+    let line = "no codec within the error budget hides what ranks send: they wait for ";
+    assert!(ended.stderr.contains(line), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--mode diloco:"), "{}", ended.stderr);
+    ended.done();
+}

@@ -86,8 +86,8 @@ impl Policies {
     }
 
     /// Returns the squared norm of the gradient and the variance of one row's, once they are known.
-    fn noise(&self) -> Option<[f64; 2]> {
-        self.with(|state| state.noise.noise()).map(|noise| [noise.signal, noise.variance])
+    fn noise(&self) -> Option<(f64, f64)> {
+        self.with(|state| state.noise.noise()).map(|noise| (noise.signal, noise.variance))
     }
 
     /// Asks the policies after a step; returns what they ask for, one after the other.

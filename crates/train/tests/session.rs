@@ -67,6 +67,7 @@ fn train(
         gradient_norm_max: Some(1.0),
         exchange: ExchangeOptions::default(),
         mode: Mode::Step,
+        advises: false,
         policies: &[],
         validation_batches: 1,
         link_bytes_per_s: None,

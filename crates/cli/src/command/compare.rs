@@ -33,6 +33,7 @@ pub fn run(args: &Args) -> Result<u8> {
     settings.recipe.steps.get_or_insert(STEPS);
     let typed = Typed {
         policies: &[],
+        advises: false,
         settings: &settings,
         codec: None,
         plan: None,

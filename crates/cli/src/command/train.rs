@@ -154,6 +154,7 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
         plan: Some(&args.plan),
         mode: args.server.mode(),
         policies: &args.policies,
+        advises: args.server.advises(),
         resume: training::checkpoints::resolve(
             args.resume.as_deref(),
             args.checkpoint_dir.0.as_deref(),

@@ -51,6 +51,8 @@ pub struct TrainingJob {
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.
     pub policy: Option<thinwire_checkpoint::Policy>,
+    /// Whether another mode is to be proposed.
+    pub advises: bool,
     /// Policies that adapt it while it runs.
     pub policies: Vec<Spec>,
     /// Metrics of this process as a rank.
@@ -84,7 +86,7 @@ impl TrainingJob {
         }
         let weights = weights(&typed)?;
         let codec = own_codec(&typed);
-        let Typed { settings, resume, policy, mode, policies, .. } = typed;
+        let Typed { settings, resume, policy, mode, advises, policies, .. } = typed;
         let kept = resume.as_ref().map(Exchange::kept).transpose()?.flatten();
         // Impossible models are found before any rank is started.
         let elements = parallelism.elements()?;
@@ -112,6 +114,7 @@ impl TrainingJob {
             settings,
             resume,
             policy,
+            advises,
             policies: policies.to_vec(),
             metrics: RankMetrics::default(),
             kept,
@@ -180,6 +183,7 @@ impl TrainingJob {
             gradient_norm_max: self.recipe.gradient_norm_max(),
             exchange: ExchangeOptions { sync, codecs, gradients, ..ExchangeOptions::default() },
             mode: self.exchange.mode,
+            advises: self.advises,
             policies: &self.policies,
             validation_batches: usize::from(self.settings.validation_batches),
             link_bytes_per_s: self.settings.limit(place).map(Bandwidth::bytes_per_s),

@@ -33,6 +33,8 @@ const NAMES: usize = 8;
 enum ModeFlag {
     /// Ranks exchange gradients or parameters with each other.
     Ranks(Mode),
+    /// Gradients are averaged in every step, and a line says which other mode would hide what is sent.
+    Auto,
     /// Servers keep the parameters: ranks push gradients and pull parameters.
     Server,
     /// Servers keep the parameters of `--server-params`, and every rank has a copy of the others.
@@ -46,6 +48,7 @@ impl FromStr for ModeFlag {
         match text {
             // The name that the mode of steps has beside servers.
             "all-reduce" => Ok(ModeFlag::Ranks(Mode::Step)),
+            "auto" => Ok(ModeFlag::Auto),
             "server" => Ok(ModeFlag::Server),
             "hybrid" => Ok(ModeFlag::Hybrid),
             text => match text.parse() {
@@ -54,7 +57,7 @@ impl FromStr for ModeFlag {
                     Err(format!("'{text}' is a mode of the Rust library only"))
                 }
                 Ok(mode) => Ok(ModeFlag::Ranks(mode)),
-                Err(error) => Err(format!("{error}; or all-reduce, server or hybrid")),
+                Err(error) => Err(format!("{error}; or all-reduce, auto, server or hybrid")),
             },
         }
     }
@@ -64,7 +67,8 @@ impl FromStr for ModeFlag {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Parameter server")]
 pub struct ServerFlags {
-    /// How ranks train together: all-reduce (gradients are averaged in every step), server (servers keep the
+    /// How ranks train together: all-reduce (gradients are averaged in every step), auto (the same, and a line says
+    /// which other mode would hide what is sent, where no codec does), server (servers keep the
     /// parameters), hybrid (servers keep those of --server-params); or each rank trains on its own and parameters are
     /// exchanged now and then: local:STEPS (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser
     /// follows their average; also alpha=PART, outer=RULE, lr=RATE), sma:PULL (drawn towards their mean),
@@ -194,8 +198,14 @@ impl ServerFlags {
     pub fn mode(&self) -> Option<Mode> {
         match self.mode {
             Some(ModeFlag::Ranks(mode)) => Some(mode),
+            Some(ModeFlag::Auto) => Some(Mode::Step),
             _ => None,
         }
+    }
+
+    /// Whether another mode is to be proposed where it would hide what ranks send.
+    pub fn advises(&self) -> bool {
+        self.mode == Some(ModeFlag::Auto)
     }
 
     /// Returns the settings, or `None` in a mode without servers.

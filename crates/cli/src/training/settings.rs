@@ -186,6 +186,8 @@ pub struct Typed<'a> {
     pub plan: Option<&'a PlanFlags>,
     /// How ranks train together, if it was said.
     pub mode: Option<Mode>,
+    /// Whether another mode is to be proposed.
+    pub advises: bool,
     /// Where training continues from.
     pub resume: Option<Checkpoint>,
     /// Whether and where it is frozen.

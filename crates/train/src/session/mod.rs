@@ -8,6 +8,7 @@
 //! Law: the result depends on the settings and the data alone, not on the observer.
 
 mod adaptation;
+mod advice;
 mod checkpoints;
 mod elastic;
 mod engine;

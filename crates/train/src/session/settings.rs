@@ -37,6 +37,8 @@ pub struct Settings<'a> {
     pub exchange: ExchangeOptions,
     /// How ranks train together.
     pub mode: Mode,
+    /// Whether rank 0 says which other mode would hide what ranks send, where no codec does.
+    pub advises: bool,
     /// Policies that adapt the training while it runs.
     pub policies: &'a [Spec],
     /// Most batches of a validation.

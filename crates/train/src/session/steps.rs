@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use thinwire_checkpoint::FolderLock;
 use thinwire_job::elastic::{Due, Steps, Wish};
 use thinwire_report::training::{Change, Planned, Run};
-use thinwire_sync::Live;
+use thinwire_sync::{Live, Time};
 use thinwire_wire::{Rank, World};
 
 use super::adaptation::{Adaptation, Taken, Terms};
+use super::advice::Settled;
 use super::checkpoints::{Replica, SaveKind, write};
 use super::engine::Engine;
 use super::log::Log;
@@ -25,6 +26,8 @@ use crate::{Batch, Position, Sampler, validation_batches, whole_validation_batch
 const VALIDATIONS: u64 = 10;
 /// Number of measurements of compute alone, in the second half of the steps.
 const ALONE_RUNS: u64 = 25;
+/// Step after which `auto` has settled: its whole error budget holds.
+const ADVISED_AFTER: u64 = 400;
 /// Interval at which a member of an elastic job sends its figures to the coordinator.
 const FIGURES_EVERY: Duration = Duration::from_millis(500);
 
@@ -302,7 +305,24 @@ impl<'a> TrainingLoop<'a> {
         self.progress.log.step(step);
         self.tell(loss)?;
         self.adapt()?;
+        self.advise()?;
         Ok(batch)
+    }
+
+    /// Says on rank 0 which other mode would hide what ranks send, once `auto` has settled.
+    fn advise(&self) -> Result<(), Error> {
+        let (session, done) = (self.session, self.progress.done());
+        let settled = (self.total() / 2).min(ADVISED_AFTER).max(1);
+        if !session.settings.advises || self.world.rank() != Rank(0) || done != settled {
+            return Ok(());
+        }
+        let Some(link) = self.engine.executor.sync().link() else { return Ok(()) };
+        let Time { step_s, wait_s, .. } = self.progress.log.recent();
+        let parameters = self.engine.computation.training.graph.parameters();
+        let elements = parameters.map(|(_, tensor)| tensor.elements()).sum();
+        let (ranks, bytes_per_s) = (self.world.size(), link.bytes_per_s);
+        let advice = Settled { step_s, wait_s, elements, ranks, bytes_per_s }.advice();
+        advice.map_or(Ok(()), |advice| session.say(advice.to_string()))
     }
 
     /// Puts terms that leave the batch as it is in force, and asks the policies on rank 0.
