@@ -35,6 +35,24 @@ pub struct Sketch {
     counters: [f64; COUNTERS],
 }
 
+/// Sums over a span, lane by lane.
+struct Sums {
+    counters: [f32; COUNTERS],
+    squares: [f32; COUNTERS],
+}
+
+impl Sums {
+    /// Adds a row of elements, each with the sign of its bit of a word. Masks of constant bits are what compilers make
+    /// vector instructions of, unlike shifts by another count in each lane.
+    fn add(&mut self, row: &[f32; COUNTERS], word: u32) {
+        for at in 0..COUNTERS {
+            let sign = if word & 1 << at == 0 { 0 } else { 1 << 31 };
+            self.counters[at] += f32::from_bits(row[at].to_bits() ^ sign);
+            self.squares[at] += row[at] * row[at];
+        }
+    }
+}
+
 impl Sketch {
     /// Numbers of a row.
     pub const ROW: usize = 1 + COUNTERS;
@@ -48,19 +66,18 @@ impl Sketch {
     pub fn add(&mut self, parameter: usize, values: &[f32]) {
         let key = Key { seed: SEED, step: self.step, tensor: parameter as u32 };
         for (span, values) in values.chunks(SPAN).enumerate() {
-            let mut counters = [0.0_f32; COUNTERS];
-            let mut squares = [0.0_f32; COUNTERS];
+            let mut sums = Sums { counters: [0.0; COUNTERS], squares: [0.0; COUNTERS] };
             for (block, values) in values.chunks(SIGNED).enumerate() {
                 let words = key.words((span * (SPAN / SIGNED) + block) as u64);
-                for (values, word) in values.chunks(COUNTERS).zip(words) {
-                    let sums = counters.iter_mut().zip(&mut squares);
-                    for (at, (value, (counter, square))) in values.iter().zip(sums).enumerate() {
-                        let sign = (word >> at & 1) << 31;
-                        *counter += f32::from_bits(value.to_bits() ^ sign);
-                        *square += value * value;
-                    }
+                let (rows, rest) = values.as_chunks::<COUNTERS>();
+                rows.iter().zip(words).for_each(|(row, word)| sums.add(row, word));
+                if !rest.is_empty() {
+                    let mut row = [0.0; COUNTERS];
+                    row[..rest.len()].copy_from_slice(rest);
+                    sums.add(&row, words[rows.len()]);
                 }
             }
+            let Sums { counters, squares } = sums;
             let sums = self.counters.iter_mut().zip(counters);
             sums.for_each(|(sum, counter)| *sum += f64::from(counter));
             self.square += squares.iter().copied().map(f64::from).sum::<f64>();

@@ -105,7 +105,8 @@
 //!
 //! The example `train` of this crate does that, and saves and resumes. [`codec`] lists the codecs,
 //! [`collective`] has all-reduce and its siblings on plain buffers, [`checkpoint`] the state to save
-//! beside a model, and [`report`] the time and bytes of each step.
+//! beside a model, [`report`] the time and bytes of each step, [`rounds`] other ways of training together, and
+//! [`policy`] what adapts a training while it runs.
 #![forbid(unsafe_code)]
 
 #[doc(inline)]
@@ -122,6 +123,24 @@ pub use thinwire_wire::{DType, Hint, InvalidWorld, Rank, UnknownDType, World};
 pub mod checkpoint {
     #[doc(inline)]
     pub use thinwire_sync::{State, Tensors, reshard};
+}
+
+/// Policies that adapt the batch, the learning rate, the error budget and the number of ranks of a training.
+pub mod policy {
+    #[doc(inline)]
+    pub use thinwire_policy::{
+        Adjustment, Deadline, Goodput, InvalidPolicy, Noise, NoiseBatch, NoiseScale, Observation,
+        Part, Policy, Price, RateRule, Sketch, Spec, WaitBudget,
+    };
+}
+
+/// Rounds: ranks train copies of a model on their own and exchange parameters every few steps.
+pub mod rounds {
+    #[doc(inline)]
+    pub use thinwire_sync::{
+        Averager, AveragerState, Delayed, DelayedRows, DiLoCo, InvalidMode, Mode, Replica,
+        RoundRecord, partner,
+    };
 }
 
 /// Gradients to bytes and back.
