@@ -1,4 +1,4 @@
-//! A synchroniser behind its locks: shared by the Python object, the background and MindSpore's operator.
+//! A synchroniser behind its locks: shared by the Python object, the background and the operators of frameworks.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -13,12 +13,12 @@ use crate::error::Failure;
 use crate::lifetime::{Context, Member, one_line};
 use crate::memory::Memory;
 
-/// State that the Python object, the background and MindSpore's operator share.
+/// State that the Python object, the background and the operators share.
 pub(crate) struct Shared {
     inner: Mutex<Option<Inner>>,
     stop: Mutex<Stop>,
     pub(crate) context: Arc<Context>,
-    /// Why the operator failed last.
+    /// Why an operator failed first.
     pub(crate) failure: Mutex<Option<Failure>>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Inner {
     pub(crate) averaged: bool,
 }
 
-/// A gradient that is to be exchanged.
+/// A gradient that is to be exchanged, or a place for its average.
 pub(crate) struct Source {
     pub(crate) address: usize,
     /// Number of elements, and the dtype if it is one of ours, where somebody says so.
@@ -94,15 +94,18 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits for all averages, and writes them to these addresses, in the parameters' order.
-    fn give(&mut self, targets: &[usize]) -> Result<bool, Failure> {
+    /// Waits for all averages, and writes them to these places, in the parameters' order.
+    fn give(&mut self, targets: &[Source]) -> Result<bool, Failure> {
         let (found, expected) = (targets.len(), self.sync.parameters().len());
         if found != expected {
             return Err(Failure::invalid(format!("{found} averages, expected {expected}")));
         }
+        for (parameter, target) in self.sync.parameters().iter().zip(targets) {
+            target.check(parameter)?;
+        }
         let averaged = self.finish()?;
-        for (index, address) in targets.iter().enumerate() {
-            let memory = self.whole(index, *address)?;
+        for (index, target) in targets.iter().enumerate() {
+            let memory = self.whole(index, target.address)?;
             self.write(index, Values::Host(memory))?;
         }
         self.ended = Instant::now();
@@ -242,6 +245,7 @@ impl Shared {
                 inner.sync.keep_lost()?;
             }
             *self.stop.lock().expect("no holder panics") = stop;
+            *self.failure.lock().expect("no holder panics") = None;
             Ok(inner.sync.reform_over(channel)?)
         })
     }
@@ -258,12 +262,12 @@ impl Shared {
     }
 
     /// Waits for the averages of a step whose gradients were all taken, in the parameters' order.
-    pub(crate) fn finish(&self, targets: &[usize]) -> Result<bool, Failure> {
+    pub(crate) fn finish(&self, targets: &[Source]) -> Result<bool, Failure> {
         self.with(|inner| inner.give(targets))
     }
 
     /// A whole step on tensors in the parameters' order.
-    pub(crate) fn exchange(&self, sources: &[Source], targets: &[usize]) -> Result<bool, Failure> {
+    pub(crate) fn exchange(&self, sources: &[Source], targets: &[Source]) -> Result<bool, Failure> {
         self.with(|inner| {
             let all: Vec<usize> = (0..inner.sync.parameters().len()).collect();
             inner.take(&all, sources)?;
@@ -272,7 +276,7 @@ impl Shared {
             }
             for (index, (source, target)) in sources.iter().zip(targets).enumerate() {
                 let source = inner.whole(index, source.address)?;
-                inner.whole(index, *target)?.copy_from(source);
+                inner.whole(index, target.address)?.copy_from(source);
             }
             Ok(true)
         })

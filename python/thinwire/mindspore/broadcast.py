@@ -10,7 +10,7 @@ import thinwire
 from thinwire.agreement import agree
 
 from . import memory
-from .meeting import group_or_default
+from thinwire.meeting import group_or_default
 
 
 def broadcast_parameters(

@@ -15,7 +15,7 @@ from thinwire import _core, arguments
 from .broadcast import broadcast_parameters
 from .cell import Reducer
 from .guard import settle
-from .meeting import group_or_default
+from thinwire.meeting import group_or_default
 from .residuals import load_residuals
 
 

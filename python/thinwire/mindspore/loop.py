@@ -13,7 +13,7 @@ from thinwire import _core, arguments
 
 from . import memory
 from .finite import NonFinite, refuse
-from .meeting import group_or_default
+from thinwire.meeting import group_or_default
 from .parameters import bucket_bytes, describe
 from .signature import Signature, check_count
 

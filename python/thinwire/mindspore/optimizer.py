@@ -15,7 +15,7 @@ from mindspore import nn, ops
 import thinwire
 
 from .broadcast import broadcast_parameters
-from .meeting import group_or_default
+from thinwire.meeting import group_or_default
 
 
 class Holding(nn.Optimizer):

@@ -22,7 +22,7 @@ from thinwire.agreement import agree, together
 from thinwire.rounds import Arrays, Copy, options_of
 
 from .broadcast import broadcast_parameters
-from .meeting import group_or_default
+from thinwire.meeting import group_or_default
 from .parameters import described_one
 
 
