@@ -39,8 +39,13 @@ def _finish(synchronizer: _core.Synchronizer) -> None:
 
 def settle() -> None:
     """Waits until all steps have run; their errors are kept by the core."""
-    with contextlib.suppress(Exception):
+    try:
         jax.effects_barrier()
+    except Exception:
+        # JAX keeps the error of its last program with effects, and would print it twice at its own end.
+        with contextlib.suppress(Exception):
+            jax.jit(lambda: jax.debug.callback(lambda: None))()
+            jax.effects_barrier()
 
 
 def _leave() -> None:

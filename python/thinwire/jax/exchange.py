@@ -97,10 +97,8 @@ class Exchange:
         self.group = group
         self._options = dict(options)
         self._tree = together(group.core, lambda: self._described(params))
-        agree(
-            [*self._tree.lines(params), *(f"{name} {each}" for name, each in options.items())],
-            group.core,
-        )
+        agree([*self._tree.lines(), *(f"{name} {each}" for name, each in options.items())], group.core)
+        agree_on_values(params, self._tree, group)
         self.synchronizer = Synchronizer(group.core, self._tree.core(), **options)
         # A world of one exchanges nothing without momentum.
         self._exchanges = group.world > 1 or options["momentum_correction"] is not None
@@ -214,6 +212,23 @@ class Exchange:
         for at, average in zip(places, handlers.finish(key, tokens, structs)):
             leaves[at] = average
         return leaves
+
+
+def agree_on_values(params: Any, tree: Tree, group: thinwire.Group) -> None:
+    """Refuses parameters that would train apart.
+
+    # Errors
+
+    InvalidError on all ranks.
+    """
+    if group.world == 1:
+        return
+    try:
+        agree(tree.checksums(params), group.core)
+    except InvalidError as error:
+        raise InvalidError(
+            f"{error} (hint: params = thinwire.jax.broadcast(params) gives all ranks those of rank 0)"
+        ) from None
 
 
 def expect_one_device(name: str, value: Any) -> None:

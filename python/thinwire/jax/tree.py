@@ -67,10 +67,14 @@ class Tree:
         leaves = [self.leaves[at] for at in self.places]
         return [(each.name, list(each.shape), DTYPES[each.dtype], BUCKET) for each in leaves]
 
-    def lines(self, params: Any) -> list[str]:
-        """What all ranks must have in common: names, shapes, dtypes and, where there are some, values."""
+    def lines(self) -> list[str]:
+        """Names, shapes and dtypes, which all ranks must have in common."""
+        return [f"{leaf.name} {leaf}" for leaf in self.leaves]
+
+    def checksums(self, params: Any) -> list[str]:
+        """Lines that say which values parameters have; nothing of those without values."""
         found = zip(self.leaves, jax.tree_util.tree_leaves(params))
-        return [f"{leaf.name} {leaf}{checksum(value)}" for leaf, value in found]
+        return [f"{leaf.name} of {checksum(value)}" for leaf, value in found]
 
     def flat(self, gradients: Any) -> list[Any]:
         """The leaves of gradients.
@@ -135,7 +139,7 @@ def described(name: str, leaf: Any, kind: str = "") -> Leaf:
 
 
 def checksum(value: Any) -> str:
-    """Returns a number that says which values an array has; nothing for one without values."""
+    """Says in a word which values an array has."""
     if isinstance(value, jax.ShapeDtypeStruct):
-        return ""
-    return f" of checksum {zlib.crc32(np.asarray(value).tobytes()):08x}"
+        return "unknown values"
+    return f"checksum {zlib.crc32(np.asarray(value).tobytes()):08x}"
