@@ -127,10 +127,11 @@ def settle() -> None:
     """Waits, at most five seconds, until callbacks that are under way have ended."""
 
 def xla_handlers() -> list[tuple[str, Any]]:
-    """The handlers of XLA's foreign function interface: names and capsules for `jax.ffi.register_ffi_target`.
+    """The handlers of XLA's foreign function interface: names and capsules, as
+    `jax.ffi.register_ffi_target` takes them.
 
-    `thinwire_ready` takes the gradients of a bucket, and the attributes `key` and `bucket`; `thinwire_finish`
-    takes `key` and writes the averages of all parameters."""
+    `thinwire_ready` takes the gradients of a bucket, and the attributes `key` and `bucket`;
+    `thinwire_finish` takes `key` and writes the averages of all parameters."""
 
 def fail_at_exit() -> None:
     """Makes this process end with status 1 when it ends: a step has failed that nobody has looked at."""

@@ -25,6 +25,9 @@ pub(crate) struct Shared {
 /// The synchroniser and the step that it is in.
 pub(crate) struct Inner {
     pub(crate) sync: thinwire_sync::Synchronizer,
+    /// The parameters of each bucket, as operators of compiled programs know them: the core's own buckets change
+    /// with the end of a warm-up.
+    pub(crate) buckets: Vec<Vec<usize>>,
     /// The ranks that exchange other gradients of each step: it counts on all of them or on none.
     beside: Arc<[Rank]>,
     /// A world of one without momentum correction: what is given is the average.
@@ -213,7 +216,9 @@ impl Shared {
         let (stop, alone) = (sync.stop(), sync.world().size() == 1 && !corrects);
         let ended = Instant::now();
         let (skipped, averaged) = (false, false);
-        let inner = Inner { sync, beside, alone, step: 0, begun: false, ended, skipped, averaged };
+        let buckets = sync.buckets().collect();
+        let inner =
+            Inner { sync, buckets, beside, alone, step: 0, begun: false, ended, skipped, averaged };
         let inner = Mutex::new(Some(inner));
         let stop = Mutex::new(stop);
         let shared = Arc::new(Shared { inner, stop, context, failure: Mutex::default() });
@@ -250,11 +255,11 @@ impl Shared {
         })
     }
 
-    /// Takes the gradients of one of the core's buckets, and returns at once.
+    /// Takes the gradients of a bucket, and returns at once.
     pub(crate) fn ready(&self, bucket: usize, sources: &[Source]) -> Result<(), Failure> {
         self.with(|inner| {
-            let parameters = inner.sync.buckets().nth(bucket).ok_or_else(|| {
-                let count = inner.sync.buckets().count();
+            let parameters = inner.buckets.get(bucket).cloned().ok_or_else(|| {
+                let count = inner.buckets.len();
                 Failure::invalid(format!("bucket {bucket}, expected one of {count}"))
             })?;
             inner.take(&parameters, sources)

@@ -174,14 +174,16 @@ impl Synchronizer {
 
     /// The parameters of each bucket.
     fn buckets(&self, py: Python<'_>) -> PyResult<Vec<Vec<usize>>> {
-        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.buckets().collect())))?)
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.buckets.clone())))?)
     }
 
     fn relayout(&self, py: Python<'_>, parameters: Vec<Described>) -> PyResult<()> {
         let parameters = described(parameters, &self.peers)?;
         let relayout = |inner: &mut Inner| {
             (inner.averaged, inner.skipped) = (false, false);
-            Ok(inner.sync.relayout(parameters)?)
+            inner.sync.relayout(parameters)?;
+            inner.buckets = inner.sync.buckets().collect();
+            Ok(())
         };
         self.wait(py, |shared| shared.with(relayout))
     }

@@ -1,8 +1,8 @@
 """The virtual environment of the tests of JAX, Keras and TensorFlow: `python make_jax.py FOLDER`.
 
-As make.py makes the other one, from a complete list of requirements: nothing is resolved, exit code 75 means
-that the package registry cannot be reached, and the marker `complete` comes last. All of it is for CPUs, so
-there is nothing to stand in for.
+As make.py makes the other one, from a complete list of requirements: nothing is resolved, exit code 75
+means that the package registry cannot be reached, and the marker `complete` comes last. All of it is for
+CPUs, so there is nothing to stand in for.
 """
 
 import subprocess

@@ -2,9 +2,10 @@
 
     import thinwire.jax
 
-    params = thinwire.jax.broadcast(params)                                       # rank 0's everywhere
-    optimizer = thinwire.jax.averaged(optax.adamw(1e-3), params, codec="int8")    # for optax
-    exchange = thinwire.jax.exchange(params, codec="int8")                        # averages = exchange(gradients)
+    params = thinwire.jax.broadcast(params)                                     # rank 0's everywhere
+    optimizer = thinwire.jax.averaged(optax.adamw(1e-3), params, codec="int8")  # for optax
+    exchange = thinwire.jax.exchange(params, codec="int8")                      # exchange(gradients)
+    with thinwire.jax.guard(optimizer): ...                                     # errors of one line
 
 Both work inside `jax.jit` and outside of it. Importing this registers two handlers with XLA.
 """

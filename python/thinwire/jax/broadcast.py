@@ -19,15 +19,15 @@ NUMBERS = (bool, int, float, complex)
 
 
 def broadcast(tree: Any, group: thinwire.Group | None = None, root: int = 0) -> Any:
-    """Returns a pytree with the values of rank `root`'s: parameters, the state of an optimizer, random keys.
+    """Returns a pytree with the values of rank `root`'s: parameters, an optimizer's state, random keys.
 
     Leaves are arrays of any dtype, typed keys included, and Python's numbers. group: that of the launcher's
     environment unless given. A collective call, outside of compiled programs.
 
     # Errors
 
-    InvalidError on all ranks, before anything is sent, for other leaves, and where names, shapes or dtypes differ
-    between ranks; PeerError if a rank is lost.
+    InvalidError on all ranks, before anything is sent, for other leaves, and where names, shapes or
+    dtypes differ between ranks; PeerError if a rank is lost.
     """
     group = group_or_default(group)
     named, structure = jax.tree_util.tree_flatten_with_path(tree)

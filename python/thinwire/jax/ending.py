@@ -1,8 +1,8 @@
 """The end of exchanges: steps that are under way when the program, or an exchange, ends.
 
-JAX runs steps behind the program's back, so the last ones may run when the script is over. They are finished
-before groups close, in whatever order modules were imported: what is registered last is called first. A
-failure of which the program has not heard is said in one line, and makes the exit status 1.
+JAX runs steps behind the program's back, so the last ones may run when the script is over. They are
+finished before groups close, in whatever order modules were imported: what is registered last is called
+first. A failure of which the program has not heard is said in one line, and makes the exit status 1.
 """
 
 from __future__ import annotations

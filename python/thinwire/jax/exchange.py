@@ -7,8 +7,8 @@
         gradients = exchange(jax.grad(loss)(params, batch))
         ...
 
-All ranks get the averages over all ranks, bit for bit the same. After a step in which any rank had a NaN or an
-infinity they are NaN everywhere, so that all ranks skip it or none.
+All ranks get the averages over all ranks, bit for bit the same. After a step in which any rank had a NaN
+or an infinity they are NaN everywhere, so that all ranks skip it or none.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ class Exchange:
         self.group = group
         self._options = dict(options)
         self._tree = together(group.core, lambda: self._described(params))
-        agree([*self._tree.lines(), *(f"{name} {each}" for name, each in options.items())], group.core)
+        agree(
+            [*self._tree.lines(), *(f"{name} {each}" for name, each in options.items())], group.core
+        )
         agree_on_values(params, self._tree, group)
         self.synchronizer = Synchronizer(group.core, self._tree.core(), **options)
         # A world of one exchanges nothing without momentum.
@@ -111,8 +113,8 @@ class Exchange:
 
         # Errors
 
-        InvalidError for gradients that are not like the parameters, before anything is sent; the error of an
-        earlier step that has failed.
+        InvalidError for gradients that are not like the parameters, before anything is sent; outside of
+        compiled programs also the error of an earlier step that has failed.
         """
         leaves = self._tree.flat(gradients)
         self._check()
@@ -131,8 +133,10 @@ class Exchange:
         return f"thinwire.jax.Exchange(codec={self._options['codec']!r}, {place})"
 
     def plan(self) -> dict[str, Any]:
-        """How each bucket travels: codec, algorithm, partitions. On rank 0 `line` says what `auto` has chosen
-        and why. Waits for a step that is under way."""
+        """How each bucket travels: codec, algorithm, partitions.
+
+        On rank 0 `line` says what `auto` has chosen and why. Waits for a step that is under way.
+        """
         return json.loads(self.synchronizer.plan())
 
     def record(self) -> dict[str, Any]:
@@ -140,8 +144,10 @@ class Exchange:
         return json.loads(self.synchronizer.record())
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns residuals, momenta, factors and plan of this rank as flat NumPy arrays by name, with which a
-        resumed run continues: for safetensors, orbax or numpy.savez. Waits for a step that is under way."""
+        """Returns residuals, momenta, factors and plan of this rank, with which a resumed run continues.
+
+        They are NumPy arrays by name, for safetensors, orbax or numpy.savez. Waits for all steps under way.
+        """
         jax.effects_barrier()
         self.raise_failure()
         return state.of_rank(self.group, self.synchronizer)
@@ -153,8 +159,8 @@ class Exchange:
 
         # Errors
 
-        InvalidError on all ranks, before anything has changed, if the state of any rank is missing or of another
-        model, codec, feedback or momentum correction.
+        InvalidError on all ranks, before anything has changed, if the state of any rank is missing or of
+        another model, codec, feedback or momentum correction.
         """
         jax.effects_barrier()
         self.raise_failure()
@@ -190,8 +196,8 @@ class Exchange:
         for name in STRICT:
             if getattr(jax.config, name):
                 raise InvalidError(
-                    f"{name} is on: it would repeat a step, and its exchange, on one rank alone (hint: turn it "
-                    "off; a step that is not finite on any rank is NaN on all)"
+                    f"{name} is on: it would repeat a step, and its exchange, on one rank alone (hint: turn "
+                    "it off; a step that is not finite on any rank is NaN on all)"
                 )
         if self._exchanges and jax.default_backend() != "cpu":
             raise InvalidError(

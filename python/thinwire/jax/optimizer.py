@@ -1,7 +1,7 @@
-"""Synchronous training as an optimizer of optax: each update is made from the average of all ranks' gradients.
+"""Synchronous training as an optimizer of optax, which updates by the average of all ranks' gradients.
 
-What decides by gradients belongs inside, where it sees what all ranks see: outside it would let one rank leave
-out an exchange that the others make.
+What decides by gradients belongs inside, where it sees what all ranks see: outside it would let one rank
+leave out an exchange that the others make.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def averaged(
 
         optimizer = thinwire.jax.averaged(optax.adamw(1e-3), params, codec="int8")
 
-    Its state is that of `optimizer`, so checkpoints load without Thinwire. The other arguments and the errors
-    are those of `thinwire.jax.exchange`. A collective call.
+    Its state is that of `optimizer`, so checkpoints load without Thinwire. The other arguments and the
+    errors are those of `thinwire.jax.exchange`. A collective call.
 
     # Errors
 
@@ -90,7 +90,7 @@ def refuse_outside() -> None:
         if file.name in OUTSIDE and "optax" in file.parts:
             name, hint = OUTSIDE[file.name]
             raise InvalidError(
-                f"{name} around thinwire.jax.averaged leaves out exchanges on single ranks, expected it inside "
-                f"(hint: {hint})"
+                f"{name} around thinwire.jax.averaged leaves out exchanges on single ranks, expected it "
+                f"inside (hint: {hint})"
             )
         frame = frame.f_back

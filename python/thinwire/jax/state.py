@@ -1,7 +1,7 @@
 """States of exchanges: flat NumPy arrays by name, of one rank, and of any number of ranks that have saved.
 
-A name begins with its rank, so the arrays of all ranks fit into one dict, as into one item of orbax; and arrays
-by name are what safetensors and numpy.savez take.
+A name begins with its rank, so the arrays of all ranks fit into one dict, as into one item of orbax; and
+arrays by name are what safetensors and numpy.savez take.
 
     safetensors.numpy.save_file(exchange.state_dict(), f"exchange-{rank}.safetensors")
 """
@@ -43,7 +43,8 @@ def for_rank(
 
     # Errors
 
-    InvalidError if the entries of a rank that it follows are missing, or are no state, or do not belong together.
+    InvalidError if the entries of a rank that it follows are missing, or are no state, or do not belong
+    together.
     """
     ranks = parsed(entries)
     worlds = {world_of(rank, arrays) for rank, arrays in ranks.items()}
@@ -56,8 +57,8 @@ def for_rank(
     missing = [rank for rank in needed if rank not in ranks]
     if missing:
         raise InvalidError(
-            f"the state of {world} ranks lacks rank{missing[0]}, which rank {group.rank} of {group.world} needs "
-            "(hint: residuals differ between ranks: save on every rank, and give the entries of all in one dict)"
+            f"the state of {world} ranks lacks rank{missing[0]}, which rank {group.rank} of {group.world} "
+            "needs (hint: save on every rank, and give the entries of all in one dict)"
         )
     plans = [text_of(rank, ranks[rank]) for rank in needed]
     if len(set(plans)) > 1:
