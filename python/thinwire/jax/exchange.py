@@ -196,8 +196,8 @@ class Exchange:
         for name in STRICT:
             if getattr(jax.config, name):
                 raise InvalidError(
-                    f"{name} is on: it would repeat a step, and its exchange, on one rank alone (hint: turn "
-                    "it off; a step that is not finite on any rank is NaN on all)"
+                    f"{name} is on: it would repeat a step, and its exchange, on one rank alone (hint: "
+                    "turn it off; a step that is not finite on any rank is NaN on all)"
                 )
         if self._exchanges and jax.default_backend() != "cpu":
             raise InvalidError(
