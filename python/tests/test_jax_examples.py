@@ -1,4 +1,4 @@
-"""The examples for JAX run and learn."""
+"""The examples for JAX run and learn, and so do the blocks on its page."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import launch
+import rank
 
 pytestmark = pytest.mark.needs("jax", "flax", "optax")
 
@@ -28,3 +29,9 @@ def test_a_missing_text_is_said_in_one_line():
     for outcome in outcomes:
         assert outcome.code == 1
         assert outcome.stderr.endswith("cannot read /nowhere.txt: No such file or directory\n")
+
+
+def test_blocks_of_pages_run(ranks, tmp_path):
+    run = rank.load(Path(__file__).with_name("pages_jax.py"), "run")
+    first, second = ranks(2, run, arguments=[str(tmp_path)])
+    assert first == second and len(first) > 3

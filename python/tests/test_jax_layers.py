@@ -105,7 +105,9 @@ def devices(kind: str) -> list:
         one = models.train(optax.adam(1e-3), models.batches())
         answers.append([models.difference(one, many), models.bits(many)])
     exchange = thinwire.jax.exchange(params, "none")
-    for call in (exchange, jax.jit(exchange)):
+    specs = {"mesh": mesh, "in_specs": PartitionSpec(), "out_specs": PartitionSpec()}
+    inside = jax.shard_map(exchange, **specs, check_vma=False)
+    for call in (exchange, jax.jit(exchange), jax.jit(inside)):
         try:
             call(params)
         except thinwire.InvalidError as error:
@@ -117,7 +119,8 @@ def devices(kind: str) -> list:
 def test_devices_of_a_process_exchange_once(ranks, kind):
     first, second = ranks(2, devices, arguments=[kind], env=DEVICES)
     assert first == second
-    exact, coded, outside, inside = first
+    exact, coded, outside, *inside = first
     assert exact[0] < 1e-6 and coded[0] < 0.01
     assert "is on 2 devices, expected one (hint: mesh= of thinwire.jax.exchange)" in outside
-    assert inside.startswith("the program is for 2 devices, expected one")
+    assert len(inside) == 2
+    assert all(text.startswith("the exchange is in a program for 2 devices") for text in inside)

@@ -197,12 +197,14 @@ class Exchange:
     def plan(self) -> dict[str, Any]:
         """How each bucket travels: codec, algorithm, partitions.
 
-        On rank 0 `line` says what `auto` has chosen and why. Waits for a step that is under way.
+        On rank 0 `line` says what `auto` has chosen and why. Waits for all steps under way.
         """
+        ending.settle()
         return json.loads(self.synchronizer.plan())
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went. Waits for a step that is under way."""
+        """Where the time of the last step went. Waits for all steps under way."""
+        ending.settle()
         return json.loads(self.synchronizer.record())
 
     def state_dict(self) -> dict[str, Any]:

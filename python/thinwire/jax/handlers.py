@@ -106,11 +106,15 @@ def refuse(what: str, hint: str) -> Any:
 
 
 def lowered(context: Any, *values: Any, meshed: bool) -> list[Any]:
-    """Refuses a program for several devices whose exchange knows of none: XLA cannot divide it."""
-    devices = getattr(context.module_context.axis_context, "num_devices", 1)
-    if devices > 1 and not meshed:
+    """Refuses a program of which several devices would each call the exchange."""
+    place = context.module_context.axis_context
+    devices = 1 if meshed else getattr(place, "num_devices", 1)
+    if getattr(place, "manual_axes", None):
+        devices = place.mesh.size
+    if devices > 1:
         raise InvalidError(
-            f"the program is for {devices} devices, expected one (hint: mesh= of thinwire.jax.exchange)"
+            f"the exchange is in a program for {devices} devices, expected one (hint: mesh= of "
+            "thinwire.jax.exchange, and the call outside of jax.shard_map)"
         )
     return list(values)
 
