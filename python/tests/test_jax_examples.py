@@ -16,7 +16,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 def test_the_gpt_learns(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("to be or not to be, that is the question; " * 50)
-    arguments = ["--data", str(text), "--steps", "30", "--codec", "int8", "--blocks", "1"]
+    arguments = ["--data", str(text), "--steps", "20", "--codec", "int8"]
+    arguments += ["--blocks", "1", "--batch", "4", "--context", "32"]
     outcomes = launch.run(2, EXAMPLES / "jax_gpt.py", arguments=arguments)
     launch.results(outcomes)
     losses = [float(each) for each in re.findall(r"loss ([\d.]+)", outcomes[0].stdout)]

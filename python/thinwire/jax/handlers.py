@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from thinwire import _core
@@ -119,7 +118,8 @@ def lowered(context: Any, *values: Any, meshed: bool) -> list[Any]:
     return list(values)
 
 
-plain = Primitive("thinwire_gradients")
+# The class in jax.extend.core, which takes longer to import than all of this.
+plain = type(jax.lax.add_p)("thinwire_gradients")
 """Returns its arguments, and refuses what would exchange other gradients than those of one step."""
 plain.multiple_results = True
 plain.def_impl(lambda *arrays, meshed: list(arrays))
