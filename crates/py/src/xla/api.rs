@@ -154,6 +154,7 @@ struct Api {
     internal: Unused,
     error_create: unsafe extern "C" fn(*mut ErrorCreate) -> *mut Error,
     unused: [Unused; 12],
+    /// This and the following are there from version 0.1 on.
     future_create: unsafe extern "C" fn(*mut FutureCreate) -> *mut Error,
     future_set_available: unsafe extern "C" fn(*mut FutureCreate) -> *mut Error,
     future_set_error: unsafe extern "C" fn(*mut FutureSetError) -> *mut Error,
@@ -237,7 +238,7 @@ impl<'a> Call<'a> {
     fn new(frame: &'a mut CallFrame, api: &'a Api) -> Result<Call<'a>, Failure> {
         // Alignment may enlarge what Rust counts, never what XLA does.
         expect_size("call frame", frame.struct_size, offset_of!(CallFrame, future))?;
-        expect_size("API", api.struct_size, size_of::<Api>())?;
+        expect_version(api)?;
         for values in [&frame.arguments, &frame.results] {
             expect_size("arguments", values.struct_size, size_of::<Values>())?;
         }
@@ -345,6 +346,17 @@ fn buffers(values: &Values) -> Result<Vec<Buffer>, Failure> {
         }
     };
     (0..values.count.max(0) as usize).map(buffer).collect()
+}
+
+/// Refuses an API without futures. Version 0.1 has them, and counts its size as if it ended before.
+fn expect_version(api: &Api) -> Result<(), Failure> {
+    let counted = offset_of!(Api, error_create) + 5 * size_of::<Unused>();
+    expect_size("API", api.struct_size, counted)?;
+    let [major, minor] = [api.version.major, api.version.minor];
+    if major == VERSION[0] && minor >= VERSION[1] {
+        return Ok(());
+    }
+    Err(Failure::invalid(format!("XLA's API has version {major}.{minor}, expected 0.1 or more")))
 }
 
 fn expect_size(name: &str, found: usize, expected: usize) -> Result<(), Failure> {
