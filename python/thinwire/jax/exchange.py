@@ -1,0 +1,360 @@
+"""The exchange of a pytree of gradients, inside compiled programs and outside of them.
+
+    exchange = thinwire.jax.exchange(params, codec="int8")
+
+    @jax.jit
+    def step(params, batch):
+        gradients = exchange(jax.grad(loss)(params, batch))
+        ...
+
+All ranks get the averages over all ranks, bit for bit the same. After a step in which any rank had a NaN
+or an infinity they are NaN everywhere, so that all ranks skip it or none.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import thinwire
+from thinwire import arguments
+from thinwire._core import InvalidError, Synchronizer
+from thinwire.agreement import agree, together
+from thinwire.arguments import shown
+from thinwire.jax import ending, handlers, state
+from thinwire.jax.tree import Tree
+from thinwire.lifetime import open_groups
+from thinwire.meeting import group_or_default
+
+STRICT = ("jax_debug_nans", "jax_debug_infs")
+"""Settings of JAX that run a step a second time, on the rank alone that has seen such a number."""
+
+
+def exchange(
+    params: Any,
+    codec: str = "auto",
+    group: thinwire.Group | None = None,
+    *,
+    bucket_bytes: int = 1 << 20,
+    seed: int = 0,
+    algorithm: str | None = None,
+    error_budget: float | None = None,
+    feedback: str = "classic",
+    momentum_correction: float | None = None,
+    warmup_steps: int | None = None,
+    unchecked: bool = False,
+    scanned: Sequence[str] = (),
+    mesh: jax.sharding.Mesh | None = None,
+) -> Exchange:
+    """Returns a function that averages gradients of `params` over all ranks. A collective call.
+
+    Args:
+        params: a pytree of float32, float16 or bfloat16, alike on all ranks: arrays, or
+            `jax.ShapeDtypeStruct`, whose values are then not compared.
+        codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "int3", one of these three
+            as "int8:stochastic", "topk:0.01", "powersgd:4", a file "./mine.codec", or "auto", which
+            measures the network and chooses for each bucket.
+        group: that of the launcher's environment unless given.
+        bucket_bytes: gradients are cut into exchanges of about this many bytes.
+        seed: of stochastic rounding and low rank; the same on all ranks.
+        algorithm, error_budget, feedback, unchecked: as in `thinwire.torch.hook`.
+        momentum_correction: a factor from 0 to below 1: each rank adds up momentum of its own gradients
+            before they are encoded; the optimizer must then have none.
+        warmup_steps: the number of first steps that travel raw. None takes the recommended number for the
+            codec.
+        scanned: names of subtrees, as "layers", whose leaves have a row for each layer that
+            `jax.lax.scan` runs through, and that the scanned function marks: see `Exchange.mark`.
+        mesh: of this process's devices, where it has several: gradients are then replicated over them, as
+            XLA leaves them that sums over a sharded batch, and travel once for all.
+
+    # Errors
+
+    InvalidError on all ranks for leaves of other dtypes, and where ranks have other parameters or options;
+    at once for an unknown codec or a number out of range. PeerError if a rank is lost.
+    """
+    options = {
+        "codec": codec,
+        "bucket_bytes": bucket_bytes,
+        "seed": seed,
+        "algorithm": algorithm,
+        "error_budget": error_budget,
+        "feedback": feedback,
+        "momentum_correction": momentum_correction,
+        "warmup_steps": warmup_steps,
+        "unchecked": unchecked,
+    }
+    arguments.options(**options)
+    group = group_or_default(group)
+    arguments.options(**options, world=group.world)
+    subtrees = list(arguments.instance("scanned", scanned, list, tuple))
+    if arguments.instance("mesh", mesh, jax.sharding.Mesh, type(None)) is not None:
+        expect_local(mesh, subtrees)
+    return Exchange(params, group, options, subtrees, mesh)
+
+
+class Exchange:
+    """A function from gradients to their averages, made by `exchange`.
+
+    Every rank calls it once in each step, in the same order if there are several. In a program that JAX
+    compiles it is a part of it; elsewhere it starts at once, and the averages are there when they are read.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        group: thinwire.Group,
+        options: Mapping[str, Any],
+        scanned: Sequence[str] = (),
+        mesh: jax.sharding.Mesh | None = None,
+    ) -> None:
+        self.group = group
+        self._mesh = mesh
+        self._options = dict(options)
+        self._tree = together(group.core, lambda: described(params, scanned))
+        agree(
+            [*self._tree.lines(), *(f"{name} {each}" for name, each in options.items())], group.core
+        )
+        agree_on_values(params, self._tree, group)
+        self.synchronizer = Synchronizer(group.core, self._tree.core(), **options)
+        # A world of one exchanges nothing without momentum.
+        self._exchanges = group.world > 1 or options["momentum_correction"] is not None
+        parts = self._tree.parts
+        buckets = [[parts[index] for index in bucket] for bucket in self.synchronizer.buckets()]
+        self._buckets = list(enumerate(buckets))
+        self._compiled = jax.jit(self._traced)
+        ending.follow(self)
+
+    def __call__(self, gradients: Any) -> Any:
+        """Returns the averages of a pytree of gradients.
+
+        # Errors
+
+        InvalidError for gradients that are not like the parameters, before anything is sent; outside of
+        compiled programs also the error of an earlier step that has failed.
+        """
+        leaves = self._tree.flat(gradients)
+        self._check()
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            averages = self._traced(leaves)
+        else:
+            for leaf, value in zip(self._tree.leaves, leaves):
+                expect_devices(leaf.name, value, self._mesh)
+            self.raise_failure()
+            averages = self._compiled(leaves)
+        return jax.tree_util.tree_unflatten(self._tree.structure, averages)
+
+    def mark(self, layer: Any, index: Any, subtree: str | None = None) -> Any:
+        """Returns a layer's parameters as they are; backward exchanges their gradients as it comes to them.
+
+        For the function that `jax.lax.scan` calls with each layer: stacked gradients would be there at the
+        end of backward only, and nothing be overlapped. index: the layer's number; subtree: which of
+        `scanned`, where there are several.
+
+            def block(hidden, layer):
+                number, weights = layer
+                weights = exchange.mark(weights, number)
+                ...
+
+            hidden, _ = jax.lax.scan(block, hidden, (jnp.arange(count), params["layers"]))
+
+        Gradients of marked layers travel as backward gives them: what changes them, as clipping or an
+        accumulation, belongs after the exchange.
+
+        # Errors
+
+        InvalidError for what is no layer of the subtree.
+        """
+        scanned = list(self._tree.scanned)
+        name = scanned[0] if subtree is None and len(scanned) == 1 else subtree
+        if name not in scanned:
+            raise InvalidError(f"the marked subtree is {shown(name)}, expected one of {scanned}")
+        self._tree.layer(name, layer)
+        if not self._exchanges:
+            return layer
+        layers = [self._of_layer(name, number) for number in range(self._tree.layers[name])]
+        return handlers.marked(self.synchronizer.key, layers, layer, index)
+
+    def _of_layer(self, name: str, layer: int) -> dict[int, list[int]]:
+        """The buckets of a layer, each with places of its parameters among the layer's leaves."""
+        members = self._tree.scanned[name]
+        return {
+            number: [members.index(part.at) for part in bucket]
+            for number, bucket in self._buckets
+            if bucket[0].layer == layer and bucket[0].at in members
+        }
+
+    def __repr__(self) -> str:
+        """The codec and the rank."""
+        place = f"rank {self.group.rank} of {self.group.world}"
+        return f"thinwire.jax.Exchange(codec={self._options['codec']!r}, {place})"
+
+    def plan(self) -> dict[str, Any]:
+        """How each bucket travels: codec, algorithm, partitions.
+
+        On rank 0 `line` says what `auto` has chosen and why. Waits for all steps under way.
+        """
+        ending.settle()
+        return json.loads(self.synchronizer.plan())
+
+    def record(self) -> dict[str, Any]:
+        """Where the time of the last step went. Waits for all steps under way."""
+        ending.settle()
+        return json.loads(self.synchronizer.record())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns residuals, momenta, factors and plan of this rank, with which a resumed run continues.
+
+        They are NumPy arrays by name, for safetensors, orbax or numpy.savez. Waits for all steps under way.
+        """
+        jax.effects_barrier()
+        self.raise_failure()
+        return state.of_rank(self.group, self.synchronizer)
+
+    def load_state_dict(self, entries: Mapping[str, Any]) -> None:
+        """Loads what `state_dict` returned on this rank; a collective call.
+
+        Where another number of ranks has saved, `entries` are those of all of them.
+
+        # Errors
+
+        InvalidError on all ranks, before anything has changed, if the state of any rank is missing or of
+        another model, codec, feedback or momentum correction.
+        """
+        jax.effects_barrier()
+        self.raise_failure()
+        plan, tensors = together(
+            self.group.core, lambda: state.for_rank(self.group, entries, self._options)
+        )
+        self.synchronizer.load(plan, tensors)
+
+    def failure(self) -> thinwire.Error | None:
+        """Why a step has failed, if one has."""
+        return self.synchronizer.failure()
+
+    def raise_failure(self) -> None:
+        """Raises the error of a step that has failed."""
+        failure = self.failure()
+        if failure is not None:
+            ending.heard(self)
+            raise failure
+
+    def _check(self) -> None:
+        """Refuses what would fail later, or go on in silence on one rank alone."""
+        if self.group not in open_groups or os.getpid() != self.group.process:
+            closed = "closed" if os.getpid() == self.group.process else "of the parent process"
+            raise InvalidError(f"the group of this exchange is {closed}, expected an open one")
+        for name in STRICT:
+            if getattr(jax.config, name):
+                raise InvalidError(
+                    f"{name} is on: it would repeat a step, and its exchange, on one rank alone (hint: "
+                    "turn it off; a step that is not finite on any rank is NaN on all)"
+                )
+        if self._exchanges and jax.default_backend() != "cpu":
+            raise InvalidError(
+                f"the exchange runs on CPU, not on {jax.default_backend()} (hint: JAX_PLATFORMS=cpu)"
+            )
+
+    def _traced(self, leaves: Sequence[Any]) -> list[Any]:
+        """The averages, as calls in a program."""
+        leaves = handlers.plain.bind(*leaves, meshed=self._mesh is not None)
+        if not self._exchanges:
+            return leaves
+        return (
+            self._called(leaves) if self._mesh is None else once(self._mesh, self._called, leaves)
+        )
+
+    def _called(self, leaves: Sequence[Any]) -> list[Any]:
+        """The averages, by calls on one device."""
+        leaves = list(leaves)
+        tokens = [
+            handlers.ready(self.synchronizer.key, number, [leaves[part.at] for part in bucket])
+            for number, bucket in self._buckets
+            if bucket[0].layer is None
+        ]
+        # Rows were given in the scan, which is over when the stacked gradients are there.
+        stacked = [leaves[at] for members in self._tree.scanned.values() for at in members]
+        rows = [leaf for leaf in stacked if leaf.size]
+        structs = [part.leaf.struct() for part in self._tree.parts]
+        found = handlers.finish(self.synchronizer.key, [*tokens, *rows], structs)
+        stacks: dict[int, list[Any]] = {}
+        for part, average in zip(self._tree.parts, found):
+            stacks.setdefault(part.at, []).append(average)
+        for at, stack in stacks.items():
+            # Layers come from the last to the first.
+            is_row = any(at in members for members in self._tree.scanned.values())
+            leaves[at] = jnp.stack(stack[::-1]) if is_row else stack[0]
+        return leaves
+
+
+def described(params: Any, scanned: Sequence[str]) -> Tree:
+    """The structure of parameters, which must not be traced."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(params)):
+        raise InvalidError(
+            "an exchange is made of traced parameters, expected arrays (hint: make it once, outside of "
+            "jax.jit, and call it inside)"
+        )
+    return Tree(params, scanned)
+
+
+def agree_on_values(params: Any, tree: Tree, group: thinwire.Group) -> None:
+    """Refuses parameters that would train apart.
+
+    # Errors
+
+    InvalidError on all ranks.
+    """
+    if group.world == 1:
+        return
+    try:
+        agree(tree.checksums(params), group.core)
+    except InvalidError as error:
+        raise InvalidError(
+            f"{error} (hint: params = thinwire.jax.broadcast(params) gives all ranks those of rank 0)"
+        ) from None
+
+
+def once(
+    mesh: jax.sharding.Mesh, called: Callable[[Sequence[Any]], list[Any]], leaves: Sequence[Any]
+) -> list[Any]:
+    """Calls a function on the first device of a mesh, and gives all devices its results."""
+
+    def on_each(leaves: Sequence[Any]) -> list[Any]:
+        is_first = jax.lax.axis_index(mesh.axis_names) == 0
+        zeros = functools.partial(jax.tree_util.tree_map, jnp.zeros_like)
+        return jax.lax.psum(jax.lax.cond(is_first, called, zeros, leaves), mesh.axis_names)
+
+    everywhere = jax.sharding.PartitionSpec()
+    specs = {"mesh": mesh, "in_specs": everywhere, "out_specs": everywhere}
+    return list(jax.shard_map(on_each, **specs, check_vma=False)(list(leaves)))
+
+
+def expect_local(mesh: jax.sharding.Mesh, scanned: Sequence[str]) -> None:
+    """Refuses a mesh with devices of other processes, over which XLA would sum as well."""
+    if not hasattr(jax, "shard_map"):
+        raise InvalidError(
+            f"mesh needs jax.shard_map, not in JAX {jax.__version__} (hint: JAX 0.6.1)"
+        )
+    if scanned:
+        raise InvalidError("mesh and scanned are given, expected one of them")
+    others = [each for each in mesh.devices.flat if each.process_index != jax.process_index()]
+    if others:
+        raise InvalidError(
+            f"the mesh has {len(others)} devices of other processes, expected those of this one (hint: "
+            "jax.make_mesh((n,), ('local',), devices=jax.local_devices()))"
+        )
+
+
+def expect_devices(name: str, value: Any, mesh: jax.sharding.Mesh | None) -> None:
+    """Refuses an array on several devices without a mesh: each would exchange it."""
+    sharding = getattr(value, "sharding", None)
+    if mesh is None and sharding is not None and len(sharding.device_set) > 1:
+        raise InvalidError(
+            f"gradient of {name} is on {len(sharding.device_set)} devices, expected one (hint: mesh= of "
+            "thinwire.jax.exchange)"
+        )

@@ -1,0 +1,134 @@
+"""The calls in a compiled program: one per bucket that starts, and one that finishes.
+
+XLA runs a call once its operands are computed, so a bucket travels while backward computes the gradients of
+the layers below. `finish` completes a future, so no thread of XLA's waits meanwhile. Ranks may run the
+calls in different orders, since buckets are addressed by number. Law: one exchange per step that runs; none
+is merged, dropped or hoisted, and none happens while a program is traced or compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import ad, batching, mlir
+
+from thinwire import _core
+from thinwire._core import InvalidError
+
+READY, FINISH = "thinwire_ready", "thinwire_finish"
+TOKEN = jax.ShapeDtypeStruct((), jnp.int32)
+OPERATIONS = 1024
+
+
+def register() -> None:
+    """Makes the handlers known to XLA.
+
+    # Errors
+
+    InvalidError where the installed jaxlib cannot call them: later, JAX would start no backend at all.
+    """
+    header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h")
+    if header.is_file():
+        check(header.read_text(), jax.lib.__version__)
+    for name, capsule in _core.xla_handlers():
+        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+
+
+def check(header: str, version: str) -> None:
+    """Refuses the interface that jaxlib's own header describes, unless it is version 0 with futures."""
+    major = re.search(r"define XLA_FFI_API_MAJOR (\d+)", header)
+    if major is not None and int(major[1]) > 0:
+        raise InvalidError(
+            f"jaxlib {version} has version {major[1]} of XLA's foreign function interface, expected 0 "
+            "(hint: a newer thinwire, or an older jaxlib)"
+        )
+    if "XLA_FFI_Future_SetError" not in header:
+        raise InvalidError(
+            f"jaxlib {version} has no futures in XLA's foreign function interface, expected them "
+            "(hint: pip install 'jax>=0.5.3')"
+        )
+
+
+def ready(key: int, bucket: int, gradients: Sequence[jax.Array]) -> jax.Array:
+    """Starts the exchange of a bucket; its token."""
+    call = jax.ffi.ffi_call(READY, TOKEN, has_side_effect=True)
+    return call(*gradients, key=np.int32(key), bucket=np.int32(bucket))
+
+
+def finish(
+    key: int, tokens: Sequence[jax.Array], averages: Sequence[jax.ShapeDtypeStruct]
+) -> list[jax.Array]:
+    """Returns the averages once the tokens are there, which say that all buckets were started."""
+    call = jax.ffi.ffi_call(FINISH, list(averages), has_side_effect=True)
+    # JAX runs programs of less than 1000 operations while it dispatches them, deaf to Ctrl-C.
+    first = tokens[0].reshape(-1)[0].astype(TOKEN.dtype)
+    work = first + jnp.arange(OPERATIONS, dtype=TOKEN.dtype)
+    return list(call(*tokens, work, key=np.int32(key)))
+
+
+def marked(key: int, layers: Sequence[dict[int, list[int]]], layer: Any, index: Any) -> Any:
+    """Returns a layer, whose gradients are started by its buckets when backward has computed them."""
+
+    def start(buckets: dict[int, list[int]], leaves: Sequence[jax.Array]) -> jax.Array:
+        given = [
+            ready(key, at, [leaves[place] for place in places]) for at, places in buckets.items()
+        ]
+        return given[-1]
+
+    def backward(number: jax.Array, gradients: Any) -> Any:
+        branches = [functools.partial(start, buckets) for buckets in layers]
+        jax.lax.switch(number, branches, jax.tree_util.tree_leaves(gradients))
+        return gradients, None
+
+    @jax.custom_vjp
+    def same(layer: Any, number: Any) -> Any:
+        return layer
+
+    same.defvjp(lambda layer, number: (layer, number), backward)
+    return same(layer, index)
+
+
+def refuse(what: str, hint: str) -> Any:
+    """A rule that raises InvalidError."""
+
+    def rule(*_: Any, **__: Any) -> Any:
+        raise InvalidError(f"{what} an exchange of gradients (hint: {hint})")
+
+    return rule
+
+
+def lowered(context: Any, *values: Any, meshed: bool) -> list[Any]:
+    """Refuses a program of which several devices would each call the exchange."""
+    place = context.module_context.axis_context
+    devices = 1 if meshed else getattr(place, "num_devices", 1)
+    if getattr(place, "manual_axes", None):
+        devices = place.mesh.size
+    if devices > 1:
+        raise InvalidError(
+            f"the exchange is in a program for {devices} devices, expected one (hint: mesh= of "
+            "thinwire.jax.exchange, and the call outside of jax.shard_map)"
+        )
+    return list(values)
+
+
+# The class in jax.extend.core, which takes longer to import than all of this.
+plain = type(jax.lax.add_p)("thinwire_gradients")
+"""Returns its arguments, and refuses what would exchange other gradients than those of one step."""
+plain.multiple_results = True
+plain.def_impl(lambda *arrays, meshed: list(arrays))
+plain.def_abstract_eval(lambda *shapes, meshed: list(shapes))
+mlir.register_lowering(plain, lowered)
+batching.primitive_batchers[plain] = refuse(
+    "vmap of", "average over the mapped axis first, then exchange once outside of vmap"
+)
+ad.primitive_jvps[plain] = refuse(
+    "derivative of", "take the gradients first, then exchange them outside of jax.grad"
+)
+register()
