@@ -83,10 +83,10 @@ fn ranks_leave_when_they_cost_too_much_and_come_back() {
     let arguments = train_arguments(&arguments);
     let mut training = Talker::of(folder.command(&arguments).spawn().unwrap());
     training.said("epoch 1: 2 ranks");
-    training.said("1 rank from step");
+    training.said("1 rank wanted after step");
     training.said("epoch 2 after step");
     fs::write(&price, "0.2\n").unwrap();
-    training.said("2 ranks from step");
+    training.said("2 ranks wanted after step");
     training.said("epoch 3 after step");
     support::signal(training.id(), "TERM");
     training.end();

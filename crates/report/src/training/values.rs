@@ -166,8 +166,13 @@ impl Adjusted {
 
 impl fmt::Display for Adjusted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Adjusted { step, reason, .. } = self;
-        write!(f, "{} from step {} on: {reason}", self.asked(), step + 2)
+        let Adjusted { step, ranks, reason, .. } = self;
+        let asked = self.asked();
+        match ranks {
+            Some(_) => write!(f, "{asked} wanted after step {step}: {reason}"),
+            // It is told with the next step, and in force from the one after that.
+            None => write!(f, "{asked} from step {} on: {reason}", step + 2),
+        }
     }
 }
 
