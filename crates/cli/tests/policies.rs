@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use support::{Folder, Talker, train_arguments};
+use support::{Folder, SMALL, Talker, train_arguments};
 
 /// Rows per step of the small training.
 const BATCH: u64 = 4;
@@ -125,9 +125,9 @@ fn policies_that_cannot_be_followed_are_refused() {
 #[test]
 fn another_mode_is_proposed_where_no_codec_hides_what_is_sent() {
     let folder = Folder::new("advice");
-    let flags =
-        ["--mode", "auto", "--link", "500kbit", "--steps", "60", "--checkpoint-dir", "none"];
-    let ended = folder.train(&flags);
+    let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "500kbit"];
+    let flags = ["--mode", "auto", "--steps", "60", "--checkpoint-dir", "none"];
+    let ended = folder.run(&[&fixed[..], &SMALL, &flags].concat());
     let line = "no codec within the error budget hides what ranks send: they wait for ";
     assert!(ended.stderr.contains(line), "{}", ended.stderr);
     assert!(ended.stderr.contains("--mode diloco:"), "{}", ended.stderr);

@@ -138,8 +138,12 @@ pub mod policy {
 pub mod rounds {
     #[doc(inline)]
     pub use thinwire_sync::{
-        Averager, AveragerState, Delayed, DelayedRows, DiLoCo, InvalidMode, Mode, Replica,
-        RoundRecord, partner,
+        Action, Averager, AveragerState, DelayedRows, DiLoCo, InvalidMode, Mode, Replica, Round,
+        RoundRecord, Timetable, partner,
+    };
+    #[doc(inline)]
+    pub use thinwire_update::{
+        AdagradOptions, AdamOptions, AdamWOptions, FtrlOptions, MomentumOptions, Optimizer, Rule,
     };
 }
 

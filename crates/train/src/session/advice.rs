@@ -76,7 +76,7 @@ mod tests {
 
     const SEEN: Settled = Settled {
         step_s: 1.0,
-        wait_s: 0.9,
+        wait_s: 0.75,
         elements: 10_000_000,
         ranks: 4,
         bytes_per_s: 5e6 / 8.0,
@@ -84,15 +84,15 @@ mod tests {
 
     #[test]
     fn rounds_are_proposed_where_they_hide_what_is_sent() {
-        // 7.5 MB per round at 0.625 MB/s are 12 s: hidden behind 0.05 s per step after 300 steps.
+        // 7.5 MB per round at 0.625 MB/s are 12 s: in 100 steps, half of the computation hides them.
         let advice = SEEN.advice().unwrap();
-        assert_eq!((advice.every, advice.step_s), (300, 0.1));
+        assert_eq!((advice.every, advice.step_s), (100, 0.25));
         let fast = Settled { bytes_per_s: 12.5e6, ..SEEN }.advice().unwrap();
-        assert_eq!(fast.every, 30);
+        assert_eq!(fast.every, 10);
         assert_eq!(
             fast.to_string(),
-            "no codec within the error budget hides what ranks send: they wait for 90 % of a step of 1.00 s; \
-             --mode diloco:30,fragments=4,delay=6 --codec int4 would take about 100 ms per step, and some more steps \
+            "no codec within the error budget hides what ranks send: they wait for 75 % of a step of 1.00 s; \
+             --mode diloco:10,fragments=4,delay=2 --codec int4 would take about 250 ms per step, and some more steps \
              to the same loss"
         );
     }
