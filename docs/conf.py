@@ -10,7 +10,6 @@ project = "Thinwire"
 author = "the Thinwire authors"
 html_title = "Thinwire"
 html_theme = "furo"
-html_static_path = ["pictures"]
 html_show_copyright = False
 templates_path = []
 exclude_patterns = ["site"]
@@ -19,6 +18,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "command_line",
+    "diagram",
     "docstrings",
     "links",
 ]
