@@ -1,4 +1,4 @@
-"""Links that leave the site: files of the repository, which must exist, and addresses, which a list dates."""
+"""Links that leave the site: to files of the repository, which must exist, and to listed addresses."""
 
 from __future__ import annotations
 
