@@ -27,7 +27,7 @@ LEFT_OUT = {
 
 
 PAIR = {
-    "README.md > Your own training loop": "own_loop",
+    "README.md > DDP": "own_loop",
     "docs/python.md > DDP": "ddp",
     "docs/python.md > Hosts of several GPUs": "ddp",
     "docs/python.md > FSDP2 on hosts": "on_hosts",
@@ -43,12 +43,16 @@ ALONE = {
     "docs/python.md > Planning a model": "planned",
     "docs/planning.md > Images": "images",
 }
+STARTS = {
+    "README.md > Spot machines": "elastic",
+    "README.md > Graph neural networks": "graphs",
+    "README.md > Recommenders": "servers",
+}
 FRAMEWORKS = {
     "docs/python.md > Trainer, Accelerate, Lightning, Ray Train": "frameworks",
     "docs/planning.md > The model": "imported",
 }
 MINDSPORE = {
-    "README.md > Your own training loop": "trained",
     "docs/python.md > MindSpore": "in_a_loop",
     "docs/python.md > Saving and resuming": "saved",
     "docs/python.md > Planning a model": "planned",
@@ -66,7 +70,7 @@ def places(framework):
 
 
 def test_every_block_is_prepared_or_left_out_for_a_reason():
-    prepared = {**PAIR, **ALONE, **FRAMEWORKS}
+    prepared = {**PAIR, **STARTS, **ALONE, **FRAMEWORKS}
     assert prepared.keys() == places("torch")
     assert MINDSPORE.keys() == places("mindspore")
     for begin, (place, _) in LEFT_OUT.items():
@@ -97,6 +101,14 @@ def test_blocks_of_one_process_run(ranks, tmp_path):
 
     (ran,) = ranks(1, pages_torch.run, arguments=[str(tmp_path), ALONE, list(LEFT_OUT)])
     assert len(ran) >= len(ALONE)
+
+
+@pytest.mark.needs("torch", "pyarrow")
+def test_blocks_of_the_readme_run(ranks, tmp_path):
+    import pages_torch
+
+    (ran,) = ranks(1, pages_torch.run, arguments=[str(tmp_path), STARTS, list(LEFT_OUT)])
+    assert len(ran) == len(STARTS)
 
 
 @pytest.mark.needs("accelerate", "lightning", "ray", "transformers")

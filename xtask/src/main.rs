@@ -1,4 +1,4 @@
-//! The developer's commands: `cargo xtask check`, `test`, `python`, `tidy` and `licenses`.
+//! The developer's commands: `cargo xtask check`, `test`, `python`, `site`, `tidy` and `licenses`.
 #![forbid(unsafe_code)]
 
 mod licenses;
@@ -16,9 +16,10 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  check [SECTION ...]   what CI runs, cheapest first: fmt tidy clippy ruff test doc (all by default)
+  check [SECTION ...]   what CI runs, cheapest first: fmt tidy clippy ruff test doc site (all by default)
   test [ARGUMENT ...]   every test, Rust and Python; with arguments, which go to `cargo test`, Rust alone
   python [ARGUMENT ...] builds the Python package and tests it; arguments go to pytest
+  site                  builds the pages of docs, with a reference of the package, into target/html
   tidy [--list [PATH]]  the rules that no compiler checks: layers, circles, files, text, prose;
                         with --list the sentences that prose counts
   licenses              prints the licence texts of everything that wheels of this machine link
@@ -41,6 +42,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "check" => section::check(rest),
         "test" => test::run(rest),
         "python" => python::run(rest),
+        "site" => python::site(),
         "tidy" => tidy::command(rest),
         "licenses" => licenses::run(rest),
         "help" | "--help" | "-h" => {

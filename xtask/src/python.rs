@@ -9,10 +9,11 @@ mod interpreter;
 mod missing;
 mod package;
 mod pytest;
+mod site;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::succeed;
+use crate::process::{root, succeed};
 use crate::summary::Summary;
 use environment::{Environment, Frameworks};
 use missing::Missing;
@@ -65,12 +66,34 @@ pub fn lint() -> Result<()> {
     succeed(environment.tool("ruff").args(["format", "--check", "--no-cache"]))
 }
 
+/// Builds the site of the docs, with the reference of the package that the tests use.
+pub fn site() -> Result<()> {
+    let made = interpreter::find().and_then(|python| {
+        let environment = environment::ready(&python, Frameworks::Torch)?;
+        let sphinx = environment.packages(&root().join("docs/requirements.txt"))?;
+        Ok((python, environment, sphinx))
+    });
+    let (python, environment, sphinx) = match unless_missing(made)? {
+        Ok(made) => made,
+        Err(Missing(what)) => {
+            eprintln!("skipped the site: {what}");
+            return Ok(());
+        }
+    };
+    let package = package::build(&environment).context("building the Python package")?;
+    site::build(&python, &package, &sphinx)
+}
+
 /// An environment, or what keeps this machine from having it, which CI does not put up with.
 fn environment(frameworks: Frameworks) -> Result<Result<Environment, Missing>> {
-    let made = interpreter::find().and_then(|python| environment::ready(&python, frameworks));
+    unless_missing(interpreter::find().and_then(|python| environment::ready(&python, frameworks)))
+}
+
+/// Parts what this machine lacks from other errors; in CI it is an error like them.
+fn unless_missing<T>(made: Result<T>) -> Result<Result<T, Missing>> {
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
     match made.map_err(|error| error.downcast::<Missing>()) {
-        Ok(environment) => Ok(Ok(environment)),
+        Ok(made) => Ok(Ok(made)),
         Err(Ok(missing)) if !in_ci => Ok(Err(missing)),
         Err(Ok(missing)) => Err(missing).context("nothing is skipped in CI"),
         Err(Err(error)) => Err(error),

@@ -14,13 +14,14 @@ struct Section {
 }
 
 /// Every section, cheapest first.
-const SECTIONS: [Section; 6] = [
+const SECTIONS: [Section; 7] = [
     Section { name: "fmt", run: fmt },
     Section { name: "tidy", run: tidy::run },
     Section { name: "clippy", run: clippy },
     Section { name: "ruff", run: python::lint },
     Section { name: "test", run: || test::run(&[]) },
     Section { name: "doc", run: doc },
+    Section { name: "site", run: python::site },
 ];
 
 /// Runs the named sections in the table's order, or all of them, up to the first that fails.
@@ -81,7 +82,7 @@ mod tests {
         let error = choose(&["tests".to_owned()]).err().unwrap().to_string();
         assert_eq!(
             error,
-            "unknown section 'tests', expected one of fmt, tidy, clippy, ruff, test, doc"
+            "unknown section 'tests', expected one of fmt, tidy, clippy, ruff, test, doc, site"
         );
     }
 }

@@ -66,6 +66,31 @@ impl Environment {
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
+
+    /// Returns a folder for `PYTHONPATH` with the packages of a complete list of requirements, which are
+    /// installed there if this machine does not have them.
+    pub fn packages(&self, requirements: &Path) -> Result<PathBuf> {
+        let content = fs::read(requirements)
+            .with_context(|| format!("reading {}", requirements.display()))?;
+        let mut hasher = DefaultHasher::new();
+        (&self.programs, content).hash(&mut hasher);
+        let name = format!("packages-{:016x}", hasher.finish());
+        let cache = cache()?;
+        let folder = cache.join(&name);
+        let _alone = lock(&cache.join(name + ".lock"))?;
+        if !folder.join("complete").is_file() {
+            let mut pip = self.tool("python");
+            pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target"]);
+            // The list is complete and pinned, so nothing but the registry can be in the way.
+            if !pip.arg(&folder).arg("-r").arg(requirements).status()?.success() {
+                return Err(
+                    Missing("the Python package registry cannot be reached".to_owned()).into()
+                );
+            }
+            File::create(folder.join("complete")).context("marking the packages as complete")?;
+        }
+        Ok(folder)
+    }
 }
 
 /// The environment of some frameworks for `python`, which is made if this machine does not have it.
