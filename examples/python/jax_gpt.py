@@ -1,7 +1,7 @@
 """A GPT over characters in flax, trained by optax; Thinwire is the lines marked with an arrow.
 
-    thinwire run -n 2 -- python examples/python/jax_gpt.py --steps 100
-    thinwire run -n 2 -- python examples/python/jax_gpt.py --data book.txt --codec int4
+    thinwire run --ranks 2 -- python examples/python/jax_gpt.py --steps 100
+    thinwire run --ranks 2 -- python examples/python/jax_gpt.py --data book.txt --codec int4
 
 Without --data it learns sums that it makes itself. Rank 0 prints the mean loss of all ranks.
 """

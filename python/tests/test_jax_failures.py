@@ -85,6 +85,7 @@ def test_ranks_learn_in_one_line_why_another_has_failed(way, said):
 
 
 UNREAD = """
+import gc
 {first}
 {second}
 import jax.numpy as jnp
@@ -100,6 +101,8 @@ def main():
         tree = step(tree)
 
 main()
+jax.clear_caches()
+gc.collect()  # nothing of the exchange is left
 """
 
 

@@ -44,11 +44,13 @@ __all__ = [
     "command",
     "decode_rows",
     "encode_rows",
+    "fail_at_exit",
     "measure_codecs",
     "partner",
     "reshard",
     "settle",
     "sockets",
+    "xla_handlers",
 ]
 __version__: str
 

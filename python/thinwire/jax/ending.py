@@ -17,24 +17,35 @@ import jax
 
 from thinwire import _core
 
-_exchanges: weakref.WeakSet[Any] = weakref.WeakSet()
-_heard: weakref.WeakSet[Any] = weakref.WeakSet()
+
+class Steps:
+    """The steps of one exchange, also after the exchange itself is gone: a program may still run them."""
+
+    def __init__(self, synchronizer: _core.Synchronizer) -> None:
+        self.synchronizer = synchronizer
+        self.heard = False
+        """Whether the program has got the error of a step that has failed."""
+
+    def failure(self) -> _core.Error | None:
+        """Why a step has failed, if the program has not heard of it."""
+        return None if self.heard else self.synchronizer.failure()
+
+    def finish(self) -> None:
+        """Waits until no program calls the core's part; lets go of it unless a failure is to be told."""
+        settle()
+        if self.failure() is None:
+            _followed.discard(self)
 
 
-def follow(exchange: Any) -> None:
-    """Finishes the steps of an exchange before it goes."""
-    _exchanges.add(exchange)
-    weakref.finalize(exchange, _finish, exchange.synchronizer).atexit = False
+_followed: set[Steps] = set()
 
 
-def heard(exchange: Any) -> None:
-    """Says that the program has got the failure of an exchange."""
-    _heard.add(exchange)
-
-
-def _finish(synchronizer: _core.Synchronizer) -> None:
-    """Keeps the core's part until no program runs that calls it."""
-    settle()
+def follow(exchange: Any) -> Steps:
+    """Keeps the core's part of an exchange until its steps are finished."""
+    steps = Steps(exchange.synchronizer)
+    _followed.add(steps)
+    weakref.finalize(exchange, steps.finish).atexit = False
+    return steps
 
 
 def settle() -> None:
@@ -51,8 +62,8 @@ def settle() -> None:
 def _leave() -> None:
     """Finishes all steps, and says what has failed unheard."""
     settle()
-    failures = (each.failure() for each in _exchanges if each not in _heard)
-    failure = next((each for each in failures if each is not None), None)
+    failures = filter(None, (steps.failure() for steps in _followed))
+    failure = next(failures, None)
     # After an exception Python has said why it ends, and the status says so too.
     raised = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if failure is not None and raised is None:

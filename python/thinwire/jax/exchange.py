@@ -128,7 +128,7 @@ class Exchange:
         buckets = [[parts[index] for index in bucket] for bucket in self.synchronizer.buckets()]
         self._buckets = list(enumerate(buckets))
         self._compiled = jax.jit(self._traced)
-        ending.follow(self)
+        self._steps = ending.follow(self)
 
     def __call__(self, gradients: Any) -> Any:
         """Returns the averages of a pytree of gradients.
@@ -212,7 +212,7 @@ class Exchange:
 
         They are NumPy arrays by name, for safetensors, orbax or numpy.savez. Waits for all steps under way.
         """
-        jax.effects_barrier()
+        ending.settle()
         self.raise_failure()
         return state.of_rank(self.group, self.synchronizer)
 
@@ -226,7 +226,7 @@ class Exchange:
         InvalidError on all ranks, before anything has changed, if the state of any rank is missing or of
         another model, codec, feedback or momentum correction.
         """
-        jax.effects_barrier()
+        ending.settle()
         self.raise_failure()
         plan, tensors = together(
             self.group.core, lambda: state.for_rank(self.group, entries, self._options)
@@ -241,8 +241,12 @@ class Exchange:
         """Raises the error of a step that has failed."""
         failure = self.failure()
         if failure is not None:
-            ending.heard(self)
+            self.heard()
             raise failure
+
+    def heard(self) -> None:
+        """Says that the program has got the error of a step that has failed."""
+        self._steps.heard = True
 
     def _check(self) -> None:
         """Refuses what would fail later, or go on in silence on one rank alone."""
@@ -255,7 +259,7 @@ class Exchange:
                     f"{name} is on: it would repeat a step, and its exchange, on one rank alone (hint: "
                     "turn it off; a step that is not finite on any rank is NaN on all)"
                 )
-        if self._exchanges and jax.default_backend() != "cpu":
+        if jax.default_backend() != "cpu":
             raise InvalidError(
                 f"the exchange runs on CPU, not on {jax.default_backend()} (hint: JAX_PLATFORMS=cpu)"
             )

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from thinwire._core import Error
-from thinwire.jax import ending
 from thinwire.lifetime import raised
 
 
@@ -33,7 +32,7 @@ def guard(exchanging: Any) -> Iterator[None]:
     except BaseException as error:
         failure = exchange.failure()
         if failure is not None and not isinstance(error, Error):
-            ending.heard(exchange)
+            exchange.heard()
             raise failure from None
         exchange.group.abort(raised(exchange.group.rank, error))
         raise
