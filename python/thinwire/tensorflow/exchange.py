@@ -74,6 +74,14 @@ class Exchange:
         listed = list(variables) if isinstance(variables, Iterator) else variables
         self.variables = tf.nest.map_structure(described, listed)
 
+    @classmethod
+    def of(cls, gradients: Gradients, variables: Any, sparse_as_dense: bool) -> Exchange:
+        """An exchange of variables by gradients that were made before."""
+        made = cls.__new__(cls)
+        made.gradients, made.sparse_as_dense = gradients, sparse_as_dense
+        made.variables = tf.nest.map_structure(described, variables)
+        return made
+
     @traced
     def __call__(self, gradients: Any) -> Any:
         """The averages over all ranks; None where all ranks have None.

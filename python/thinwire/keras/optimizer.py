@@ -1,0 +1,141 @@
+"""An optimizer of Keras that averages gradients over all ranks before its update.
+
+One override serves all backends: `apply`, where TensorFlow's `apply_gradients`, JAX's `stateless_apply`
+and PyTorch's trainer end. `LossScaleOptimizer` has a `stateless_apply` of its own. It must be inside of
+the wrapper: outside, a rank that skips a step for a NaN would not exchange, and the steps of the ranks
+would shift.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import keras
+
+from thinwire import arguments
+from thinwire._core import InvalidError
+from thinwire.gradients import Gradients
+from thinwire.group import Group
+
+from .exchange import Exchange, exchange_for
+
+ORDER = "thinwire.keras.distributed(keras.optimizers.LossScaleOptimizer(optimizer))"
+
+
+def distributed(
+    optimizer: keras.optimizers.Optimizer,
+    codec: str = "auto",
+    group: Group | None = None,
+    *,
+    sparse_as_dense: bool = False,
+    **options: Any,
+) -> keras.optimizers.Optimizer:
+    """Makes an optimizer average gradients over all ranks before each update, and returns it.
+
+    It changes the class of `optimizer`, which keeps its state and is saved as what it was: a saved model
+    loads without Thinwire. `optimizer.exchange` has `plan()` and `record()`. The first step is a collective
+    call. Clipping, weight decay and accumulation come after the exchange, as in one process.
+
+        model.compile(thinwire.keras.distributed(keras.optimizers.Adam(1e-3), codec="int8"), loss)
+
+    Args:
+        optimizer: of Keras 3, or its name. A `LossScaleOptimizer` is given itself, not its inner one.
+        codec, options: as in `thinwire.torch.hook`, which describes them: `bucket_bytes`, `seed`,
+            `algorithm`, `error_budget`, `feedback`, `momentum_correction`, `warmup_steps`, `unchecked`.
+        group: that of the launcher's environment unless given.
+        sparse_as_dense: whether the gradients of embeddings, rows alone on TensorFlow, are made dense.
+            Otherwise all ranks gather the rows of all, uncompressed.
+
+    # Errors
+
+    InvalidError for an optimizer that is distributed already, and for unknown options. The first step raises
+    it on all ranks where they differ. A step raises PeerError if a rank is lost: see `guard`.
+    """
+    if isinstance(optimizer, str):
+        optimizer = keras.optimizers.get(optimizer)
+    arguments.instance("optimizer", optimizer, keras.optimizers.Optimizer)
+    if isinstance(optimizer, Distributed):
+        raise InvalidError(
+            f"{optimizer.name} is distributed already, expected an optimizer of Keras: wrap it once"
+        )
+    if isinstance(getattr(optimizer, "inner_optimizer", None), Distributed):
+        raise InvalidError(
+            f"the inner optimizer of {optimizer.name} is distributed, expected: {ORDER}"
+        )
+    made = exchange_for(codec, group, sparse_as_dense, **options)
+    factor = optimizer.loss_scale_factor
+    optimizer.__class__ = distributed_class(type(optimizer))
+    vars(optimizer).update(_exchange=made, loss_scale_factor=factor)
+    return optimizer
+
+
+def distributed_class(kind: type) -> type:
+    """The class of a distributed optimizer, which Keras saves under the name of `kind`."""
+    bases = (ScalingDistributed,) if issubclass(kind, keras.optimizers.LossScaleOptimizer) else ()
+    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(kind.__name__, (*bases, Distributed, kind), {**names, "_undistributed": kind})
+
+
+class Distributed:
+    """What `distributed` adds to the class of an optimizer."""
+
+    _exchange: Exchange
+    _undistributed: Any
+
+    @property
+    def exchange(self) -> Exchange:
+        """The exchange of gradients: `plan()` and `record()`."""
+        return self._exchange
+
+    @property
+    def gradients(self) -> Gradients:
+        """What the exchange shares with all frameworks."""
+        return self._exchange.gradients
+
+    @property
+    def loss_scale_factor(self) -> Any:
+        """As in Keras. A `LossScaleOptimizer` sets it when it is put around this one, which is refused."""
+        return vars(self).get("loss_scale_factor")
+
+    @loss_scale_factor.setter
+    def loss_scale_factor(self, value: Any) -> None:
+        caller = sys._getframe(1)
+        # The tracker of a backend may be in between.
+        while caller is not None and caller.f_code.co_name == "__setattr__":
+            caller = caller.f_back
+        around = caller and caller.f_locals.get("self")
+        if isinstance(around, keras.optimizers.LossScaleOptimizer):
+            raise InvalidError(
+                "LossScaleOptimizer around a distributed optimizer, which under mixed_float16 compile "
+                f"adds by itself, expected it inside (hint: {ORDER})"
+            )
+        vars(self)["loss_scale_factor"] = value
+
+    @classmethod
+    def from_config(cls, *given: Any, **named: Any) -> Any:
+        """An optimizer from a config is not distributed."""
+        return cls._undistributed.from_config(*given, **named)
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        """Updates variables by the averages of gradients over all ranks."""
+        grads = list(grads)
+        if not grads:
+            return super().apply(grads, trainable_variables)
+        listed = None if trainable_variables is None else list(trainable_variables)
+        if listed is None and not self.built:
+            return super().apply(grads)  # which says what is missing
+        variables = self._trainable_variables if listed is None else listed
+        return super().apply(self._exchange(grads, variables), listed)
+
+
+class ScalingDistributed:
+    """What `distributed` adds to a `LossScaleOptimizer` besides."""
+
+    def stateless_apply(
+        self, optimizer_variables: Any, grads: Any, trainable_variables: Any
+    ) -> Any:
+        """Returns updated values, by the averages of gradients over all ranks; for JAX."""
+        if self.built:
+            grads = self._exchange(list(grads), self._trainable_variables)
+        return super().stateless_apply(optimizer_variables, grads, trainable_variables)
