@@ -92,7 +92,7 @@ def everything(folder: str) -> dict[str, Any]:
         answers["two"][name] = weights_of(model)
     for codec in ("int8", "topk:0.25"):
         model = model_of(keras)
-        optimizer = tk.distributed(optimizer_of("adam"), codec, seed=3)
+        optimizer = tk.distributed(optimizer_of("adam"), codec, seed=3, warmup_steps=0)
         history = fit(model, optimizer, *place, callbacks=[tk.MetricAverage()])
         answers["bits"][codec] = weights_of(model), history.history
         assert optimizer.exchange.plan()["assignments"] and optimizer.exchange.record()["step"] >= 7

@@ -114,7 +114,9 @@ class Gradients:
         with self._noted():
             self._begun = False
             self.synchronizer.finish()
-            averages = [numpy.empty(self.all[index].shape, self._dtype(index)) for index in self.dense]
+            averages = [
+                numpy.empty(self.all[index].shape, self._dtype(index)) for index in self.dense
+            ]
             for place, average in enumerate(averages):
                 self.synchronizer.write(place, average.ctypes.data, average.size)
             return averages[::-1]
@@ -203,7 +205,7 @@ class Gradients:
                 )
 
     def _expect(self, place: int, array: Array) -> None:
-        """Refuses an array that is not the gradient at this place: the core takes addresses at their word."""
+        """Refuses an array that is not this gradient: the core takes addresses at their word."""
         expected = self.all[self.dense[place]]
         if array.shape != expected.shape or array.dtype != self._dtype(self.dense[place]):
             raise _core.InvalidError(
@@ -232,7 +234,7 @@ class Gradients:
 
 @contextlib.contextmanager
 def guard(exchanging: Any) -> Iterator[None]:
-    """Around training steps: raises a failed exchange as what it is, and tells the peers of any other error.
+    """Around training steps: raises a failed exchange as what it is, and tells the peers of any other.
 
     A graph shows an error of a step as a text of many lines. Inside of this it is Thinwire's own, of one
     line: PeerError that names a rank, InvalidError. Any other exception passes, and every rank that waits

@@ -15,9 +15,7 @@ through host memory, which nobody has tested yet.
 try:
     import keras as _keras  # noqa: F401
 except ImportError as error:
-    raise ImportError(
-        f"thinwire.keras needs Keras 3 ({error}) (hint: pip install keras)"
-    ) from None
+    raise ImportError(f"thinwire.keras needs Keras 3 ({error}) (hint: pip install keras)") from None
 
 from thinwire.gradients import guard
 from thinwire.residuals import load_residuals, save_residuals

@@ -38,7 +38,9 @@ class Broadcast(keras.callbacks.Callback):
         arguments.whole("root", self.root, 0, group.world - 1)
         variables = together(group.core, lambda: built_variables(self.model))
         # Numbers in names count up in a process, and a rank may have made another model before.
-        kinds = [f"variable {i} of {each.dtype} {list(each.shape)}" for i, each in enumerate(variables)]
+        kinds = [
+            f"variable {i} of {each.dtype} {list(each.shape)}" for i, each in enumerate(variables)
+        ]
         agree(kinds, group.core)
         for variable in variables:
             array = numpy.array(keras.ops.convert_to_numpy(variable), order="C")

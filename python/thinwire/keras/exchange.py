@@ -44,7 +44,9 @@ class Exchange:
         if not self.gradients.exchanges:
             return found
         indices = self.gradients.dense[::-1]
-        given = [self.zeros(self.gradients.all[i]) if found[i] is None else found[i] for i in indices]
+        given = [
+            self.zeros(self.gradients.all[i]) if found[i] is None else found[i] for i in indices
+        ]
         averages: list[Any] = [None] * len(found)
         for index, average in zip(indices, self.averaged(given)):
             averages[index] = average

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy
 import tensorflow as tf
 
 from thinwire import _core
@@ -38,7 +39,13 @@ def call(function: Callable[..., Any], inputs: list[tf.Tensor], dtypes: Any) -> 
     InvalidError in a function with `jit_compile=True`.
     """
     refuse_xla()
-    return tf.numpy_function(function, inputs, dtypes, stateful=True)
+    if not tf.executing_eagerly():
+        return tf.numpy_function(function, inputs, dtypes, stateful=True)
+    # TensorFlow would copy each tensor here, and cannot for a scalar of bfloat16.
+    found = function(*(numpy.asarray(each.numpy()) for each in inputs))
+    if not isinstance(dtypes, list):
+        return tf.convert_to_tensor(found, dtypes)
+    return [tf.convert_to_tensor(each, dtype) for each, dtype in zip(found, dtypes)]
 
 
 def refuse_xla() -> None:
@@ -46,18 +53,11 @@ def refuse_xla() -> None:
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     while graph is not None:
         context = graph._get_control_flow_context()
-        if context is not None and context.GetContainingContext is not None and in_xla(context):
-            raise _core.InvalidError(
-                "jit_compile=True, expected False: XLA compiles no exchange for TensorFlow (hint: "
-                "tf.function(jit_compile=False), or model.compile(..., jit_compile=False))"
-            )
+        while context is not None:
+            if context.IsXLAContext():
+                raise _core.InvalidError(
+                    "jit_compile=True, expected False: XLA compiles no exchange for TensorFlow (hint: "
+                    "tf.function(jit_compile=False), or model.compile(..., jit_compile=False))"
+                )
+            context = context.outer_context
         graph = getattr(graph, "outer_graph", None)
-
-
-def in_xla(context: Any) -> bool:
-    """Whether a control flow context, or one around it, is XLA's."""
-    while context is not None:
-        if context.IsXLAContext():
-            return True
-        context = context.outer_context
-    return False

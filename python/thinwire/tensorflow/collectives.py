@@ -69,6 +69,7 @@ def broadcast(tensor: Any, root: int = 0, group: Group | None = None) -> tf.Tens
     return shaped(call(copied, [given], given.dtype), given.shape)
 
 
+@traced
 def broadcast_variables(
     variables: Iterable[Any], root: int = 0, group: Group | None = None
 ) -> None:
@@ -78,11 +79,16 @@ def broadcast_variables(
     before anything has changed, if their number, shapes or dtypes differ between ranks.
     """
     if not tf.executing_eagerly():
-        raise InvalidError("broadcast_variables in a tf.function, expected a call before the first step")
+        raise InvalidError(
+            "broadcast_variables in a tf.function, expected a call before the first step"
+        )
     met, listed = group_of(group), list(variables)
     arguments.whole("root", root, 0, met.world - 1)
     arrays = [numpy.array(numbers(each), order="C") for each in listed]
-    agree([f"variable {i} of {each.dtype} {list(each.shape)}" for i, each in enumerate(arrays)], met.core)
+    agree(
+        [f"variable {i} of {each.dtype} {list(each.shape)}" for i, each in enumerate(arrays)],
+        met.core,
+    )
     for variable, array in zip(listed, arrays):
         variable.assign(met.broadcast(array, root))
 
@@ -100,12 +106,15 @@ def numbers(tensor: Any) -> tf.Tensor:
     InvalidError for anything else.
     """
     if isinstance(tensor, tf.IndexedSlices):
-        raise InvalidError("IndexedSlices, expected a tensor (hint: tf.convert_to_tensor makes it one)")
+        raise InvalidError(
+            "IndexedSlices, expected a tensor (hint: tf.convert_to_tensor makes it one)"
+        )
     try:
         found = tf.convert_to_tensor(tensor)
     except (TypeError, ValueError):
         raise InvalidError(f"{arguments.shown(tensor)}, expected a tensor") from None
-    if not (found.dtype.is_floating or found.dtype.is_integer or found.dtype.is_complex or found.dtype.is_bool):
+    kind = found.dtype
+    if not (kind.is_floating or kind.is_integer or kind.is_complex or kind.is_bool):
         raise InvalidError(f"a tensor of {found.dtype.name}, expected numbers")
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,12 +18,13 @@ from thinwire.arguments import shown
 from thinwire.gradients import Gradient, Gradients, Kind
 from thinwire.group import Group
 
-from .calls import call, traced
+from .calls import call, refuse_xla, traced
 
 Values = Any
 """A gradient: a tensor, `tf.IndexedSlices`, or None."""
 
 
+@traced
 def exchange(
     variables: Any,
     codec: str = "auto",
@@ -91,6 +92,7 @@ class Exchange:
         InvalidError for gradients of another number, shape or dtype than the variables'; PeerError if a
         rank is lost, as a text of TensorFlow's in a graph: see `guard`.
         """
+        refuse_xla()
         found: list[Values] = []
 
         def describe() -> list[Gradient]:
@@ -131,13 +133,11 @@ class Exchange:
 
         InvalidError for another structure than the variables'.
         """
-        try:
-            tf.nest.assert_same_structure(self.variables, gradients, check_types=False)
-        except (TypeError, ValueError):
+        if structure(gradients) != structure(self.variables):
             found, expected = (len(tf.nest.flatten(each)) for each in (gradients, self.variables))
             raise InvalidError(
                 f"{found} gradients for {expected} variables, expected the variables' structure"
-            ) from None
+            )
         return [self._made_dense(each) for each in tf.nest.flatten(gradients)]
 
     def _made_dense(self, gradient: Values) -> Values:
@@ -162,7 +162,9 @@ class Exchange:
 
     def _averages(self, tokens: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The averages of all dense gradients, in the order of the variables."""
-        dtypes = [tf.as_dtype(self.gradients.all[index].dtype) for index in self.gradients.dense[::-1]]
+        dtypes = [
+            tf.as_dtype(self.gradients.all[index].dtype) for index in self.gradients.dense[::-1]
+        ]
         if not dtypes:
             return []
         return call(lambda *_: self.gradients.finish(), list(tokens), dtypes)
@@ -204,6 +206,13 @@ def described(variable: Any) -> Gradient:
         raise InvalidError(f"{name} has shape {shape}, expected one that is known")
     dtype = tf.as_dtype(variable.dtype).name
     return Gradient(name.removesuffix(":0"), tuple(shape.as_list()), dtype, "none")
+
+
+def structure(values: Any) -> Any:
+    """What remains of nested values without their leaves; a list is as good as a tuple."""
+    if isinstance(values, Mapping):
+        return {key: structure(value) for key, value in values.items()}
+    return list(map(structure, values)) if isinstance(values, (list, tuple)) else None
 
 
 def described_gradient(variable: Gradient, gradient: Values) -> Gradient:

@@ -47,6 +47,7 @@ class DistributedGradientTape:
     call `gradient` equally often, in the same order.
     """
 
+    @traced
     def __init__(
         self,
         tape: tf.GradientTape,
@@ -57,7 +58,9 @@ class DistributedGradientTape:
         **options: Any,
     ) -> None:
         if isinstance(tape, DistributedGradientTape):
-            raise InvalidError("a DistributedGradientTape, expected a tf.GradientTape: wrap it once")
+            raise InvalidError(
+                "a DistributedGradientTape, expected a tf.GradientTape: wrap it once"
+            )
         if not isinstance(tape, tf.GradientTape):
             raise InvalidError(f"tape is {type(tape).__name__}, expected a tf.GradientTape")
         self._tape = tape
