@@ -201,9 +201,11 @@ def resumed(tf, tw, group) -> list[bool]:
     import tempfile
 
     folder = tempfile.mkdtemp()
-    given = [tf.constant(np.random.default_rng([group.rank, i]).normal(size=300)) for i in range(4)]
+    given = [
+        tf.constant(np.random.default_rng([group.rank, i]).normal(size=(30, 10))) for i in range(4)
+    ]
     given = [tf.cast(each, tf.float32) for each in given]
-    variable = tf.Variable(tf.zeros(300), name="weight")
+    variable = tf.Variable(tf.zeros((30, 10)), name="weight")
     first = tw.exchange([variable], "topk:0.1", warmup_steps=0)
     for each in given[:2]:
         first([each])
