@@ -75,8 +75,8 @@ class Exchange:
         same = len(variables) == len(self._variables)
         if not same or any(one is not other for one, other in zip(variables, self._variables)):
             raise InvalidError(
-                f"gradients of {len(variables)} variables, expected the {len(self._variables)} of the first "
-                "step (hint: an optimizer of its own, distributed too, for variables that are added later)"
+                f"gradients of {len(variables)} variables, expected the {len(self._variables)} of the "
+                "first step (hint: an optimizer of its own, distributed too, for variables that are added later)"
             )
 
 

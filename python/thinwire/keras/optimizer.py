@@ -49,8 +49,8 @@ def distributed(
 
     # Errors
 
-    InvalidError for an optimizer that is distributed already, and for unknown options. The first step raises
-    it on all ranks where they differ. A step raises PeerError if a rank is lost: see `guard`.
+    InvalidError for an optimizer that is distributed already, and for unknown options. The first step
+    raises it on all ranks where they differ. A step raises PeerError if a rank is lost: see `guard`.
     """
     if isinstance(optimizer, str):
         optimizer = keras.optimizers.get(optimizer)
@@ -64,9 +64,8 @@ def distributed(
             f"the inner optimizer of {optimizer.name} is distributed, expected: {ORDER}"
         )
     made = exchange_for(codec, group, sparse_as_dense, **options)
-    factor = optimizer.loss_scale_factor
     optimizer.__class__ = distributed_class(type(optimizer))
-    vars(optimizer).update(_exchange=made, loss_scale_factor=factor)
+    vars(optimizer)["_exchange"] = made
     return optimizer
 
 
@@ -93,24 +92,15 @@ class Distributed:
         """What the exchange shares with all frameworks."""
         return self._exchange.gradients
 
-    @property
-    def loss_scale_factor(self) -> Any:
-        """As in Keras. A `LossScaleOptimizer` sets it when it is put around this one, which is refused."""
-        return vars(self).get("loss_scale_factor")
-
-    @loss_scale_factor.setter
-    def loss_scale_factor(self, value: Any) -> None:
-        caller = sys._getframe(1)
-        # The tracker of a backend may be in between.
-        while caller is not None and caller.f_code.co_name == "__setattr__":
-            caller = caller.f_back
-        around = caller and caller.f_locals.get("self")
-        if isinstance(around, keras.optimizers.LossScaleOptimizer):
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuses a `LossScaleOptimizer` around this one, which sets this attribute of what is inside."""
+        around = sys._getframe(1).f_locals.get("self") if name == "loss_scale_factor" else None
+        if around is not self and isinstance(around, keras.optimizers.LossScaleOptimizer):
             raise InvalidError(
                 "LossScaleOptimizer around a distributed optimizer, which under mixed_float16 compile "
                 f"adds by itself, expected it inside (hint: {ORDER})"
             )
-        vars(self)["loss_scale_factor"] = value
+        super().__setattr__(name, value)
 
     @classmethod
     def from_config(cls, *given: Any, **named: Any) -> Any:

@@ -230,7 +230,8 @@ def described_gradient(variable: Gradient, gradient: Values) -> Gradient:
     # The shape of sparse gradients is often unknown while a function is traced.
     fits = kind == "sparse" or tf.TensorShape(gradient.shape).is_compatible_with(shape)
     if found != dtype or not fits:
+        given = gradient.shape if gradient.shape.rank is None else gradient.shape.as_list()
         raise InvalidError(
-            f"the gradient of {name} is {found} {gradient.shape}, its variable {dtype} {list(shape)}"
+            f"the gradient of {name} is {found} {given}, its variable {dtype} {list(shape)}"
         )
     return dataclasses.replace(variable, kind=kind)
