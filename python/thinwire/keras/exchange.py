@@ -76,7 +76,7 @@ class Exchange:
         if not same or any(one is not other for one, other in zip(variables, self._variables)):
             raise InvalidError(
                 f"gradients of {len(variables)} variables, expected the {len(self._variables)} of the "
-                "first step (hint: an optimizer of its own, distributed too, for variables that are added later)"
+                "first step (hint: variables that are added later need an optimizer of their own)"
             )
 
 

@@ -9,6 +9,7 @@ would shift.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -116,16 +117,39 @@ class Distributed:
         if listed is None and not self.built:
             return super().apply(grads)  # which says what is missing
         variables = self._trainable_variables if listed is None else listed
-        return super().apply(self._exchange(grads, variables), listed)
+        return super().apply(self._averages(grads, variables), listed)
+
+    def _averages(self, grads: list[Any], variables: Sequence[Any]) -> list[Any]:
+        return self._exchange(grads, variables)
 
 
 class ScalingDistributed:
-    """What `distributed` adds to a `LossScaleOptimizer` besides."""
+    """What `distributed` adds to a `LossScaleOptimizer` besides.
+
+    Gradients travel unscaled, so that what a codec owes does not depend on the scale, which changes.
+    """
 
     def stateless_apply(
         self, optimizer_variables: Any, grads: Any, trainable_variables: Any
     ) -> Any:
         """Returns updated values, by the averages of gradients over all ranks; for JAX."""
         if self.built:
-            grads = self._exchange(list(grads), self._trainable_variables)
+            places = [id(each) for each in self.variables]
+            scale = optimizer_variables[places.index(id(self.dynamic_scale))]
+            grads = self._unscaled(list(grads), self._trainable_variables, scale)
         return super().stateless_apply(optimizer_variables, grads, trainable_variables)
+
+    def _averages(self, grads: list[Any], variables: Sequence[Any]) -> list[Any]:
+        if not self.built:
+            self.build(variables)
+        return self._unscaled(grads, variables, self.dynamic_scale)
+
+    def _unscaled(self, grads: list[Any], variables: Sequence[Any], scale: Any) -> list[Any]:
+        """The averages of gradients that travel divided by `scale`, a power of two."""
+        averages = self._exchange(divided(grads, scale), variables)
+        return divided(averages, keras.ops.divide(1.0, scale))
+
+
+def divided(grads: list[Any], divisor: Any) -> list[Any]:
+    """Gradients divided by a number, sparse ones too."""
+    return [None if each is None else keras.ops.divide(each, divisor) for each in grads]
