@@ -44,7 +44,9 @@ class Block:
     @property
     def framework(self) -> str:
         """The framework that it is about."""
-        return "mindspore" if re.search("mindspore", self.code) else "torch"
+        found = re.search(r"mindspore|keras|tensorflow", self.code)
+        name = found.group() if found else "torch"
+        return "keras" if name == "tensorflow" else name
 
 
 def blocks() -> list[Block]:

@@ -130,7 +130,7 @@ def refusals() -> dict[str, str]:
     optimizer.apply([gradient], [one])
     answers["added"] = said(optimizer.apply, [gradient, gradient], [one, two])
     answers["shape"] = said(adam().apply, [keras.ops.ones(2)], [one])
-    wide = keras.Variable(np.zeros(2), dtype="int32")
+    wide = keras.Variable(np.zeros(2), dtype="int32", trainable=False)
     answers["dtype"] = said(adam().apply, [keras.ops.zeros(2, "int32")], [wide])
     other = keras.Variable(np.zeros(2 + group.rank), dtype="float32")
     answers["other"] = said(adam().apply, [keras.ops.zeros(2 + group.rank)], [other])

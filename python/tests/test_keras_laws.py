@@ -123,6 +123,6 @@ def without_thinwire(file: str) -> list[Any]:
     import keras
 
     model = keras.saving.load_model(file)
-    assert type(model.optimizer) is keras.optimizers.Adam
+    assert isinstance(model.optimizer, keras.optimizers.Adam)
     assert model.optimizer.iterations.numpy() == EPOCHS * BATCHES
     return [type(model.optimizer).__name__, weights_of(model)]

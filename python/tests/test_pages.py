@@ -56,7 +56,14 @@ MINDSPORE = {
     "docs/python.md > Tables on parameter servers": "served",
     "docs/elastic.md > MindSpore": "elastic",
 }
-"""For each heading the function of pages_torch or pages_mindspore that gives the names of its blocks."""
+KERAS = {
+    "docs/keras-tensorflow.md > Keras": "fitted",
+    "docs/keras-tensorflow.md > Order of wrappers": "fitted",
+    "docs/keras-tensorflow.md > Residuals": "fitted",
+    "docs/keras-tensorflow.md > TensorFlow": "in_a_loop",
+    "docs/keras-tensorflow.md > Errors": "fitted",
+}
+"""For each heading the function of pages_torch, pages_mindspore or pages_keras that gives the names of its blocks."""
 
 
 def places(framework):
@@ -69,6 +76,7 @@ def test_every_block_is_prepared_or_left_out_for_a_reason():
     prepared = {**PAIR, **ALONE, **FRAMEWORKS}
     assert prepared.keys() == places("torch")
     assert MINDSPORE.keys() == places("mindspore")
+    assert KERAS.keys() == places("keras")
     for begin, (place, _) in LEFT_OUT.items():
         (block,) = [block for block in pages.blocks() if block.begins_with([begin])]
         assert block.place == place
@@ -113,3 +121,10 @@ def test_blocks_of_mindspore_run(ranks, tmp_path):
     run = rank.load(file, "run")
     (ran,) = ranks(1, run, arguments=[str(tmp_path), MINDSPORE, list(LEFT_OUT)])
     assert len(ran) >= len(MINDSPORE)
+
+
+@pytest.mark.needs("keras", "tensorflow")
+def test_blocks_of_keras_run(ranks):
+    file = Path(__file__).with_name("pages_keras.py")
+    first, second = ranks(2, rank.load(file, "run"), arguments=[KERAS])
+    assert first == second and len(first) >= len(KERAS)
