@@ -1,4 +1,4 @@
-"""The names that blocks about Keras and TensorFlow on the pages for users begin with, by page and heading."""
+"""The names that blocks about Keras and TensorFlow on the pages begin with, by page and heading."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ KERAS = {
     "docs/keras-tensorflow.md > TensorFlow": "in_a_loop",
     "docs/keras-tensorflow.md > Errors": "fitted",
 }
-"""For each heading the function of pages_torch, pages_mindspore or pages_keras that gives the names of its blocks."""
+"""For each heading the function of pages_torch, _mindspore or _keras that gives the names of its blocks."""
 
 
 def places(framework):
