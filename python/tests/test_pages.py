@@ -121,10 +121,3 @@ def test_blocks_of_mindspore_run(ranks, tmp_path):
     run = rank.load(file, "run")
     (ran,) = ranks(1, run, arguments=[str(tmp_path), MINDSPORE, list(LEFT_OUT)])
     assert len(ran) >= len(MINDSPORE)
-
-
-@pytest.mark.needs("keras", "tensorflow")
-def test_blocks_of_keras_run(ranks):
-    file = Path(__file__).with_name("pages_keras.py")
-    first, second = ranks(2, rank.load(file, "run"), arguments=[KERAS])
-    assert first == second and len(first) >= len(KERAS)
