@@ -166,7 +166,7 @@ def updates() -> list[int]:
 
 def default_group():
     """The group that is meant when none is given: the same one every time."""
-    from thinwire.mindspore.meeting import group_or_default
+    from thinwire.meeting import group_or_default
 
     return group_or_default(None)
 

@@ -126,6 +126,16 @@ def sockets() -> list[tuple[int, int]]:
 def settle() -> None:
     """Waits, at most five seconds, until callbacks that are under way have ended."""
 
+def xla_handlers() -> list[tuple[str, Any]]:
+    """The handlers of XLA's foreign function interface: names and capsules, as
+    `jax.ffi.register_ffi_target` takes them.
+
+    `thinwire_ready` takes the gradients of a bucket, and the attributes `key` and `bucket`;
+    `thinwire_finish` takes `key` and writes the averages of all parameters."""
+
+def fail_at_exit() -> None:
+    """Makes this process end with status 1 when it ends: a step has failed that nobody has looked at."""
+
 def reshard(rank: int, world: int, saved: int, read: Callable[[int], _Tensors]) -> _Tensors:
     """What `rank` of `world` ranks continues from, where `saved` others have saved: their residuals and
     momenta keep their sum over ranks. `read` gives the tensors of one of them, of rank 0 and of every
@@ -483,7 +493,7 @@ class Synchronizer:
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:
-        """The number by which MindSpore's operators find this synchronizer."""
+        """The number by which operators of frameworks find this synchronizer."""
     def buckets(self) -> list[list[int]]:
         """The parameters of each bucket, in the order in which buckets become ready."""
     def relayout(self, parameters: list[tuple[str, list[int], str, int]]) -> None:
@@ -535,8 +545,8 @@ class Synchronizer:
         """A whole step: gradients at `sources`, averages to `targets`, in the parameters' order."""
     def rescale(self, previous_rate: float, rate: float) -> None:
         """Says that the learning rate has changed: what is owed was given at the previous one."""
-    def failure(self) -> str | None:
-        """Why MindSpore's operator failed last, if it did."""
+    def failure(self) -> Error | None:
+        """Why an operator of a framework failed first, if one did."""
     def plan(self) -> str:
         """Codec, algorithm and partitions of every bucket, as JSON; on rank 0 also the `line` of `auto`."""
     def record(self) -> str:

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::succeed;
 use crate::summary::Summary;
-use environment::Environment;
+use environment::{Environment, Frameworks};
 use missing::Missing;
 
 /// Builds and tests the package; `arguments` go to pytest.
@@ -29,17 +29,32 @@ pub fn run(arguments: &[String]) -> Result<()> {
 
 /// Builds and tests the package, and returns what the tests said.
 pub fn test(arguments: &[String]) -> Result<Summary> {
-    let environment = match environment()? {
+    let environment = match environment(Frameworks::Torch)? {
         Ok(environment) => environment,
         Err(Missing(what)) => return Ok(Summary::skipped("every Python test", &what)),
     };
     let package = package::build(&environment).context("building the Python package")?;
-    pytest::run(&environment, &package, arguments)
+    let mut summary = Summary::default();
+    if let Some(arguments) = pytest::of_torch(arguments) {
+        summary.add(pytest::run(&environment, &package, &arguments)?);
+    }
+    if let Some(arguments) = pytest::of_jax(arguments)? {
+        summary.add(match self::environment(Frameworks::Jax)? {
+            Ok(environment) => pytest::run(&environment, &package, &arguments)?,
+            Err(Missing(what)) => {
+                Summary::skipped("every test of JAX, Keras and TensorFlow", &what)
+            }
+        });
+    }
+    if summary == Summary::default() {
+        summary.failed.push(format!("no test has run of {}", arguments.join(" ")));
+    }
+    Ok(summary)
 }
 
 /// Checks the style of every Python file.
 pub fn lint() -> Result<()> {
-    let environment = match environment()? {
+    let environment = match environment(Frameworks::Torch)? {
         Ok(environment) => environment,
         Err(Missing(what)) => {
             eprintln!("skipped ruff: {what}");
@@ -50,9 +65,9 @@ pub fn lint() -> Result<()> {
     succeed(environment.tool("ruff").args(["format", "--check", "--no-cache"]))
 }
 
-/// The environment, or what keeps this machine from having one, which CI does not put up with.
-fn environment() -> Result<Result<Environment, Missing>> {
-    let made = interpreter::find().and_then(|python| environment::ready(&python));
+/// An environment, or what keeps this machine from having it, which CI does not put up with.
+fn environment(frameworks: Frameworks) -> Result<Result<Environment, Missing>> {
+    let made = interpreter::find().and_then(|python| environment::ready(&python, frameworks));
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
     match made.map_err(|error| error.downcast::<Missing>()) {
         Ok(environment) => Ok(Ok(environment)),

@@ -1,5 +1,5 @@
-//! Thinwire for Python: the extension module `thinwire._core`, and the operator that MindSpore loads
-//! from the same file.
+//! Thinwire for Python: the extension module `thinwire._core`, the operator that MindSpore loads from the
+//! same file, and the handlers that XLA calls.
 //!
 //! There is no algorithm here. Tensors cross as address, length and dtype, never as a framework's
 //! object; the GIL is released around everything that can block; whoever waits listens for Ctrl-C.
@@ -23,6 +23,7 @@ mod membership;
 mod memory;
 mod operator;
 mod options;
+mod registry;
 mod row_source;
 mod row_values;
 mod scatter;
@@ -33,6 +34,7 @@ mod state;
 mod store;
 mod synchronizer;
 mod wait;
+mod xla;
 
 use pyo3::prelude::*;
 
@@ -87,6 +89,8 @@ mod _core {
     use crate::store::Store;
     #[pymodule_export]
     use crate::synchronizer::Synchronizer;
+    #[pymodule_export]
+    use crate::xla::{fail_at_exit, xla_handlers};
 
     /// Runs the command `thinwire` for a script or a module, and returns the exit code.
     #[pyfunction]

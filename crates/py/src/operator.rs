@@ -7,29 +7,12 @@
 //! Python's import and MindSpore's `dlopen` load one file, so both see the same synchronisers.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Failure;
-use crate::shared::{Shared, Source};
+use crate::registry::{self, known};
+use crate::shared::Source;
 use thinwire_wire::DType;
-
-/// The synchronisers of this process by key.
-static SYNCHRONIZERS: Mutex<BTreeMap<i32, Weak<Shared>>> = Mutex::new(BTreeMap::new());
-
-/// Makes a synchroniser known; its key.
-pub(crate) fn remember(shared: &Arc<Shared>) -> i32 {
-    let mut known = SYNCHRONIZERS.lock().expect("no holder panics");
-    let key = known.last_key_value().map_or(1, |(last, _)| last + 1);
-    known.insert(key, Arc::downgrade(shared));
-    key
-}
-
-/// Forgets a synchroniser. A key is not given again while a later one is known.
-pub(crate) fn forget(key: i32) {
-    SYNCHRONIZERS.lock().expect("no holder panics").remove(&key);
-}
 
 /// Starts the exchange of a bucket's gradients. Returns 0, or 1 after a failure, which is printed
 /// on standard error and kept in the synchroniser.
@@ -142,13 +125,13 @@ fn status(result: Result<(), Failure>) -> c_int {
 fn ready(tensors: &[Tensor<'_>]) -> Result<(), Failure> {
     let (gradients, (key, bucket), _) = parts(tensors)?;
     let sources: Vec<_> = gradients.iter().map(Tensor::source).collect();
-    told(known(key)?.as_ref(), |shared| shared.ready(bucket, &sources))
+    registry::ready(&known(key)?.shared, bucket, &sources)
 }
 
 fn finish(tensors: &[Tensor<'_>]) -> Result<(), Failure> {
     let (_, (key, _), averages) = parts(tensors)?;
-    let targets: Vec<_> = averages.iter().map(|tensor| tensor.address).collect();
-    told(known(key)?.as_ref(), |shared| shared.finish(&targets).map(drop))
+    let targets: Vec<_> = averages.iter().map(Tensor::source).collect();
+    registry::finish(&known(key)?.shared, &targets)
 }
 
 type Parts<'a> = (&'a [Tensor<'a>], (i32, usize), &'a [Tensor<'a>]);
@@ -161,16 +144,4 @@ fn parts<'a>(tensors: &'a [Tensor<'a>]) -> Result<Parts<'a>, Failure> {
         Failure::invalid(format!("none of the operator's {count} tensors is a key of two int32"))
     })?;
     Ok((&tensors[..at], key, &tensors[at + 1..]))
-}
-
-fn known(key: i32) -> Result<Arc<Shared>, Failure> {
-    let known = SYNCHRONIZERS.lock().expect("no holder panics").get(&key).and_then(Weak::upgrade);
-    known.ok_or_else(|| Failure::invalid(format!("synchroniser {key} is closed or was never made")))
-}
-
-/// Runs `work` and returns its result; passes an error on to the synchroniser.
-fn told(shared: &Shared, work: impl FnOnce(&Shared) -> Result<(), Failure>) -> Result<(), Failure> {
-    work(shared).inspect_err(|failure| {
-        *shared.failure.lock().expect("no holder panics") = Some(failure.clone());
-    })
 }

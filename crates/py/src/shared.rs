@@ -1,4 +1,4 @@
-//! A synchroniser behind its locks: shared by the Python object, the background and MindSpore's operator.
+//! A synchroniser behind its locks: shared by the Python object, the background and the operators of frameworks.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -13,18 +13,21 @@ use crate::error::Failure;
 use crate::lifetime::{Context, Member, one_line};
 use crate::memory::Memory;
 
-/// State that the Python object, the background and MindSpore's operator share.
+/// State that the Python object, the background and the operators share.
 pub(crate) struct Shared {
     inner: Mutex<Option<Inner>>,
     stop: Mutex<Stop>,
     pub(crate) context: Arc<Context>,
-    /// Why the operator failed last.
+    /// Why an operator failed first.
     pub(crate) failure: Mutex<Option<Failure>>,
 }
 
 /// The synchroniser and the step that it is in.
 pub(crate) struct Inner {
     pub(crate) sync: thinwire_sync::Synchronizer,
+    /// The parameters of each bucket, as operators of compiled programs know them: the core's own buckets change
+    /// with the end of a warm-up.
+    pub(crate) buckets: Vec<Vec<usize>>,
     /// The ranks that exchange other gradients of each step: it counts on all of them or on none.
     beside: Arc<[Rank]>,
     /// A world of one without momentum correction: what is given is the average.
@@ -39,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) averaged: bool,
 }
 
-/// A gradient that is to be exchanged.
+/// A gradient that is to be exchanged, or a place for its average.
 pub(crate) struct Source {
     pub(crate) address: usize,
     /// Number of elements, and the dtype if it is one of ours, where somebody says so.
@@ -94,15 +97,18 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits for all averages, and writes them to these addresses, in the parameters' order.
-    fn give(&mut self, targets: &[usize]) -> Result<bool, Failure> {
+    /// Waits for all averages, and writes them to these places, in the parameters' order.
+    fn give(&mut self, targets: &[Source]) -> Result<bool, Failure> {
         let (found, expected) = (targets.len(), self.sync.parameters().len());
         if found != expected {
             return Err(Failure::invalid(format!("{found} averages, expected {expected}")));
         }
+        for (parameter, target) in self.sync.parameters().iter().zip(targets) {
+            target.check(parameter)?;
+        }
         let averaged = self.finish()?;
-        for (index, address) in targets.iter().enumerate() {
-            let memory = self.whole(index, *address)?;
+        for (index, target) in targets.iter().enumerate() {
+            let memory = self.whole(index, target.address)?;
             self.write(index, Values::Host(memory))?;
         }
         self.ended = Instant::now();
@@ -210,7 +216,9 @@ impl Shared {
         let (stop, alone) = (sync.stop(), sync.world().size() == 1 && !corrects);
         let ended = Instant::now();
         let (skipped, averaged) = (false, false);
-        let inner = Inner { sync, beside, alone, step: 0, begun: false, ended, skipped, averaged };
+        let buckets = sync.buckets().collect();
+        let inner =
+            Inner { sync, buckets, beside, alone, step: 0, begun: false, ended, skipped, averaged };
         let inner = Mutex::new(Some(inner));
         let stop = Mutex::new(stop);
         let shared = Arc::new(Shared { inner, stop, context, failure: Mutex::default() });
@@ -242,15 +250,16 @@ impl Shared {
                 inner.sync.keep_lost()?;
             }
             *self.stop.lock().expect("no holder panics") = stop;
+            *self.failure.lock().expect("no holder panics") = None;
             Ok(inner.sync.reform_over(channel)?)
         })
     }
 
-    /// Takes the gradients of one of the core's buckets, and returns at once.
+    /// Takes the gradients of a bucket, and returns at once.
     pub(crate) fn ready(&self, bucket: usize, sources: &[Source]) -> Result<(), Failure> {
         self.with(|inner| {
-            let parameters = inner.sync.buckets().nth(bucket).ok_or_else(|| {
-                let count = inner.sync.buckets().count();
+            let parameters = inner.buckets.get(bucket).cloned().ok_or_else(|| {
+                let count = inner.buckets.len();
                 Failure::invalid(format!("bucket {bucket}, expected one of {count}"))
             })?;
             inner.take(&parameters, sources)
@@ -258,12 +267,12 @@ impl Shared {
     }
 
     /// Waits for the averages of a step whose gradients were all taken, in the parameters' order.
-    pub(crate) fn finish(&self, targets: &[usize]) -> Result<bool, Failure> {
+    pub(crate) fn finish(&self, targets: &[Source]) -> Result<bool, Failure> {
         self.with(|inner| inner.give(targets))
     }
 
     /// A whole step on tensors in the parameters' order.
-    pub(crate) fn exchange(&self, sources: &[Source], targets: &[usize]) -> Result<bool, Failure> {
+    pub(crate) fn exchange(&self, sources: &[Source], targets: &[Source]) -> Result<bool, Failure> {
         self.with(|inner| {
             let all: Vec<usize> = (0..inner.sync.parameters().len()).collect();
             inner.take(&all, sources)?;
@@ -272,7 +281,7 @@ impl Shared {
             }
             for (index, (source, target)) in sources.iter().zip(targets).enumerate() {
                 let source = inner.whole(index, source.address)?;
-                inner.whole(index, *target)?.copy_from(source);
+                inner.whole(index, target.address)?.copy_from(source);
             }
             Ok(true)
         })

@@ -18,8 +18,8 @@ use crate::error::{self, Failure};
 use crate::group::Group;
 use crate::lifetime::{Context, Member};
 use crate::memory::Memory;
-use crate::operator;
 use crate::options::{Described, Told, described};
+use crate::registry;
 use crate::shared::{Inner, Shared, Source};
 use crate::state::{self, Tensors};
 use crate::wait;
@@ -99,7 +99,7 @@ impl Synchronizer {
 impl Drop for Synchronizer {
     /// A fork has none of the threads that a goodbye needs: there everything is left alone.
     fn drop(&mut self) {
-        operator::forget(self.key);
+        registry::forget(self.key);
         if self.shared.context.lifetime.is_forked() {
             std::mem::forget(Arc::clone(&self.shared));
         }
@@ -161,11 +161,12 @@ impl Synchronizer {
         let start = group.start(parameters, options)?;
         let shared =
             wait::for_work(py, move || Ok(Shared::new(context, start()?, corrects, beside)))?;
-        let key = operator::remember(&shared);
-        Ok(Synchronizer { shared, background: Background::start(), key, peers })
+        let background = Background::start();
+        let key = registry::remember(&shared, &background);
+        Ok(Synchronizer { shared, background, key, peers })
     }
 
-    /// The number by which MindSpore's operators find this synchroniser.
+    /// The number by which operators of frameworks find this synchroniser.
     #[getter]
     fn key(&self) -> i32 {
         self.key
@@ -173,14 +174,16 @@ impl Synchronizer {
 
     /// The parameters of each bucket.
     fn buckets(&self, py: Python<'_>) -> PyResult<Vec<Vec<usize>>> {
-        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.buckets().collect())))?)
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.buckets.clone())))?)
     }
 
     fn relayout(&self, py: Python<'_>, parameters: Vec<Described>) -> PyResult<()> {
         let parameters = described(parameters, &self.peers)?;
         let relayout = |inner: &mut Inner| {
             (inner.averaged, inner.skipped) = (false, false);
-            Ok(inner.sync.relayout(parameters)?)
+            inner.sync.relayout(parameters)?;
+            inner.buckets = inner.sync.buckets().collect();
+            Ok(())
         };
         self.wait(py, |shared| shared.with(relayout))
     }
@@ -321,8 +324,10 @@ impl Synchronizer {
     }
 
     fn exchange(&self, py: Python<'_>, sources: Vec<usize>, targets: Vec<usize>) -> PyResult<bool> {
-        let source = |address| Source { address, described: None };
-        let sources: Vec<_> = sources.into_iter().map(source).collect();
+        let [sources, targets] = [sources, targets].map(|addresses| {
+            let source = |address| Source { address, described: None };
+            addresses.into_iter().map(source).collect::<Vec<_>>()
+        });
         self.wait(py, move |shared| shared.exchange(&sources, &targets))
     }
 
@@ -331,9 +336,9 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(rescale))?)
     }
 
-    /// Why MindSpore's operator failed, if it did.
-    fn failure(&self) -> Option<String> {
-        self.shared.failure.lock().expect("no holder panics").as_ref().map(Failure::to_string)
+    /// Why an operator failed first, if one did.
+    fn failure(&self) -> Option<PyErr> {
+        self.shared.failure.lock().expect("no holder panics").clone().map(PyErr::from)
     }
 
     fn plan(&self, py: Python<'_>) -> PyResult<String> {

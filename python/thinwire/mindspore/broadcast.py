@@ -8,9 +8,9 @@ import mindspore as ms
 
 import thinwire
 from thinwire.agreement import agree
+from thinwire.meeting import group_or_default
 
 from . import memory
-from .meeting import group_or_default
 
 
 def broadcast_parameters(

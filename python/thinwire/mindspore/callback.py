@@ -11,11 +11,11 @@ from mindspore.train import Callback, RunContext
 
 import thinwire
 from thinwire import _core, arguments
+from thinwire.meeting import group_or_default
 
 from .broadcast import broadcast_parameters
 from .cell import Reducer
 from .guard import settle
-from .meeting import group_or_default
 from .residuals import load_residuals
 
 

@@ -13,9 +13,9 @@ from mindspore import nn, ops
 
 import thinwire
 from thinwire import _core, arguments
+from thinwire.meeting import group_or_default
 
 from .finite import NonFinite, finite_operator
-from .meeting import group_or_default
 from .operator import finish_operator, key_tensor, ready_operator, require_cpu
 from .parameters import bucket_bytes, describe
 from .signature import check_count

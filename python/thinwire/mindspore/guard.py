@@ -19,8 +19,8 @@ from .finite import is_everywhere
 class Synchronizing(Protocol):
     """What `guard` needs of a synchronizer."""
 
-    def failure(self) -> str | thinwire.Error | None:
-        """Why an operator has failed, if it has: the error itself, or the text of a PeerError."""
+    def failure(self) -> thinwire.Error | None:
+        """Why an operator has failed, if it has."""
 
     def abort(self, reason: str) -> None:
         """Makes every peer fail with `reason`."""
@@ -55,7 +55,7 @@ def settle(synchronizer: Synchronizing, error: BaseException) -> None:
     if isinstance(error, thinwire.Error):
         return None if failure else synchronizer.abort(str(error))
     if failure is not None:
-        raise failure if isinstance(failure, thinwire.Error) else thinwire.PeerError(failure)
+        raise failure
     synchronizer.abort(one_line(error))
 
 

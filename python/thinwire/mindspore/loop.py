@@ -10,10 +10,10 @@ import numpy as np
 
 import thinwire
 from thinwire import _core, arguments
+from thinwire.meeting import group_or_default
 
 from . import memory
 from .finite import NonFinite, refuse
-from .meeting import group_or_default
 from .parameters import bucket_bytes, describe
 from .signature import Signature, check_count
 

@@ -13,9 +13,9 @@ import numpy as np
 from mindspore import nn, ops
 
 import thinwire
+from thinwire.meeting import group_or_default
 
 from .broadcast import broadcast_parameters
-from .meeting import group_or_default
 
 
 class Holding(nn.Optimizer):

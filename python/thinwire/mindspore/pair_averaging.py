@@ -90,9 +90,9 @@ class Swap:
             self.error = error
             raise
 
-    def failure(self) -> str | None:
+    def failure(self) -> thinwire.Error | None:
         """Why a swap has failed, if one has."""
-        return None if self.error is None else str(self.error)
+        return self.error
 
     def abort(self, reason: str) -> None:
         """Makes the other ranks fail with `reason`."""

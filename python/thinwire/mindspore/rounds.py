@@ -19,10 +19,10 @@ from mindspore import ops
 
 import thinwire
 from thinwire.agreement import agree, together
+from thinwire.meeting import group_or_default
 from thinwire.rounds import Arrays, Copy, options_of
 
 from .broadcast import broadcast_parameters
-from .meeting import group_or_default
 from .parameters import described_one
 
 

@@ -1,7 +1,7 @@
-//! The virtual environment with the pinned frameworks, built once per machine.
+//! The virtual environments with the pinned frameworks, built once per machine.
 //!
-//! The environment is gigabytes, so it lies in the user's cache folder, named after the hash of all
-//! that it is made from. An environment cannot be moved: it is made in its place, under a lock, and
+//! There are two, since MindSpore and JAX want different versions of NumPy. They are gigabytes, so they lie in
+//! the user's cache folder, each named after the hash of all that it is made from. An environment cannot be moved: it is made in its place, under a lock, and
 //! the marker `complete` comes last; one without it is made again.
 
 use std::fs::{self, File};
@@ -15,8 +15,36 @@ use super::interpreter::Interpreter;
 use super::missing::Missing;
 use crate::process::root;
 
-/// Files in `python/tests` that the environment is made from.
-const SOURCES: [&str; 3] = ["requirements.txt", "environment/make.py", "environment/stand_ins.py"];
+/// Frameworks that live in one environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frameworks {
+    /// PyTorch and MindSpore, and the tools that build and check the package.
+    Torch,
+    /// JAX, Keras and TensorFlow.
+    Jax,
+}
+
+impl Frameworks {
+    /// Files in `python/tests` that the environment is made from: requirements, then the program that makes it.
+    fn sources(self) -> &'static [&'static str] {
+        match self {
+            Frameworks::Torch => {
+                &["requirements.txt", "environment/make.py", "environment/stand_ins.py"]
+            }
+            Frameworks::Jax => {
+                &["requirements-jax.txt", "environment/make_jax.py", "environment/make.py"]
+            }
+        }
+    }
+
+    /// The beginning of the name of the environment's folder.
+    fn folder(self) -> &'static str {
+        match self {
+            Frameworks::Torch => "python",
+            Frameworks::Jax => "python-jax",
+        }
+    }
+}
 
 /// `make.py` ends with it where no registry answers.
 const UNREACHABLE: i32 = 75;
@@ -40,14 +68,15 @@ impl Environment {
     }
 }
 
-/// The environment for `python`, which is made if this machine does not have it.
-pub fn ready(python: &Interpreter) -> Result<Environment> {
-    let name = format!("python-{}-{:016x}", python.version, key(python)?);
+/// The environment of some frameworks for `python`, which is made if this machine does not have it.
+pub fn ready(python: &Interpreter, frameworks: Frameworks) -> Result<Environment> {
+    let sources = frameworks.sources();
+    let name = format!("{}-{}-{:016x}", frameworks.folder(), python.version, key(python, sources)?);
     let cache = cache()?;
     let folder = cache.join(&name);
     let _alone = lock(&cache.join(name + ".lock"))?;
     if !folder.join("complete").is_file() {
-        make(python, &folder)?;
+        make(python, &tests().join(sources[1]), &folder)?;
     }
     Ok(Environment { programs: folder.join("bin") })
 }
@@ -62,8 +91,7 @@ pub fn lock(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn make(python: &Interpreter, folder: &Path) -> Result<()> {
-    let script = tests().join("environment/make.py");
+fn make(python: &Interpreter, script: &Path, folder: &Path) -> Result<()> {
     let mut command = Command::new(&python.program);
     let status = command.arg(script).arg(folder).status().context("starting Python")?;
     match status.code() {
@@ -84,11 +112,11 @@ fn cache() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The hash of everything that the environment is made from.
-fn key(python: &Interpreter) -> Result<u64> {
+/// The hash of everything that an environment is made from.
+fn key(python: &Interpreter, sources: &[&str]) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
     python.identity.hash(&mut hasher);
-    for source in SOURCES {
+    for source in sources {
         let path = tests().join(source);
         let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
         content.hash(&mut hasher);

@@ -1,12 +1,13 @@
 //! The run of pytest, and what its lines say.
 
+use std::fs;
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
 
 use super::environment::Environment;
 use super::package::Package;
-use crate::process::follow;
+use crate::process::{follow, root};
 use crate::summary::Summary;
 
 /// Every failure, skipped test and expected failure with its reason, each on a line of its own.
@@ -16,20 +17,64 @@ const FLAGS: [&str; 5] = ["-m", "pytest", "-rfEsx", "--no-fold-skipped", "--colo
 /// frameworks run into their own timeouts on two cores.
 const IN_PARALLEL: [&str; 5] = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"];
 
+/// The beginnings of names of files that run in the environment of JAX.
+const OF_JAX: [&str; 3] = ["test_jax_", "test_keras_", "test_tensorflow_"];
+
+/// The exit code of pytest where the arguments select no test, as `-k` may in one of two environments.
+const NOTHING_SELECTED: i32 = 5;
+
+/// Returns arguments for the environment of PyTorch; none if they name files of the other alone.
+pub fn of_torch(arguments: &[String]) -> Option<Vec<String>> {
+    let others = || OF_JAX.map(|start| format!("--ignore-glob=*/{start}*")).into_iter();
+    if !arguments.iter().any(|each| is_file(each)) {
+        let parallel = IN_PARALLEL.iter().filter(|_| arguments.is_empty());
+        let parallel = parallel.map(|&each| each.to_owned());
+        return Some(arguments.iter().cloned().chain(others()).chain(parallel).collect());
+    }
+    let own: Vec<_> = arguments.iter().filter(|each| !is_of_jax(each)).cloned().collect();
+    own.iter().any(|each| is_file(each)).then_some(own)
+}
+
+/// Returns arguments for the environment of JAX; none if no file is meant that runs there. Its files are few and
+/// start a JAX for each rank, so they run one after the other.
+pub fn of_jax(arguments: &[String]) -> Result<Option<Vec<String>>> {
+    let named = arguments.iter().any(|each| is_file(each));
+    let mut own: Vec<String> =
+        arguments.iter().filter(|each| !is_file(each) || is_of_jax(each)).cloned().collect();
+    if !named {
+        let tests = root().join("python/tests");
+        for entry in fs::read_dir(&tests).with_context(|| format!("reading {}", tests.display()))? {
+            own.push(format!("python/tests/{}", entry?.file_name().display()));
+        }
+        own.retain(|each| !is_file(each) || is_of_jax(each));
+        own.sort();
+    }
+    Ok(own.iter().any(|each| is_file(each)).then_some(own))
+}
+
+/// Whether an argument of pytest names a test, not an option.
+fn is_file(argument: &str) -> bool {
+    argument.contains(".py") && !argument.starts_with('-')
+}
+
+fn is_of_jax(argument: &str) -> bool {
+    let file = argument.split("::").next().unwrap_or(argument);
+    let name = file.rsplit('/').next().unwrap_or(file);
+    OF_JAX.iter().any(|start| name.starts_with(start))
+}
+
 /// Runs the tests against the installed package; its time is bounded in `conftest.py`.
 pub fn run(environment: &Environment, package: &Package, arguments: &[String]) -> Result<Summary> {
     let mut command = environment.tool("python");
     command.args(FLAGS).args(arguments).stdout(Stdio::piped());
-    if arguments.is_empty() {
-        command.args(IN_PARALLEL);
-    }
     command.env("PYTHONPATH", &package.site).env("THINWIRE_WHEEL", &package.wheel);
     let mut child = command.spawn().context("cannot start pytest")?;
     let mut lines = Vec::new();
     follow(&mut child, |line| lines.push(line.to_owned()))?;
     let status = child.wait().context("cannot wait for pytest")?;
     let mut summary = summarize(&lines);
-    if !status.success() && summary.failed.is_empty() {
+    let ended = status.success() || status.code() == Some(NOTHING_SELECTED);
+    if !ended && summary.failed.is_empty() {
         summary.failed.push(format!("pytest ended with {status}"));
     }
     Ok(summary)
@@ -65,6 +110,21 @@ fn count(line: &str, word: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_runs_in_one_environment() {
+        let given = |arguments: &[&str]| arguments.iter().map(|&each| each.to_owned()).collect();
+        let torch: Vec<String> = given(&["python/tests/test_numpy.py", "-x"]);
+        let jax: Vec<String> = given(&["python/tests/test_jax_exchange.py::test_x", "-x"]);
+        let (both, option): (Vec<_>, Vec<_>) = ([&torch[..], &jax[..]].concat(), given(&["-x"]));
+        assert_eq!(of_torch(&torch), Some(torch.clone()));
+        assert_eq!(of_torch(&jax), None);
+        assert_eq!(of_torch(&both).map(|own| own.len()), Some(3));
+        assert_eq!(of_torch(&option).map(|own| own.len()), Some(1 + OF_JAX.len()));
+        assert_eq!(of_jax(&torch).unwrap(), None);
+        assert_eq!(of_jax(&jax).unwrap(), Some(jax.clone()));
+        assert_eq!(of_jax(&both).unwrap().map(|own| own.len()), Some(3));
+    }
 
     #[test]
     fn results_are_read_from_the_lines() {

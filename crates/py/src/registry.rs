@@ -1,0 +1,67 @@
+//! The synchronisers of this process by key, for operators of frameworks that compile their programs.
+//!
+//! A compiled program cannot hold an object of Python's: it holds numbers, also in a file from which
+//! another process may read it. So its operators name a synchroniser by a key, and what goes wrong in
+//! them is kept there for whoever asks in Python.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::background::Background;
+use crate::error::Failure;
+use crate::shared::{Shared, Source};
+
+static ENTRIES: Mutex<BTreeMap<i32, Entry>> = Mutex::new(BTreeMap::new());
+
+struct Entry {
+    shared: Weak<Shared>,
+    background: Background,
+}
+
+/// A synchroniser that a key names, and the thread on which it waits.
+pub(crate) struct Known {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) background: Background,
+}
+
+/// Makes a synchroniser known; its key.
+pub(crate) fn remember(shared: &Arc<Shared>, background: &Background) -> i32 {
+    let entry = Entry { shared: Arc::downgrade(shared), background: background.clone() };
+    let mut entries = ENTRIES.lock().expect("no holder panics");
+    let key = entries.last_key_value().map_or(1, |(last, _)| last + 1);
+    entries.insert(key, entry);
+    key
+}
+
+/// Forgets a synchroniser. A key is not given again while a later one is known.
+pub(crate) fn forget(key: i32) {
+    ENTRIES.lock().expect("no holder panics").remove(&key);
+}
+
+/// The synchroniser of a key.
+pub(crate) fn known(key: i32) -> Result<Known, Failure> {
+    let entries = ENTRIES.lock().expect("no holder panics");
+    let known = entries.get(&key).and_then(|entry| {
+        let shared = entry.shared.upgrade()?;
+        Some(Known { shared, background: entry.background.clone() })
+    });
+    known.ok_or_else(|| Failure::invalid(format!("synchroniser {key} is closed or was never made")))
+}
+
+/// Starts the exchange of a bucket's gradients, and returns at once.
+pub(crate) fn ready(shared: &Shared, bucket: usize, sources: &[Source]) -> Result<(), Failure> {
+    told(shared, || shared.ready(bucket, sources))
+}
+
+/// Waits for all averages, and writes them.
+pub(crate) fn finish(shared: &Shared, targets: &[Source]) -> Result<(), Failure> {
+    told(shared, || shared.finish(targets).map(drop))
+}
+
+/// Runs `work` and returns its result; the synchroniser keeps the first error.
+fn told(shared: &Shared, work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    work().inspect_err(|failure| {
+        let mut kept = shared.failure.lock().expect("no holder panics");
+        kept.get_or_insert_with(|| failure.clone());
+    })
+}

@@ -1,0 +1,146 @@
+"""What `thinwire.jax` refuses: in one line, on all ranks, before anything is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.needs("jax", "optax")
+
+REFUSED = {
+    "another pytree": "the gradients are another pytree: it has no b, as the parameters have",
+    "one leaf more": "the gradients are another pytree: it has x, and the parameters no such leaf",
+    "another container": "its leaves are in other containers than the parameters",
+    "another shape": "gradient of w is float32[3, 4], its parameter float32[4, 3]",
+    "another dtype": "gradient of w is float16[4, 3], its parameter float32[4, 3]",
+    "an integer": "gradient of w is int32, expected float32, float16 or bfloat16",
+    "a key": "gradient of w is key<fry>, expected float32, float16 or bfloat16",
+    "f64": "w is float64, expected float32, float16 or bfloat16",
+    "complex": "w is complex64, expected float32, float16 or bfloat16",
+    "no array": "w is function, expected an array (hint: leave out what is not trained",
+    "nothing": "no parameters to exchange, expected a pytree of arrays",
+    "traced": "an exchange is made of traced parameters, expected arrays (hint: make it once",
+    "other values": "ranks disagree: rank 1 has w of checksum",
+    "other names": "ranks disagree: rank 1 has w1 float32[3], rank 0 has w0 float32[3]",
+    "on one rank": "rank 1 says: w is int32, expected float32, float16 or bfloat16",
+    "an option": "unknown codec 'int9', expected one of none, f16",
+    "vmap": "vmap of an exchange of gradients (hint: average over the mapped axis first",
+    "grad": "derivative of an exchange of gradients (hint: take the gradients first",
+    "apply_if_finite": "optax.apply_if_finite around thinwire.jax.averaged leaves out exchanges",
+    "MultiSteps": "optax.MultiSteps around thinwire.jax.averaged leaves out exchanges",
+    "averaged twice": "the optimizer averages already, expected one without thinwire.jax.averaged",
+    "no optimizer": "the optimizer is a float, expected one of optax",
+    "jax_debug_nans": "jax_debug_nans is on: it would repeat a step",
+    "another state": 'the state has "a": 1, expected arrays of ranks',
+    "no state": "the state is empty, expected what state_dict gave",
+    "a traced broadcast": "params is traced, expected an array (hint: broadcast outside of jax.jit)",
+    "a closed group": "the group of this exchange is closed, expected an open one",
+}
+
+
+def errors() -> dict[str, list]:
+    """The error of each call."""
+    import collections
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+
+    import thinwire.jax
+
+    group = thinwire.init()
+    params = {"w": jnp.ones((4, 3)), "b": jnp.ones(3)}
+    exchange = thinwire.jax.exchange(params, "none", group)
+    averaged = thinwire.jax.averaged(optax.sgd(1.0), params, "none", group)
+    closed = thinwire.jax.exchange(params, "none", group.split("closed"))
+    closed.group.close()
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), params)
+
+    def make(leaf):
+        return thinwire.jax.exchange({"w": leaf}, "none", group)
+
+    def update(optimizer):
+        return optimizer.update(params, optimizer.init(params), params)
+
+    def debugging():
+        with jax.debug_nans(True):
+            exchange(params)
+
+    calls = {
+        "another pytree": lambda: exchange({"w": params["w"]}),
+        "one leaf more": lambda: exchange({**params, "x": params["w"]}),
+        "another container": lambda: (
+            exchange({**params, "w": [params["w"]]}) and exchange(optax.MaskedNode())
+        ),
+        "another shape": lambda: exchange({**params, "w": jnp.ones((3, 4))}),
+        "another dtype": lambda: jax.jit(exchange)({**params, "w": jnp.ones((4, 3), jnp.float16)}),
+        "an integer": lambda: exchange({**params, "w": jnp.ones((4, 3), int)}),
+        "a key": lambda: exchange({**params, "w": jax.random.key(0)}),
+        "f64": lambda: make(np.ones(3)),
+        "complex": lambda: make(jnp.ones(3, complex)),
+        "no array": lambda: make(jnp.tanh),
+        "nothing": lambda: thinwire.jax.exchange({}, "none", group),
+        "traced": lambda: jax.jit(lambda tree: make(tree))(jnp.ones(3)),
+        "other values": lambda: make(jnp.ones(3) * group.rank),
+        "other names": lambda: thinwire.jax.exchange(
+            {f"w{group.rank}": jnp.ones(3)}, "none", group
+        ),
+        "on one rank": lambda: make(jnp.ones(3, int) if group.rank else jnp.ones(3)),
+        "an option": lambda: thinwire.jax.exchange(params, "int9", group),
+        "vmap": lambda: jax.vmap(exchange)(stacked),
+        "grad": lambda: jax.grad(lambda tree: jnp.sum(jax.jit(exchange)(tree)["w"]))(params),
+        "apply_if_finite": lambda: update(optax.apply_if_finite(averaged, 3)),
+        "MultiSteps": lambda: update(optax.MultiSteps(averaged, 2)),
+        "averaged twice": lambda: thinwire.jax.averaged(averaged, params),
+        "no optimizer": lambda: thinwire.jax.averaged(0.1, params),
+        "jax_debug_nans": debugging,
+        "another state": lambda: exchange.load_state_dict({"a": 1}),
+        "no state": lambda: exchange.load_state_dict({}),
+        "a traced broadcast": lambda: jax.jit(thinwire.jax.broadcast)(jnp.ones(3)),
+        "a closed group": lambda: closed(params),
+    }
+    answers = {}
+    for name, call in calls.items():
+        try:
+            call()
+            answers[name] = ["nothing", ""]
+        except Exception as error:
+            answers[name] = [type(error).__name__, str(error)]
+    # Nothing was sent: a step goes as ever.
+    answers["sum"] = float(jnp.sum(exchange(params)["w"]))
+    return answers
+
+
+def test_mistakes_are_refused_in_one_line(ranks):
+    for rank, answers in enumerate(ranks(2, errors)):
+        assert answers.pop("sum") == 12.0
+        assert answers.keys() == REFUSED.keys()
+        for name, (kind, text) in answers.items():
+            said = REFUSED[name].removeprefix("rank 1 says: " if rank == 1 else "")
+            assert (kind, said in text, "\n" in text) == ("InvalidError", True, False), (
+                name,
+                kind,
+                text,
+            )
+
+
+def versions() -> list:
+    """What is said of headers of other versions of jaxlib."""
+    import thinwire.jax
+    from thinwire.jax import handlers
+
+    answers = []
+    for header in ("#define XLA_FFI_API_MAJOR 1\n", "#define XLA_FFI_API_MAJOR 0\n"):
+        try:
+            handlers.check(header, "9.9")
+        except thinwire.InvalidError as error:
+            answers.append(str(error))
+    return answers
+
+
+def test_a_jaxlib_that_cannot_call_the_handlers_is_named(ranks):
+    ((new, old),) = ranks(1, versions)
+    assert new.startswith(
+        "jaxlib 9.9 has version 1 of XLA's foreign function interface, expected 0"
+    )
+    assert old.startswith("jaxlib 9.9 has no futures in XLA's foreign function interface")

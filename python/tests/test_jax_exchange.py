@@ -1,0 +1,194 @@
+"""The exchange in compiled programs: which averages it gives, and how often it happens."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.needs("jax")
+
+CODECS = ("none", "f16", "int8", "int4:stochastic", "onebit", "topk:0.1", "powersgd:2", "auto")
+
+
+def random_trees() -> list[list]:
+    """For trees of random shape: how far averages are from the mean, and their bits."""
+    import jax
+    import numpy as np
+
+    import jax_models as models
+    import thinwire.jax
+
+    group = thinwire.init()
+    answers = []
+    for seed in range(12):
+        params = models.random_tree(np.random.default_rng(seed))
+        exchange = thinwire.jax.exchange(params, "none", bucket_bytes=64 << seed)
+        draws = [np.random.default_rng([seed, rank]) for rank in range(group.world)]
+
+        gradients = [models.drawn(params, draw) for draw in draws]
+        averages = (jax.jit(exchange) if seed % 2 else exchange)(gradients[group.rank])
+        mean = jax.tree.map(
+            lambda *each: sum(np.asarray(x, "f4") for x in each) / len(each), *gradients
+        )
+        kept = jax.tree.map(lambda x, y: (x.shape, x.dtype) == (y.shape, y.dtype), averages, params)
+        assert all(jax.tree.leaves(kept))
+        # One rounding to the leaf's dtype.
+        assert models.difference(averages, mean) < 0.02
+        same = [x for x in jax.tree.leaves(averages) if x.dtype == "float32"]
+        means = [
+            y
+            for x, y in zip(jax.tree.leaves(averages), jax.tree.leaves(mean))
+            if x.dtype == "float32"
+        ]
+        answers.append([models.difference(same, means), models.bits(averages)])
+    return answers
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_averages_of_any_tree_are_the_mean(ranks, world):
+    answers = ranks(world, random_trees)
+    assert all(answer == answers[0] for answer in answers)
+    assert max(gap for gap, _ in answers[0]) < 1e-6
+
+
+def each_codec() -> dict[str, list]:
+    """Bits of parameters, and the loss, after a training with each codec."""
+    import jax
+    import optax
+
+    import jax_models as models
+    import thinwire.jax
+
+    group = thinwire.init()
+    answers = {}
+    for codec in CODECS:
+        optimizer = thinwire.jax.averaged(
+            optax.adam(1e-2), models.parameters(), codec, bucket_bytes=1024, seed=3
+        )
+        params = models.train(optimizer, models.batches(group.rank, group.world))
+        found = [models.loss(params, batch) for batch in models.batches(steps=4)]
+        answers[codec] = [models.bits(params), float(jax.numpy.mean(jax.numpy.stack(found)))]
+    return answers
+
+
+def test_ranks_have_the_same_bits_with_every_codec(ranks):
+    first, second = ranks(2, each_codec)
+    assert first == second
+    losses = [loss for _, loss in first.values()]
+    assert max(losses) < 1.2 * min(losses)
+    assert len({bits for bits, _ in first.values()}) > 5
+
+
+def counts() -> dict[str, int]:
+    """By how many steps the core moves on in programs of all kinds."""
+    import jax
+    from jax import lax
+
+    import jax_models as models
+    import thinwire.jax
+
+    group = thinwire.init()
+    params = {"w": jax.numpy.ones((4, 3)), "b": jax.numpy.ones(2, "bfloat16")}
+    exchange = thinwire.jax.exchange(params, "none", bucket_bytes=16)
+    gradients = jax.tree.map(lambda x: x * (group.rank + 1), params)
+    mean = jax.tree.map(lambda x: x * (group.world + 1) / 2, params)
+    answers, seen = {}, 0
+
+    def count(name: str, averages=None) -> None:
+        nonlocal seen
+        jax.effects_barrier()
+        now = exchange.synchronizer.state()[1]["step"][1]
+        now = int(sum(x * y for x, y in zip(jax.numpy.frombuffer(now, "f4").tolist(), (2**24, 1))))
+        answers[name], seen = now - seen, now
+        assert averages is None or models.difference(averages, mean) == 0, name
+
+    compiled = jax.jit(exchange).lower(gradients).compile()
+    jax.eval_shape(exchange, gradients)
+    jax.make_jaxpr(exchange)(gradients)
+    count("traced and compiled 0")
+    count("compiled ahead 1", compiled(gradients))
+    count("outside 1", exchange(gradients))
+    jax.jit(lambda tree: (exchange(tree), tree)[1])(gradients)
+    count("unused 1")
+    count(
+        "donated 1", jax.jit(exchange, donate_argnums=0)(jax.tree.map(jax.numpy.array, gradients))
+    )
+    count("remat 1", jax.jit(jax.checkpoint(exchange))(gradients))
+    scan = jax.jit(lambda tree: lax.scan(lambda c, _: (exchange(c), None), tree, length=4)[0])
+    count("scan 4", scan(gradients))
+    count("fori 3", jax.jit(lambda t: lax.fori_loop(0, 3, lambda _, c: exchange(c), t))(gradients))
+
+    def loop(tree):
+        return lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, exchange(c[1])), (0, tree))
+
+    count("while 2", jax.jit(loop)(gradients)[1])
+    chosen = jax.jit(lambda take, tree: lax.cond(take, exchange, lambda t: t, tree))
+    count("taken 1", chosen(True, gradients))
+    chosen(False, gradients)
+    count("not taken 0")
+
+    def accumulated(tree):
+        return exchange(lax.scan(lambda c, _: (c, None), tree, length=5)[0])
+
+    count("accumulated 1", jax.jit(accumulated)(gradients))
+    return answers
+
+
+def test_a_step_that_runs_exchanges_once(ranks):
+    for answer in ranks(2, counts):
+        assert answer == {name: int(name.split()[-1]) for name in answer}
+
+
+def in_either_order() -> list[float]:
+    """Two exchanges in one program, which rank 1 writes in the other order."""
+    import jax
+
+    import thinwire.jax
+
+    group = thinwire.init()
+    one, other = {"w": jax.numpy.ones(1000)}, {"v": jax.numpy.ones(10)}
+    first = thinwire.jax.exchange(one, "none", group.split("first"))
+    second = thinwire.jax.exchange(other, "none", group.split("second"))
+
+    @jax.jit
+    def step(x, y):
+        if group.rank == 0:
+            x, y = first(x), second(y)
+        else:
+            y, x = second(y), first(x)
+        return x["w"][0], y["v"][0]
+
+    return [
+        float(each) for each in step({"w": one["w"] * group.rank}, {"v": other["v"] * group.rank})
+    ]
+
+
+def test_exchanges_of_one_program_may_be_in_any_order(ranks):
+    assert ranks(2, in_either_order) == [[0.5, 0.5]] * 2
+
+
+def not_finite() -> list[list]:
+    """Whether parameters moved in each step, where rank 1 has a NaN in the third."""
+    import jax
+    import optax
+
+    import jax_models as models
+    import thinwire.jax
+
+    group = thinwire.init()
+    params = models.parameters()
+    optimizer = thinwire.jax.averaged(optax.apply_if_finite(optax.sgd(0.1), 3), params, "int8")
+    state, moved = optimizer.init(params), []
+    for at, (inputs, targets) in enumerate(models.batches(group.rank, group.world, 6)):
+        inputs = inputs * float("nan") if (at, group.rank) == (2, 1) else inputs
+        gradients = jax.grad(models.loss)(params, (inputs, targets))
+        updates, state = jax.jit(optimizer.update)(gradients, state, params)
+        now = optax.apply_updates(params, updates)
+        moved.append(models.difference(params, now) > 0)
+        params = now
+    return [moved, models.bits(params)]
+
+
+def test_a_nan_on_one_rank_skips_the_step_on_all(ranks):
+    first, second = ranks(2, not_finite)
+    assert first == second
+    assert first[0] == [True, True, False, True, True, True]

@@ -1,0 +1,36 @@
+"""Thinwire for JAX.
+
+    import thinwire.jax
+
+    params = thinwire.jax.broadcast(params)                                     # rank 0's everywhere
+    optimizer = thinwire.jax.averaged(optax.adamw(1e-3), params, codec="int8")  # for optax
+    exchange = thinwire.jax.exchange(params, codec="int8")                      # exchange(gradients)
+    with thinwire.jax.guard(optimizer): ...                                     # errors of one line
+
+Both work inside `jax.jit` and outside of it. Importing this registers two handlers with XLA.
+"""
+
+from typing import TYPE_CHECKING
+
+try:
+    import jax as _jax  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"thinwire.jax needs JAX ({error}) (hint: pip install jax)") from None
+
+from thinwire.jax.broadcast import broadcast
+from thinwire.jax.exchange import Exchange, exchange
+from thinwire.jax.guard import guard
+
+if TYPE_CHECKING:
+    from thinwire.jax.optimizer import Averaged, averaged
+
+__all__ = ["Averaged", "Exchange", "averaged", "broadcast", "exchange", "guard"]
+
+
+def __getattr__(name: str) -> object:
+    # optax takes longer to import than the rest, and not every program uses it.
+    if name not in ("Averaged", "averaged"):
+        raise AttributeError(f"module 'thinwire.jax' has no attribute '{name}'")
+    from importlib import import_module
+
+    return globals().setdefault(name, getattr(import_module("thinwire.jax.optimizer"), name))

@@ -1,0 +1,96 @@
+"""Synchronous training as an optimizer of optax, which updates by the average of all ranks' gradients.
+
+What decides by gradients belongs inside, where it sees what all ranks see: outside it would let one rank
+leave out an exchange that the others make.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import thinwire
+from thinwire._core import InvalidError
+from thinwire.jax.exchange import Exchange, exchange
+
+try:
+    import optax
+except ImportError as error:
+    raise ImportError(
+        f"thinwire.jax.averaged needs optax ({error}) (hint: pip install optax)"
+    ) from None
+
+OUTSIDE = {
+    "_conditionality.py": ("optax.apply_if_finite", "averaged(optax.apply_if_finite(...), params)"),
+    "_accumulation.py": (
+        "optax.MultiSteps",
+        "accumulate in the step, by jax.lax.scan, then update",
+    ),
+}
+"""Files of optax with transformations that call another one in some steps only: their name, and a hint."""
+
+
+class Averaged(optax.GradientTransformationExtraArgs):
+    """The optimizer that `averaged` returns; `exchange` has its plan, record and state."""
+
+    exchange: Exchange
+
+    def __new__(cls, optimizer: optax.GradientTransformation, average: Exchange) -> Averaged:
+        """Averages by `average`, then updates by `optimizer`."""
+        inner = optax.with_extra_args_support(optimizer)
+
+        def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+            refuse_outside()
+            return inner.update(average(updates), state, params, **extra)
+
+        made = super().__new__(cls, inner.init, update)
+        made.exchange = average
+        return made
+
+
+def averaged(
+    optimizer: optax.GradientTransformation,
+    params: Any,
+    codec: str = "auto",
+    group: thinwire.Group | None = None,
+    **options: Any,
+) -> Averaged:
+    """Returns an optimizer that averages gradients over all ranks and then updates as `optimizer` does.
+
+        optimizer = thinwire.jax.averaged(optax.adamw(1e-3), params, codec="int8")
+
+    Its state is that of `optimizer`, so checkpoints load without Thinwire. The other arguments and the
+    errors are those of `thinwire.jax.exchange`. A collective call.
+
+    # Errors
+
+    InvalidError as well for an optimizer that averages already, and from `update` inside of
+    `optax.apply_if_finite` or `optax.MultiSteps`, which belong into `optimizer`.
+    """
+    if isinstance(optimizer, Averaged):
+        raise InvalidError(
+            "the optimizer averages already, expected one without thinwire.jax.averaged"
+        )
+    if not hasattr(optimizer, "init") or not hasattr(optimizer, "update"):
+        raise InvalidError(f"the optimizer is a {type(optimizer).__name__}, expected one of optax")
+    return Averaged(optimizer, exchange(params, codec, group, **options))
+
+
+def refuse_outside() -> None:
+    """Looks among the callers for transformations that let a rank leave out exchanges, each for itself.
+
+    # Errors
+
+    InvalidError if there is one.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        file = Path(frame.f_code.co_filename)
+        if file.name in OUTSIDE and "optax" in file.parts:
+            name, hint = OUTSIDE[file.name]
+            raise InvalidError(
+                f"{name} around thinwire.jax.averaged leaves out exchanges on single ranks, expected it "
+                f"inside (hint: {hint})"
+            )
+        frame = frame.f_back
