@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import json
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -22,8 +23,9 @@ import numpy
 
 from thinwire import _core, arguments
 from thinwire.agreement import agree, from_rank_0, together
-from thinwire.group import Group, init
-from thinwire.lifetime import open_groups
+from thinwire.group import Group
+from thinwire.lifetime import open_groups, raised
+from thinwire.meeting import group_or_default
 
 Array = numpy.ndarray[Any, Any]
 Kind = Literal["none", "dense", "sparse"]
@@ -43,6 +45,9 @@ class Gradient:
     kind: Kind
 
 
+_alive: weakref.WeakSet[Gradients] = weakref.WeakSet()
+
+
 class Gradients:
     """The gradients of one list of variables on this rank; a step is `ready` of each bucket, then `finish`.
 
@@ -52,14 +57,14 @@ class Gradients:
 
     def __init__(self, codec: str, group: Group | None, **options: Any) -> None:
         arguments.options(codec=codec, **options)
-        self.group = init() if group is None else arguments.instance("group", group, Group)
+        self.group = group_or_default(group)
         arguments.options(codec=codec, **options, world=self.group.world)
         self.options = {"codec": codec, **options}
         # A world of one exchanges nothing without momentum, and leaves a NaN where it is.
         momentum = options.get("momentum_correction")
         self.exchanges = self.group.world > 1 or momentum is not None
         self.synchronizer: _core.Synchronizer | None = None
-        self.failure: _core.Error | None = None
+        self._failure: _core.Error | None = None
         self.calls = 0
         """How often a framework has asked for a step, or traced one."""
         self.all: list[Gradient] = []
@@ -69,7 +74,15 @@ class Gradients:
         """Places in `dense` of the gradients of each bucket, in the order in which they become ready."""
         self._begun = False
         self._lock = threading.Lock()
+        _alive.add(self)
         self._state: tuple[str, Any] | None = None
+
+    def failure(self) -> _core.Error | None:
+        """Why a step has failed, if one has."""
+        return self._failure
+
+    def heard(self) -> None:
+        """Notes that the program has got this failure."""
 
     def meet(self, describe: Callable[[], list[Gradient]]) -> None:
         """Agrees with all ranks on what `describe` says: a collective call the first time, later a check.
@@ -79,8 +92,7 @@ class Gradients:
         InvalidError on all ranks where variables of any rank cannot be exchanged or differ from rank 0's;
         later on this rank, for other gradients than those of the first call, and for a closed group.
         """
-        if self.failure is not None:
-            raise self.failure
+        expect_success(self)
         if self.group not in open_groups:
             raise _core.InvalidError(
                 f"the group of rank {self.group.rank} is closed, expected an open one "
@@ -173,17 +185,19 @@ class Gradients:
         found = [dataclasses.replace(each, kind=kind) for each, kind in zip(found, kinds)]
         dense = [index for index, each in enumerate(found) if each.kind == "dense"][::-1]
         if dense:
-            described = [
-                (found[index].name, list(found[index].shape), DTYPES[found[index].dtype], 0)
-                for index in dense
-            ]
+            members = [found[index] for index in dense]
             options = {"bucket_bytes": bucket_bytes(found), "warmup_steps": None, **self.options}
-            self.synchronizer = _core.Synchronizer(core, described, **options)
+            self.synchronizer = self._made(members, options)
             self.buckets = self.synchronizer.buckets()
             if self._state is not None:
                 self.synchronizer.load(*self._state)
                 self._state = None
         self.all, self.dense = found, dense
+
+    def _made(self, dense: list[Gradient], options: dict[str, Any]) -> _core.Synchronizer:
+        """The synchronizer of dense gradients, in the core's order."""
+        described = [(each.name, list(each.shape), DTYPES[each.dtype], 0) for each in dense]
+        return _core.Synchronizer(self.group.core, described, **options)
 
     def _expect_same(self, found: Sequence[Gradient]) -> None:
         """Refuses other gradients than those of the first call; one that is missing now counts as zeros."""
@@ -222,35 +236,50 @@ class Gradients:
         try:
             yield
         except _core.InvalidError as error:
-            self.failure = error
+            self._failure = error
             # The others wait for this rank.
             with contextlib.suppress(_core.Error):
                 self.abort(f"rank {self.group.rank}: {error}")
             raise
         except _core.Error as error:
-            self.failure = error
+            self._failure = error
             raise
 
 
 @contextlib.contextmanager
-def guard(exchanging: Any) -> Iterator[None]:
-    """Around training steps: raises a failed exchange as what it is, and tells the peers of any other.
+def guard(exchanging: Any = None) -> Iterator[None]:
+    """Around training steps: raises a failed exchange as what it is, and tells the peers of any other error.
 
     A graph shows an error of a step as a text of many lines. Inside of this it is Thinwire's own, of one
     line: PeerError that names a rank, InvalidError. Any other exception passes, and every rank that waits
-    for this one raises PeerError with its text. `exchanging` is an exchange, a tape or an optimizer of
-    `thinwire.tensorflow` or `thinwire.keras`.
+    for this one raises PeerError with its text. `exchanging` is an exchange of `thinwire.tensorflow` or an
+    optimizer of `thinwire.keras`; None for all of this process, as those of tapes.
     """
     try:
         yield
     except BaseException as error:
-        gradients: Gradients = exchanging.gradients
-        if gradients.failure is not None and error is not gradients.failure:
-            raise gradients.failure from None
+        found = guarded(exchanging)
         if not isinstance(error, _core.Error):
-            text = " ".join(str(error).split())[:500]
-            gradients.abort(f"rank {gradients.group.rank} raised {type(error).__name__}: {text}")
+            for each in found:
+                expect_success(each)
+        for group in {each.group for each in found}:
+            group.abort(raised(group.rank, error))
         raise
+    for each in guarded(exchanging):
+        expect_success(each)
+
+
+def guarded(exchanging: Any) -> list[Gradients]:
+    """The gradients that something exchanges, or all."""
+    return list(_alive) if exchanging is None else [exchanging.gradients]
+
+
+def expect_success(gradients: Gradients) -> None:
+    """Raises the error of a step that has failed, if one has."""
+    failure = gradients.failure()
+    if failure is not None:
+        gradients.heard()
+        raise failure from None
 
 
 def dtype_of(name: str) -> numpy.dtype[Any]:

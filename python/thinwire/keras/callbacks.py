@@ -13,7 +13,7 @@ import numpy
 from thinwire import arguments
 from thinwire._core import InvalidError
 from thinwire.agreement import agree, together
-from thinwire.gradients import Gradients
+from thinwire.gradients import Gradients, expect_success
 from thinwire.residuals import file_of, load_residuals, save_residuals
 
 from .optimizer import Distributed
@@ -56,6 +56,11 @@ class Broadcast(keras.callbacks.Callback):
                 f"Keras {keras.__version__} has trained a batch without the exchange of its optimizer: "
                 "ranks train apart (hint: does train_step call optimizer.apply?)"
             )
+        expect_success(gradients)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Raises the error of a step of the epoch: on JAX steps fail later, and Keras would go on."""
+        wait_for_steps(self.model)
 
 
 class MetricAverage(keras.callbacks.Callback):
@@ -96,7 +101,7 @@ class Residuals(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Writes the file of this rank, once the last step is done."""
-        keras.ops.convert_to_numpy(self.model.trainable_variables[0])  # waits for JAX
+        wait_for_steps(self.model)
         if gradients_of(self.model).synchronizer is not None:
             save_residuals(self.model.optimizer, self.path)
 
@@ -115,6 +120,17 @@ def gradients_of(model: keras.Model) -> Gradients:
             "(hint: model.compile(thinwire.keras.distributed(optimizer), ...))"
         )
     return optimizer.gradients
+
+
+def wait_for_steps(model: keras.Model) -> None:
+    """Waits until all steps are done, and raises the error of one that has failed."""
+    gradients = gradients_of(model)
+    try:
+        keras.ops.convert_to_numpy(model.trainable_variables[0])
+    except Exception:
+        expect_success(gradients)
+        raise
+    expect_success(gradients)
 
 
 def built_variables(model: keras.Model) -> list[Any]:
@@ -140,11 +156,9 @@ def clear(function: Callable[..., Any], gradients: Gradients) -> Callable[..., A
     def called(*given: Any) -> Any:
         try:
             return function(*given)
-        except Exception as error:
-            failure = gradients.failure
-            if failure is None or error is failure:
-                raise
-            raise failure from None
+        except Exception:
+            expect_success(gradients)
+            raise
 
     called.is_clear = True  # type: ignore[attr-defined]
     return called

@@ -1,7 +1,7 @@
 """The exchange of an optimizer's gradients, on each backend of Keras.
 
-Buckets leave with the last variables first. On TensorFlow and JAX a compiled step calls back once for each
-bucket and once for the averages; on PyTorch the optimizer is called after backward, and nothing overlaps.
+Buckets leave with the last variables first. A compiled step, of TensorFlow or JAX, has a call for each
+bucket and one for the averages; on PyTorch the optimizer is called after backward, and nothing overlaps.
 """
 
 from __future__ import annotations
@@ -95,24 +95,19 @@ class OnTensorFlow(Exchange):
 
 
 class OnJax(Exchange):
-    """By calls from compiled steps.
+    """By `thinwire.jax`, whose operators need no Python in a step."""
 
-    `thinwire.jax` has handlers in the core for this, which need no Python in a step.
-    """
+    def __init__(
+        self, codec: str, group: Group | None, sparse_as_dense: bool, **options: Any
+    ) -> None:
+        from thinwire.keras.jax_gradients import JaxGradients
+
+        super().__init__(codec, group, sparse_as_dense, **options)
+        self.gradients: JaxGradients = JaxGradients(codec, self.gradients.group, **options)
 
     def averaged(self, given: list[Any]) -> list[Any]:
         """The averages of JAX's arrays, traced or not."""
-        import jax
-        from jax.experimental import io_callback
-
-        # To be replaced by `thinwire.jax`'s exchange(gradients) -> gradients.
-        token = jax.ShapeDtypeStruct((), numpy.bool_)
-        backward, tokens = given[::-1], []
-        for number, places in enumerate(self.gradients.buckets):
-            ready = functools.partial(taken, self.gradients, number)
-            tokens.append(io_callback(ready, token, *(backward[place] for place in places)))
-        shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in given]
-        return io_callback(functools.partial(finished, self.gradients), shapes, *tokens)
+        return self.gradients.averaged(given)
 
 
 class OnTorch(Exchange):
@@ -161,17 +156,6 @@ def described(variable: Any, gradient: Any) -> Gradient:
             f"the gradient of {name} is {found} {list(gradient.shape)}, its variable {dtype} {list(shape)}"
         )
     return Gradient(name, shape, dtype, "dense")
-
-
-def taken(gradients: Gradients, bucket: int, *arrays: Any) -> Any:
-    """Takes the gradients of a bucket; a token for the compiled step."""
-    gradients.ready(bucket, *map(numpy.asarray, arrays))
-    return numpy.bool_(True)
-
-
-def finished(gradients: Gradients, *_tokens: Any) -> Any:
-    """The averages, once all buckets were taken."""
-    return gradients.finish()
 
 
 def array_of(tensor: Any) -> Any:

@@ -15,7 +15,8 @@ import tensorflow as tf
 from thinwire import arguments, gradients
 from thinwire._core import InvalidError
 from thinwire.agreement import agree
-from thinwire.group import Group, init
+from thinwire.group import Group
+from thinwire.meeting import group_or_default
 
 from .calls import call, traced
 
@@ -30,7 +31,7 @@ def all_reduce(
     "int8:stochastic". Other numbers are summed exactly.
     """
     arguments.text("codec", codec)
-    met, given = group_of(group), numbers(tensor)
+    met, given = group_or_default(group), numbers(tensor)
 
     def summed(array: numpy.ndarray) -> numpy.ndarray:
         total = numpy.array(array, order="C")
@@ -47,7 +48,7 @@ def all_reduce(
 @traced
 def all_gather(tensor: Any, group: Group | None = None) -> tf.Tensor:
     """The tensors of all ranks, one after the other along the first dimension, which may differ."""
-    met, given = group_of(group), numbers(tensor)
+    met, given = group_or_default(group), numbers(tensor)
     rows = tf.reshape(given, [1]) if given.shape.rank == 0 else given
 
     def stacked(array: numpy.ndarray) -> numpy.ndarray:
@@ -60,7 +61,7 @@ def all_gather(tensor: Any, group: Group | None = None) -> tf.Tensor:
 @traced
 def broadcast(tensor: Any, root: int = 0, group: Group | None = None) -> tf.Tensor:
     """The tensor of rank `root`, on all ranks."""
-    met, given = group_of(group), numbers(tensor)
+    met, given = group_or_default(group), numbers(tensor)
     arguments.whole("root", root, 0, met.world - 1)
 
     def copied(array: numpy.ndarray) -> numpy.ndarray:
@@ -82,7 +83,7 @@ def broadcast_variables(
         raise InvalidError(
             "broadcast_variables in a tf.function, expected a call before the first step"
         )
-    met, listed = group_of(group), list(variables)
+    met, listed = group_or_default(group), list(variables)
     arguments.whole("root", root, 0, met.world - 1)
     arrays = [numpy.array(numbers(each), order="C") for each in listed]
     agree(
@@ -91,11 +92,6 @@ def broadcast_variables(
     )
     for variable, array in zip(listed, arrays):
         variable.assign(met.broadcast(array, root))
-
-
-def group_of(group: Group | None) -> Group:
-    """`group`, or that of the launcher's environment."""
-    return init() if group is None else arguments.instance("group", group, Group)
 
 
 def numbers(tensor: Any) -> tf.Tensor:

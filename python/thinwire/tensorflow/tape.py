@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from thinwire._core import InvalidError
 from thinwire.gradients import Gradients
-from thinwire.group import Group, init
+from thinwire.group import Group
+from thinwire.meeting import group_or_default
 
 from .calls import traced
 from .exchange import Exchange
@@ -64,7 +65,7 @@ class DistributedGradientTape:
         if not isinstance(tape, tf.GradientTape):
             raise InvalidError(f"tape is {type(tape).__name__}, expected a tf.GradientTape")
         self._tape = tape
-        self._group = init() if group is None else group
+        self._group = group_or_default(group)
         self._options = {"codec": codec, "sparse_as_dense": sparse_as_dense, **options}
         self.exchange: Exchange | None = None
         """That of the last call of `gradient`."""
