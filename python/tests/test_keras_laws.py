@@ -96,9 +96,32 @@ def everything(folder: str) -> dict[str, Any]:
         history = fit(model, optimizer, *place, callbacks=[tk.MetricAverage()])
         answers["bits"][codec] = weights_of(model), history.history
         assert optimizer.exchange.plan()["assignments"] and optimizer.exchange.record()["step"] >= 7
+    answers["given"] = {
+        codec: given(keras, tk, group, codec) for codec in ("none", "int8", "topk:0.25")
+    }
     answers["saved"] = str(Path(folder) / f"model{group.rank}.keras")
     model.save(answers["saved"])
     return answers
+
+
+def given(keras, tk, group, codec: str) -> list[float]:
+    """The averages of gradients that are the same on every backend, after some steps."""
+    shapes = ((5, 40), (9,), (700, 30))
+    variables = [keras.Variable(np.zeros(shape), dtype="float32") for shape in shapes]
+    optimizer = tk.distributed(
+        keras.optimizers.SGD(1.0), codec, seed=3, warmup_steps=0, bucket_bytes=1 << 14
+    )
+    optimizer.build(variables)
+    for step in range(3):
+        draws = np.random.default_rng([group.rank, step])
+        gradients = [draws.normal(size=shape).astype(np.float32) for shape in shapes]
+        optimizer.apply([keras.ops.convert_to_tensor(each) for each in gradients], variables)
+    arrays = [keras.ops.convert_to_numpy(each) for each in variables]
+    return np.concatenate([each.ravel()[:500] for each in arrays]).tolist()
+
+
+GIVEN: dict[str, Any] = {}
+"""The averages of given gradients on the backends so far."""
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -111,6 +134,10 @@ def test_laws(ranks, backend, tmp_path):
         assert values == second["two"][name], name
         assert values == pytest.approx(first["one"][name], abs=1e-6), name
     assert first["bits"] == second["bits"]
+    assert first["given"] == second["given"]
+    assert all(
+        first["given"] == GIVEN.setdefault(name, first["given"]) for name in (backend, *GIVEN)
+    )
     (loaded,) = ranks(1, without_thinwire, arguments=[first["saved"]], env=env)
     assert loaded == ["Adam", first["bits"]["topk:0.25"][0]]
 

@@ -88,6 +88,9 @@ def refusals() -> dict[str, str]:
     answers["start"] = said(tw.broadcast_variables, [variable(3 + group.rank)])
     answers["start in graph"] = said(in_graph, lambda: tw.broadcast_variables([weight]))
     np.testing.assert_array_equal(average([one, None])[0], one)
+    average.gradients.group.process += 1  # as after a fork
+    answers["fork"] = said(average, [one, None])
+    group.process -= 1
     group.close()
     answers["closed"] = said(average, [one, None])
     return answers
@@ -96,7 +99,7 @@ def refusals() -> dict[str, str]:
 def test_bad_input_is_refused_in_one_line(ranks):
     first, second = ranks(2, refusals)
     assert first.keys() == second.keys()
-    local = {"one dtype", "closed"}
+    local = {"one dtype", "closed", "fork"}
     assert all(first[name] == second[name] for name in first.keys() - local)
     expected = {
         "float64": "the gradient of weight is float64, expected float32, float16, bfloat16",
@@ -124,6 +127,7 @@ def test_bad_input_is_refused_in_one_line(ranks):
         "root": "root 2",
         "start": "rank 1 has variable 0 of float32 [4], rank 0 has variable 0 of float32 [3]",
         "start in graph": "broadcast_variables in a tf.function",
+        "fork": "is of the parent process, expected an open one",
         "closed": "is closed, expected an open one",
     }
     for name, words in expected.items():

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -93,9 +94,11 @@ class Gradients:
         later on this rank, for other gradients than those of the first call, and for a closed group.
         """
         expect_success(self)
-        if self.group not in open_groups:
+        is_ours = self.group.process == os.getpid()
+        if not is_ours or self.group not in open_groups:
+            which = "closed" if is_ours else "of the parent process"
             raise _core.InvalidError(
-                f"the group of rank {self.group.rank} is closed, expected an open one "
+                f"the group of rank {self.group.rank} is {which}, expected an open one "
                 "(hint: thinwire.init joins again)"
             )
         self.calls += 1
@@ -248,7 +251,7 @@ class Gradients:
 
 @contextlib.contextmanager
 def guard(exchanging: Any = None) -> Iterator[None]:
-    """Around training steps: raises a failed exchange as what it is, and tells the peers of any other error.
+    """Around training steps: raises a failed exchange as what it is, and tells the peers of other errors.
 
     A graph shows an error of a step as a text of many lines. Inside of this it is Thinwire's own, of one
     line: PeerError that names a rank, InvalidError. Any other exception passes, and every rank that waits
