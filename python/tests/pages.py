@@ -15,6 +15,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *sorted(str(each.relative_to(ROOT)) for each in ROOT.glob("docs/*.md")))
 LEFT_OUT = re.compile(r"^\.\.\.[ ]*(?:#.*)?$", re.MULTILINE)
+FRAMEWORKS = {"docs/jax.md": "jax", "docs/keras-tensorflow.md": "keras"}
+"""Pages about one framework."""
 BETWEEN = "..."
 """The name of a function of the names so far, which is called for every line that is `...`."""
 
@@ -44,9 +46,9 @@ class Block:
     @property
     def framework(self) -> str:
         """The framework that it is about."""
-        found = re.search(r"mindspore|keras|tensorflow", self.code)
-        name = found.group() if found else "torch"
-        return "keras" if name == "tensorflow" else name
+        if self.page in FRAMEWORKS:
+            return FRAMEWORKS[self.page]
+        return "mindspore" if re.search("mindspore", self.code) else "torch"
 
 
 def blocks() -> list[Block]:

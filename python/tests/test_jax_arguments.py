@@ -16,7 +16,7 @@ REFUSED = {
     "a key": "gradient of w is key<fry>, expected float32, float16 or bfloat16",
     "f64": "w is float64, expected float32, float16 or bfloat16",
     "complex": "w is complex64, expected float32, float16 or bfloat16",
-    "no array": "w is function, expected an array (hint: leave out what is not trained",
+    "no array": "w is PjitFunction, expected an array (hint: leave out what is not trained",
     "nothing": "no parameters to exchange, expected a pytree of arrays",
     "traced": "an exchange is made of traced parameters, expected arrays (hint: make it once",
     "other values": "ranks disagree: rank 1 has w of checksum",
@@ -34,6 +34,10 @@ REFUSED = {
     "no state": "the state is empty, expected what state_dict gave",
     "a traced broadcast": "params is traced, expected an array (hint: broadcast outside of jax.jit)",
     "a closed group": "the group of this exchange is closed, expected an open one",
+    "no subtree": 'scanned has "blocks", and the parameters no such leaf',
+    "no rows": "leaves of w have [(3,), (4,)] rows, expected one for each layer",
+    "no layer": 'the marked subtree is "b", expected one of []',
+    "a fork": "the group of this exchange is of the parent process, expected an open one",
 }
 
 
@@ -69,9 +73,7 @@ def errors() -> dict[str, list]:
     calls = {
         "another pytree": lambda: exchange({"w": params["w"]}),
         "one leaf more": lambda: exchange({**params, "x": params["w"]}),
-        "another container": lambda: (
-            exchange({**params, "w": [params["w"]]}) and exchange(optax.MaskedNode())
-        ),
+        "another container": lambda: exchange(collections.OrderedDict(params)),
         "another shape": lambda: exchange({**params, "w": jnp.ones((3, 4))}),
         "another dtype": lambda: jax.jit(exchange)({**params, "w": jnp.ones((4, 3), jnp.float16)}),
         "an integer": lambda: exchange({**params, "w": jnp.ones((4, 3), int)}),
@@ -98,6 +100,12 @@ def errors() -> dict[str, list]:
         "no state": lambda: exchange.load_state_dict({}),
         "a traced broadcast": lambda: jax.jit(thinwire.jax.broadcast)(jnp.ones(3)),
         "a closed group": lambda: closed(params),
+        "no subtree": lambda: thinwire.jax.exchange(params, "none", group, scanned=["blocks"]),
+        "no rows": lambda: thinwire.jax.exchange(
+            {"w": {"a": jnp.ones((4, 3)), "b": jnp.ones(3)}}, "none", group, scanned=["w"]
+        ),
+        "no layer": lambda: exchange.mark(params["b"], 0, "b"),
+        "a fork": lambda: raised_in_a_fork(lambda: exchange(params)),
     }
     answers = {}
     for name, call in calls.items():
@@ -109,6 +117,28 @@ def errors() -> dict[str, list]:
     # Nothing was sent: a step goes as ever.
     answers["sum"] = float(jnp.sum(exchange(params)["w"]))
     return answers
+
+
+def raised_in_a_fork(call) -> None:
+    """Raises what `call` raises in a fork of this process."""
+    import os
+    import warnings
+
+    import thinwire
+
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX warns of every fork
+        child = os.fork()
+    if child == 0:
+        try:
+            call()
+        except thinwire.InvalidError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    raise thinwire.InvalidError(os.read(reading, 1000).decode())
 
 
 def test_mistakes_are_refused_in_one_line(ranks):

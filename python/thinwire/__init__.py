@@ -1,6 +1,7 @@
 """Thinwire: training across machines when the network between them is the bottleneck.
 
-This root imports no framework. `thinwire.torch` and `thinwire.mindspore` are imported by name.
+This root imports no framework. `thinwire.torch`, `thinwire.mindspore` and `thinwire.jax` are imported by
+name.
 
     import thinwire
 

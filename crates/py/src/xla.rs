@@ -58,7 +58,7 @@ fn capsule(py: Python<'_>, handler: Handler) -> PyResult<Bound<'_, PyCapsule>> {
 /// As XLA calls it.
 unsafe extern "C" fn ready(frame: *mut CallFrame) -> *mut Error {
     // SAFETY: as promised by the caller.
-    unsafe { api::answer(frame, |call| started(call)) }
+    unsafe { api::answer(frame, started) }
 }
 
 /// Waits for all averages, on a thread of the synchroniser's.
@@ -67,10 +67,10 @@ unsafe extern "C" fn ready(frame: *mut CallFrame) -> *mut Error {
 /// As XLA calls it.
 unsafe extern "C" fn finish(frame: *mut CallFrame) -> *mut Error {
     // SAFETY: as promised by the caller.
-    unsafe { api::answer(frame, |call| finishing(call)) }
+    unsafe { api::answer(frame, finishing) }
 }
 
-fn started(call: &Call<'_>) -> Result<(), Failure> {
+fn started(call: &mut Call<'_>) -> Result<(), Failure> {
     let sources = call.arguments()?.into_iter().map(source).collect::<Vec<_>>();
     let bucket = call.attribute("bucket")?;
     let bucket = usize::try_from(bucket)

@@ -13,17 +13,20 @@ or an infinity they are NaN everywhere, so that all ranks skip it or none.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 import thinwire
 from thinwire import arguments
 from thinwire._core import InvalidError, Synchronizer
 from thinwire.agreement import agree, together
+from thinwire.arguments import shown
 from thinwire.jax import ending, handlers, state
 from thinwire.jax.tree import Tree
 from thinwire.lifetime import open_groups
@@ -46,6 +49,8 @@ def exchange(
     momentum_correction: float | None = None,
     warmup_steps: int | None = None,
     unchecked: bool = False,
+    scanned: Sequence[str] = (),
+    mesh: jax.sharding.Mesh | None = None,
 ) -> Exchange:
     """Returns a function that averages gradients of `params` over all ranks. A collective call.
 
@@ -63,6 +68,10 @@ def exchange(
             before they are encoded; the optimizer must then have none.
         warmup_steps: the number of first steps that travel raw. None takes the recommended number for the
             codec.
+        scanned: names of subtrees, as "layers", whose leaves have a row for each layer that
+            `jax.lax.scan` runs through, and that the scanned function marks: see `Exchange.mark`.
+        mesh: of this process's devices, where it has several: gradients are then replicated over them, as
+            XLA leaves them that sums over a sharded batch, and travel once for all.
 
     # Errors
 
@@ -83,7 +92,10 @@ def exchange(
     arguments.options(**options)
     group = group_or_default(group)
     arguments.options(**options, world=group.world)
-    return Exchange(params, group, options)
+    subtrees = list(arguments.instance("scanned", scanned, list, tuple))
+    if arguments.instance("mesh", mesh, jax.sharding.Mesh, type(None)) is not None:
+        expect_local(mesh, subtrees)
+    return Exchange(params, group, options, subtrees, mesh)
 
 
 class Exchange:
@@ -93,10 +105,18 @@ class Exchange:
     compiles it is a part of it; elsewhere it starts at once, and the averages are there when they are read.
     """
 
-    def __init__(self, params: Any, group: thinwire.Group, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        params: Any,
+        group: thinwire.Group,
+        options: Mapping[str, Any],
+        scanned: Sequence[str] = (),
+        mesh: jax.sharding.Mesh | None = None,
+    ) -> None:
         self.group = group
+        self._mesh = mesh
         self._options = dict(options)
-        self._tree = together(group.core, lambda: self._described(params))
+        self._tree = together(group.core, lambda: described(params, scanned))
         agree(
             [*self._tree.lines(), *(f"{name} {each}" for name, each in options.items())], group.core
         )
@@ -104,7 +124,9 @@ class Exchange:
         self.synchronizer = Synchronizer(group.core, self._tree.core(), **options)
         # A world of one exchanges nothing without momentum.
         self._exchanges = group.world > 1 or options["momentum_correction"] is not None
-        self._buckets = self.synchronizer.buckets()
+        parts = self._tree.parts
+        buckets = [[parts[index] for index in bucket] for bucket in self.synchronizer.buckets()]
+        self._buckets = list(enumerate(buckets))
         self._compiled = jax.jit(self._traced)
         ending.follow(self)
 
@@ -122,10 +144,50 @@ class Exchange:
             averages = self._traced(leaves)
         else:
             for leaf, value in zip(self._tree.leaves, leaves):
-                expect_one_device(leaf.name, value)
+                expect_devices(leaf.name, value, self._mesh)
             self.raise_failure()
             averages = self._compiled(leaves)
         return jax.tree_util.tree_unflatten(self._tree.structure, averages)
+
+    def mark(self, layer: Any, index: Any, subtree: str | None = None) -> Any:
+        """Returns a layer's parameters as they are; backward exchanges their gradients as it comes to them.
+
+        For the function that `jax.lax.scan` calls with each layer: stacked gradients would be there at the
+        end of backward only, and nothing be overlapped. index: the layer's number; subtree: which of
+        `scanned`, where there are several.
+
+            def block(hidden, layer):
+                number, weights = layer
+                weights = exchange.mark(weights, number)
+                ...
+
+            hidden, _ = jax.lax.scan(block, hidden, (jnp.arange(count), params["layers"]))
+
+        Gradients of marked layers travel as backward gives them: what changes them, as clipping or an
+        accumulation, belongs after the exchange.
+
+        # Errors
+
+        InvalidError for what is no layer of the subtree.
+        """
+        scanned = list(self._tree.scanned)
+        name = scanned[0] if subtree is None and len(scanned) == 1 else subtree
+        if name not in scanned:
+            raise InvalidError(f"the marked subtree is {shown(name)}, expected one of {scanned}")
+        self._tree.layer(name, layer)
+        if not self._exchanges:
+            return layer
+        layers = [self._of_layer(name, number) for number in range(self._tree.layers[name])]
+        return handlers.marked(self.synchronizer.key, layers, layer, index)
+
+    def _of_layer(self, name: str, layer: int) -> dict[int, list[int]]:
+        """The buckets of a layer, each with places of its parameters among the layer's leaves."""
+        members = self._tree.scanned[name]
+        return {
+            number: [members.index(part.at) for part in bucket]
+            for number, bucket in self._buckets
+            if bucket[0].layer == layer and bucket[0].at in members
+        }
 
     def __repr__(self) -> str:
         """The codec and the rank."""
@@ -135,12 +197,14 @@ class Exchange:
     def plan(self) -> dict[str, Any]:
         """How each bucket travels: codec, algorithm, partitions.
 
-        On rank 0 `line` says what `auto` has chosen and why. Waits for a step that is under way.
+        On rank 0 `line` says what `auto` has chosen and why. Waits for all steps under way.
         """
+        ending.settle()
         return json.loads(self.synchronizer.plan())
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went. Waits for a step that is under way."""
+        """Where the time of the last step went. Waits for all steps under way."""
+        ending.settle()
         return json.loads(self.synchronizer.record())
 
     def state_dict(self) -> dict[str, Any]:
@@ -180,14 +244,6 @@ class Exchange:
             ending.heard(self)
             raise failure
 
-    def _described(self, params: Any) -> Tree:
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(params)):
-            raise InvalidError(
-                "an exchange is made of traced parameters, expected arrays (hint: make it once, outside "
-                "of jax.jit, and call it inside)"
-            )
-        return Tree(params)
-
     def _check(self) -> None:
         """Refuses what would fail later, or go on in silence on one rank alone."""
         if self.group not in open_groups or os.getpid() != self.group.process:
@@ -206,18 +262,44 @@ class Exchange:
 
     def _traced(self, leaves: Sequence[Any]) -> list[Any]:
         """The averages, as calls in a program."""
-        leaves = handlers.plain.bind(*leaves)
+        leaves = handlers.plain.bind(*leaves, meshed=self._mesh is not None)
         if not self._exchanges:
             return leaves
-        key, places = self.synchronizer.key, self._tree.places
+        return (
+            self._called(leaves) if self._mesh is None else once(self._mesh, self._called, leaves)
+        )
+
+    def _called(self, leaves: Sequence[Any]) -> list[Any]:
+        """The averages, by calls on one device."""
+        leaves = list(leaves)
         tokens = [
-            handlers.ready(key, number, [leaves[places[index]] for index in bucket])
-            for number, bucket in enumerate(self._buckets)
+            handlers.ready(self.synchronizer.key, number, [leaves[part.at] for part in bucket])
+            for number, bucket in self._buckets
+            if bucket[0].layer is None
         ]
-        structs = [self._tree.leaves[at].struct() for at in places]
-        for at, average in zip(places, handlers.finish(key, tokens, structs)):
-            leaves[at] = average
+        # Rows were given in the scan, which is over when the stacked gradients are there.
+        stacked = [leaves[at] for members in self._tree.scanned.values() for at in members]
+        rows = [leaf for leaf in stacked if leaf.size]
+        structs = [part.leaf.struct() for part in self._tree.parts]
+        found = handlers.finish(self.synchronizer.key, [*tokens, *rows], structs)
+        stacks: dict[int, list[Any]] = {}
+        for part, average in zip(self._tree.parts, found):
+            stacks.setdefault(part.at, []).append(average)
+        for at, stack in stacks.items():
+            # Layers come from the last to the first.
+            is_row = any(at in members for members in self._tree.scanned.values())
+            leaves[at] = jnp.stack(stack[::-1]) if is_row else stack[0]
         return leaves
+
+
+def described(params: Any, scanned: Sequence[str]) -> Tree:
+    """The structure of parameters, which must not be traced."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(params)):
+        raise InvalidError(
+            "an exchange is made of traced parameters, expected arrays (hint: make it once, outside of "
+            "jax.jit, and call it inside)"
+        )
+    return Tree(params, scanned)
 
 
 def agree_on_values(params: Any, tree: Tree, group: thinwire.Group) -> None:
@@ -237,11 +319,42 @@ def agree_on_values(params: Any, tree: Tree, group: thinwire.Group) -> None:
         ) from None
 
 
-def expect_one_device(name: str, value: Any) -> None:
-    """Refuses an array on several devices: each would exchange a part, or all of them the whole."""
-    sharding = getattr(value, "sharding", None)
-    if sharding is not None and len(sharding.device_set) > 1:
+def once(
+    mesh: jax.sharding.Mesh, called: Callable[[Sequence[Any]], list[Any]], leaves: Sequence[Any]
+) -> list[Any]:
+    """Calls a function on the first device of a mesh, and gives all devices its results."""
+
+    def on_each(leaves: Sequence[Any]) -> list[Any]:
+        is_first = jax.lax.axis_index(mesh.axis_names) == 0
+        zeros = functools.partial(jax.tree_util.tree_map, jnp.zeros_like)
+        return jax.lax.psum(jax.lax.cond(is_first, called, zeros, leaves), mesh.axis_names)
+
+    everywhere = jax.sharding.PartitionSpec()
+    specs = {"mesh": mesh, "in_specs": everywhere, "out_specs": everywhere}
+    return list(jax.shard_map(on_each, **specs, check_vma=False)(list(leaves)))
+
+
+def expect_local(mesh: jax.sharding.Mesh, scanned: Sequence[str]) -> None:
+    """Refuses a mesh with devices of other processes, over which XLA would sum as well."""
+    if not hasattr(jax, "shard_map"):
         raise InvalidError(
-            f"gradient of {name} is on {len(sharding.device_set)} devices, expected one (hint: one process "
-            "per device, or jax.device_get)"
+            f"mesh needs jax.shard_map, not in JAX {jax.__version__} (hint: JAX 0.6.1)"
+        )
+    if scanned:
+        raise InvalidError("mesh and scanned are given, expected one of them")
+    others = [each for each in mesh.devices.flat if each.process_index != jax.process_index()]
+    if others:
+        raise InvalidError(
+            f"the mesh has {len(others)} devices of other processes, expected those of this one (hint: "
+            "jax.make_mesh((n,), ('local',), devices=jax.local_devices()))"
+        )
+
+
+def expect_devices(name: str, value: Any, mesh: jax.sharding.Mesh | None) -> None:
+    """Refuses an array on several devices without a mesh: each would exchange it."""
+    sharding = getattr(value, "sharding", None)
+    if mesh is None and sharding is not None and len(sharding.device_set) > 1:
+        raise InvalidError(
+            f"gradient of {name} is on {len(sharding.device_set)} devices, expected one (hint: mesh= of "
+            "thinwire.jax.exchange)"
         )

@@ -8,6 +8,7 @@ is merged, dropped or hoisted, and none happens while a program is traced or com
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from thinwire import _core
@@ -65,11 +65,34 @@ def ready(key: int, bucket: int, gradients: Sequence[jax.Array]) -> jax.Array:
 def finish(
     key: int, tokens: Sequence[jax.Array], averages: Sequence[jax.ShapeDtypeStruct]
 ) -> list[jax.Array]:
-    """Takes the tokens of all buckets, and returns the averages."""
+    """Returns the averages once the tokens are there, which say that all buckets were started."""
     call = jax.ffi.ffi_call(FINISH, list(averages), has_side_effect=True)
     # JAX runs programs of less than 1000 operations while it dispatches them, deaf to Ctrl-C.
-    work = tokens[0] + jnp.arange(OPERATIONS, dtype=TOKEN.dtype)
+    first = tokens[0].reshape(-1)[0].astype(TOKEN.dtype)
+    work = first + jnp.arange(OPERATIONS, dtype=TOKEN.dtype)
     return list(call(*tokens, work, key=np.int32(key)))
+
+
+def marked(key: int, layers: Sequence[dict[int, list[int]]], layer: Any, index: Any) -> Any:
+    """Returns a layer, whose gradients are started by its buckets when backward has computed them."""
+
+    def start(buckets: dict[int, list[int]], leaves: Sequence[jax.Array]) -> jax.Array:
+        given = [
+            ready(key, at, [leaves[place] for place in places]) for at, places in buckets.items()
+        ]
+        return given[-1]
+
+    def backward(number: jax.Array, gradients: Any) -> Any:
+        branches = [functools.partial(start, buckets) for buckets in layers]
+        jax.lax.switch(number, branches, jax.tree_util.tree_leaves(gradients))
+        return gradients, None
+
+    @jax.custom_vjp
+    def same(layer: Any, number: Any) -> Any:
+        return layer
+
+    same.defvjp(lambda layer, number: (layer, number), backward)
+    return same(layer, index)
 
 
 def refuse(what: str, hint: str) -> Any:
@@ -81,12 +104,27 @@ def refuse(what: str, hint: str) -> Any:
     return rule
 
 
-plain = Primitive("thinwire_gradients")
+def lowered(context: Any, *values: Any, meshed: bool) -> list[Any]:
+    """Refuses a program of which several devices would each call the exchange."""
+    place = context.module_context.axis_context
+    devices = 1 if meshed else getattr(place, "num_devices", 1)
+    if getattr(place, "manual_axes", None):
+        devices = place.mesh.size
+    if devices > 1:
+        raise InvalidError(
+            f"the exchange is in a program for {devices} devices, expected one (hint: mesh= of "
+            "thinwire.jax.exchange, and the call outside of jax.shard_map)"
+        )
+    return list(values)
+
+
+# The class in jax.extend.core, which takes longer to import than all of this.
+plain = type(jax.lax.add_p)("thinwire_gradients")
 """Returns its arguments, and refuses what would exchange other gradients than those of one step."""
 plain.multiple_results = True
-plain.def_impl(lambda *arrays: list(arrays))
-plain.def_abstract_eval(lambda *shapes: list(shapes))
-mlir.register_lowering(plain, lambda _, *values: list(values))
+plain.def_impl(lambda *arrays, meshed: list(arrays))
+plain.def_abstract_eval(lambda *shapes, meshed: list(shapes))
+mlir.register_lowering(plain, lowered)
 batching.primitive_batchers[plain] = refuse(
     "vmap of", "average over the mapped axis first, then exchange once outside of vmap"
 )

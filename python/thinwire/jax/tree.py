@@ -1,7 +1,8 @@
 """Pytrees as the core describes them: a name, a shape and a dtype for each leaf.
 
 The core gets leaves in the order in which backward computes gradients: that of the tree, reversed. Leaves
-without elements have nothing to exchange.
+without elements have nothing to exchange. Leaves of layers that `jax.lax.scan` runs through have a row for
+each layer, and the core gets the rows, so that each can leave when its layer is done.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from thinwire._core import InvalidError
 from thinwire.arguments import shown
 
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-BUCKET = 0
-"""The core gets all gradients as one bucket, and cuts it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,27 +44,85 @@ class Leaf:
         return jax.ShapeDtypeStruct(self.shape, jnp.dtype(self.dtype))
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A parameter of the core: a leaf, or the row of a leaf that belongs to one layer."""
+
+    at: int
+    leaf: Leaf
+    layer: int | None = None
+
+
 class Tree:
     """The structure of a pytree of parameters, and the check of gradients against it."""
 
-    def __init__(self, params: Any) -> None:
-        """Of arrays, or of anything with shapes and dtypes.
+    def __init__(self, params: Any, scanned: Sequence[str] = ()) -> None:
+        """Of arrays, or of anything with shapes and dtypes; `scanned` are names of subtrees of layers.
 
         # Errors
 
-        InvalidError for a leaf that is not f32, f16 or bf16, and for none.
+        InvalidError for a leaf that is not f32, f16 or bf16, and for none; for a subtree without leaves, or
+        whose leaves have different numbers of rows.
         """
         named, self.structure = jax.tree_util.tree_flatten_with_path(params)
         self.leaves = [described(name, leaf) for name, leaf in zip(names(named), values(named))]
-        self.places = [at for at in reversed(range(len(named))) if self.leaves[at].size]
-        """The leaves that are exchanged, in the core's order."""
-        if not self.places:
+        self.scanned = {name: self.members(name) for name in scanned}
+        self.layers = {name: self.count(name) for name in scanned}
+        rows = {at for members in self.scanned.values() for at in members}
+        groups = [self.rows(name, layer) for name in scanned for layer in self.countdown(name)]
+        whole = reversed(range(len(named)))
+        groups.append([Part(at, self.leaves[at]) for at in whole if at not in rows])
+        self.groups = [[part for part in group if part.leaf.size] for group in groups]
+        """What becomes ready together, in the core's order."""
+        self.parts = [part for group in self.groups for part in group]
+        if not self.parts:
             raise InvalidError("no parameters to exchange, expected a pytree of arrays")
 
+    def members(self, name: str) -> list[int]:
+        """The leaves of a subtree."""
+        found = [
+            at
+            for at, leaf in enumerate(self.leaves)
+            if leaf.name == name or leaf.name.startswith(f"{name}/")
+        ]
+        if not found:
+            raise InvalidError(f"scanned has {shown(name)}, and the parameters no such leaf")
+        return found
+
+    def count(self, name: str) -> int:
+        """The number of layers of a subtree."""
+        shapes = [self.leaves[at].shape for at in self.scanned[name]]
+        counts = {shape[:1] for shape in shapes}
+        if len(counts) > 1 or () in counts:
+            raise InvalidError(
+                f"leaves of {name} have {sorted(counts)} rows, expected one for each layer"
+            )
+        return shapes[0][0]
+
+    def countdown(self, name: str) -> Sequence[int]:
+        """The layers of a subtree, as backward comes to them."""
+        return range(self.layers[name])[::-1]
+
+    def row(self, at: int) -> Leaf:
+        """One layer's row of a leaf."""
+        leaf = self.leaves[at]
+        return dataclasses.replace(leaf, shape=leaf.shape[1:])
+
+    def rows(self, name: str, layer: int) -> list[Part]:
+        """What a layer has."""
+        members = [(at, self.row(at)) for at in reversed(self.scanned[name])]
+        return [
+            Part(at, dataclasses.replace(row, name=f"{row.name}[{layer}]"), layer)
+            for at, row in members
+        ]
+
     def core(self) -> list[tuple[str, list[int], str, int]]:
-        """Descriptions for the core."""
-        leaves = [self.leaves[at] for at in self.places]
-        return [(each.name, list(each.shape), DTYPES[each.dtype], BUCKET) for each in leaves]
+        """Descriptions for the core, which cuts groups into buckets."""
+        return [
+            (part.leaf.name, list(part.leaf.shape), DTYPES[part.leaf.dtype], number)
+            for number, group in enumerate(group for group in self.groups if group)
+            for part in group
+        ]
 
     def lines(self) -> list[str]:
         """Names, shapes and dtypes, which all ranks must have in common."""
@@ -86,12 +143,24 @@ class Tree:
         named, structure = jax.tree_util.tree_flatten_with_path(gradients)
         if structure != self.structure:
             raise InvalidError(f"the gradients are another pytree: {self.unlike(named)}")
-        found = values(named)
-        for leaf, value in zip(self.leaves, found):
-            given = described(leaf.name, value, "gradient of ")
-            if given != leaf:
-                raise InvalidError(f"gradient of {leaf.name} is {given}, its parameter {leaf}")
-        return found
+        expect_like(self.leaves, values(named), "gradient of ", "its parameter")
+        return values(named)
+
+    def layer(self, name: str, tree: Any) -> list[Any]:
+        """The leaves of one layer of a subtree.
+
+        # Errors
+
+        InvalidError unless they are rows of its leaves.
+        """
+        rows = [self.row(at) for at in self.scanned[name]]
+        leaves = jax.tree_util.tree_leaves(tree)
+        if len(leaves) != len(rows):
+            raise InvalidError(
+                f"a layer of {len(leaves)} leaves is marked, expected {len(rows)} as in {name}"
+            )
+        expect_like(rows, leaves, "layer's ", "a row of the parameter")
+        return leaves
 
     def unlike(self, named: Sequence[Any]) -> str:
         """How another pytree differs, in words."""
@@ -103,6 +172,14 @@ class Tree:
         if less:
             return f"it has no {less[0]}, as the parameters have"
         return "its leaves are in other containers than the parameters"
+
+
+def expect_like(leaves: Sequence[Leaf], found: Sequence[Any], kind: str, other: str) -> None:
+    """Refuses arrays of other shapes or dtypes."""
+    for leaf, value in zip(leaves, found):
+        given = described(leaf.name, value, kind)
+        if given != leaf:
+            raise InvalidError(f"{kind}{leaf.name} is {given}, {other} {leaf}")
 
 
 def values(named: Sequence[Any]) -> list[Any]:
