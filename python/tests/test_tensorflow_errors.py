@@ -188,3 +188,34 @@ def test_an_end_of_one_rank_is_heard_in_one_line(event, words, graph):
     assert "rank 1" in waiting.result and "\n" not in waiting.result
     if event == "raise":
         assert ended.result == "ValueError: no label 11"
+
+
+def interrupted(graph: bool) -> str:
+    """What ends this rank's step, where rank 0 waits for rank 1, which interrupts it."""
+    import tensorflow as tf
+
+    import thinwire
+    import thinwire.tensorflow as tw
+
+    group = thinwire.init()
+    processes = group.all_gather(np.array([os.getpid()]))
+    average = tw.exchange([tf.Variable(tf.ones(5))], "none")
+    run = tf.function(average) if graph else average
+    try:
+        with tw.guard(average):
+            run([tf.ones(5)])
+            group.barrier()
+            if group.rank == 0:
+                run([tf.ones(5)])
+            os.kill(int(processes[0]), signal.SIGINT)
+            group.barrier()
+    except (KeyboardInterrupt, thinwire.PeerError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+@pytest.mark.parametrize("graph", [True, False], ids=["graph", "eager"])
+def test_ctrl_c_ends_a_wait_and_the_peers_hear_of_it(ranks, graph):
+    pressed, waiting = ranks(2, interrupted, arguments=[graph])
+    assert pressed == "KeyboardInterrupt: "
+    assert waiting.startswith("PeerError: ") and "rank 0 raised KeyboardInterrupt" in waiting

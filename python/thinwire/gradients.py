@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy
 
-from thinwire import _core, arguments
+from thinwire import _core, arguments, interrupts
 from thinwire.agreement import agree, from_rank_0, together
 from thinwire.group import Group
 from thinwire.lifetime import open_groups, raised
@@ -30,6 +30,7 @@ from thinwire.meeting import group_or_default
 
 Array = numpy.ndarray[Any, Any]
 Kind = Literal["none", "dense", "sparse"]
+Target = tuple[int, int, int]
 KINDS: tuple[Kind, ...] = ("none", "sparse", "dense")
 """Kinds of gradients: where ranks differ, the last of theirs is that of all."""
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
@@ -46,6 +47,8 @@ class Gradient:
     kind: Kind
 
 
+LOOK_S = 0.2
+"""The time that a step waits before it looks for Ctrl-C, in seconds."""
 _alive: weakref.WeakSet[Gradients] = weakref.WeakSet()
 
 
@@ -66,6 +69,8 @@ class Gradients:
         self.exchanges = self.group.world > 1 or momentum is not None
         self.synchronizer: _core.Synchronizer | None = None
         self._failure: _core.Error | None = None
+        self.interrupted = False
+        """Whether Ctrl-C has ended a step in a thread of the framework's."""
         self.calls = 0
         """How often a framework has asked for a step, or traced one."""
         self.all: list[Gradient] = []
@@ -101,6 +106,7 @@ class Gradients:
                 f"the group of rank {self.group.rank} is {which}, expected an open one "
                 "(hint: thinwire.init joins again)"
             )
+        interrupts.follow()
         self.calls += 1
         if self.all:
             self._expect_same(describe())
@@ -128,12 +134,11 @@ class Gradients:
         """
         with self._noted():
             self._begun = False
-            self.synchronizer.finish()
             averages = [
                 numpy.empty(self.all[index].shape, self._dtype(index)) for index in self.dense
             ]
-            for place, average in enumerate(averages):
-                self.synchronizer.write(place, average.ctypes.data, average.size)
+            targets = [(place, each.ctypes.data, each.size) for place, each in enumerate(averages)]
+            self._wait(targets, averages)
             return averages[::-1]
 
     def step(self, arrays: Sequence[Array]) -> list[Array]:
@@ -202,6 +207,30 @@ class Gradients:
         described = [(each.name, list(each.shape), DTYPES[each.dtype], 0) for each in dense]
         return _core.Synchronizer(self.group.core, described, **options)
 
+    def _wait(self, targets: list[Target], owner: Any) -> None:
+        """Waits until averages are written; their memory, which `owner` has, is the core's until then."""
+        over, found = threading.Event(), []
+
+        def done(error: BaseException | None, averaged: bool = False) -> None:
+            found.append((error, owner))
+            over.set()
+
+        self.synchronizer.finish_into(targets, done)
+        try:
+            while not over.wait(LOOK_S):
+                if interrupts.pressed():
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            self.abort(raised(self.group.rank, error))
+            if threading.current_thread() is threading.main_thread():
+                raise
+            # Python's first thread has an interrupt of its own, which a framework may make another error.
+            self.interrupted = True
+            over.wait()
+        error, _ = found[0]
+        if error is not None:
+            raise error
+
     def _expect_same(self, found: Sequence[Gradient]) -> None:
         """Refuses other gradients than those of the first call; one that is missing now counts as zeros."""
         if len(found) != len(self.all):
@@ -262,7 +291,7 @@ def guard(exchanging: Any = None) -> Iterator[None]:
         yield
     except BaseException as error:
         found = guarded(exchanging)
-        if not isinstance(error, _core.Error):
+        if not isinstance(error, (_core.Error, KeyboardInterrupt)):
             for each in found:
                 expect_success(each)
         for group in {each.group for each in found}:
@@ -278,7 +307,9 @@ def guarded(exchanging: Any) -> list[Gradients]:
 
 
 def expect_success(gradients: Gradients) -> None:
-    """Raises the error of a step that has failed, if one has."""
+    """Raises the error of a step that has failed, if one has; KeyboardInterrupt after Ctrl-C in a graph."""
+    if gradients.interrupted:
+        raise KeyboardInterrupt from None
     failure = gradients.failure()
     if failure is not None:
         gradients.heard()
