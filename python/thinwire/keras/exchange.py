@@ -25,7 +25,7 @@ class Exchange:
     def __init__(
         self, codec: str, group: Group | None, sparse_as_dense: bool, **options: Any
     ) -> None:
-        self.gradients = Gradients(codec, group, **options)
+        self.gradients = self.shared(codec, group, **options)
         self.sparse_as_dense = sparse_as_dense
         self._variables: list[Any] = []
 
@@ -33,6 +33,10 @@ class Exchange:
         """The averages over all ranks; None where all ranks have None."""
         self._expect(variables)
         return self.average(found)
+
+    def shared(self, *given: Any, **options: Any) -> Gradients:
+        """What the exchange shares with all frameworks."""
+        return Gradients(*given, **options)
 
     def average(self, found: list[Any]) -> list[Any]:
         """The averages of gradients that belong to the variables."""
@@ -97,13 +101,11 @@ class OnTensorFlow(Exchange):
 class OnJax(Exchange):
     """By `thinwire.jax`, whose operators need no Python in a step."""
 
-    def __init__(
-        self, codec: str, group: Group | None, sparse_as_dense: bool, **options: Any
-    ) -> None:
-        from thinwire.keras.jax_gradients import JaxGradients
+    def shared(self, *given: Any, **options: Any) -> Gradients:
+        """Gradients that the operators exchange."""
+        from .jax_gradients import JaxGradients
 
-        super().__init__(codec, group, sparse_as_dense, **options)
-        self.gradients: JaxGradients = JaxGradients(codec, self.gradients.group, **options)
+        return JaxGradients(*given, **options)
 
     def averaged(self, given: list[Any]) -> list[Any]:
         """The averages of JAX's arrays, traced or not."""
