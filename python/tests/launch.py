@@ -49,6 +49,7 @@ IMPORTED = {
     "accelerate": (*TORCH, "accelerate"),
     "torch": TORCH,
     "mindspore": ("mindspore",),
+    "tensorflow": ("tensorflow",),
 }
 # Whatever takes longer hangs, on a machine that is busy with something else too.
 PATIENCE_S = 300.0

@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *sorted(str(each.relative_to(ROOT)) for each in ROOT.glob("docs/*.md")))
 LEFT_OUT = re.compile(r"^\.\.\.[ ]*(?:#.*)?$", re.MULTILINE)
-FRAMEWORKS = {"docs/jax.md": "jax"}
+FRAMEWORKS = {"docs/jax.md": "jax", "docs/keras-tensorflow.md": "keras"}
 """Pages about one framework."""
 BETWEEN = "..."
 """The name of a function of the names so far, which is called for every line that is `...`."""

@@ -60,7 +60,14 @@ MINDSPORE = {
     "docs/python.md > Tables on parameter servers": "served",
     "docs/elastic.md > MindSpore": "elastic",
 }
-"""For each heading the function of pages_torch or pages_mindspore that gives the names of its blocks."""
+KERAS = {
+    "docs/keras-tensorflow.md > Keras": "fitted",
+    "docs/keras-tensorflow.md > Order of wrappers": "fitted",
+    "docs/keras-tensorflow.md > Residuals": "fitted",
+    "docs/keras-tensorflow.md > TensorFlow": "in_a_loop",
+    "docs/keras-tensorflow.md > Errors": "fitted",
+}
+"""For each heading the function of pages_torch, _mindspore or _keras that gives the names of its blocks."""
 
 
 def places(framework):
@@ -73,6 +80,7 @@ def test_every_block_is_prepared_or_left_out_for_a_reason():
     prepared = {**PAIR, **STARTS, **ALONE, **FRAMEWORKS}
     assert prepared.keys() == places("torch")
     assert MINDSPORE.keys() == places("mindspore")
+    assert KERAS.keys() == places("keras")
     for begin, (place, _) in LEFT_OUT.items():
         (block,) = [block for block in pages.blocks() if block.begins_with([begin])]
         assert block.place == place

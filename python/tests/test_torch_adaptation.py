@@ -65,8 +65,8 @@ def by_function():
     return adapted([policy], 12)
 
 
-def test_the_batch_follows_the_noise_scale_on_all_ranks(launch):
-    first, *others = launch(by_text, ranks=2)
+def test_the_batch_follows_the_noise_scale_on_all_ranks(ranks):
+    first, *others = ranks(by_text, 2)
     seen, noise, changes, left = first
     assert all(other[0] == seen and other[1] == noise for other in others)
     # |G|² is 0.01 · 4096.
@@ -80,8 +80,8 @@ def test_the_batch_follows_the_noise_scale_on_all_ranks(launch):
     assert left == 10**6 - sum(batches)
 
 
-def test_functions_are_policies(launch):
-    for seen, _, changes, _ in launch(by_function, ranks=2)[:1]:
+def test_functions_are_policies(ranks):
+    for seen, _, changes, _ in ranks(by_function, 2)[:1]:
         assert seen[5] == (6, 1.0) and seen[7] == (8, 1.5)
         assert changes == [{"step": 5, "batch": 8, "rate": 1.5, "reason": "five steps are enough"}]
 
@@ -125,8 +125,8 @@ def refused():
     return errors
 
 
-def test_policies_that_cannot_be_followed_are_refused(launch):
-    unknown, fixed, neither, small = launch(refused, ranks=2)[0]
+def test_policies_that_cannot_be_followed_are_refused(ranks):
+    unknown, fixed, neither, small = ranks(refused, 2)[0]
     assert unknown.startswith("unknown policy 'noise', expected noise-scale:max=ROWS")
     assert fixed.startswith("policies deadline:60 without resize= and ranks_allowed=")
     assert neither == "a policy that is neither a text nor a function"

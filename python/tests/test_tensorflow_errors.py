@@ -1,0 +1,221 @@
+"""What TensorFlow's tape, exchange and collectives refuse, and how a step fails: one line on every rank."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launch
+
+pytestmark = pytest.mark.needs("tensorflow")
+
+
+def said(call, *given: Any) -> str:
+    """The error of a call, which must be InvalidError of one line."""
+    import thinwire
+
+    with pytest.raises(thinwire.InvalidError) as caught:
+        call(*given)
+    text = str(caught.value)
+    assert "\n" not in text, text
+    return text
+
+
+def refusals() -> dict[str, str]:
+    """What is said of bad input, on ranks that all give the same, or of which rank 1 gives another."""
+    import tensorflow as tf
+
+    import thinwire
+    import thinwire.tensorflow as tw
+
+    group = thinwire.init()
+    answers: dict[str, str] = {}
+
+    def variable(*shape: int, dtype: Any = tf.float32, name: str = "weight") -> Any:
+        return tf.Variable(tf.zeros(shape, dtype), name=name)
+
+    def averages(variables: Any, gradients: Any, **options: Any) -> Any:
+        return tw.exchange(variables, "none", **options)(gradients)
+
+    def in_graph(call: Any, **options: Any) -> Any:
+        return tf.function(call, **options)()
+
+    weight, bias = variable(3, 2), variable(2, name="bias")
+    one, two = tf.ones((3, 2)), tf.ones(2)
+    for dtype in (tf.float64, tf.int32, tf.complex64):
+        each = variable(3, dtype=dtype)
+        answers[dtype.name] = said(averages, [each], [tf.ones(3, dtype)])
+    answers["count"] = said(averages, [weight, bias], [one])
+    answers["structure"] = said(averages, {"weight": weight}, [one])
+    answers["shape"] = said(averages, [weight], [tf.ones((2, 3))])
+    answers["dtype"] = said(averages, [weight], [tf.ones((3, 2), tf.float16)])
+    answers["graph"] = said(in_graph, lambda: averages([weight], [two]))
+    answers["nothing"] = said(averages, [weight], [None])
+    answers["variables"] = said(tw.exchange, [3.0])
+    answers["codec"] = said(tw.exchange, [weight], "zip")
+    answers["option"] = said(lambda: tw.exchange([weight], seed="one"))
+    # Ranks that differ.
+    other = variable(3 + group.rank, 2)
+    answers["other shape"] = said(averages, [other], [tf.ones_like(other)])
+    other = variable(3, dtype=(tf.float32, tf.float16)[group.rank])
+    answers["other dtype"] = said(averages, [other], [tf.ones_like(other)])
+    other = variable(3, dtype=(tf.float32, tf.float64)[group.rank])
+    answers["one dtype"] = said(averages, [other], [tf.ones_like(other)])
+    some = [weight, bias][: 2 - group.rank]
+    answers["other count"] = said(averages, some, [one, two][: 2 - group.rank])
+    # Later steps.
+    average = tw.exchange([weight, bias], "none")
+    average([one, None])
+    answers["later kind"] = said(average, [one, two])
+    average([one, None])
+    # Functions that XLA compiles, and one inside of another.
+    compiled = tw.exchange([weight], "none")
+    answers["xla"] = said(lambda: in_graph(lambda: compiled([one]), jit_compile=True))
+    inner = tf.function(lambda: compiled([one]))
+    answers["inner xla"] = said(lambda: in_graph(lambda: inner(), jit_compile=True))
+    answers["xla collective"] = said(lambda: in_graph(lambda: tw.all_reduce(one), jit_compile=True))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weight)
+    answers["twice"] = said(tw.DistributedGradientTape, tw.DistributedGradientTape(tape))
+    answers["no tape"] = said(tw.DistributedGradientTape, loss)
+    answers["text"] = said(tw.all_reduce, tf.constant("text"))
+    answers["slices"] = said(tw.all_gather, tf.IndexedSlices(one, tf.range(3)))
+    answers["root"] = said(lambda: tw.broadcast(one, root=2))
+    answers["start"] = said(tw.broadcast_variables, [variable(3 + group.rank)])
+    answers["start in graph"] = said(in_graph, lambda: tw.broadcast_variables([weight]))
+    np.testing.assert_array_equal(average([one, None])[0], one)
+    average.gradients.group.process += 1  # as after a fork
+    answers["fork"] = said(average, [one, None])
+    group.process -= 1
+    group.close()
+    answers["closed"] = said(average, [one, None])
+    return answers
+
+
+def test_bad_input_is_refused_in_one_line(ranks):
+    first, second = ranks(2, refusals)
+    assert first.keys() == second.keys()
+    local = {"one dtype", "closed", "fork"}
+    assert all(first[name] == second[name] for name in first.keys() - local)
+    expected = {
+        "float64": "the gradient of weight is float64, expected float32, float16, bfloat16",
+        "int32": "is int32",
+        "complex64": "is complex64",
+        "count": "1 gradients for 2 variables",
+        "shape": "the gradient of weight is float32 [2, 3], its variable float32 [3, 2]",
+        "dtype": "is float16 [3, 2], its variable float32",
+        "graph": "is float32 [2], its variable float32 [3, 2]",
+        "nothing": "no gradient of 1 variables",
+        "variables": "variables have 3.0",
+        "codec": "unknown codec 'zip'",
+        "option": 'seed is "one", expected a whole number',
+        "other shape": "rank 1 has weight float32 [4, 2], rank 0 has weight float32 [3, 2]",
+        "other dtype": "rank 1 has weight float16 [3], rank 0 has weight float32 [3]",
+        "one dtype": "the gradient of weight is float64",
+        "later kind": "the gradient of bias is dense, in the first step it was none on all ranks",
+        "xla": "jit_compile=True, expected False",
+        "inner xla": "jit_compile=True",
+        "xla collective": "jit_compile=True",
+        "twice": "wrap it once",
+        "no tape": "expected a tf.GradientTape",
+        "text": "a tensor of string, expected numbers",
+        "slices": "IndexedSlices, expected a tensor",
+        "root": "root 2",
+        "start": "rank 1 has variable 0 of float32 [4], rank 0 has variable 0 of float32 [3]",
+        "start in graph": "broadcast_variables in a tf.function",
+        "fork": "is of the parent process, expected an open one",
+        "closed": "is closed, expected an open one",
+    }
+    for name, words in expected.items():
+        assert words in first[name], (name, first[name])
+    assert second["one dtype"].startswith("the gradient of weight is float64")
+    assert first["one dtype"].startswith("rank 1 says: the gradient of weight is float64")
+
+
+def failing(event: str, graph: bool) -> str:
+    """What this rank hears of a step in which something happens on rank 1."""
+    import tensorflow as tf
+
+    import thinwire
+    import thinwire.tensorflow as tw
+
+    group = thinwire.init(heartbeat_timeout_s=3.0)
+    weight = tf.Variable(tf.ones(5))
+    average = tw.exchange([weight], "none")
+
+    def step() -> None:
+        weight.assign_sub(0.1 * average([2.0 * weight])[0])
+
+    run = tf.function(step) if graph else step
+    try:
+        with tw.guard(average if graph else None):
+            for number in range(5):
+                if (number, group.rank) == (3, 1):
+                    happens(event)
+                    return "left"
+                run()
+    except (thinwire.PeerError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def happens(event: str) -> None:
+    """What the test asks for."""
+    if event == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif event == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif event == "raise":
+        raise ValueError("no label 11")
+
+
+@pytest.mark.parametrize("graph", [True, False], ids=["graph", "eager"])
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ("kill", "lost rank 1"),
+        ("raise", "rank 1 raised ValueError: no label 11"),
+        ("leave", "it left"),
+    ],
+)
+def test_an_end_of_one_rank_is_heard_in_one_line(event, words, graph):
+    waiting, ended = launch.run(2, failing, arguments=[event, graph])
+    assert waiting.result.startswith("PeerError: ") and words in waiting.result, waiting
+    assert "rank 1" in waiting.result and "\n" not in waiting.result
+    if event == "raise":
+        assert ended.result == "ValueError: no label 11"
+
+
+def interrupted(graph: bool) -> str:
+    """What ends this rank's step, where rank 0 waits for rank 1, which interrupts it."""
+    import tensorflow as tf
+
+    import thinwire
+    import thinwire.tensorflow as tw
+
+    group = thinwire.init()
+    processes = group.all_gather(np.array([os.getpid()]))
+    average = tw.exchange([tf.Variable(tf.ones(5))], "none")
+    run = tf.function(average) if graph else average
+    try:
+        with tw.guard(average):
+            run([tf.ones(5)])
+            group.barrier()
+            if group.rank == 0:
+                run([tf.ones(5)])
+            os.kill(int(processes[0]), signal.SIGINT)
+            group.barrier()
+    except (KeyboardInterrupt, thinwire.PeerError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+@pytest.mark.parametrize("graph", [True, False], ids=["graph", "eager"])
+def test_ctrl_c_ends_a_wait_and_the_peers_hear_of_it(ranks, graph):
+    pressed, waiting = ranks(2, interrupted, arguments=[graph])
+    assert pressed == "KeyboardInterrupt: "
+    assert waiting.startswith("PeerError: ") and "rank 0 raised KeyboardInterrupt" in waiting

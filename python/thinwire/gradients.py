@@ -1,0 +1,383 @@
+"""Gradients of a list of variables as arrays in host memory, averaged over all ranks in each step.
+
+Frameworks whose graphs call Python (TensorFlow, Keras) share this: what a graph calls per bucket, and
+what it calls at the end. Buckets are addressed by number and begin with the last variables, whose
+gradients backward has first.
+
+Ranks agree at the first call: on shapes and dtypes of the variables, and on the kind of each gradient,
+which a framework knows when it traces a step. Law: all ranks raise InvalidError there, or none, and
+nothing of a gradient has been sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy
+
+from thinwire import _core, arguments, interrupts
+from thinwire.agreement import agree, from_rank_0, together
+from thinwire.group import Group
+from thinwire.lifetime import open_groups, raised
+from thinwire.meeting import group_or_default
+
+Array = numpy.ndarray[Any, Any]
+Kind = Literal["none", "dense", "sparse"]
+Target = tuple[int, int, int]
+KINDS: tuple[Kind, ...] = ("none", "sparse", "dense")
+"""Kinds of gradients: where ranks differ, the last of theirs is that of all."""
+DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+"""The dtypes of gradients, by the names that all frameworks give them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """What is known of a gradient before it is computed: that of a variable, by its name."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: Kind
+
+
+LOOK_S = 0.2
+"""The time that a step waits before it looks for Ctrl-C, in seconds."""
+_alive: weakref.WeakSet[Gradients] = weakref.WeakSet()
+
+
+class Gradients:
+    """The gradients of one list of variables on this rank; a step is `ready` of each bucket, then `finish`.
+
+    codec and options: as in `thinwire.torch.hook`. `group` is that of the launcher's environment unless
+    given.
+    """
+
+    def __init__(self, codec: str, group: Group | None, **options: Any) -> None:
+        arguments.options(codec=codec, **options)
+        self.group = group_or_default(group)
+        arguments.options(codec=codec, **options, world=self.group.world)
+        self.options = {"codec": codec, **options}
+        # A world of one exchanges nothing without momentum, and leaves a NaN where it is.
+        momentum = options.get("momentum_correction")
+        self.exchanges = self.group.world > 1 or momentum is not None
+        self.synchronizer: _core.Synchronizer | None = None
+        self._failure: _core.Error | None = None
+        self.interrupted = False
+        """Whether Ctrl-C has ended a step in a thread of the framework's."""
+        self.calls = 0
+        """How often a framework has asked for a step, or traced one."""
+        self.all: list[Gradient] = []
+        self.dense: list[int] = []
+        """Indices of the variables with dense gradients, in the core's order: the last ones first."""
+        self.buckets: list[list[int]] = []
+        """Places in `dense` of the gradients of each bucket, in the order in which they become ready."""
+        self._begun = False
+        self._lock = threading.Lock()
+        _alive.add(self)
+        self._state: tuple[str, Any] | None = None
+
+    def failure(self) -> _core.Error | None:
+        """Why a step has failed, if one has."""
+        return self._failure
+
+    def heard(self) -> None:
+        """Notes that the program has got this failure."""
+
+    def meet(self, describe: Callable[[], list[Gradient]]) -> None:
+        """Agrees with all ranks on what `describe` says: a collective call the first time, later a check.
+
+        # Errors
+
+        InvalidError on all ranks where variables of any rank cannot be exchanged or differ from rank 0's;
+        later on this rank, for other gradients than those of the first call, and for a closed group.
+        """
+        expect_success(self)
+        is_ours = self.group.process == os.getpid()
+        if not is_ours or self.group not in open_groups:
+            which = "closed" if is_ours else "of the parent process"
+            raise _core.InvalidError(
+                f"the group of rank {self.group.rank} is {which}, expected an open one "
+                "(hint: thinwire.init joins again)"
+            )
+        interrupts.follow()
+        self.calls += 1
+        if self.all:
+            self._expect_same(describe())
+        else:
+            self._begin(describe)
+
+    def ready(self, bucket: int, *arrays: Array) -> None:
+        """Takes the gradients of a bucket, which leave at once; they are copied."""
+        with self._noted():
+            places = self.buckets[bucket]
+            for place, array in zip(places, arrays):
+                self._expect(place, array)
+            with self._lock:
+                if not self._begun:
+                    self.synchronizer.begin()
+                    self._begun = True
+            for place, array in zip(places, arrays):
+                whole = numpy.ascontiguousarray(array)
+                self.synchronizer.ready(place, whole.ctypes.data, whole.size)
+
+    def finish(self) -> list[Array]:
+        """Waits for the averages of all buckets, and returns them in the order of the variables.
+
+        All are NaN, on all ranks, if a gradient of any rank was not finite.
+        """
+        with self._noted():
+            self._begun = False
+            averages = [
+                numpy.empty(self.all[index].shape, self._dtype(index)) for index in self.dense
+            ]
+            targets = [(place, each.ctypes.data, each.size) for place, each in enumerate(averages)]
+            self._wait(targets, averages)
+            return averages[::-1]
+
+    def step(self, arrays: Sequence[Array]) -> list[Array]:
+        """The averages of all dense gradients, in the order of the variables; a whole step in one call."""
+        backward = list(arrays)[::-1]
+        for number, places in enumerate(self.buckets):
+            self.ready(number, *(backward[place] for place in places))
+        return self.finish()
+
+    def gather(self, index: int, values: Array, rows: Array) -> tuple[Array, Array]:
+        """Values and row numbers of all ranks' sparse gradients of a variable, in the ranks' order."""
+        with self._noted():
+            name = self.all[index].name
+            return tuple(gathered(self.group, each, name) for each in (values, rows))
+
+    def plan(self) -> dict[str, Any]:
+        """Codec, algorithm and partitions of each exchange; empty before the first step."""
+        return {} if self.synchronizer is None else json.loads(self.synchronizer.plan())
+
+    def record(self) -> dict[str, Any]:
+        """Where the time of the last step went; empty before the first."""
+        return {} if self.synchronizer is None else json.loads(self.synchronizer.record())
+
+    def state(self) -> tuple[str, Any]:
+        """The plan and the tensors of this rank, with which a resumed run continues."""
+        if self.synchronizer is None:
+            raise _core.InvalidError("there is no state before the first step")
+        return self.synchronizer.state()
+
+    def load(self, plan: str, tensors: Any) -> None:
+        """Continues from a state; a collective call, before the first step done when that comes."""
+        _core.check_state(plan, **self.options)
+        if self.synchronizer is None:
+            self._state = plan, tensors
+        else:
+            self.synchronizer.load(plan, tensors)
+
+    def abort(self, reason: str) -> None:
+        """Lets every rank fail with `reason`."""
+        self.group.abort(reason)
+
+    def _begin(self, describe: Callable[[], list[Gradient]]) -> None:
+        """Makes the synchronizer, with all other ranks."""
+        core = self.group.core
+        found = together(core, lambda: expect_exchangeable(describe()))
+        # Names count up in a process, and a rank may have made another model before: rank 0's are taken.
+        names = unique(from_rank_0([each.name for each in found], core))
+        named = [*names, *(each.name for each in found[len(names) :])]
+        found = [dataclasses.replace(each, name=name) for each, name in zip(found, named)]
+        agree([f"{each.name} {each.dtype} {list(each.shape)}" for each in found], core)
+        kinds = merged([each.kind for each in found], self.group)
+        found = [dataclasses.replace(each, kind=kind) for each, kind in zip(found, kinds)]
+        dense = [index for index, each in enumerate(found) if each.kind == "dense"][::-1]
+        if dense:
+            members = [found[index] for index in dense]
+            options = {"bucket_bytes": bucket_bytes(found), "warmup_steps": None, **self.options}
+            self.synchronizer = self._made(members, options)
+            self.buckets = self.synchronizer.buckets()
+            if self._state is not None:
+                self.synchronizer.load(*self._state)
+                self._state = None
+        self.all, self.dense = found, dense
+
+    def _made(self, dense: list[Gradient], options: dict[str, Any]) -> _core.Synchronizer:
+        """The synchronizer of dense gradients, in the core's order."""
+        described = [(each.name, list(each.shape), DTYPES[each.dtype], 0) for each in dense]
+        return _core.Synchronizer(self.group.core, described, **options)
+
+    def _wait(self, targets: list[Target], owner: Any) -> None:
+        """Waits until averages are written; their memory, which `owner` has, is the core's until then."""
+        over, found = threading.Event(), []
+
+        def done(error: BaseException | None, averaged: bool = False) -> None:
+            found.append((error, owner))
+            over.set()
+
+        self.synchronizer.finish_into(targets, done)
+        try:
+            while not over.wait(LOOK_S):
+                if interrupts.pressed():
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            self.abort(raised(self.group.rank, error))
+            if threading.current_thread() is threading.main_thread():
+                raise
+            # Python's first thread has an interrupt of its own, which a framework may make another error.
+            self.interrupted = True
+            over.wait()
+        error, _ = found[0]
+        if error is not None:
+            raise error
+
+    def _expect_same(self, found: Sequence[Gradient]) -> None:
+        """Refuses other gradients than those of the first call; one that is missing now counts as zeros."""
+        if len(found) != len(self.all):
+            raise _core.InvalidError(
+                f"{len(found)} gradients, expected {len(self.all)} as in the first step (hint: a variable "
+                "that is added later needs a new exchange, or a new optimizer)"
+            )
+        for now, first in zip(found, self.all):
+            if (now.shape, now.dtype) != (first.shape, first.dtype):
+                raise _core.InvalidError(
+                    f"the gradient of {first.name} is {now.dtype} {list(now.shape)}, expected "
+                    f"{first.dtype} {list(first.shape)} as in the first step"
+                )
+            if KINDS.index(now.kind) > KINDS.index(first.kind):
+                raise _core.InvalidError(
+                    f"the gradient of {first.name} is {now.kind}, in the first step it was {first.kind} on "
+                    "all ranks (hint: one exchange for each set of variables that are trained together)"
+                )
+
+    def _expect(self, place: int, array: Array) -> None:
+        """Refuses an array that is not this gradient: the core takes addresses at their word."""
+        expected = self.all[self.dense[place]]
+        if array.shape != expected.shape or array.dtype != self._dtype(self.dense[place]):
+            raise _core.InvalidError(
+                f"the gradient of {expected.name} is {array.dtype} {list(array.shape)}, expected "
+                f"{expected.dtype} {list(expected.shape)}"
+            )
+
+    def _dtype(self, index: int) -> numpy.dtype[Any]:
+        return dtype_of(self.all[index].dtype)
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Keeps the error of a step: a framework may show it as a text of its own."""
+        try:
+            yield
+        except _core.InvalidError as error:
+            self._failure = error
+            # The others wait for this rank.
+            with contextlib.suppress(_core.Error):
+                self.abort(f"rank {self.group.rank}: {error}")
+            raise
+        except _core.Error as error:
+            self._failure = error
+            raise
+
+
+@contextlib.contextmanager
+def guard(exchanging: Any = None) -> Iterator[None]:
+    """Around training steps: raises a failed exchange as what it is, and tells the peers of other errors.
+
+    A graph shows an error of a step as a text of many lines. Inside of this it is Thinwire's own, of one
+    line: PeerError that names a rank, InvalidError. Any other exception passes, and every rank that waits
+    for this one raises PeerError with its text. `exchanging` is an exchange of `thinwire.tensorflow` or an
+    optimizer of `thinwire.keras`; None for all of this process, as those of tapes.
+    """
+    try:
+        yield
+    except BaseException as error:
+        found = guarded(exchanging)
+        if not isinstance(error, (_core.Error, KeyboardInterrupt)):
+            for each in found:
+                expect_success(each)
+        for group in {each.group for each in found}:
+            group.abort(raised(group.rank, error))
+        raise
+    for each in guarded(exchanging):
+        expect_success(each)
+
+
+def guarded(exchanging: Any) -> list[Gradients]:
+    """The gradients that something exchanges, or all."""
+    return list(_alive) if exchanging is None else [exchanging.gradients]
+
+
+def expect_success(gradients: Gradients) -> None:
+    """Raises the error of a step that has failed, if one has; KeyboardInterrupt after Ctrl-C in a graph."""
+    if gradients.interrupted:
+        raise KeyboardInterrupt from None
+    failure = gradients.failure()
+    if failure is not None:
+        gradients.heard()
+        raise failure from None
+
+
+def dtype_of(name: str) -> numpy.dtype[Any]:
+    """NumPy's dtype of a name; bfloat16 is one of `ml_dtypes`, which comes with the frameworks."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return numpy.dtype(ml_dtypes.bfloat16)
+    return numpy.dtype(name)
+
+
+def expect_exchangeable(found: list[Gradient]) -> list[Gradient]:
+    """Returns gradients, unless one has a dtype that is not exchanged or there is none at all.
+
+    # Errors
+
+    InvalidError that names the first of them.
+    """
+    for each in found:
+        if each.kind != "none" and each.dtype not in DTYPES:
+            raise _core.InvalidError(
+                f"the gradient of {each.name} is {each.dtype}, expected {', '.join(DTYPES)} "
+                "(hint: leave it out of what is exchanged)"
+            )
+    if all(each.kind == "none" for each in found):
+        raise _core.InvalidError(
+            f"no gradient of {len(found)} variables, expected one (hint: does the loss depend on them?)"
+        )
+    return found
+
+
+def merged(kinds: Sequence[Kind], group: Group) -> list[Kind]:
+    """The kind of each gradient on all ranks together; a collective call."""
+    mine = numpy.array([KINDS.index(kind) for kind in kinds], numpy.uint8)
+    theirs = group.all_gather(mine).reshape(group.world, len(mine))
+    return [KINDS[number] for number in theirs.max(axis=0)]
+
+
+def gathered(group: Group, rows: Array, name: str) -> Array:
+    """The rows of all ranks, in their order, of which each may have another number; a collective call."""
+    counts = group.all_gather(numpy.array([len(rows)], numpy.int64))
+    padded = numpy.zeros((counts.max(), *rows.shape[1:]), rows.dtype)
+    padded[: len(rows)] = rows
+    stacked = numpy.empty((group.world, *padded.shape), rows.dtype)
+    call = f"all_gather of {rows.dtype}{list(rows.shape[1:])} of {name}"
+    group.core.all_gather(padded.ctypes.data, stacked.ctypes.data, padded.nbytes, call=call)
+    return numpy.concatenate([each[:count] for each, count in zip(stacked, counts)])
+
+
+def bucket_bytes(found: Sequence[Gradient]) -> int:
+    """The approximate size of a bucket of gradients, in bytes.
+
+    Small enough that the last bucket, which backward cannot hide, is a small part of all; large enough to
+    be worth a message and a call of Python.
+    """
+    elements = sum(int(numpy.prod(each.shape)) for each in found if each.kind == "dense")
+    return min(max(4 * elements // 16, 64 << 10), 4 << 20)
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """Names of which none is that of another: from the second on, one with its place."""
+    seen: set[str] = set()
+    found = []
+    for place, name in enumerate(names):
+        found.append(f"{name} ({place})" if name in seen else name)
+        seen.add(name)
+    return found

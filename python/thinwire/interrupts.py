@@ -1,0 +1,39 @@
+"""Ctrl-C while another thread than Python's first one waits for other ranks.
+
+Python hands signals to its first thread, which a framework may keep in a graph until the step ends. What
+waits there for a peer looks here, whether Ctrl-C was pressed, and ends the wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+
+_read: socket.socket | None = None
+_write: socket.socket | None = None
+
+
+def follow() -> None:
+    """Begins to follow Ctrl-C; does nothing where somebody else does, as an event loop."""
+    global _read, _write
+    is_first = threading.current_thread() is threading.main_thread()
+    if _write is not None or not is_first:
+        return
+    _read, _write = socket.socketpair()
+    _read.setblocking(False)
+    _write.setblocking(False)
+    others = signal.set_wakeup_fd(_write.fileno(), warn_on_full_buffer=False)
+    if others != -1:
+        signal.set_wakeup_fd(others)
+
+
+def pressed() -> bool:
+    """Whether Ctrl-C was pressed since the last call, and Python is to raise KeyboardInterrupt for it."""
+    found = b""
+    if _read is not None:
+        with contextlib.suppress(BlockingIOError):
+            found = _read.recv(4096)
+    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return is_ours and signal.SIGINT in found

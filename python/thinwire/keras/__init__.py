@@ -1,0 +1,34 @@
+"""Thinwire for Keras 3, on TensorFlow, JAX and PyTorch: data-parallel training with compressed exchange.
+
+Every rank runs the same program, started by `thinwire run`, torchrun, mpirun or srun, and trains on its
+own part of the data. The optimizer averages gradients over all ranks before its update:
+
+    optimizer = thinwire.keras.distributed(keras.optimizers.Adam(1e-3), codec="int8")
+    model.compile(optimizer, loss)
+    model.fit(data, callbacks=[thinwire.keras.Broadcast(), thinwire.keras.MetricAverage()])
+
+Saved models load without Thinwire. Under mixed_float16 the wrapper goes outside:
+`distributed(keras.optimizers.LossScaleOptimizer(optimizer))`. On the CPU; on a GPU gradients are copied
+through host memory, which nobody has tested yet.
+"""
+
+try:
+    import keras as _keras  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"thinwire.keras needs Keras 3 ({error}) (hint: pip install keras)") from None
+
+from thinwire.gradients import guard
+from thinwire.residuals import load_residuals, save_residuals
+
+from .callbacks import Broadcast, MetricAverage, Residuals
+from .optimizer import distributed
+
+__all__ = [
+    "Broadcast",
+    "MetricAverage",
+    "Residuals",
+    "distributed",
+    "guard",
+    "load_residuals",
+    "save_residuals",
+]

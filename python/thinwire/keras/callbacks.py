@@ -1,0 +1,164 @@
+"""Callbacks of `fit`: the same start on all ranks, averages of metrics, and residuals in files."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy
+
+from thinwire import arguments
+from thinwire._core import InvalidError
+from thinwire.agreement import agree, together
+from thinwire.gradients import Gradients, expect_success
+from thinwire.residuals import file_of, load_residuals, save_residuals
+
+from .optimizer import Distributed
+
+
+class Broadcast(keras.callbacks.Callback):
+    """Begins with the weights and the optimizer's state of rank `root` on all ranks.
+
+    After the first batch it checks that the optimizer has exchanged: ranks must not train apart without an
+    error. It lets `fit` raise PeerError, in one line, where a backend would raise an error of its own with
+    that text inside.
+    """
+
+    def __init__(self, root: int = 0) -> None:
+        super().__init__()
+        self.root = arguments.whole("root", root)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Copies rank `root`'s variables to all others; a collective call."""
+        gradients = gradients_of(self.model)
+        group = gradients.group
+        arguments.whole("root", self.root, 0, group.world - 1)
+        variables = together(group.core, lambda: built_variables(self.model))
+        # Numbers in names count up in a process, and a rank may have made another model before.
+        kinds = [
+            f"variable {i} of {each.dtype} {list(each.shape)}" for i, each in enumerate(variables)
+        ]
+        agree(kinds, group.core)
+        for variable in variables:
+            array = numpy.array(keras.ops.convert_to_numpy(variable), order="C")
+            variable.assign(group.broadcast(array, self.root))
+        if self.model.train_function is not None:
+            self.model.train_function = clear(self.model.train_function, gradients)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Checks that the optimizer exchanges."""
+        gradients = gradients_of(self.model)
+        if gradients.calls == 0:
+            raise InvalidError(
+                f"Keras {keras.__version__} has trained a batch without the exchange of its optimizer: "
+                "ranks train apart (hint: does train_step call optimizer.apply?)"
+            )
+        expect_success(gradients)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Raises the error of a step of the epoch: on JAX steps fail later, and Keras would go on."""
+        wait_for_steps(self.model)
+
+
+class MetricAverage(keras.callbacks.Callback):
+    """Replaces metrics at the end of each epoch by their averages over all ranks.
+
+    Callbacks after it see the averages: put it before `EarlyStopping` and `ModelCheckpoint`, which then
+    decide alike on all ranks.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Averages the numbers in `logs`; a collective call."""
+        group = gradients_of(self.model).group
+        names = sorted(name for name, value in (logs or {}).items() if numpy.ndim(value) == 0)
+        agree([f"metric {name}" for name in names], group.core)
+        values = numpy.array([float(logs[name]) for name in names], numpy.float64)
+        if names:
+            logs.update(zip(names, group.all_reduce(values, average=True).tolist()))
+
+
+class Residuals(keras.callbacks.Callback):
+    """Writes what codecs owe to a file per rank after each epoch, and continues from there if there is one.
+
+    path: as in `save_residuals`. Put it where the model is saved, after `ModelCheckpoint`.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = arguments.path("path", path)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Reads the files, unless there are none or training has begun; a collective call."""
+        gradients = gradients_of(self.model)
+        group = gradients.group
+        files = [Path(file_of(self.path, rank)) for rank in (0, group.rank)]
+        here = numpy.array([any(file.exists() for file in files)], numpy.int64)
+        if gradients.synchronizer is None and group.all_reduce(here)[0]:
+            load_residuals(self.model.optimizer, self.path)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Writes the file of this rank, once the last step is done."""
+        wait_for_steps(self.model)
+        if gradients_of(self.model).synchronizer is not None:
+            save_residuals(self.model.optimizer, self.path)
+
+
+def gradients_of(model: keras.Model) -> Gradients:
+    """The gradients that the optimizer of a model exchanges.
+
+    # Errors
+
+    InvalidError if it exchanges none.
+    """
+    optimizer = model.optimizer
+    if not isinstance(optimizer, Distributed):
+        raise InvalidError(
+            f"the optimizer is {type(optimizer).__name__}, expected a distributed one "
+            "(hint: model.compile(thinwire.keras.distributed(optimizer), ...))"
+        )
+    return optimizer.gradients
+
+
+def wait_for_steps(model: keras.Model) -> None:
+    """Waits until all steps are done, and raises the error of one that has failed."""
+    gradients = gradients_of(model)
+    try:
+        keras.ops.convert_to_numpy(model.trainable_variables[0])
+    except Exception:
+        expect_success(gradients)
+        raise
+    expect_success(gradients)
+
+
+def built_variables(model: keras.Model) -> list[Any]:
+    """All variables of a model and its optimizer.
+
+    # Errors
+
+    InvalidError if the model has none yet.
+    """
+    if not model.built:
+        raise InvalidError("the model has no variables yet (hint: model.build, or call it once)")
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    return [*model.weights, *model.optimizer.variables]
+
+
+def clear(function: Callable[..., Any], gradients: Gradients) -> Callable[..., Any]:
+    """A step of `fit` that raises what went wrong in the exchange as what it is."""
+    if getattr(function, "is_clear", False):
+        return function
+
+    @functools.wraps(function)
+    def called(*given: Any) -> Any:
+        try:
+            return function(*given)
+        except Exception:
+            expect_success(gradients)
+            raise
+
+    called.is_clear = True  # type: ignore[attr-defined]
+    return called

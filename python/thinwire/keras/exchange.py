@@ -1,0 +1,181 @@
+"""The exchange of an optimizer's gradients, on each backend of Keras.
+
+Buckets leave with the last variables first. A compiled step, of TensorFlow or JAX, has a call for each
+bucket and one for the averages; on PyTorch the optimizer is called after backward, and nothing overlaps.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy
+
+from thinwire._core import InvalidError
+from thinwire.arguments import shown
+from thinwire.gradients import Gradient, Gradients
+from thinwire.group import Group
+
+
+class Exchange:
+    """Averages gradients over all ranks; the subclass of a backend says how its tensors cross."""
+
+    def __init__(
+        self, codec: str, group: Group | None, sparse_as_dense: bool, **options: Any
+    ) -> None:
+        self.gradients = self.shared(codec, group, **options)
+        self.sparse_as_dense = sparse_as_dense
+        self._variables: list[Any] = []
+
+    def __call__(self, found: list[Any], variables: Sequence[Any]) -> list[Any]:
+        """The averages over all ranks; None where all ranks have None."""
+        self._expect(variables)
+        return self.average(found)
+
+    def shared(self, *given: Any, **options: Any) -> Gradients:
+        """What the exchange shares with all frameworks."""
+        return Gradients(*given, **options)
+
+    def average(self, found: list[Any]) -> list[Any]:
+        """The averages of gradients that belong to the variables."""
+
+        def describe() -> list[Gradient]:
+            return [described(*pair) for pair in zip(self._variables, found)]
+
+        self.gradients.meet(describe)
+        if not self.gradients.exchanges:
+            return found
+        indices = self.gradients.dense[::-1]
+        given = [
+            self.zeros(self.gradients.all[i]) if found[i] is None else found[i] for i in indices
+        ]
+        averages: list[Any] = [None] * len(found)
+        for index, average in zip(indices, self.averaged(given)):
+            averages[index] = average
+        return averages
+
+    def averaged(self, given: list[Any]) -> list[Any]:
+        """The averages of the dense gradients, in the order of the variables."""
+        raise NotImplementedError
+
+    def zeros(self, gradient: Gradient) -> Any:
+        """The gradient of a variable that has none on this rank."""
+        return keras.ops.zeros(gradient.shape, gradient.dtype)
+
+    def plan(self) -> dict[str, Any]:
+        """Codec, algorithm and partitions of each exchange, as in PyTorch; empty before the first step."""
+        return self.gradients.plan()
+
+    def record(self) -> dict[str, Any]:
+        """Where the time of the last step went, as in PyTorch; empty before the first."""
+        return self.gradients.record()
+
+    def _expect(self, variables: Sequence[Any]) -> None:
+        """Refuses other variables than those of the first step."""
+        if not self._variables:
+            self._variables = list(variables)
+        same = len(variables) == len(self._variables)
+        if not same or any(one is not other for one, other in zip(variables, self._variables)):
+            raise InvalidError(
+                f"gradients of {len(variables)} variables, expected the {len(self._variables)} of the "
+                "first step (hint: variables that are added later need an optimizer of their own)"
+            )
+
+
+class OnTensorFlow(Exchange):
+    """By `thinwire.tensorflow`, whose `IndexedSlices` are gathered."""
+
+    @functools.cached_property
+    def _graph(self) -> Any:
+        from thinwire.tensorflow.exchange import Exchange as Graph
+
+        return Graph.of(self.gradients, self._variables, self.sparse_as_dense)
+
+    def average(self, found: list[Any]) -> list[Any]:
+        """The averages of tensors and `IndexedSlices`."""
+        return self._graph(found)
+
+
+class OnJax(Exchange):
+    """By `thinwire.jax`, whose operators need no Python in a step."""
+
+    def shared(self, *given: Any, **options: Any) -> Gradients:
+        """Gradients that the operators exchange."""
+        from .jax_gradients import JaxGradients
+
+        return JaxGradients(*given, **options)
+
+    def averaged(self, given: list[Any]) -> list[Any]:
+        """The averages of JAX's arrays, traced or not."""
+        return self.gradients.averaged(given)
+
+
+class OnTorch(Exchange):
+    """By a call between backward and the update."""
+
+    def averaged(self, given: list[Any]) -> list[Any]:
+        """The averages of PyTorch's tensors."""
+        averages = self.gradients.step([array_of(each) for each in given])
+        return [tensor_of(*pair) for pair in zip(averages, given)]
+
+
+BACKENDS = {"tensorflow": OnTensorFlow, "jax": OnJax, "torch": OnTorch}
+
+
+def exchange_for(
+    codec: str, group: Group | None, sparse_as_dense: bool, **options: Any
+) -> Exchange:
+    """The exchange on the backend of Keras.
+
+    # Errors
+
+    InvalidError for a backend that has none, and for options that are refused.
+    """
+    backend = keras.backend.backend()
+    if backend not in BACKENDS:
+        raise InvalidError(f"Keras's backend is {backend}, expected {', '.join(BACKENDS)}")
+    return BACKENDS[backend](codec, group, sparse_as_dense, **options)
+
+
+def described(variable: Any, gradient: Any) -> Gradient:
+    """What is known of the gradient of a variable of Keras before it is computed.
+
+    # Errors
+
+    InvalidError for another shape or dtype than the variable's.
+    """
+    name, shape = variable.path, tuple(variable.shape)
+    dtype = keras.backend.standardize_dtype(variable.dtype)
+    if gradient is None:
+        return Gradient(name, shape, dtype, "none")
+    if not hasattr(gradient, "shape") or not hasattr(gradient, "dtype"):
+        raise InvalidError(f"the gradient of {name} is {shown(gradient)}, expected a tensor")
+    found = keras.backend.standardize_dtype(gradient.dtype)
+    if found != dtype or tuple(gradient.shape) != shape:
+        raise InvalidError(
+            f"the gradient of {name} is {found} {list(gradient.shape)}, its variable {dtype} {list(shape)}"
+        )
+    return Gradient(name, shape, dtype, "dense")
+
+
+def array_of(tensor: Any) -> Any:
+    """A tensor of PyTorch as an array: its own memory where that is the host's."""
+    import torch
+
+    host = tensor.detach().cpu().contiguous()
+    if host.dtype != torch.bfloat16:
+        return host.numpy()
+    import ml_dtypes
+
+    return host.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+
+
+def tensor_of(array: Any, like: Any) -> Any:
+    """A tensor of PyTorch with the values of an array, where another one is."""
+    import torch
+
+    if like.dtype == torch.bfloat16:
+        return torch.from_numpy(array.view(numpy.int16)).view(torch.bfloat16).to(like.device)
+    return torch.from_numpy(array).to(like.device)

@@ -1,0 +1,41 @@
+"""Thinwire for TensorFlow: data-parallel training with compressed exchange.
+
+Every rank runs the same program, started by `thinwire run`, torchrun, mpirun or srun. In a training loop
+of one's own, adoption is one line after the tape:
+
+    with tf.GradientTape() as tape:
+        loss = loss_of(model(inputs), labels)
+    tape = thinwire.tensorflow.DistributedGradientTape(tape, codec="int8")
+    gradients = tape.gradient(loss, model.trainable_variables)
+
+`exchange` does the same for gradients that one has already. `broadcast_variables` gives all ranks the same
+start. All of it works in `tf.function` and in eager mode, on the CPU; on a GPU it copies through host
+memory, which nobody has tested yet. For `model.fit` see `thinwire.keras`.
+"""
+
+try:
+    import tensorflow as _tensorflow  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"thinwire.tensorflow needs TensorFlow ({error}) (hint: pip install tensorflow)"
+    ) from None
+
+from thinwire.gradients import guard
+from thinwire.residuals import load_residuals, save_residuals
+
+from .collectives import all_gather, all_reduce, broadcast, broadcast_variables
+from .exchange import Exchange, exchange
+from .tape import DistributedGradientTape
+
+__all__ = [
+    "DistributedGradientTape",
+    "Exchange",
+    "all_gather",
+    "all_reduce",
+    "broadcast",
+    "broadcast_variables",
+    "exchange",
+    "guard",
+    "load_residuals",
+    "save_residuals",
+]

@@ -1,0 +1,122 @@
+"""Collectives on tensors, in eager mode and in `tf.function`, and the same variables on all ranks.
+
+All ranks make the same calls in the same order; in a graph they are made in every run, in the order in
+which they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy
+import tensorflow as tf
+
+from thinwire import arguments, gradients
+from thinwire._core import InvalidError
+from thinwire.agreement import agree
+from thinwire.group import Group
+from thinwire.meeting import group_or_default
+
+from .calls import call, traced
+
+
+@traced
+def all_reduce(
+    tensor: Any, codec: str = "none", average: bool = False, group: Group | None = None
+) -> tf.Tensor:
+    """The sum (or average) of a tensor over all ranks, with the same bits on all of them.
+
+    codec: "none", or for float32, float16 and bfloat16 also "f16", "bf16" or a stochastic one, as
+    "int8:stochastic". Other numbers are summed exactly.
+    """
+    arguments.text("codec", codec)
+    met, given = group_or_default(group), numbers(tensor)
+
+    def summed(array: numpy.ndarray) -> numpy.ndarray:
+        total = numpy.array(array, order="C")
+        dtype = gradients.DTYPES.get(given.dtype.name)
+        if dtype is None:
+            return met.all_reduce(total, codec, average)
+        words = f"all_reduce of {given.dtype.name}{list(total.shape)} by {codec}{', averaged' * average}"
+        met.core.all_reduce(total.ctypes.data, total.size, dtype, codec, average, call=words)
+        return total
+
+    return shaped(call(summed, [given], given.dtype), given.shape)
+
+
+@traced
+def all_gather(tensor: Any, group: Group | None = None) -> tf.Tensor:
+    """The tensors of all ranks, one after the other along the first dimension, which may differ."""
+    met, given = group_or_default(group), numbers(tensor)
+    rows = tf.reshape(given, [1]) if given.shape.rank == 0 else given
+
+    def stacked(array: numpy.ndarray) -> numpy.ndarray:
+        return gradients.gathered(met, array, "tensors")
+
+    shape = None if rows.shape.rank is None else (None, *rows.shape[1:])
+    return shaped(call(stacked, [rows], rows.dtype), shape)
+
+
+@traced
+def broadcast(tensor: Any, root: int = 0, group: Group | None = None) -> tf.Tensor:
+    """The tensor of rank `root`, on all ranks."""
+    met, given = group_or_default(group), numbers(tensor)
+    arguments.whole("root", root, 0, met.world - 1)
+
+    def copied(array: numpy.ndarray) -> numpy.ndarray:
+        return met.broadcast(numpy.array(array, order="C"), root)
+
+    return shaped(call(copied, [given], given.dtype), given.shape)
+
+
+@traced
+def broadcast_variables(
+    variables: Iterable[Any], root: int = 0, group: Group | None = None
+) -> None:
+    """Gives the variables of all ranks the values of rank `root`'s; a collective call, in eager mode.
+
+    Variables are TensorFlow's or Keras's, of a model and of an optimizer. Raises InvalidError on all ranks,
+    before anything has changed, if their number, shapes or dtypes differ between ranks.
+    """
+    if not tf.executing_eagerly():
+        raise InvalidError(
+            "broadcast_variables in a tf.function, expected a call before the first step"
+        )
+    met, listed = group_or_default(group), list(variables)
+    arguments.whole("root", root, 0, met.world - 1)
+    arrays = [numpy.array(numbers(each), order="C") for each in listed]
+    agree(
+        [f"variable {i} of {each.dtype} {list(each.shape)}" for i, each in enumerate(arrays)],
+        met.core,
+    )
+    for variable, array in zip(listed, arrays):
+        variable.assign(met.broadcast(array, root))
+
+
+def numbers(tensor: Any) -> tf.Tensor:
+    """What is given, as a dense tensor of numbers.
+
+    # Errors
+
+    InvalidError for anything else.
+    """
+    if isinstance(tensor, tf.IndexedSlices):
+        raise InvalidError(
+            "IndexedSlices, expected a tensor (hint: tf.convert_to_tensor makes it one)"
+        )
+    try:
+        found = tf.convert_to_tensor(tensor)
+    except (TypeError, ValueError):
+        raise InvalidError(f"{arguments.shown(tensor)}, expected a tensor") from None
+    kind = found.dtype
+    if not (kind.is_floating or kind.is_integer or kind.is_complex or kind.is_bool):
+        raise InvalidError(f"a tensor of {found.dtype.name}, expected numbers")
+    return found
+
+
+def shaped(tensor: tf.Tensor, shape: Any) -> tf.Tensor:
+    """A result of Python with what is known of its shape."""
+    if shape is not None:
+        tensor.set_shape(shape)
+    return tensor

@@ -1,0 +1,124 @@
+"""A gradient tape whose gradients are averages over all ranks, as Horovod has it.
+
+    with tf.GradientTape() as tape:
+        loss = ...
+    tape = thinwire.tensorflow.DistributedGradientTape(tape, codec="int8")
+    gradients = tape.gradient(loss, model.trainable_variables)
+
+A program makes a new tape in every step, or in every trace. What belongs to the variables (residuals, the
+plan) is kept for their list and the options, so that the tapes of all steps continue one exchange.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from thinwire._core import InvalidError
+from thinwire.gradients import Gradients
+from thinwire.group import Group
+from thinwire.meeting import group_or_default
+
+from .calls import traced
+from .exchange import Exchange
+
+_exchanges: weakref.WeakKeyDictionary[Group, dict[Any, Kept]] = weakref.WeakKeyDictionary()
+
+
+class Kept:
+    """The exchange of a list of sources, as long as they live."""
+
+    def __init__(self, sources: list[Any], exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.sources = [weakref.ref(each) if is_variable(each) else None for each in sources]
+
+    def is_of(self, sources: list[Any]) -> bool:
+        """Whether these are the sources: the variables themselves, tensors by shape and dtype."""
+        pairs = zip(self.sources, sources)
+        return all(kept is None or kept() is source for kept, source in pairs)
+
+
+class DistributedGradientTape:
+    """A finished `tf.GradientTape`, persistent or not; everything but `gradient` is the tape's own.
+
+    codec, group, sparse_as_dense, options: as in `thinwire.tensorflow.exchange`. There may be several in a
+    program, as for the two networks of a GAN: each list of sources has an exchange of its own. All ranks
+    call `gradient` equally often, in the same order.
+    """
+
+    @traced
+    def __init__(
+        self,
+        tape: tf.GradientTape,
+        codec: str = "auto",
+        group: Group | None = None,
+        *,
+        sparse_as_dense: bool = False,
+        **options: Any,
+    ) -> None:
+        if isinstance(tape, DistributedGradientTape):
+            raise InvalidError(
+                "a DistributedGradientTape, expected a tf.GradientTape: wrap it once"
+            )
+        if not isinstance(tape, tf.GradientTape):
+            raise InvalidError(f"tape is {type(tape).__name__}, expected a tf.GradientTape")
+        self._tape = tape
+        self._group = group_or_default(group)
+        self._options = {"codec": codec, "sparse_as_dense": sparse_as_dense, **options}
+        self.exchange: Exchange | None = None
+        """That of the last call of `gradient`."""
+
+    @traced
+    def gradient(self, target: Any, sources: Any, *rest: Any, **named: Any) -> Any:
+        """The averages over all ranks of the tape's gradients, in the structure of `sources`.
+
+        # Errors
+
+        Those of `exchange` and of its calls.
+        """
+        found = self._tape.gradient(target, sources, *rest, **named)
+        flat = tf.nest.flatten(sources)
+        self.exchange = exchange_of(flat, self._group, self._options)
+        return tf.nest.pack_sequence_as(sources, self.exchange(tf.nest.flatten(found)))
+
+    @property
+    def gradients(self) -> Gradients:
+        """The gradients that were exchanged last."""
+        if self.exchange is None:
+            raise InvalidError("there is no exchange before the first call of gradient")
+        return self.exchange.gradients
+
+    def __enter__(self) -> DistributedGradientTape:
+        """Begins to record."""
+        self._tape.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        """Ends recording."""
+        self._tape.__exit__(*raised)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the tape has."""
+        return getattr(self._tape, name)
+
+
+def exchange_of(sources: list[Any], group: Group, options: dict[str, Any]) -> Exchange:
+    """The exchange of these sources with these options, a new one for others."""
+    key = (tuple(sorted(options.items(), key=str)), tuple(map(identity, sources)))
+    found = _exchanges.setdefault(group, {})
+    kept = found.get(key)
+    if kept is None or not kept.is_of(sources):
+        kept = found[key] = Kept(sources, Exchange(sources, group=group, **options))
+    return kept.exchange
+
+
+def identity(source: Any) -> Any:
+    """What is the same for a source in every step."""
+    return id(source) if is_variable(source) else (tuple(source.shape), source.dtype)
+
+
+def is_variable(source: Any) -> bool:
+    """Whether a source is a variable, of TensorFlow or Keras, and so lives longer than a step."""
+    return hasattr(source, "assign")
