@@ -82,7 +82,7 @@ def arguments() -> argparse.Namespace:
         "--methods",
         nargs="+",
         required=True,
-        help="as plain auto@1 powersgd-4:10 post-local:30:100 diloco:30,fragments=4@int4@classic",
+        help="as plain auto@1 powersgd-4:10 post-local:30:100 diloco:30,fragments=4@int4@classic@0.5",
     )
     parser.add_argument("--models", default="gpt,lstm,cnn")
     parser.add_argument("--size", choices=["small", "medium"], default="small")
@@ -113,12 +113,15 @@ class Training:
         self.period, self.raw_steps = 1, 0
         self.hook = self.rounds = None
         if method.startswith(ROUNDS):
-            mode, codec, feedback = [*method.split("@"), "", ""][:3]
+            mode, codec, feedback, height = [*method.split("@"), "", "", ""][:4]
+            self.rate *= float(height or 1)
             self.rounds = thinwire.torch.Rounds(
                 self.model, mode, codec or None, feedback=feedback or "classic"
             )
             self.period = period_of(mode)
         elif method.startswith("post-local:"):
+            method, _, height = method.partition("@")
+            self.rate *= float(height or 1)
             self._post_local(*map(int, method.split(":")[1:]), timed=options.part == "time")
         else:
             method, _, bucket_mb = method.partition("@")
