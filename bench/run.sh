@@ -9,6 +9,7 @@
 #   bench/run.sh plans [--networks LIST] [--steps N] [--rounds N] [--batch N] [--model NAME] [--shares yes|no] [--data FILE] [--json FILE]
 #   bench/run.sh accuracy [--methods LIST|all] [--world N] [--network NETWORK] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh time-to-loss [--networks LIST] [--world N] [--models LIST] [--methods LIST] [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh modes [--parts curve,time,whole] [--networks LIST] [--models LIST] [--methods 'A B'] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh sync|hosts|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh choice [--models LIST] [--networks LIST] [--cores shared,each] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh churn [--fault NAME] [--rounds N] [--world N] [--every SECONDS] -- [thinwire train's flags]
@@ -44,6 +45,8 @@ source "$BENCH/python/ddp.sh"
 source "$BENCH/python/accuracy.sh"
 # shellcheck source=python/time_to_loss.sh
 source "$BENCH/python/time_to_loss.sh"
+# shellcheck source=python/modes.sh
+source "$BENCH/python/modes.sh"
 
 PYTHON=${PYTHON:-python3}
 THINWIRE=${THINWIRE:-$ROOT/target/release/thinwire}
@@ -200,7 +203,7 @@ distortion() {
     (cd "$SCRATCH" && "$THINWIRE_BENCH" distortion --codecs "$codecs" -- *.f32) | "$PYTHON" "$BENCH/sync.py" --distortion
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|failures|resize|server|codecs|distortion|ddp|accuracy|time-to-loss|mindspore"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|failures|resize|server|codecs|distortion|ddp|accuracy|time-to-loss|modes|mindspore"
 command=$1
 shift
 case "$command" in
@@ -219,6 +222,7 @@ case "$command" in
     failures) need_plugin && machine && "$PYTHON" "$BENCH/failures.py" "$@" ;;
     accuracy) accuracy "$@" ;;
     time-to-loss) time_to_loss "$@" ;;
+    modes) modes "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, failures, resize, server, codecs, distortion, ddp, accuracy, time-to-loss or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, failures, resize, server, codecs, distortion, ddp, accuracy, time-to-loss, modes or mindspore" ;;
 esac
