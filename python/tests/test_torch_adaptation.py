@@ -66,7 +66,7 @@ def by_function():
 
 
 def test_the_batch_follows_the_noise_scale_on_all_ranks(ranks):
-    first, *others = ranks(by_text, 2)
+    first, *others = ranks(2, by_text)
     seen, noise, changes, left = first
     assert all(other[0] == seen and other[1] == noise for other in others)
     # |G|² is 0.01 · 4096.
@@ -81,8 +81,8 @@ def test_the_batch_follows_the_noise_scale_on_all_ranks(ranks):
 
 
 def test_functions_are_policies(ranks):
-    for seen, _, changes, _ in ranks(by_function, 2)[:1]:
-        assert seen[5] == (6, 1.0) and seen[7] == (8, 1.5)
+    for seen, _, changes, _ in ranks(2, by_function)[:1]:
+        assert seen[5] == [6, 1.0] and seen[7] == [8, 1.5]
         assert changes == [{"step": 5, "batch": 8, "rate": 1.5, "reason": "five steps are enough"}]
 
 
@@ -126,7 +126,7 @@ def refused():
 
 
 def test_policies_that_cannot_be_followed_are_refused(ranks):
-    unknown, fixed, neither, small = ranks(refused, 2)[0]
+    unknown, fixed, neither, small = ranks(2, refused)[0]
     assert unknown.startswith("unknown policy 'noise', expected noise-scale:max=ROWS")
     assert fixed.startswith("policies deadline:60 without resize= and ranks_allowed=")
     assert neither == "a policy that is neither a text nor a function"

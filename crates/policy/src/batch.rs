@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::noise::Noise;
 use crate::{Adjustment, Observation, Policy};
 
-/// How the learning rate follows the batch.
+/// Rule by which the learning rate follows the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateRule {
     /// By the square root of the batch, for optimisers that divide by the gradient's magnitude (Adam and its kin).

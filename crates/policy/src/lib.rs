@@ -17,6 +17,7 @@
 //! Laws: a policy asks for nothing outside the limits that it is told; what was asked for and is in force is not asked
 //! for again.
 
+#![forbid(unsafe_code)]
 mod batch;
 mod deadline;
 mod goodput;
@@ -40,7 +41,7 @@ pub use sketch::Sketch;
 pub use spec::{InvalidPolicy, Spec};
 pub use wait::WaitBudget;
 
-/// What a policy sees after a step. Times are medians of the last steps, in seconds.
+/// Observation of a policy after a step. Times are medians of the last steps, in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// Number of steps that are done.
@@ -67,7 +68,7 @@ pub struct Observation {
     pub error_budget: Option<f64>,
 }
 
-/// What a policy asks for: everything that is `None` stays as it is.
+/// Request of a policy: everything that is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Adjustment {
     /// Rows per step, all ranks together.

@@ -36,7 +36,8 @@ class Adaptation:
             adaptation.step()
 
     Policies are decided on rank 0, and in force on all ranks after the same step. They see the gradient
-    noise scale, estimated from each rank's gradients before they are averaged: what codecs lose is not in it.
+    noise scale, estimated from each rank's gradients before they are averaged: nothing that codecs lose is
+    in it.
 
     Args:
         model: the model that is trained, in DDP or not; gradients are looked at when backward ends them.
@@ -88,7 +89,7 @@ class Adaptation:
         self.rows_left = rows
         """Rows that are left of the training."""
         self.changes: list[dict[str, Any]] = []
-        """What policies have asked for, with "step" and "reason"; on rank 0."""
+        """Requests of policies, with "step" and "reason"; on rank 0."""
         self._steps, self._asked = 0, (0.0, 0.0)
         self._ranks_asked = self._ranks
         self._begun = self._at = time.monotonic()
@@ -125,6 +126,8 @@ class Adaptation:
         Args:
             wait_s: seconds of the step in which this rank waited for others, where it is known.
         """
+        # What is taken below is for the next step.
+        batch, parts = self.batch, self._parts()
         self._take()
         now = time.monotonic()
         self._recent.append((now - self._at, wait_s))
@@ -135,8 +138,8 @@ class Adaptation:
         self._asked = (0.0, 0.0)
         rows = [torch.empty_like(row) for _ in range(self._ranks)]
         work = dist.all_gather(rows, row, group=self._group, async_op=True)
-        self._under_way = (work, rows, self._parts())
-        self.rows_left = max(0, self.rows_left - self.batch)
+        self._under_way = (work, rows, parts)
+        self.rows_left = max(0, self.rows_left - batch)
         self._steps += 1
         if self._rank == 0:
             self._decide()

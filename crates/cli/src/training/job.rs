@@ -21,9 +21,10 @@ use thinwire_wire::World;
 use super::exchange::{self, Exchange};
 use super::model::Model;
 use super::plan::{KeptPlan, Parallelism, checksum, own_codec, travels};
+use super::policies::{self, JobKind};
 use super::recipe::{Recipe, differences};
 use super::settings::{Codec, GradDtype, Settings, Typed};
-use super::{machine, policies, trace};
+use super::{machine, trace};
 use crate::failure::{self, OrHint, hinted};
 use crate::file;
 use crate::metrics::RankMetrics;
@@ -240,7 +241,8 @@ impl TrainingJob {
             return Err(hinted(error, "give a fixed number of ranks: --ranks 4"));
         }
         for codec in codecs {
-            policies::check(self, *codec, is_elastic)?;
+            let kind = if is_elastic { JobKind::Elastic } else { JobKind::Fixed };
+            policies::check(self, *codec, kind)?;
         }
         if let Some(policy) = &self.policy {
             thinwire_checkpoint::check_variables()?;

@@ -17,11 +17,20 @@ use crate::failure::hinted;
 /// Time within which a coordinator answers rank 0: a step waits so long.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Whether the ranks of a job may come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobKind {
+    /// The number of ranks is fixed.
+    Fixed,
+    /// Ranks come and go.
+    Elastic,
+}
+
 /// Refuses policies that do nothing in a training, or cannot be followed.
 ///
 /// # Errors
 /// The first such policy.
-pub fn check(job: &TrainingJob, codec: Option<&Policy>, is_elastic: bool) -> Result<()> {
+pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result<()> {
     for policy in &job.policies {
         let refuse =
             |why: String, hint: &str| Err(hinted(anyhow!("--policy {policy} {why}"), hint));
@@ -38,7 +47,7 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, is_elastic: bool) -> Res
                 "leave it out, or give --mode all-reduce",
             );
         }
-        if policy.is_for_elastic() && !is_elastic {
+        if policy.is_for_elastic() && kind == JobKind::Fixed {
             return refuse(
                 "in a job with a fixed number of ranks".to_owned(),
                 "let ranks come and go: --ranks 1:4",

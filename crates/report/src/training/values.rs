@@ -75,7 +75,7 @@ pub struct Run {
     /// Changes of the members of an elastic job, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
-    /// What policies have asked for, in its order.
+    /// Requests of policies, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<Adjusted>,
     /// The checkpoint, if one was written.
@@ -128,7 +128,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What a policy has asked for after a step; nothing of what stays as it is.
+/// Request of a policy after a step; nothing of what stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Adjusted {
     /// The step.

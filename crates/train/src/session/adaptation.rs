@@ -37,7 +37,7 @@ pub trait Resizer {
     fn resize(&self, ranks: u32) -> Result<(), Error>;
 }
 
-/// What policies have changed so far.
+/// Terms of training that policies have changed so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Terms {
     /// Rows per step, all ranks together.
@@ -95,7 +95,7 @@ impl Terms {
     }
 }
 
-/// What rank 0 tells all ranks with a step; zero for what stays as it is.
+/// Proposal that rank 0 tells all ranks with a step; zero for what stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Proposal {
     batch: usize,
@@ -132,7 +132,7 @@ pub(super) struct Adaptation {
     at: Instant,
 }
 
-/// What a step was like for policies.
+/// Figures of a step for policies.
 pub(super) struct Taken {
     /// Steps that are done.
     pub done: u64,

@@ -31,7 +31,7 @@ pub(super) struct Replica<'r, 'a> {
     pub engine: &'r mut Engine<'a>,
     /// Where the batch of the next step begins.
     pub position: Position,
-    /// What policies have changed.
+    /// Terms that policies have changed.
     pub terms: Terms,
     /// The next step.
     pub step: u64,

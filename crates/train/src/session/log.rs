@@ -52,7 +52,7 @@ pub struct Log {
     auto: Option<String>,
     /// Changes of the members of an elastic job.
     changes: Vec<Change>,
-    /// What policies have asked for.
+    /// Requests of policies.
     adjusted: Vec<Adjusted>,
     /// Rounds of all steps.
     rounds: RoundRecord,

@@ -60,7 +60,7 @@ pub(super) struct TrainingProgress {
     at: Instant,
     /// Name of the elastic job.
     pub job: Option<String>,
-    /// What policies have changed.
+    /// Terms that policies have changed.
     pub terms: Terms,
     /// The policies, and what they see.
     adaptation: Adaptation,
@@ -77,7 +77,7 @@ pub(super) struct About {
     pub first: u64,
     /// Where the batch of the next step begins.
     pub position: Position,
-    /// What policies have changed.
+    /// Terms that policies have changed.
     pub terms: Terms,
 }
 

@@ -14,7 +14,7 @@ use crate::error::{Error, Kind};
 use crate::rows;
 use crate::spmd::DetachedReplica;
 
-/// What all stretches of an epoch have in common.
+/// Parts that all stretches of an epoch have in common.
 pub(super) struct Stretches<'a> {
     /// The training.
     pub session: &'a Session<'a>,
