@@ -45,10 +45,11 @@ impl Sums {
     /// Adds a row of elements, each with the sign of its bit of a word. Masks of constant bits are what compilers make
     /// vector instructions of, unlike shifts by another count in each lane.
     fn add(&mut self, row: &[f32; COUNTERS], word: u32) {
-        for at in 0..COUNTERS {
+        let sums = self.counters.iter_mut().zip(&mut self.squares);
+        for (at, (value, (counter, square))) in row.iter().zip(sums).enumerate() {
             let sign = if word & 1 << at == 0 { 0 } else { 1 << 31 };
-            self.counters[at] += f32::from_bits(row[at].to_bits() ^ sign);
-            self.squares[at] += row[at] * row[at];
+            *counter += f32::from_bits(value.to_bits() ^ sign);
+            *square += value * value;
         }
     }
 }

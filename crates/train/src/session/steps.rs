@@ -312,7 +312,7 @@ impl<'a> TrainingLoop<'a> {
     /// Says on rank 0 which other mode would hide what ranks send, once `auto` has settled.
     fn advise(&self) -> Result<(), Error> {
         let (session, done) = (self.session, self.progress.done());
-        let settled = (self.total() / 2).min(ADVISED_AFTER).max(1);
+        let settled = (self.total() / 2).clamp(1, ADVISED_AFTER);
         if !session.settings.advises || self.world.rank() != Rank(0) || done != settled {
             return Ok(());
         }
