@@ -441,8 +441,8 @@ class Policies:
     """Policies by their texts, and the noise of gradients that they see."""
 
     def __new__(cls, policies: list[str]) -> Policies: ...
-    def resizes(self) -> bool:
-        """Whether any policy asks for numbers of ranks."""
+    def needs_ranks(self) -> bool:
+        """Whether any policy does nothing without ranks that come and go."""
     def take(self, sketches: list[list[float]], rows: list[int]) -> None:
         """Takes note of a step: the sketch of each rank, and its rows of the batch."""
     def noise(self) -> tuple[float, float] | None:
@@ -451,6 +451,7 @@ class Policies:
         self,
         step: int,
         ranks: int,
+        ranks_asked: int,
         ranks_allowed: tuple[int, int] | None,
         batch: int,
         first_batch: int,

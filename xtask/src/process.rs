@@ -16,9 +16,14 @@ pub fn root() -> &'static Path {
 /// The cargo that runs us, at the repository's root.
 pub fn cargo(arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
-    let mut command = Command::new(cargo);
+    let mut command = as_by_hand(Command::new(cargo));
     command.current_dir(root()).args(arguments);
-    // Build scripts that look at these would run again after each command by hand, and all that needs them.
+    command
+}
+
+/// Returns the command without what cargo has told this program of its package: build scripts that look at these
+/// variables would run again after each command by hand or of another program, and all that needs them.
+pub fn as_by_hand(mut command: Command) -> Command {
     let own = std::env::vars_os().map(|(name, _)| name);
     let of_package = |name: &OsString| {
         let name = name.to_string_lossy();

@@ -55,7 +55,8 @@ impl FromStr for RateRule {
 }
 
 /// Policy that keeps the global batch at the gradient noise scale: the first batch times the largest power of two that
-/// does not exceed it. A batch shrinks only once the noise scale is well below it.
+/// does not exceed it. A batch at most doubles at once, since the estimate has noise of its own, and shrinks only once
+/// the noise scale is well below it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoiseBatch {
     /// The largest batch, in rows.
@@ -79,7 +80,7 @@ impl Policy for NoiseBatch {
         let (first, scale) = (seen.first_batch, noise.scale());
         let most = self.max.max(first);
         let doublings = (scale.min(most as f64) / first as f64).log2().floor().max(0.0) as u32;
-        let batch = first << doublings;
+        let batch = (first << doublings).min(seen.batch.saturating_mul(2));
         let is_far_below = scale < 0.6 * seen.batch as f64;
         if batch == seen.batch || batch < seen.batch && !is_far_below {
             return None;
@@ -115,10 +116,11 @@ mod tests {
     #[test]
     fn the_batch_follows_the_noise_scale() {
         assert_eq!(asked(31.0, 16), None);
-        let grown = asked(70.0, 16).unwrap();
+        let grown = asked(70.0, 32).unwrap();
         assert_eq!((grown.batch, grown.rate), (Some(64), Some(2.0)));
         assert_eq!(grown.reason, "the gradient noise scale is 70 rows");
-        assert_eq!(asked(1e9, 16).unwrap().batch, Some(64));
+        assert_eq!(asked(1e9, 16).unwrap().batch, Some(32));
+        assert_eq!(asked(1e9, 64), None);
         // Below the batch, but not by much.
         assert_eq!(asked(50.0, 64), None);
         assert_eq!(asked(20.0, 64).unwrap().batch, Some(16));
@@ -147,7 +149,10 @@ mod tests {
                 Observation { noise, first_batch: first, batch: first << doublings, ..observation() };
             if let Some(Adjustment { batch: Some(batch), .. }) = policy.observe(&seen) {
                 prop_assert!(batch >= first && batch <= max.max(first) && batch != seen.batch);
-                prop_assert_eq!(policy.observe(&Observation { batch, ..seen }), None);
+                prop_assert!(batch <= 2 * seen.batch);
+                // In force, the same noise asks for nothing but another doubling.
+                let next = policy.observe(&Observation { batch, ..seen });
+                prop_assert!(next.is_none_or(|next| next.batch == Some(2 * batch)));
             }
         }
     }

@@ -5,6 +5,8 @@ use crate::{Adjustment, Observation, Policy};
 
 /// Part of the time that is left which is kept as a reserve.
 const RESERVE: f64 = 0.1;
+/// The same before ranks are given back: a change costs time, and times of steps vary.
+const RESERVE_OF_FEWER: f64 = 0.3;
 
 /// Policy that uses as few ranks as end the training in time, by the times of steps that were seen; all that are
 /// allowed where none are enough.
@@ -34,13 +36,16 @@ impl Policy for Deadline {
         let steps = (seen.rows_left as f64 / seen.batch as f64).ceil();
         let left_s = self.seconds - seen.elapsed_s;
         let needed_s = |ranks: u32| steps * self.speed.step_s(ranks, seen.batch);
-        let in_time = |ranks: &u32| needed_s(*ranks) <= (1.0 - RESERVE) * left_s;
+        let in_time = |ranks: &u32| {
+            let reserve = if *ranks < seen.ranks_asked { RESERVE_OF_FEWER } else { RESERVE };
+            needed_s(*ranks) <= (1.0 - reserve) * left_s
+        };
         let enough = allowed.clone().find(in_time);
         let ranks = enough.unwrap_or(*allowed.end());
         let (needed_s, left_s) = (needed_s(seen.ranks), left_s.max(0.0));
         let end = format!("the steps that are left take {needed_s:.0} s of {left_s:.0} s");
         let late = if enough.is_none() { ", and no number of ranks is enough" } else { "" };
-        (ranks != seen.ranks).then(|| Adjustment {
+        (ranks != seen.ranks_asked).then(|| Adjustment {
             ranks: Some(ranks),
             reason: format!("{end}{late}"),
             ..Adjustment::default()
@@ -62,7 +67,8 @@ mod tests {
         // 100 steps of one second on two ranks are left.
         let asked = |seconds: f64| Deadline::new(seconds).observe(&observation());
         assert_eq!(asked(100.0 + 120.0), None);
-        assert_eq!(asked(100.0 + 230.0).unwrap().ranks, Some(1));
+        assert_eq!(asked(100.0 + 230.0), None);
+        assert_eq!(asked(100.0 + 300.0).unwrap().ranks, Some(1));
         let more = asked(100.0 + 60.0).unwrap();
         assert_eq!(more.ranks, Some(4));
         assert_eq!(more.reason, "the steps that are left take 100 s of 60 s");

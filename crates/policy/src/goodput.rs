@@ -10,7 +10,7 @@ use crate::{Adjustment, Observation, Policy};
 /// Goodput is rows per second times the statistical efficiency of the batch, (φ + B₀)/(φ + B) with the noise scale φ
 /// and the first batch B₀ (Qiao et al., "Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning",
 /// equations 1 to 5). Where a largest batch is given, each number of ranks is judged by its best batch, and that batch
-/// is asked for too. The number of ranks at most doubles at once: what many more would take is not known well.
+/// is asked for too. Ranks and batch at most double at once: what many more would take is not known well.
 #[derive(Clone, Debug)]
 pub struct Goodput {
     /// Least goodput per rank, as a part of that of one rank alone, from 0 to 1.
@@ -46,7 +46,8 @@ impl Goodput {
         let batches: Vec<usize> = match (self.max_batch, seen.noise) {
             (Some(most), Some(_)) => {
                 let doubled = std::iter::successors(Some(first), |batch| batch.checked_mul(2));
-                doubled.take_while(|batch| *batch <= most.max(first)).collect()
+                let most = most.max(first).min(2 * seen.batch);
+                doubled.take_while(|batch| *batch <= most).collect()
             }
             _ => vec![seen.batch],
         };
@@ -78,7 +79,7 @@ impl Policy for Goodput {
         // Until other ranks are there, the batch is that for the present ones.
         let batch = self.best(seen.ranks, seen).batch;
         let asked = Adjustment {
-            ranks: Some(ranks).filter(|ranks| *ranks != seen.ranks),
+            ranks: Some(ranks).filter(|ranks| *ranks != seen.ranks_asked),
             batch: Some(batch).filter(|batch| *batch != seen.batch),
             ..Adjustment::default()
         };
@@ -114,7 +115,7 @@ mod tests {
     fn ranks_are_added_while_they_earn_their_keep() {
         // Nothing is waited for: as many as are allowed, doubling.
         assert_eq!(asked(&observation()).unwrap().ranks, Some(4));
-        let many = Observation { ranks: 8, ..observation() };
+        let many = Observation { ranks: 8, ranks_asked: 8, ..observation() };
         assert_eq!(asked(&many), None);
         let few = Observation { ranks_allowed: Some(1..=3), ..observation() };
         assert_eq!(asked(&few).unwrap().ranks, Some(3));
@@ -132,7 +133,8 @@ mod tests {
         let seen = Observation { noise, wait_s: 0.5, ..observation() };
         // All noise: larger batches cost nothing and hide the exchange.
         let asked = policy.observe(&seen).unwrap();
-        assert_eq!((asked.batch, asked.rate, asked.ranks), (Some(256), Some(4.0), Some(4)));
+        assert_eq!((asked.batch, asked.ranks), (Some(32), Some(4)));
+        assert_eq!(asked.rate, Some(2.0_f64.sqrt()));
         let noise = Some(Noise { signal: 1.0, variance: 1.0 });
         let seen = Observation { noise, wait_s: 0.0, ..observation() };
         let mut policy = Goodput { max_batch: Some(256), ..Goodput::default() };

@@ -48,6 +48,8 @@ pub struct Observation {
     pub step: u64,
     /// Number of ranks.
     pub ranks: u32,
+    /// Number of ranks that was asked for last, or else the present one.
+    pub ranks_asked: u32,
     /// Numbers of ranks that may be asked for; none where ranks cannot come and go.
     pub ranks_allowed: Option<RangeInclusive<u32>>,
     /// Rows per step, all ranks together.
@@ -64,8 +66,10 @@ pub struct Observation {
     pub elapsed_s: f64,
     /// Noise of gradients, once it is known.
     pub noise: Option<Noise>,
-    /// Error budget of `auto`; none where codecs were named.
+    /// Error budget of `auto`; none where codecs were named, and before the whole of it is in force.
     pub error_budget: Option<f64>,
+    /// Error budget of `auto` with which the training began.
+    pub first_error_budget: f64,
 }
 
 /// Request of a policy: everything that is `None` stays as it is.
@@ -108,6 +112,7 @@ mod testing {
         Observation {
             step: 100,
             ranks: 2,
+            ranks_asked: 2,
             ranks_allowed: Some(1..=8),
             batch: 16,
             first_batch: 16,
@@ -117,6 +122,7 @@ mod testing {
             elapsed_s: 100.0,
             noise: None,
             error_budget: None,
+            first_error_budget: 0.02,
         }
     }
 }

@@ -8,8 +8,8 @@ use crate::{Adjustment, Observation, Policy};
 /// Policy that uses as many ranks as are allowed while one costs at most `max`, and as few as are allowed otherwise, or
 /// where the price is not known.
 ///
-/// The present price is the number in a file, which a script of the user keeps: what a spot machine costs is told in
-/// another way by each provider. The unit is the user's.
+/// The present price is the number in a file on the machine of rank 0, which a script of the user keeps: what a spot
+/// machine costs is told in another way by each provider. The unit is the user's.
 #[derive(Clone, Debug)]
 pub struct Price {
     /// File with one number.
@@ -49,7 +49,7 @@ impl Policy for Price {
             Ok(price) => format!("a rank costs {price}, at most {max} is asked for"),
             Err(reason) => format!("the price is not known: {reason}"),
         };
-        (ranks != seen.ranks).then(|| Adjustment {
+        (ranks != seen.ranks_asked).then(|| Adjustment {
             ranks: Some(ranks),
             reason,
             ..Adjustment::default()

@@ -15,21 +15,19 @@ pub struct WaitBudget {
     pub max: f64,
     /// Steps from one decision to the next: `auto` plans anew in between.
     pub every: u64,
-    /// Error budget of the first step.
-    first: Option<f64>,
 }
 
 impl WaitBudget {
     /// A policy that decides every 100 steps, for a tenth of a step.
     pub fn new(max: f64) -> WaitBudget {
-        WaitBudget { share: 0.1, max, every: 100, first: None }
+        WaitBudget { share: 0.1, max, every: 100 }
     }
 }
 
 impl Policy for WaitBudget {
     fn observe(&mut self, seen: &Observation) -> Option<Adjustment> {
         let budget = seen.error_budget?;
-        let first = *self.first.get_or_insert(budget);
+        let first = seen.first_error_budget;
         if !seen.step.is_multiple_of(self.every) {
             return None;
         }
@@ -39,7 +37,8 @@ impl Policy for WaitBudget {
             share if share < self.share / 2.0 => (budget / FACTOR).max(first),
             _ => budget,
         };
-        (next != budget).then(|| Adjustment {
+        // Budgets travel as f32.
+        (next as f32 != budget as f32).then(|| Adjustment {
             error_budget: Some(next),
             reason: format!("{:.0} % of a step is waiting", 100.0 * share),
             ..Adjustment::default()
@@ -57,16 +56,17 @@ mod tests {
         let mut policy = WaitBudget::new(0.2);
         let mut next = |wait_s: f64, budget: f64| {
             let error_budget = Some(budget);
-            let seen = Observation { wait_s, error_budget, ..observation() };
+            let first_error_budget = 0.1;
+            let seen = Observation { wait_s, error_budget, first_error_budget, ..observation() };
             policy.observe(&seen).map(|asked| asked.error_budget.unwrap())
         };
         assert!((next(0.5, 0.1).unwrap() - 0.15).abs() < 1e-12);
         assert_eq!(next(0.5, 0.15), Some(0.2));
-        assert_eq!(next(0.5, 0.2), None);
+        assert_eq!(next(0.5, f64::from(0.2_f32)), None);
         assert_eq!(next(0.07, 0.2), None);
         assert!(next(0.01, 0.2).is_some_and(|budget| budget < 0.14));
         assert_eq!(next(0.01, 0.12), Some(0.1));
-        assert_eq!(next(0.01, 0.1), None);
+        assert_eq!(next(0.01, f64::from(0.1_f32)), None);
         let named = Observation { wait_s: 0.9, ..observation() };
         assert_eq!(WaitBudget::new(0.2).observe(&named), None);
     }

@@ -66,9 +66,9 @@ impl Policies {
         Ok(Policies(Mutex::new(State { policies, noise: NoiseScale::default() })))
     }
 
-    /// Whether a policy asks for numbers of ranks.
-    fn resizes(&self) -> bool {
-        self.with(|state| state.policies.iter().any(Policy::resizes))
+    /// Whether a policy does nothing without ranks that come and go.
+    fn needs_ranks(&self) -> bool {
+        self.with(|state| state.policies.iter().any(Spec::is_for_elastic))
     }
 
     /// Takes note of a step: the sketch of each rank, and its rows of the batch.
@@ -91,13 +91,14 @@ impl Policies {
     }
 
     /// Asks the policies after a step; returns what they ask for, one after the other.
-    #[pyo3(signature = (step, ranks, ranks_allowed, batch, first_batch, rows_left, step_s, wait_s, elapsed_s))]
+    #[pyo3(signature = (step, ranks, ranks_asked, ranks_allowed, batch, first_batch, rows_left, step_s, wait_s, elapsed_s))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn ask<'py>(
         &self,
         py: Python<'py>,
         step: u64,
         ranks: u32,
+        ranks_asked: u32,
         ranks_allowed: Option<[u32; 2]>,
         batch: usize,
         first_batch: usize,
@@ -110,6 +111,7 @@ impl Policies {
             let seen = Observation {
                 step,
                 ranks,
+                ranks_asked,
                 ranks_allowed: ranks_allowed.map(|[min, max]| min..=max),
                 batch,
                 first_batch,
@@ -119,6 +121,7 @@ impl Policies {
                 elapsed_s,
                 noise: noise.noise(),
                 error_budget: None,
+                first_error_budget: 0.0,
             };
             policies.iter_mut().filter_map(|policy| policy.observe(&seen)).collect::<Vec<_>>()
         });

@@ -5,6 +5,7 @@
 //! them is kept there for whoever asks in Python.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::background::Background;
@@ -12,6 +13,8 @@ use crate::error::Failure;
 use crate::shared::{Shared, Source};
 
 static ENTRIES: Mutex<BTreeMap<i32, Entry>> = Mutex::new(BTreeMap::new());
+/// The next key. None is given twice: a program that outlives its synchroniser must not reach another one.
+static NEXT: AtomicI32 = AtomicI32::new(1);
 
 struct Entry {
     shared: Weak<Shared>,
@@ -27,13 +30,12 @@ pub(crate) struct Known {
 /// Makes a synchroniser known; its key.
 pub(crate) fn remember(shared: &Arc<Shared>, background: &Background) -> i32 {
     let entry = Entry { shared: Arc::downgrade(shared), background: background.clone() };
-    let mut entries = ENTRIES.lock().expect("no holder panics");
-    let key = entries.last_key_value().map_or(1, |(last, _)| last + 1);
-    entries.insert(key, entry);
+    let key = NEXT.fetch_add(1, Ordering::Relaxed);
+    ENTRIES.lock().expect("no holder panics").insert(key, entry);
     key
 }
 
-/// Forgets a synchroniser. A key is not given again while a later one is known.
+/// Forgets a synchroniser.
 pub(crate) fn forget(key: i32) {
     ENTRIES.lock().expect("no holder panics").remove(&key);
 }

@@ -43,7 +43,7 @@ class Adaptation:
         model: the model that is trained, in DDP or not; gradients are looked at when backward ends them.
         policies: texts as `--policy` of `thinwire train` takes ("noise-scale:max=ROWS", "goodput",
             "deadline:SECONDS", "price:FILE,max=PRICE"), or functions of an observation: a dict with "step",
-            "ranks", "ranks_allowed", "batch", "first_batch", "rows_left", "step_s", "wait_s", "elapsed_s"
+            "ranks", "ranks_asked", "ranks_allowed", "batch", "first_batch", "rows_left", "step_s", "wait_s", "elapsed_s"
             and "noise_scale" (None before it is known), which return None or a dict of "batch", "rate" (a
             factor of the first learning rate), "ranks" and "reason".
         batch: rows of the first batch, all ranks together.
@@ -72,7 +72,7 @@ class Adaptation:
         if len(texts) + len(self._functions) < len(policies):
             raise InvalidError("a policy that is neither a text nor a function")
         self._core = _core.Policies(texts)
-        if self._core.resizes() and (resize is None or ranks_allowed is None):
+        if self._core.needs_ranks() and (resize is None or ranks_allowed is None):
             raise InvalidError(
                 f"policies {', '.join(texts)} without resize= and ranks_allowed=, by which the number of "
                 "ranks changes"
@@ -80,6 +80,7 @@ class Adaptation:
         for name, value, least in (("batch", batch, self._ranks), ("rows", rows, 1)):
             if value < least:
                 raise InvalidError(f"{name} of {value}, expected {least} or more")
+        self._expect_even(batch)
         self._resize, self._allowed = resize, ranks_allowed
         self._first_batch = batch
         self.batch = batch
@@ -141,7 +142,7 @@ class Adaptation:
         self._under_way = (work, rows, parts)
         self.rows_left = max(0, self.rows_left - batch)
         self._steps += 1
-        if self._rank == 0:
+        if self._rank == 0 and self.rows_left > 0:
             self._decide()
 
     def close(self) -> None:
@@ -150,9 +151,15 @@ class Adaptation:
         for hook in self._hooks:
             hook.remove()
 
+    def _expect_even(self, batch: int) -> None:
+        """Refuses a batch of unequal parts: DDP's mean is that of ranks, not of rows."""
+        if batch % self._ranks != 0:
+            raise InvalidError(
+                f"a batch of {batch} rows on {self._ranks} ranks, expected a multiple of {self._ranks}"
+            )
+
     def _parts(self) -> list[int]:
-        least, longer = divmod(self.batch, self._ranks)
-        return [least + (rank < longer) for rank in range(self._ranks)]
+        return [self.batch // self._ranks] * self._ranks
 
     def _look(self, number: int) -> Callable[[torch.Tensor], None]:
         def look(parameter: torch.Tensor) -> None:
@@ -183,6 +190,7 @@ class Adaptation:
         seen: Observation = {
             "step": self._steps,
             "ranks": self._ranks,
+            "ranks_asked": self._ranks_asked,
             "ranks_allowed": self._allowed,
             "batch": self.batch,
             "first_batch": self._first_batch,
@@ -204,11 +212,7 @@ class Adaptation:
             raise InvalidError(
                 f"a policy has asked for {answer}, expected batch, rate, ranks or reason, none negative"
             )
-        if batch > 0 and batch < self._ranks:
-            raise InvalidError(
-                f"a policy has asked for a batch of {batch} rows for {self._ranks} ranks, expected "
-                f"{self._ranks} or more"
-            )
+        self._expect_even(batch)
         changed = {name: answer[name] for name in ("batch", "rate", "reason") if name in answer}
         if self._asked == (0.0, 0.0):
             self._asked = (float(batch), float(rate))

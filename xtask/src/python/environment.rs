@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use super::interpreter::Interpreter;
 use super::missing::Missing;
-use crate::process::root;
+use crate::process::{as_by_hand, root};
 
 /// Frameworks that live in one environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Environment {
 impl Environment {
     /// A program of the environment, run as if it were activated, at the repository's root.
     pub fn tool(&self, name: &str) -> Command {
-        let mut command = Command::new(self.programs.join(name));
+        let mut command = as_by_hand(Command::new(self.programs.join(name)));
         let inherited = std::env::var_os("PATH").unwrap_or_default();
         let folders = [self.programs.clone()].into_iter().chain(std::env::split_paths(&inherited));
         let path = std::env::join_paths(folders).unwrap_or(inherited);

@@ -12,6 +12,7 @@ use thinwire_train::Error;
 use thinwire_train::session::Resizer;
 
 use super::job::TrainingJob;
+use super::recipe::Recipe;
 use crate::failure::hinted;
 
 /// Time within which a coordinator answers rank 0: a step waits so long.
@@ -59,6 +60,10 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
                 format!("with codec {codec}, which keeps to no error budget"),
                 "give --codec auto",
             );
+        }
+        if let Some(most) = policy.max_batch() {
+            let context = job.parallelism.model()?.context();
+            Recipe { batch: most, ..job.recipe.clone() }.check_tokens(context)?;
         }
         if let Some(most) = policy.max_batch().filter(|most| *most < 2 * job.recipe.batch) {
             let batch = job.recipe.batch;

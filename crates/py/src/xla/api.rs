@@ -289,24 +289,31 @@ impl<'a> Call<'a> {
             return Err(Failure::invalid("XLA has made no future"));
         }
         self.frame.future = arguments.future;
-        Ok(Promise { api: ptr::from_ref(self.api), future: arguments.future })
+        Ok(Promise { api: ptr::from_ref(self.api), future: Some(arguments.future) })
     }
 }
 
-/// XLA's future of a call, to be completed once, from any thread.
+/// XLA's future of a call, to be completed once, from any thread. One that is dropped fails: what XLA waits for was
+/// lost with a panic.
 pub(super) struct Promise {
     api: *const Api,
-    future: *mut Future,
+    /// None once it is completed.
+    future: Option<*mut Future>,
 }
 
 // SAFETY: XLA's API lives as long as the process, and a future may be completed from any thread.
 unsafe impl Send for Promise {}
 
 impl Promise {
-    pub(super) fn complete(self, result: Result<(), Failure>) {
+    pub(super) fn complete(mut self, result: Result<(), Failure>) {
+        self.set(result);
+    }
+
+    fn set(&mut self, result: Result<(), Failure>) {
+        let Some(future) = self.future.take() else { return };
         // SAFETY: as XLA's own header does it, once.
         unsafe {
-            let (api, future, extension) = (&*self.api, self.future, ptr::null_mut());
+            let (api, extension) = (&*self.api, ptr::null_mut());
             // An error of these calls would say that the future is not one: there is nobody to tell.
             let _ = match result {
                 Ok(()) => {
@@ -321,6 +328,12 @@ impl Promise {
                 }
             };
         }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.set(Err(Failure::invalid("the exchange has ended with a panic")));
     }
 }
 

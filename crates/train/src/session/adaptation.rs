@@ -7,7 +7,7 @@
 //! checkpoints keep.
 
 use std::ops::RangeInclusive;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use thinwire_policy::{Noise, NoiseScale, Observation, Part, Policy, Spec};
@@ -19,8 +19,11 @@ use super::{Event, Session};
 use crate::data::rows;
 use crate::error::Error;
 
-/// Key of the terms in the manifest of a checkpoint.
+/// Key of the terms in the manifest of a checkpoint, and of the seconds that the training had taken.
 pub(super) const TERMS: &str = "terms";
+pub(super) const ELAPSED: &str = "elapsed_s";
+/// Time after which a job that has not answered is asked again.
+const ASKED_AGAIN: Duration = Duration::from_secs(30);
 
 /// Ways to change the number of ranks of a job.
 pub trait Resizer {
@@ -130,6 +133,8 @@ pub(super) struct Adaptation {
     /// Seconds of the training up to a moment.
     elapsed_s: f64,
     at: Instant,
+    /// When the job was asked in vain for its bounds.
+    unanswered: Option<Instant>,
 }
 
 /// Figures of a step for policies.
@@ -157,10 +162,17 @@ impl Adaptation {
             bounds: None,
             elapsed_s: 0.0,
             at: Instant::now(),
+            unanswered: None,
         }
     }
 
-    fn elapsed_s(&self) -> f64 {
+    /// Continues a training that has taken so many seconds before.
+    pub fn set_elapsed(&mut self, seconds: f64) {
+        (self.elapsed_s, self.at) = (seconds, Instant::now());
+    }
+
+    /// Returns the seconds of the training, those before a checkpoint included.
+    pub fn elapsed_s(&self) -> f64 {
         self.elapsed_s + self.at.elapsed().as_secs_f64()
     }
 
@@ -183,7 +195,11 @@ impl Adaptation {
     ) {
         let notes: Vec<&[f32]> = notes.collect();
         let Some(first) = notes.first().filter(|_| !self.policies.is_empty()) else { return };
-        (self.elapsed_s, self.at) = (f64::from(first[3]), Instant::now());
+        // Ranks that have joined have missed the time before; rank 0 knows its own since then.
+        let told = f64::from(first[3]);
+        if told > self.elapsed_s() {
+            self.set_elapsed(told);
+        }
         if first.len() > Proposal::NOTES {
             let ranks = notes.len() as u32;
             let worlds = (0..ranks).map_while(|rank| World::new(rank, ranks).ok());
@@ -212,13 +228,20 @@ impl Adaptation {
         terms: &Terms,
         taken: &Taken,
     ) -> Result<Vec<Adjusted>, Error> {
-        if self.bounds.is_none() && self.policies.iter().any(|policy| policy.resizes()) {
-            let bounds = session.resizer.map(Resizer::bounds).transpose();
-            self.bounds = bounds.or_else(|error| session.warn(error).map(|()| None))?;
+        let is_due = self.unanswered.is_none_or(|at| at.elapsed() > ASKED_AGAIN);
+        if self.bounds.is_none() && is_due && self.policies.iter().any(|policy| policy.resizes()) {
+            match session.resizer.map(Resizer::bounds).transpose() {
+                Ok(bounds) => self.bounds = bounds,
+                Err(error) => {
+                    self.unanswered = Some(Instant::now());
+                    session.warn(error)?;
+                }
+            }
         }
         let seen = Observation {
             step: taken.done,
             ranks: taken.ranks,
+            ranks_asked: self.ranks.unwrap_or(taken.ranks),
             ranks_allowed: self.bounds.clone(),
             batch: terms.batch,
             first_batch: terms.first_batch,
@@ -228,12 +251,12 @@ impl Adaptation {
             elapsed_s: self.elapsed_s(),
             noise: self.noise(),
             error_budget: taken.error_budget,
+            first_error_budget: session.settings.exchange.sync.error_budget,
         };
         let mut all = Vec::new();
         for asked in self.policies.iter_mut().filter_map(|policy| policy.observe(&seen)) {
             let proposal = &mut self.proposal;
-            let least = taken.ranks as usize;
-            let batch = asked.batch.map(|batch| batch.max(least)).filter(|_| proposal.batch == 0);
+            let batch = asked.batch.filter(|_| proposal.batch == 0);
             if let Some(batch) = batch {
                 proposal.batch = batch;
                 proposal.rate = asked.rate.map_or(0.0, |rate| rate as f32);
@@ -241,10 +264,15 @@ impl Adaptation {
             let budget = asked.error_budget.filter(|_| proposal.error_budget == 0.0);
             proposal.error_budget = budget.map_or(proposal.error_budget, |budget| budget as f32);
             // The job may take a while to find a rank; it is not asked again meanwhile.
-            let ranks = asked.ranks.filter(|_| asked.ranks != self.ranks);
-            if let (Some(ranks), Some(resizer)) = (ranks, session.resizer) {
-                self.ranks = Some(ranks);
-                resizer.resize(ranks).or_else(|error| session.warn(error))?;
+            let mut ranks = asked.ranks.filter(|_| asked.ranks != self.ranks);
+            if let (Some(wanted), Some(resizer)) = (ranks, session.resizer) {
+                match resizer.resize(wanted) {
+                    Ok(()) => self.ranks = ranks,
+                    Err(error) => {
+                        ranks = None;
+                        session.warn(error)?;
+                    }
+                }
             }
             if batch.is_some() || budget.is_some() || ranks.is_some() {
                 let rate = asked.rate.filter(|_| batch.is_some());
@@ -314,6 +342,10 @@ mod tests {
         assert!((noise.signal - 80.0 / 3.0).abs() < 1e-3, "{noise:?}");
         assert!((noise.variance - 512.0 / 3.0).abs() < 1e-2, "{noise:?}");
         assert!(Adaptation::new(&[]).notes().is_empty());
+        // Time that has passed since it was told counts.
+        told.set_elapsed(100.0);
+        told.take([&row[..]; 4].into_iter(), &mut terms, 2, 1);
+        assert!(told.elapsed_s() >= 100.0 && adaptation.elapsed_s() < 100.0);
         let before = terms;
         Adaptation::new(&[]).take(std::iter::empty(), &mut terms, 21, 1);
         assert_eq!(terms, before);

@@ -9,14 +9,14 @@ use thinwire_checkpoint::{
 use thinwire_collective::{Group, all_gather, all_gather_bytes};
 use thinwire_wire::{Rank, World};
 
-use super::adaptation::{TERMS, Terms};
+use super::adaptation::{ELAPSED, TERMS, Terms};
 use super::engine::{Engine, ORDER, WHOLE};
 use super::rounds::MODE;
 use super::steps::About;
 use super::{Event, Session, Settings};
 use crate::Position;
 use crate::checkpoint::{Checkpoint, Progress, seal};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 
 /// Key in the manifest of the name of the elastic job that wrote it.
 pub const JOB: &str = "job";
@@ -33,6 +33,8 @@ pub(super) struct Replica<'r, 'a> {
     pub position: Position,
     /// Terms that policies have changed.
     pub terms: Terms,
+    /// Seconds that the training has taken.
+    pub elapsed_s: f64,
     /// The next step.
     pub step: u64,
 }
@@ -73,6 +75,9 @@ impl Saved for Replica<'_, '_> {
         if self.terms != Terms::new(self.terms.first_batch) {
             config[TERMS] = json!(self.terms);
         }
+        if !self.settings.policies.is_empty() {
+            config[ELAPSED] = json!(self.elapsed_s);
+        }
         self.name.iter().for_each(|name| config[JOB] = json!(name));
         let progress = Progress {
             step: self.step,
@@ -106,7 +111,12 @@ impl Session<'_> {
             self.observer.on(Event::Resumed { computation, ranks })?;
         }
         let Progress { step, position, config, .. } = checkpoint.progress();
-        let kept = serde_json::from_value::<Option<Terms>>(config[TERMS].clone()).unwrap_or(None);
+        let kept = serde_json::from_value::<Option<Terms>>(config[TERMS].clone());
+        let kept = kept.map_err(|error| {
+            let path = checkpoint.path().display();
+            let message = format!("{path} has no terms of policies of this version: {error}");
+            Error::new(Kind::Checkpoint, message)
+        })?;
         let is_alike =
             |terms: &Terms| terms.first_batch == self.settings.batch && !engine.is_planned();
         let terms = kept.filter(is_alike).unwrap_or(Terms::new(self.settings.batch));
@@ -116,6 +126,13 @@ impl Session<'_> {
                 "the checkpoint is of a batch that a policy has changed from {} to {was} rows: it is {is} again",
                 dropped.first_batch
             ))?;
+        }
+        let (steps, total) = (self.settings.steps, terms.total(self.settings.steps));
+        if *step >= total {
+            let message = format!(
+                "the checkpoint has {step} steps, which have read as many rows as {steps} of the first batch"
+            );
+            return Err(Error::new(Kind::Invalid, message).with_hint("give more --steps"));
         }
         Ok(About { first: *step, position: *position, terms })
     }

@@ -146,18 +146,19 @@ impl Elastic<'_> {
             return Ok(());
         };
         let (done, name, position) = (progress.done(), progress.job.as_deref(), progress.position);
-        let terms = progress.terms;
+        let (terms, elapsed_s) = (progress.terms, progress.elapsed_s());
         if !progress.has_begun() {
             return Ok(());
         }
         let computation = (self.replicas.of_rows)(self.replicas.unit)?;
         let engine = &mut self.engine_alone(detached, &computation)?;
-        let mut replica = Replica { settings, name, engine, position, terms, step: done };
+        let mut replica =
+            Replica { settings, name, engine, position, terms, elapsed_s, step: done };
         let saved =
             save_last(&mut replica, policy, done, |replica| self.save_in_turn(replica, policy));
         let (step, path) = saved.during(|| format!("saving step {done}"))?;
         let way = path.map_or(String::new(), |path| format!("; {}", (policy.go_on)(&path)));
-        let steps = settings.steps;
+        let steps = terms.total(settings.steps);
         self.session
             .say(format!("nobody is known to continue: stopped after step {step} of {steps}{way}"))
     }
@@ -349,7 +350,7 @@ impl Elastic<'_> {
         }
         let mut progress = progress_of(epoch, step, settings);
         if let Some(checkpoint) = checkpoint {
-            progress.seek(step, self.session.load(checkpoint, &mut engine, world)?);
+            progress.resume(checkpoint, self.session.load(checkpoint, &mut engine, world)?);
         }
         Ok((engine, progress))
     }

@@ -102,7 +102,7 @@ impl Session<'_> {
         let first = self.settings.resume.map_or(0, |found| found.progress().step);
         let mut progress = TrainingProgress::new(first, self.settings);
         if let Some(checkpoint) = self.settings.resume {
-            progress.seek(first, self.load(checkpoint, &mut engine, world)?);
+            progress.resume(checkpoint, self.load(checkpoint, &mut engine, world)?);
         }
         let role = Role::Fixed;
         let stretches = Stretches { session: self, lock, world, channel, replicas, role };

@@ -10,7 +10,7 @@ use thinwire_report::training::{Change, Planned, Run};
 use thinwire_sync::{Live, Time};
 use thinwire_wire::{Rank, World};
 
-use super::adaptation::{Adaptation, Taken, Terms};
+use super::adaptation::{Adaptation, ELAPSED, Taken, Terms};
 use super::advice::Settled;
 use super::checkpoints::{Replica, SaveKind, write};
 use super::engine::Engine;
@@ -18,6 +18,7 @@ use super::log::Log;
 use super::planned::Measured;
 use super::role::Role;
 use super::{Event, OF_PLAN, Outcome, Session, Settings, TrainedModel};
+use crate::checkpoint::Checkpoint;
 use crate::error::{During, Error};
 use crate::spmd::{Codecs, DetachedReplica, Modality};
 use crate::{Batch, Position, Sampler, validation_batches, whole_validation_batches};
@@ -27,7 +28,7 @@ const VALIDATIONS: u64 = 10;
 /// Number of measurements of compute alone, in the second half of the steps.
 const ALONE_RUNS: u64 = 25;
 /// Step after which `auto` has settled: its whole error budget holds.
-const ADVISED_AFTER: u64 = 400;
+const SETTLED_AFTER: u64 = 400;
 /// Interval at which a member of an elastic job sends its figures to the coordinator.
 const FIGURES_EVERY: Duration = Duration::from_millis(500);
 
@@ -116,6 +117,18 @@ impl TrainingProgress {
         About { first: self.first, position: self.position, terms: self.terms }
     }
 
+    /// Returns the seconds that the training has taken, those before a checkpoint included.
+    pub fn elapsed_s(&self) -> f64 {
+        self.adaptation.elapsed_s()
+    }
+
+    /// Continues from a checkpoint, of which `about` was loaded.
+    pub fn resume(&mut self, checkpoint: &Checkpoint, about: About) {
+        self.seek(checkpoint.progress().step, about);
+        let elapsed_s = checkpoint.progress().config[ELAPSED].as_f64();
+        self.adaptation.set_elapsed(elapsed_s.unwrap_or(0.0));
+    }
+
     /// Continues from another rank's state.
     pub fn seek(&mut self, done: u64, About { first, position, terms }: About) {
         (self.first, self.position, self.terms) = (first, position, terms);
@@ -156,7 +169,8 @@ impl<'a> TrainingLoop<'a> {
         let (computation, done) = (engine.computation, progress.done());
         let steps = progress.terms.total(settings.steps);
         session.observer.on(Event::Begun { world, computation, done, steps, is_first })?;
-        if is_first && world.rank() == Rank(0) && most > 0 && validation.is_empty() {
+        // Another batch may need more rows than are held out.
+        if world.rank() == Rank(0) && most > 0 && validation.is_empty() {
             let batch = progress.terms.batch;
             session.say(format!(
                 "no validation: the data held out does not fill a batch of {batch}"
@@ -312,8 +326,10 @@ impl<'a> TrainingLoop<'a> {
     /// Says on rank 0 which other mode would hide what ranks send, once `auto` has settled.
     fn advise(&self) -> Result<(), Error> {
         let (session, done) = (self.session, self.progress.done());
-        let settled = (self.total() / 2).clamp(1, ADVISED_AFTER);
-        if !session.settings.advises || self.world.rank() != Rank(0) || done != settled {
+        let settled = (self.total() / 2).clamp(1, SETTLED_AFTER);
+        let chooses = self.engine.error_budget(session.settings).is_some();
+        if !(session.settings.advises && chooses) || self.world.rank() != Rank(0) || done != settled
+        {
             return Ok(());
         }
         let Some(link) = self.engine.executor.sync().link() else { return Ok(()) };
@@ -331,15 +347,18 @@ impl<'a> TrainingLoop<'a> {
         if !self.has_other_batch() && self.engine.terms() != terms {
             self.engine.set_terms(session.settings, terms)?;
         }
-        if !session.decides(self.world) {
+        if !session.decides(self.world) || self.due() != Due::Step {
             return Ok(());
         }
+        let done = self.progress.done();
+        // The budget of `auto` grows until then.
+        let budget = self.engine.error_budget(session.settings);
         let taken = Taken {
-            done: self.progress.done(),
+            done,
             steps: session.settings.steps,
             ranks: self.world.size() as u32,
             time: self.progress.log.recent(),
-            error_budget: self.engine.error_budget(session.settings),
+            error_budget: budget.filter(|_| done >= SETTLED_AFTER),
         };
         for adjusted in self.progress.adaptation.ask(session, &terms, &taken)? {
             session.observer.on(Event::Adjusted(&adjusted))?;
@@ -416,7 +435,9 @@ impl<'a> TrainingLoop<'a> {
         let (name, position) = (self.progress.job.as_deref(), self.progress.position);
         let terms = self.progress.terms;
         let engine = &mut self.engine;
-        let mut replica = Replica { settings, name, engine, position, terms, step: done };
+        let elapsed_s = self.progress.elapsed_s();
+        let mut replica =
+            Replica { settings, name, engine, position, terms, elapsed_s, step: done };
         let kind = match (over, is_elastic) {
             (true, _) => SaveKind::Last,
             (_, true) => SaveKind::Elastic,
