@@ -51,6 +51,18 @@ def ddp():
     return names(model=DistributedDataParallel(layers()))
 
 
+def adapted():
+    """A model, and as many rows of a batch as are asked for."""
+    gloo()
+    model = layers()
+
+    def next_rows(count):
+        return torch.randn(count, WIDTH), torch.zeros(count, WIDTH)
+
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    return names(model=model, optimizer=optimizer, next_rows=next_rows, loss=nn.MSELoss())
+
+
 def on_hosts():
     """A model on two hosts of one rank, and micro-batches."""
     gloo()

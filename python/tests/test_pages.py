@@ -42,6 +42,7 @@ ALONE = {
     "docs/python.md > Graphs": "graphs",
     "docs/python.md > Planning a model": "planned",
     "docs/planning.md > Images": "images",
+    "docs/policies.md > PyTorch": "adapted",
 }
 STARTS = {
     "README.md > Spot machines": "elastic",

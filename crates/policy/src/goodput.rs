@@ -130,7 +130,7 @@ mod tests {
     fn batches_are_chosen_with_the_ranks() {
         let mut policy = Goodput { max_batch: Some(256), ..Goodput::default() };
         let noise = Some(Noise { signal: 1.0, variance: 1e6 });
-        let seen = Observation { noise, wait_s: 0.5, ..observation() };
+        let seen = Observation { noise, wait_s: 0.2, ..observation() };
         // All noise: larger batches cost nothing and hide the exchange.
         let asked = policy.observe(&seen).unwrap();
         assert_eq!((asked.batch, asked.ranks), (Some(32), Some(4)));

@@ -189,7 +189,7 @@ mod tests {
         let mut spec: Spec = "noise-scale:max=64,every=4,rate=linear".parse().unwrap();
         let noise = Some(Noise { signal: 1.0, variance: 100.0 });
         let asked = spec.observe(&Observation { noise, step: 8, ..observation() }).unwrap();
-        assert_eq!((asked.batch, asked.rate), (Some(64), Some(4.0)));
+        assert_eq!((asked.batch, asked.rate), (Some(32), Some(2.0)));
         assert!(asked.reason.starts_with("noise-scale: the gradient noise scale"));
         assert!(spec.needs_noise() && !spec.is_for_elastic());
         assert_eq!(spec.to_string(), "noise-scale:max=64,every=4,rate=linear");

@@ -42,16 +42,16 @@ pub fn of_jax(arguments: &[String]) -> Result<Option<Vec<String>>> {
     let mut own: Vec<String> =
         arguments.iter().filter(|each| !is_file(each) || is_of_jax(each)).cloned().collect();
     if !named {
+        // A folder would bring the files of the other environment.
+        own.retain(|each| !root().join(each).is_dir());
         let tests = root().join("python/tests");
+        let mut files = Vec::new();
         for entry in fs::read_dir(&tests).with_context(|| format!("reading {}", tests.display()))? {
-            own.push(format!("python/tests/{}", entry?.file_name().display()));
+            files.push(format!("python/tests/{}", entry?.file_name().display()));
         }
-        own.retain(|each| match is_file(each) {
-            true => is_of_jax(each),
-            // A folder would bring the files of the other environment.
-            false => !root().join(each).is_dir(),
-        });
-        own.sort();
+        files.retain(|each| is_file(each) && is_of_jax(each));
+        files.sort();
+        own.extend(files);
     }
     Ok(own.iter().any(|each| is_file(each)).then_some(own))
 }
@@ -127,6 +127,11 @@ mod tests {
         assert_eq!(of_torch(&both).map(|own| own.len()), Some(3));
         assert_eq!(of_torch(&option).map(|own| own.len()), Some(1 + OF_JAX.len()));
         assert_eq!(of_jax(&torch).unwrap(), None);
+        let all = of_jax(&given(&[])).unwrap().unwrap();
+        assert!(
+            all.len() > 3 && all.iter().all(|each| is_file(each) && is_of_jax(each)),
+            "{all:?}"
+        );
         assert_eq!(of_jax(&jax).unwrap(), Some(jax.clone()));
         assert_eq!(of_jax(&both).unwrap().map(|own| own.len()), Some(3));
     }
