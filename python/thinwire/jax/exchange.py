@@ -128,6 +128,8 @@ class Exchange:
         buckets = [[parts[index] for index in bucket] for bucket in self.synchronizer.buckets()]
         self._buckets = list(enumerate(buckets))
         self._compiled = jax.jit(self._traced)
+        self._program: Any = None
+        """The program that has called this last."""
         self._steps = ending.follow(self)
 
     def __call__(self, gradients: Any) -> Any:
@@ -141,6 +143,7 @@ class Exchange:
         leaves = self._tree.flat(gradients)
         self._check()
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            self._expect_another_program()
             averages = self._traced(leaves)
         else:
             for leaf, value in zip(self._tree.leaves, leaves):
@@ -264,9 +267,19 @@ class Exchange:
                 f"the exchange runs on CPU, not on {jax.default_backend()} (hint: JAX_PLATFORMS=cpu)"
             )
 
+    def _expect_another_program(self) -> None:
+        """Refuses a second call in a program, since XLA may run it before the first one."""
+        program = handlers.traced_program()
+        if program == self._program:
+            raise InvalidError(
+                "a second call of one exchange in a program, expected one (hint: add the gradients up "
+                "first, or jax.lax.scan over steps)"
+            )
+        self._program = program
+
     def _traced(self, leaves: Sequence[Any]) -> list[Any]:
         """The averages, as calls in a program."""
-        leaves = handlers.plain.bind(*leaves, meshed=self._mesh is not None)
+        leaves = handlers.plain.bind(*leaves, meshed=self._mesh is not None, kept=self._steps)
         if not self._exchanges:
             return leaves
         return (
