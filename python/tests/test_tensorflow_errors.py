@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import Any
@@ -196,13 +197,18 @@ def interrupted(graph: bool) -> str:
 
     import thinwire
     import thinwire.tensorflow as tw
+    from thinwire import interrupts
 
     group = thinwire.init()
     processes = group.all_gather(np.array([os.getpid()]))
     average = tw.exchange([tf.Variable(tf.ones(5))], "none")
     run = tf.function(average) if graph else average
+    run([tf.ones(5)])
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
     try:
         with tw.guard(average):
+            assert not interrupts.pressed(), "it was raised before"
             run([tf.ones(5)])
             group.barrier()
             if group.rank == 0:

@@ -107,6 +107,7 @@ class Gradients:
                 "(hint: thinwire.init joins again)"
             )
         interrupts.follow()
+        interrupts.forget()
         self.calls += 1
         if self.all:
             self._expect_same(describe())
@@ -287,6 +288,7 @@ def guard(exchanging: Any = None) -> Iterator[None]:
     for this one raises PeerError with its text. `exchanging` is an exchange of `thinwire.tensorflow` or an
     optimizer of `thinwire.keras`; None for all of this process, as those of tapes.
     """
+    interrupts.forget()
     try:
         yield
     except BaseException as error:
