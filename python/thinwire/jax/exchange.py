@@ -13,6 +13,7 @@ or an infinity they are NaN everywhere, so that all ranks skip it or none.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -240,12 +241,16 @@ class Exchange:
         """Why a step has failed, if one has."""
         return self.synchronizer.failure()
 
-    def raise_failure(self) -> None:
+    def raise_failure(self, cause: BaseException | None = None) -> None:
         """Raises the error of a step that has failed."""
         failure = self.failure()
         if failure is not None:
             self.heard()
-            raise failure
+            if isinstance(failure, InvalidError):
+                # The others wait for this rank.
+                with contextlib.suppress(thinwire.Error):
+                    self.group.abort(f"rank {self.group.rank}: {failure}")
+            raise failure from cause
 
     def heard(self) -> None:
         """Says that the program has got the error of a step that has failed."""
