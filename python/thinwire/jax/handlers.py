@@ -34,6 +34,10 @@ def register() -> None:
 
     InvalidError where the installed jaxlib cannot call them: later, JAX would start no backend at all.
     """
+    if not hasattr(jax, "ffi"):
+        raise InvalidError(
+            f"JAX {jax.__version__}, expected 0.5.3 or later (hint: pip install -U jax)"
+        )
     header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h")
     if header.is_file():
         check(header.read_text(), jax.lib.__version__)
