@@ -102,8 +102,9 @@ def exchange(
 class Exchange:
     """A function from gradients to their averages, made by `exchange`.
 
-    Every rank calls it once in each step, in the same order if there are several. In a program that JAX
-    compiles it is a part of it; elsewhere it starts at once, and the averages are there when they are read.
+    Every rank calls it once in each step. In a program that JAX compiles it is a part of it, once, and
+    several exchanges of one program may be in any order. Elsewhere it starts at once, and the averages are
+    there when they are read; programs and such calls are in the same order on all ranks.
     """
 
     def __init__(
@@ -156,9 +157,9 @@ class Exchange:
     def mark(self, layer: Any, index: Any, subtree: str | None = None) -> Any:
         """Returns a layer's parameters as they are; backward exchanges their gradients as it comes to them.
 
-        For the function that `jax.lax.scan` calls with each layer: stacked gradients would be there at the
-        end of backward only, and nothing be overlapped. index: the layer's number; subtree: which of
-        `scanned`, where there are several.
+        For the function that `jax.lax.scan`, without `unroll`, calls with each layer: stacked gradients
+        would be there at the end of backward only, and nothing be overlapped. index: the layer's number;
+        subtree: which of `scanned`, where there are several.
 
             def block(hidden, layer):
                 number, weights = layer
@@ -201,20 +202,22 @@ class Exchange:
     def plan(self) -> dict[str, Any]:
         """How each bucket travels: codec, algorithm, partitions.
 
-        On rank 0 `line` says what `auto` has chosen and why. Waits for all steps under way.
+        On rank 0 `line` says what `auto` has chosen and why. Waits for the steps that this thread has
+        dispatched.
         """
         ending.settle()
         return json.loads(self.synchronizer.plan())
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went. Waits for all steps under way."""
+        """Where the time of the last step went. Waits for the steps that this thread has dispatched."""
         ending.settle()
         return json.loads(self.synchronizer.record())
 
     def state_dict(self) -> dict[str, Any]:
         """Returns residuals, momenta, factors and plan of this rank, with which a resumed run continues.
 
-        They are NumPy arrays by name, for safetensors, orbax or numpy.savez. Waits for all steps under way.
+        They are NumPy arrays by name, for safetensors, orbax or numpy.savez. Waits for the steps that this
+        thread has dispatched.
         """
         ending.settle()
         self.raise_failure()
