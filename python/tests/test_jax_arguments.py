@@ -37,6 +37,7 @@ REFUSED = {
     "no subtree": 'scanned has "blocks", and the parameters no such leaf',
     "no rows": "leaves of w have [(3,), (4,)] rows, expected one for each layer",
     "no layer": 'the marked subtree is "b", expected one of []',
+    "a second call": "a second call of one exchange in a program, expected one (hint: add the gradients",
     "a fork": "the group of this exchange is of the parent process, expected an open one",
 }
 
@@ -105,6 +106,7 @@ def errors() -> dict[str, list]:
             {"w": {"a": jnp.ones((4, 3)), "b": jnp.ones(3)}}, "none", group, scanned=["w"]
         ),
         "no layer": lambda: exchange.mark(params["b"], 0, "b"),
+        "a second call": lambda: jax.jit(lambda tree: exchange(exchange(tree)))(params),
         "a fork": lambda: raised_in_a_fork(lambda: exchange(params)),
     }
     answers = {}

@@ -138,6 +138,35 @@ def test_a_step_that_runs_exchanges_once(ranks):
         assert answer == {name: int(name.split()[-1]) for name in answer}
 
 
+def compiled_ahead() -> list[float]:
+    """What programs give of which the exchanges are gone, the first one before the second was made."""
+    import gc
+
+    import jax
+
+    import thinwire.jax
+
+    thinwire.init()
+    zeros, ones = {"w": jax.numpy.zeros(10)}, {"w": jax.numpy.ones(10)}
+
+    def program():
+        # With momentum a single rank exchanges, too, and each call adds another half of the last one.
+        exchange = thinwire.jax.exchange(zeros, "none", momentum_correction=0.5, warmup_steps=0)
+        return jax.jit(exchange).lower(ones).compile()
+
+    programs = []
+    for _ in range(2):
+        programs.append(program())
+        jax.clear_caches()
+        gc.collect()
+    first, second = programs
+    return [float(each(ones)["w"][0]) for each in (first, second, first, second)]
+
+
+def test_a_program_compiled_ahead_keeps_its_exchange(ranks):
+    assert ranks(1, compiled_ahead) == [[1.0, 1.0, 1.5, 1.5]]
+
+
 def in_either_order() -> list[float]:
     """Two exchanges in one program, which rank 1 writes in the other order."""
     import jax

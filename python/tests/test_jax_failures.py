@@ -160,3 +160,71 @@ def test_an_interrupt_ends_a_wait_and_is_told(where):
     assert first.result[0] == "KeyboardInterrupt", launch.report(first)
     assert second.result[:1] == ["PeerError"], launch.report(second)
     assert "rank 0 raised KeyboardInterrupt" in second.result[1]
+
+
+def raised_after(error: str) -> list:
+    """What leaves the guard, and its cause, if the program raises after a step that has failed."""
+    import builtins
+    import contextlib
+
+    import jax
+
+    import thinwire.jax
+
+    group = thinwire.init()
+    params = {"w": jax.numpy.ones(3)}
+    # With momentum a single rank exchanges, too.
+    exchange = thinwire.jax.exchange(params, "none", momentum_correction=0.5, warmup_steps=0)
+    try:
+        with thinwire.jax.guard(exchange):
+            group.abort("the end")
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                jax.block_until_ready(jax.jit(exchange)(params))
+            raise getattr(builtins, error)("no label 11")
+    except BaseException as caught:
+        return [type(caught).__name__, repr(caught.__cause__)]
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        ("ValueError", ["PeerError", "ValueError('no label 11')"]),
+        ("KeyboardInterrupt", ["KeyboardInterrupt", "None"]),
+    ],
+)
+def test_an_error_of_the_program_is_not_lost_after_a_failed_step(error, left):
+    (outcome,) = launch.run(1, raised_after, arguments=[error])
+    assert outcome.result == left, launch.report(outcome)
+
+
+def unmarked() -> list:
+    """What each rank hears of a layer that rank 1 has not marked."""
+    import jax
+    import jax.numpy as jnp
+
+    import thinwire.jax
+
+    group = thinwire.init()
+    params = {"w": jnp.ones((4, 8))}
+    exchange = thinwire.jax.exchange(params, "none", group, scanned=["w"])
+
+    def block(total, layer):
+        number, weights = layer
+        weights = exchange.mark(weights, number) if group.rank == 0 else weights
+        return total + jnp.sum(weights), None
+
+    def loss(params):
+        return jax.lax.scan(block, 0.0, (jnp.arange(4), params["w"]))[0]
+
+    try:
+        with thinwire.jax.guard(exchange):
+            jax.block_until_ready(jax.jit(lambda tree: exchange(jax.grad(loss)(tree)))(params))
+    except thinwire.Error as error:
+        return [type(error).__name__, str(error)]
+    return []
+
+
+def test_a_mistake_on_one_rank_is_told_to_the_others(ranks):
+    (waiting, heard), (kind, said) = ranks(2, unmarked)
+    assert (waiting, kind) == ("PeerError", "InvalidError")
+    assert f"rank 1: {said}" in heard

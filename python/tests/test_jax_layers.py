@@ -93,7 +93,9 @@ def devices(kind: str) -> list:
     replicated = NamedSharding(mesh, PartitionSpec())
     params = jax.device_put(models.parameters(), replicated)
     answers = []
-    for codec in ("none", "int8"):
+    # Parameters that are nowhere in particular follow the batch, also after a broadcast.
+    free = params if kind == "Explicit" else thinwire.jax.broadcast(models.parameters())
+    for codec, start in (("none", params), ("int8", free)):
         optimizer = thinwire.jax.averaged(
             optax.adam(1e-3), params, codec, mesh=mesh, bucket_bytes=1024
         )
@@ -101,7 +103,7 @@ def devices(kind: str) -> list:
         parts = (
             jax.device_put(part, NamedSharding(mesh, PartitionSpec("local"))) for part in parts
         )
-        many = models.train(optimizer, parts, params)
+        many = models.train(optimizer, parts, start)
         one = models.train(optax.adam(1e-3), models.batches())
         answers.append([models.difference(one, many), models.bits(many)])
     exchange = thinwire.jax.exchange(params, "none")

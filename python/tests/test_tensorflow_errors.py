@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import Any
@@ -80,6 +81,11 @@ def refusals() -> dict[str, str]:
     answers["xla collective"] = said(lambda: in_graph(lambda: tw.all_reduce(one), jit_compile=True))
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(weight)
+    tape_of_tensors = tw.DistributedGradientTape(tf.GradientTape(persistent=True), "none")
+    with tape_of_tensors:
+        tape_of_tensors.watch(one)
+        loss = tf.reduce_sum(one)
+    answers["tensors"] = said(tape_of_tensors.gradient, loss, [one])
     answers["twice"] = said(tw.DistributedGradientTape, tw.DistributedGradientTape(tape))
     answers["no tape"] = said(tw.DistributedGradientTape, loss)
     answers["text"] = said(tw.all_reduce, tf.constant("text"))
@@ -120,6 +126,7 @@ def test_bad_input_is_refused_in_one_line(ranks):
         "xla": "jit_compile=True, expected False",
         "inner xla": "jit_compile=True",
         "xla collective": "jit_compile=True",
+        "tensors": "a source of the tape is EagerTensor, expected a variable (hint: exchange",
         "twice": "wrap it once",
         "no tape": "expected a tf.GradientTape",
         "text": "a tensor of string, expected numbers",
@@ -196,13 +203,18 @@ def interrupted(graph: bool) -> str:
 
     import thinwire
     import thinwire.tensorflow as tw
+    from thinwire import interrupts
 
     group = thinwire.init()
     processes = group.all_gather(np.array([os.getpid()]))
     average = tw.exchange([tf.Variable(tf.ones(5))], "none")
     run = tf.function(average) if graph else average
+    run([tf.ones(5)])
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
     try:
         with tw.guard(average):
+            assert not interrupts.pressed(), "it was raised before"
             run([tf.ones(5)])
             group.barrier()
             if group.rank == 0:

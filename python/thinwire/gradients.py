@@ -107,6 +107,7 @@ class Gradients:
                 "(hint: thinwire.init joins again)"
             )
         interrupts.follow()
+        interrupts.forget()
         self.calls += 1
         if self.all:
             self._expect_same(describe())
@@ -285,8 +286,9 @@ def guard(exchanging: Any = None) -> Iterator[None]:
     A graph shows an error of a step as a text of many lines. Inside of this it is Thinwire's own, of one
     line: PeerError that names a rank, InvalidError. Any other exception passes, and every rank that waits
     for this one raises PeerError with its text. `exchanging` is an exchange of `thinwire.tensorflow` or an
-    optimizer of `thinwire.keras`; None for all of this process, as those of tapes.
+    optimizer of `thinwire.keras`; None for all of this process whose groups are open, as those of tapes.
     """
+    interrupts.forget()
     try:
         yield
     except BaseException as error:
@@ -302,8 +304,10 @@ def guard(exchanging: Any = None) -> Iterator[None]:
 
 
 def guarded(exchanging: Any) -> list[Gradients]:
-    """The gradients that something exchanges, or all."""
-    return list(_alive) if exchanging is None else [exchanging.gradients]
+    """The gradients that something exchanges, or all those of open groups."""
+    if exchanging is not None:
+        return [exchanging.gradients]
+    return [each for each in list(_alive) if each.group in open_groups]
 
 
 def expect_success(gradients: Gradients) -> None:

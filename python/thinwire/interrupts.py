@@ -29,6 +29,12 @@ def follow() -> None:
         signal.set_wakeup_fd(others)
 
 
+def forget() -> None:
+    """Forgets what was pressed before: Python has raised for it, if this is its first thread."""
+    if threading.current_thread() is threading.main_thread():
+        pressed()
+
+
 def pressed() -> bool:
     """Whether Ctrl-C was pressed since the last call, and Python is to raise KeyboardInterrupt for it."""
     found = b""

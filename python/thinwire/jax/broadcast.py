@@ -67,7 +67,8 @@ def like(leaf: Any, values: np.ndarray) -> Any:
     if is_key(leaf):
         return jax.random.wrap_key_data(jnp.asarray(values), impl=jax.random.key_impl(leaf))
     if isinstance(leaf, jax.Array):
-        return jax.device_put(values, leaf.sharding)
+        # A leaf that is nowhere in particular must stay free to follow others to a mesh.
+        return jax.device_put(values, leaf.sharding if leaf.committed else None)
     return values
 
 

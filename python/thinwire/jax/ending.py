@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import sys
+import threading
 import weakref
 from typing import Any
 
@@ -32,6 +33,9 @@ class Steps:
 
     def finish(self) -> None:
         """Waits until no program calls the core's part; lets go of it unless a failure is to be told."""
+        # Garbage is collected on any thread, on one of XLA's in the middle of a step, too; else at exit.
+        if threading.current_thread() is not threading.main_thread():
+            return
         settle()
         if self.failure() is None:
             _followed.discard(self)
@@ -49,7 +53,7 @@ def follow(exchange: Any) -> Steps:
 
 
 def settle() -> None:
-    """Waits until all steps have run; their errors are kept by the core."""
+    """Waits until all steps have run that this thread has dispatched; their errors are kept by the core."""
     try:
         jax.effects_barrier()
     except Exception:

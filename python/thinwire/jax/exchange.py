@@ -13,6 +13,7 @@ or an infinity they are NaN everywhere, so that all ranks skip it or none.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -101,8 +102,9 @@ def exchange(
 class Exchange:
     """A function from gradients to their averages, made by `exchange`.
 
-    Every rank calls it once in each step, in the same order if there are several. In a program that JAX
-    compiles it is a part of it; elsewhere it starts at once, and the averages are there when they are read.
+    Every rank calls it once in each step. In a program that JAX compiles it is a part of it, once, and
+    several exchanges of one program may be in any order. Elsewhere it starts at once, and the averages are
+    there when they are read; programs and such calls are in the same order on all ranks.
     """
 
     def __init__(
@@ -128,6 +130,8 @@ class Exchange:
         buckets = [[parts[index] for index in bucket] for bucket in self.synchronizer.buckets()]
         self._buckets = list(enumerate(buckets))
         self._compiled = jax.jit(self._traced)
+        self._program: Any = None
+        """The program that has called this last."""
         self._steps = ending.follow(self)
 
     def __call__(self, gradients: Any) -> Any:
@@ -141,6 +145,7 @@ class Exchange:
         leaves = self._tree.flat(gradients)
         self._check()
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            self._expect_another_program()
             averages = self._traced(leaves)
         else:
             for leaf, value in zip(self._tree.leaves, leaves):
@@ -152,9 +157,9 @@ class Exchange:
     def mark(self, layer: Any, index: Any, subtree: str | None = None) -> Any:
         """Returns a layer's parameters as they are; backward exchanges their gradients as it comes to them.
 
-        For the function that `jax.lax.scan` calls with each layer: stacked gradients would be there at the
-        end of backward only, and nothing be overlapped. index: the layer's number; subtree: which of
-        `scanned`, where there are several.
+        For the function that `jax.lax.scan`, without `unroll`, calls with each layer: stacked gradients
+        would be there at the end of backward only, and nothing be overlapped. index: the layer's number;
+        subtree: which of `scanned`, where there are several.
 
             def block(hidden, layer):
                 number, weights = layer
@@ -197,20 +202,22 @@ class Exchange:
     def plan(self) -> dict[str, Any]:
         """How each bucket travels: codec, algorithm, partitions.
 
-        On rank 0 `line` says what `auto` has chosen and why. Waits for all steps under way.
+        On rank 0 `line` says what `auto` has chosen and why. Waits for the steps that this thread has
+        dispatched.
         """
         ending.settle()
         return json.loads(self.synchronizer.plan())
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went. Waits for all steps under way."""
+        """Where the time of the last step went. Waits for the steps that this thread has dispatched."""
         ending.settle()
         return json.loads(self.synchronizer.record())
 
     def state_dict(self) -> dict[str, Any]:
         """Returns residuals, momenta, factors and plan of this rank, with which a resumed run continues.
 
-        They are NumPy arrays by name, for safetensors, orbax or numpy.savez. Waits for all steps under way.
+        They are NumPy arrays by name, for safetensors, orbax or numpy.savez. Waits for the steps that this
+        thread has dispatched.
         """
         ending.settle()
         self.raise_failure()
@@ -237,12 +244,16 @@ class Exchange:
         """Why a step has failed, if one has."""
         return self.synchronizer.failure()
 
-    def raise_failure(self) -> None:
+    def raise_failure(self, cause: BaseException | None = None) -> None:
         """Raises the error of a step that has failed."""
         failure = self.failure()
         if failure is not None:
             self.heard()
-            raise failure
+            if isinstance(failure, InvalidError):
+                # The others wait for this rank.
+                with contextlib.suppress(thinwire.Error):
+                    self.group.abort(f"rank {self.group.rank}: {failure}")
+            raise failure from cause
 
     def heard(self) -> None:
         """Says that the program has got the error of a step that has failed."""
@@ -264,9 +275,19 @@ class Exchange:
                 f"the exchange runs on CPU, not on {jax.default_backend()} (hint: JAX_PLATFORMS=cpu)"
             )
 
+    def _expect_another_program(self) -> None:
+        """Refuses a second call in a program, since XLA may run it before the first one."""
+        program = handlers.traced_program()
+        if program == self._program:
+            raise InvalidError(
+                "a second call of one exchange in a program, expected one (hint: add the gradients up "
+                "first, or jax.lax.scan over steps)"
+            )
+        self._program = program
+
     def _traced(self, leaves: Sequence[Any]) -> list[Any]:
         """The averages, as calls in a program."""
-        leaves = handlers.plain.bind(*leaves, meshed=self._mesh is not None)
+        leaves = handlers.plain.bind(*leaves, meshed=self._mesh is not None, kept=self._steps)
         if not self._exchanges:
             return leaves
         return (

@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+
 from thinwire._core import Error
 from thinwire.lifetime import raised
 
@@ -22,18 +24,18 @@ def guard(exchanging: Any) -> Iterator[None]:
             params, state, loss = step(params, state, batch)
 
     `exchanging` is what `thinwire.jax.exchange` or `thinwire.jax.averaged` returned. It raises Thinwire's
-    error, of one line, in place of JAX's; before the step, where an earlier one has failed. Any other
-    exception passes, and every peer that waits for this rank raises PeerError with its text.
+    error, of one line, in place of JAX's, or with another exception as its cause; before the step, where an
+    earlier one has failed. If no step has failed, an exception passes, and every peer that waits for this
+    rank raises PeerError with its text.
     """
     exchange = getattr(exchanging, "exchange", exchanging)
     exchange.raise_failure()
     try:
         yield
     except BaseException as error:
-        failure = exchange.failure()
-        if failure is not None and not isinstance(error, Error):
-            exchange.heard()
-            raise failure from None
+        if isinstance(error, Exception) and not isinstance(error, Error):
+            # JAX's error is the failure itself in many lines.
+            exchange.raise_failure(None if isinstance(error, jax.errors.JaxRuntimeError) else error)
         exchange.group.abort(raised(exchange.group.rank, error))
         raise
     exchange.raise_failure()

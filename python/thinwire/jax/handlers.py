@@ -34,6 +34,10 @@ def register() -> None:
 
     InvalidError where the installed jaxlib cannot call them: later, JAX would start no backend at all.
     """
+    if not hasattr(jax, "ffi"):
+        raise InvalidError(
+            f"JAX {jax.__version__}, expected 0.5.3 or later (hint: pip install -U jax)"
+        )
     header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h")
     if header.is_file():
         check(header.read_text(), jax.lib.__version__)
@@ -104,8 +108,17 @@ def refuse(what: str, hint: str) -> Any:
     return rule
 
 
-def lowered(context: Any, *values: Any, meshed: bool) -> list[Any]:
-    """Refuses a program of which several devices would each call the exchange."""
+def traced_program() -> Any:
+    """What is equal for two calls that JAX traces into one program, and differs for others."""
+    # Not imported above, for what it takes; older JAX has the function elsewhere.
+    from jax.extend import core
+
+    here = core if hasattr(core, "get_opaque_trace_state") else jax.core
+    return here.get_opaque_trace_state(convention="flax")
+
+
+def lowered(context: Any, *values: Any, meshed: bool, kept: Any) -> list[Any]:
+    """Refuses a program of which several devices would each call the exchange, and keeps the exchange."""
     place = context.module_context.axis_context
     devices = 1 if meshed else getattr(place, "num_devices", 1)
     if getattr(place, "manual_axes", None):
@@ -115,6 +128,8 @@ def lowered(context: Any, *values: Any, meshed: bool) -> list[Any]:
             f"the exchange is in a program for {devices} devices, expected one (hint: mesh= of "
             "thinwire.jax.exchange, and the call outside of jax.shard_map)"
         )
+    # A program that was compiled ahead has nothing else of the exchange than its number.
+    getattr(context.module_context, "add_keepalive", lambda _: None)(kept)
     return list(values)
 
 
@@ -122,8 +137,8 @@ def lowered(context: Any, *values: Any, meshed: bool) -> list[Any]:
 plain = type(jax.lax.add_p)("thinwire_gradients")
 """Returns its arguments, and refuses what would exchange other gradients than those of one step."""
 plain.multiple_results = True
-plain.def_impl(lambda *arrays, meshed: list(arrays))
-plain.def_abstract_eval(lambda *shapes, meshed: list(shapes))
+plain.def_impl(lambda *arrays, meshed, kept: list(arrays))
+plain.def_abstract_eval(lambda *shapes, meshed, kept: list(shapes))
 mlir.register_lowering(plain, lowered)
 batching.primitive_batchers[plain] = refuse(
     "vmap of", "average over the mapped axis first, then exchange once outside of vmap"

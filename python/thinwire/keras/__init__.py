@@ -9,7 +9,7 @@ own part of the data. The optimizer averages gradients over all ranks before its
 
 Saved models load without Thinwire. Under mixed_float16 the wrapper goes outside:
 `distributed(keras.optimizers.LossScaleOptimizer(optimizer))`. On the CPU; on a GPU gradients are copied
-through host memory, which nobody has tested yet.
+through host memory, which nobody has tested yet, and on JAX they are refused.
 """
 
 try:

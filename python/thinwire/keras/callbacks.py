@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy
 
-from thinwire import arguments
+from thinwire import arguments, interrupts
 from thinwire._core import InvalidError
 from thinwire.agreement import agree, together
 from thinwire.gradients import Gradients, expect_success
@@ -154,6 +154,7 @@ def clear(function: Callable[..., Any], gradients: Gradients) -> Callable[..., A
 
     @functools.wraps(function)
     def called(*given: Any) -> Any:
+        interrupts.forget()
         try:
             return function(*given)
         except Exception:

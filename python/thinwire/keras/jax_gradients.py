@@ -9,7 +9,6 @@ import jax
 
 from thinwire import _core
 from thinwire.gradients import Gradient, Gradients, dtype_of
-from thinwire.jax import ending
 from thinwire.jax.exchange import Exchange
 
 
@@ -32,7 +31,7 @@ class JaxGradients(Gradients):
     def heard(self) -> None:
         """Notes that the program has got this failure, which its end then does not repeat."""
         if self._exchange is not None:
-            ending.heard(self._exchange)
+            self._exchange.heard()
 
     def _made(self, dense: list[Gradient], options: dict[str, Any]) -> _core.Synchronizer:
         # An exchange reverses the order of its tree.

@@ -151,5 +151,8 @@ class ScalingDistributed:
 
 
 def divided(grads: list[Any], divisor: Any) -> list[Any]:
-    """Gradients divided by a number, sparse ones too."""
-    return [None if each is None else keras.ops.divide(each, divisor) for each in grads]
+    """Gradients divided by a number, sparse ones too, in their dtype: that of the scale is float32."""
+    return [
+        None if each is None else keras.ops.cast(keras.ops.divide(each, divisor), each.dtype)
+        for each in grads
+    ]

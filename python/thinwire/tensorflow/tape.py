@@ -32,12 +32,11 @@ class Kept:
 
     def __init__(self, sources: list[Any], exchange: Exchange) -> None:
         self.exchange = exchange
-        self.sources = [weakref.ref(each) if is_variable(each) else None for each in sources]
+        self.sources = [weakref.ref(each) for each in sources]
 
     def is_of(self, sources: list[Any]) -> bool:
-        """Whether these are the sources: the variables themselves, tensors by shape and dtype."""
-        pairs = zip(self.sources, sources)
-        return all(kept is None or kept() is source for kept, source in pairs)
+        """Whether these are the sources themselves, and not later ones of the same addresses."""
+        return all(kept() is source for kept, source in zip(self.sources, sources))
 
 
 class DistributedGradientTape:
@@ -105,20 +104,21 @@ class DistributedGradientTape:
 
 
 def exchange_of(sources: list[Any], group: Group, options: dict[str, Any]) -> Exchange:
-    """The exchange of these sources with these options, a new one for others."""
-    key = (tuple(sorted(options.items(), key=str)), tuple(map(identity, sources)))
+    """The exchange of these sources with these options, a new one for others.
+
+    # Errors
+
+    InvalidError for a tensor, which is another one in each step and so has no residuals of its own.
+    """
+    for source in sources:
+        if not hasattr(source, "assign"):
+            raise InvalidError(
+                f"a source of the tape is {type(source).__name__}, expected a variable (hint: exchange "
+                "gradients of tensors by thinwire.tensorflow.exchange, which is made once)"
+            )
+    key = (tuple(sorted(options.items(), key=str)), tuple(map(id, sources)))
     found = _exchanges.setdefault(group, {})
     kept = found.get(key)
     if kept is None or not kept.is_of(sources):
         kept = found[key] = Kept(sources, Exchange(sources, group=group, **options))
     return kept.exchange
-
-
-def identity(source: Any) -> Any:
-    """What is the same for a source in every step."""
-    return id(source) if is_variable(source) else (tuple(source.shape), source.dtype)
-
-
-def is_variable(source: Any) -> bool:
-    """Whether a source is a variable, of TensorFlow or Keras, and so lives longer than a step."""
-    return hasattr(source, "assign")
