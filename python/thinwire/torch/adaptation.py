@@ -42,10 +42,10 @@ class Adaptation:
     Args:
         model: the model that is trained, in DDP or not; gradients are looked at when backward ends them.
         policies: texts as `--policy` of `thinwire train` takes ("noise-scale:max=ROWS", "goodput",
-            "deadline:SECONDS", "price:FILE,max=PRICE"), or functions of an observation: a dict with "step",
-            "ranks", "ranks_asked", "ranks_allowed", "batch", "first_batch", "rows_left", "step_s", "wait_s", "elapsed_s"
-            and "noise_scale" (None before it is known), which return None or a dict of "batch", "rate" (a
-            factor of the first learning rate), "ranks" and "reason".
+            "deadline:SECONDS", "price:FILE,max=PRICE"), or functions of an observation: a dict with
+            "step", "ranks", "ranks_asked", "ranks_allowed", "batch", "first_batch", "rows_left", "step_s",
+            "wait_s", "elapsed_s" and "noise_scale" (None before it is known), which return None or a dict
+            of "batch", "rate" (a factor of the first learning rate), "ranks" and "reason".
         batch: rows of the first batch, all ranks together.
         rows: rows of the whole training.
         group: the process group of `torch.distributed` whose ranks train together; None is all.
