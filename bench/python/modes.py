@@ -39,8 +39,9 @@ ROUNDS = ("local", "diloco", "sma", "pair")
 SAMPLES = {"gpt": 512, "lstm": 512, "cnn": 1024}
 # Steps between validations: the end of a round of the usual 30 steps is always one.
 EVERY = 30
-# Steps before those that are timed, for `auto` with its first trials, and the least number of those.
-WARMUP, WARMUP_AUTO, TIMED = 10, 60, 50
+# Steps before those that are timed, for `auto` and low rank with what they send raw first, and the least
+# number of those.
+WARMUP, WARMUP_LATE, TIMED = 10, 60, 50
 # Per-step methods on a thin link are timed until this many seconds have gone, but ten steps at least.
 ENOUGH_S = 60
 
@@ -188,7 +189,8 @@ def train(name: str, method: str, seed: int, options: argparse.Namespace) -> dic
         "raw_steps": training.raw_steps,
     }
     if options.part == "time":
-        return common | timed(training, WARMUP_AUTO if method.startswith("auto") else WARMUP)
+        is_late = method.startswith(("auto", "powersgd:"))
+        return common | timed(training, WARMUP_LATE if is_late else WARMUP)
     return common | learnt(training, name, options.steps)
 
 
