@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from sphinx.ext.autodoc.mock import _MockObject
+
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "site"))
 
@@ -50,6 +52,9 @@ autodoc_mock_imports = [
     "torch_geometric",
     "transformers",
 ]
+# When they are imported, modules write to registries of JAX and look for its header.
+_MockObject.__setitem__ = lambda *_: None
+_MockObject.__fspath__ = lambda _: ""
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 default_role = "code"
