@@ -45,11 +45,7 @@ impl Policy for Deadline {
         let (needed_s, left_s) = (needed_s(seen.ranks), left_s.max(0.0));
         let end = format!("the steps that are left take {needed_s:.0} s of {left_s:.0} s");
         let late = if enough.is_none() { ", and no number of ranks is enough" } else { "" };
-        (ranks != seen.ranks_asked).then(|| Adjustment {
-            ranks: Some(ranks),
-            reason: format!("{end}{late}"),
-            ..Adjustment::default()
-        })
+        Adjustment::of_ranks(ranks, format!("{end}{late}"), seen)
     }
 
     fn resizes(&self) -> bool {

@@ -87,6 +87,17 @@ pub struct Adjustment {
     pub reason: String,
 }
 
+impl Adjustment {
+    /// Returns the request for a number of ranks, unless that is what was asked for last.
+    fn of_ranks(ranks: u32, reason: String, seen: &Observation) -> Option<Adjustment> {
+        (ranks != seen.ranks_asked).then(|| Adjustment {
+            ranks: Some(ranks),
+            reason,
+            ..Adjustment::default()
+        })
+    }
+}
+
 /// A policy.
 pub trait Policy: fmt::Debug {
     /// Takes note of a step, and returns what should change, if anything should.

@@ -49,11 +49,7 @@ impl Policy for Price {
             Ok(price) => format!("a rank costs {price}, at most {max} is asked for"),
             Err(reason) => format!("the price is not known: {reason}"),
         };
-        (ranks != seen.ranks_asked).then(|| Adjustment {
-            ranks: Some(ranks),
-            reason,
-            ..Adjustment::default()
-        })
+        Adjustment::of_ranks(ranks, reason, seen)
     }
 
     fn resizes(&self) -> bool {

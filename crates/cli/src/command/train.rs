@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-
 use thinwire_policy::Spec;
 
 use crate::failure::hinted;

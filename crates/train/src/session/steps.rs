@@ -145,13 +145,12 @@ impl<'a> TrainingLoop<'a> {
         session: &'a Session<'a>,
         lock: &'a FolderLock,
         world: World,
-        engine: Engine<'a>,
+        mut engine: Engine<'a>,
         mut progress: TrainingProgress,
         change: Option<Change>,
     ) -> Result<TrainingLoop<'a>, Error> {
         progress.steps.synced(progress.done());
         let settings = session.settings;
-        let mut engine = engine;
         engine.set_terms(settings, progress.terms)?;
         let sampling = engine.sampling(settings, world);
         let mut sampler = Sampler::new(settings.dataset.clone(), sampling)?;
