@@ -116,6 +116,6 @@ def refuse_hooked(units: Mapping[str, Any]) -> None:
     for name, unit in units.items():
         if any(getattr(group, "_all_reduce_hook", None) for group in param_groups(unit)):
             raise InvalidError(
-                f"module '{name}' has an all-reduce hook already, expected none (hint: remove it, or call "
-                "thinwire.torch.fsdp once)"
+                f"module '{name}' has an all-reduce hook already, expected none (hint: remove it, since "
+                "thinwire.torch.fsdp sets its own)"
             )
