@@ -76,6 +76,7 @@ class Replicas:
     def synchronizer(self, parameters: Sequence[Parameter], dtype: str) -> Synchronizer:
         """Makes an exchange of these parameters' gradients; a collective call of all ranks of all hosts."""
         described = [(each.name, shape_of(each), dtype, 0) for each in parameters]
+        # All shards of a module are on one device.
         core = next(
             filter(None, (devices.of(each.sharded.sharded_param) for each in parameters)), None
         )
@@ -96,6 +97,7 @@ class Replicas:
         """Warns, once, of a gradient that has made those of a module NaN."""
         if fault is not None and not self._warned:
             self._warned = True
+            # The core has seen the average of the host's ranks.
             fault = fault.replace("on this rank", "on this host")
             skipped.warn(fault, "the gradients of its module are NaN on all ranks")
 

@@ -397,6 +397,7 @@ class Hook:
         if not step.averaged and not self._warned:
             fault = self._averager.sync.fault()
             if fault is not None and self._host is not None:
+                # The core has seen the average of the host's ranks.
                 fault = fault.replace("on this rank", "on this host")
             self._warned = fault is not None
             if fault is not None:

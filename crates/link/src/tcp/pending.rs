@@ -106,6 +106,7 @@ impl Pending {
     ) -> Result<Pending, Error> {
         let local = stream.local_addr().ok().map(|local| local.ip());
         let ip = address.socket.ip();
+        // A connection within one host has the same address at both ends, unless it is over loopback.
         let same_host = ip.is_loopback() || local == Some(ip);
         let encrypt = match options.encryption {
             Encryption::Auto => !same_host,
