@@ -59,7 +59,7 @@ impl Router {
 struct Routing {
     /// None once the listener of this thread has ended.
     sockets: Option<Sockets>,
-    /// Its other end closes when the listener ends.
+    /// A socket whose other end closes when the listener ends.
     life: UnixStream,
     arrivals: Vec<Arrival>,
     /// The time from which to accept again.
