@@ -96,7 +96,7 @@ impl Stream {
         !(input && self.has_input() || room && self.has_room())
     }
 
-    /// What to poll while something is awaited: the bell, and the end of the other process.
+    /// Descriptors to poll while something is awaited: the bell, and the socket, which shows the other side's end.
     pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         // Once the end is known, it is not polled for: a socket that has ended would end every poll.
         let socket = (!self.has_ended).then(|| PollFd::new(&self.socket, PollFlags::IN));

@@ -102,7 +102,7 @@ mod tests {
         (awaits(Exchange::host(4096, &mut offer)), offer)
     }
 
-    /// What a side does with a record, and its answer.
+    /// A side's turn after a record, and its answer.
     fn hears(side: Exchange, record: &[u8]) -> (Turn, Vec<u8>) {
         let mut answer = Vec::new();
         let turn = side.next(record, |word| answer.extend_from_slice(word)).unwrap();

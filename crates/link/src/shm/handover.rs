@@ -236,7 +236,7 @@ mod tests {
         assert!(Visit::begin(&[9; OFFER_BYTES]).is_err());
     }
 
-    /// What a guest makes of these descriptors in the place of memory.
+    /// A guest's result if it is handed this file as the memory.
     fn taken(file: OwnedFd) -> io::Result<Segment> {
         let offer = Offer { file, ..Offer::new(4096).unwrap() };
         let visit = Visit::begin(&offer.to_bytes()).unwrap();

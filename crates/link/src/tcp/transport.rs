@@ -48,7 +48,7 @@ impl Transport {
         }
     }
 
-    /// What to poll for these events.
+    /// Descriptors to poll for these events.
     pub fn poll_fds(&self, events: PollFlags) -> impl Iterator<Item = PollFd<'_>> {
         let (socket, memory) = match self {
             _ if events.is_empty() => (None, None),
