@@ -49,13 +49,13 @@ def init(
     coordinators.
 
     `token` is the job's secret (else THINWIRE_TOKEN), needed when ranks are on several hosts.
-    Traffic between hosts is encrypted unless `encryption` is "never". There are as many TCP
-    `connections` to each peer, by default 1, and up to 16 where the round trip takes more than some
-    milliseconds. `link` emulates a bandwidth, as "100mbit". A wait in which no awaited data arrives
+    Traffic between hosts is encrypted unless `encryption` is "never". `connections` is the number of TCP
+    connections to each peer, by default 1, and up to 16 to peers on other hosts whose round trip takes
+    more than 6.7 ms. `link` emulates a bandwidth, as "100mbit". A wait in which no awaited data arrives
     for `timeout_s` seconds fails. A rank that is silent for `heartbeat_timeout_s` seconds counts as
     lost: at least 1, at most `timeout_s`, by default THINWIRE_HEARTBEAT_TIMEOUT_S or 10. All ranks
-    of a host are reached behind the TCP port `port`, by default THINWIRE_PORT, else each behind a
-    free port of its own. With `launched` another process hosts the rendezvous, for instance a
+    of a host share the TCP port `port`, by default THINWIRE_PORT; without either, each rank listens
+    on a free port of its own. With `launched` another process hosts the rendezvous, for instance a
     `thinwire.Store`.
 
     Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, or if

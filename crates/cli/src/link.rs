@@ -23,16 +23,16 @@ pub struct Settings {
     /// Encrypt traffic: what leaves the machine (auto), all of it (always), or nothing (never)
     #[arg(long, value_name = "WHAT", default_value = "auto", value_parser = one_of(ENCRYPTION))]
     pub encryption: Encryption,
-    /// TCP connections to each peer [default: 1, and up to 16 where the round trip takes more than some
-    /// milliseconds; where a plan is trained at least 2, the second for gradients and new parameters, which then
-    /// hold up no activations]
+    /// TCP connections to each peer [default: 1, and up to 16 to peers on other hosts whose round trip takes more
+    /// than 6.7 ms; at least 2 where a plan is trained, the second of them for gradients and new parameters, which
+    /// then hold up no activations]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: Option<u16>,
     /// The least number of connections, unless a number is given.
     #[arg(skip = 1_u16)]
     connections_min: u16,
-    /// The TCP port behind which all ranks of a host are reached, for firewalls and containers
-    /// [default: THINWIRE_PORT, else a free port for each rank]
+    /// One TCP port for all ranks of this host, for firewalls and containers [default: THINWIRE_PORT, else a free
+    /// port for each rank]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
     /// Give up when nothing has moved for this many seconds

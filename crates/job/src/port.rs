@@ -1,4 +1,4 @@
-//! The port that all ranks of a host share, as the caller or the environment says.
+//! The port that all ranks of a host share, from the caller or the environment.
 
 use std::net::{ToSocketAddrs, UdpSocket};
 
@@ -8,11 +8,11 @@ use crate::error::Error;
 /// The environment variable.
 pub const VARIABLE: &str = "THINWIRE_PORT";
 
-/// The port behind which a rank is reached, with all others of its host: as the caller says, else as the
-/// environment says, else none, and each rank has a free one of its own.
+/// Returns the port that all ranks of a host share: the caller's, else the environment's. Without either there is
+/// none, and each rank has a free port of its own.
 ///
 /// # Errors
-/// If it is no port.
+/// If the value is no port.
 pub fn port(overrides: Option<u16>, variables: Variables<'_>) -> Result<Option<u16>, Error> {
     let (name, said) = match (overrides, variables(VARIABLE)) {
         (Some(port), _) => ("port", port.to_string()),
@@ -25,10 +25,10 @@ pub fn port(overrides: Option<u16>, variables: Variables<'_>) -> Result<Option<u
     }
 }
 
-/// Refuses a port that ranks share if they also meet there: `coordinator` has one of its own.
+/// Checks that ranks do not share the port at which they meet: `coordinator` has one of its own.
 ///
 /// # Errors
-/// If the two are the same.
+/// If the two ports are the same.
 pub fn check_apart(port: Option<u16>, coordinator: &str) -> Result<(), Error> {
     let meets = coordinator.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     match port.filter(|port| meets == Some(*port)) {
@@ -40,11 +40,11 @@ pub fn check_apart(port: Option<u16>, coordinator: &str) -> Result<(), Error> {
     }
 }
 
-/// Refuses the port of a host's ranks where the coordinator of their elastic job listens on it, on this host.
-/// Coordinators on other hosts may have the same number.
+/// Checks that the port of a host's ranks is not that of their elastic job's coordinator, if that is on this host.
+/// A coordinator on another host may have a port with the same number.
 ///
 /// # Errors
-/// If the two are the same.
+/// If the two ports are the same.
 pub fn check_apart_here(port: Option<u16>, coordinator: &str) -> Result<(), Error> {
     match port.is_some() && is_here(coordinator) {
         true => check_apart(port, coordinator),

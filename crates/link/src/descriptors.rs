@@ -1,20 +1,20 @@
 //! Limit on the open files of this process, sockets among them.
 //!
 //! A process that runs out of descriptors accepts no connection, and its peers only see that it does not
-//! answer. So whoever is about to open many says how many: the soft limit is raised as far as needed, and if
-//! the hard one is lower still, that is said before anything is opened.
+//! answer. So code that is about to open many reserves them first. The soft limit is raised as far as needed;
+//! if the hard limit is too low, an error says so before anything is opened.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{Error, Kind};
 
-/// Files that a process opens beside those that it counts: pipes, files that are read, another look.
+/// Files that a process opens beside those that it reserves, such as pipes and files that it reads.
 const SPARE: u64 = 8;
 
-/// Files that are taken for open where the operating system does not list them.
+/// The number of open files that is assumed where the operating system does not list them.
 const OPEN_USUAL: u64 = 16;
 
-/// Makes room for `needed` more open files, which `user` needs.
+/// Makes room for `needed` more open files; `user` names in errors what needs them.
 ///
 /// # Errors
 /// [`Kind::Limit`] if the limit cannot be raised that far; it is then as high as it can be.
@@ -38,17 +38,17 @@ pub fn reserve(user: &str, needed: u64) -> Result<(), Error> {
 
 /// Makes room for as many of `wanted` more open files as the hard limit allows, and returns their number.
 pub fn reserve_up_to(wanted: u64) -> u64 {
-    // Where they do not fit, the limit is as high as it can be.
+    // If they do not fit, the limit is now as high as it can be.
     let _ = reserve("a part of them", wanted);
     left(&getrlimit(Resource::Nofile), open()).min(wanted)
 }
 
-/// The open files that a process may have beside those that it has.
+/// The number of files that a process may still open.
 fn left(limit: &Rlimit, open: u64) -> u64 {
     limit.current.map_or(u64::MAX, |current| current.saturating_sub(open + SPARE))
 }
 
-/// The limits for `wanted` open files, or the highest that can be had, and whether they suffice.
+/// The limits for `wanted` open files, or the highest possible ones, and whether they suffice.
 fn raised(limit: &Rlimit, wanted: u64) -> (Rlimit, bool) {
     if limit.current.is_none_or(|current| wanted <= current) {
         return (*limit, true);

@@ -57,7 +57,7 @@ impl Duplex {
         flags
     }
 
-    /// Names the listener behind a shared port, and waits until `deadline` for it to take the connection.
+    /// Sends the key of a listener behind a shared port, and waits until `deadline` for it to accept the connection.
     ///
     /// # Errors
     /// If the port has no such listener, the connection breaks, or nobody answers.
@@ -65,6 +65,7 @@ impl Duplex {
         self.output.extend(key.to_preface());
         loop {
             let pumped = self.pump();
+            // Looked at before the pump's error: a port that refuses answers, and then ends the connection.
             if !self.input.is_empty() {
                 return Key::check_answer(self.input.remove(0));
             }

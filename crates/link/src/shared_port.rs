@@ -1,10 +1,11 @@
 //! One TCP port for all listeners of a host, for firewalls and containers that open no others.
 //!
-//! Each listener has a random [`Key`](address::Key), which it publishes beside its address. Who connects sends the key in a
-//! [preface](address::PREFACE_BYTES) and waits for one byte before the handshake begins. All processes behind a port hold the
-//! same listening socket, and a thread of each ([`router`]) accepts connections, reads the preface, and passes the
-//! connection to the listener with that key. So there is no process that the others depend on: one that is
-//! killed or stopped takes along the connections that it is reading the preface of, and those are tried again.
+//! Each listener has a random [`Key`](address::Key), which it publishes with its address. The connecting side sends
+//! the key in a [preface](address::PREFACE_BYTES) and waits for one byte before the handshake begins. All processes
+//! behind a port hold the same listening socket. In each of them a thread ([`router`]) accepts connections, reads
+//! the preface, and passes the connection to the listener with that key. So no process depends on another one: a
+//! process that is killed or stopped loses only the connections whose preface it was reading, and those are tried
+//! again.
 //!
 //! Law: a connection arrives at the listener whose key it has sent, or is refused.
 
@@ -33,7 +34,7 @@ use inbox::Inbox;
 #[cfg(not(target_os = "linux"))]
 use nowhere::Inbox;
 
-/// Where connections come from: a port of its own, or one that it shares.
+/// Source of incoming connections: a port of its own, or one that it shares.
 #[derive(Debug)]
 pub enum Listener {
     /// A port of its own.
@@ -46,16 +47,17 @@ impl Listener {
     /// Listens on a port of its own; port 0 for any that is free.
     ///
     /// # Errors
-    /// [`crate::Kind::AddressInUse`], or what else the operating system has against it.
+    /// [`crate::Kind::AddressInUse`], or any other error of the operating system.
     pub fn own(address: SocketAddr) -> Result<Listener, Error> {
         listen(address).map(Listener::Own)
     }
 
-    /// Listens behind a port with all processes of this user that share it, until `deadline` at most or cancelled.
+    /// Listens behind a port with all processes of this user that share it. Tries until `deadline` at most, or until
+    /// cancelled.
     ///
     /// # Errors
-    /// [`crate::Kind::AddressInUse`] if somebody else has the port, [`crate::Kind::Cancelled`], or what else the
-    /// operating system has against it.
+    /// [`crate::Kind::AddressInUse`] if somebody else has the port, [`crate::Kind::Cancelled`], or any other error of
+    /// the operating system.
     pub fn shared(
         address: SocketAddr,
         deadline: Instant,
@@ -64,11 +66,11 @@ impl Listener {
         Inbox::open(address, deadline, cancel).map(Listener::Shared)
     }
 
-    /// Accepts a connection, as a listener that does not block.
+    /// Accepts a connection without blocking.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there is none, [`io::ErrorKind::ConnectionAborted`] if there is none any more,
-    /// or what the operating system has against it.
+    /// [`io::ErrorKind::WouldBlock`] if there is none, [`io::ErrorKind::ConnectionAborted`] if it has ended already, or
+    /// any other error of the operating system.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         match self {
             Listener::Own(listener) => listener.accept(),

@@ -1,13 +1,13 @@
-//! Memory that two ranks of one host share in the place of a socket.
+//! Memory that two ranks of one host share, instead of a socket.
 //!
 //! Data between two such ranks goes through two [rings](ring) of bytes in memory that both map, one for each
-//! direction, instead of the TCP connection over which they have met and [agreed](exchange) on it. That
-//! connection stays open and idle: its end is that of the other process. A side that waits sleeps on a *bell*,
-//! an eventfd, which the other one rings if it knows that somebody sleeps.
+//! direction. The TCP connection over which they have met and [agreed](exchange) on the memory stays open and
+//! idle: when it ends, the other process has ended. A side that waits sleeps on a *bell*, an eventfd, which the
+//! other side rings if it sees that somebody sleeps.
 //!
 //! Nothing is encrypted. Both processes belong to one user and have proven the token.
 //!
-//! A forked process has copies of the memory and of the bells. They hold up nothing, since the end of a rank
+//! A forked process has copies of the memory and of the bells. They delay nothing, since the end of a rank
 //! shows at its socket, which forked processes close ([`crate::forks`]).
 
 pub mod exchange;
@@ -35,14 +35,14 @@ use ring::Rings;
 #[derive(Debug)]
 pub struct Segment {
     rings: Rings,
-    /// The bell that this side listens for.
+    /// The bell that wakes this side.
     mine: OwnedFd,
     /// The bell that this side rings.
     theirs: OwnedFd,
 }
 
-/// The length of each ring of a rank with so many connections that may share memory: 1 MiB, and less where a
-/// rank would have more than 64 MiB of them.
+/// The length of each ring of a rank with so many connections that may share memory: 1 MiB, or less so that all of
+/// its rings have at most 64 MiB together, but never less than 64 KiB.
 pub fn ring_bytes(connections: usize) -> usize {
     const BYTES_MAX: usize = 64 << 20;
     const RING_BYTES_MAX: usize = 1 << 20;
@@ -82,7 +82,8 @@ impl Stream {
         self.segment.rings.has_room()
     }
 
-    /// Asks for a wake-up by these events; false if one has happened already, so that nobody may sleep.
+    /// Asks the other side for a wake-up at these events; false if one has happened already, so that this side must
+    /// not sleep.
     pub fn arm(&self, events: PollFlags) -> bool {
         let rings = &self.segment.rings;
         let (input, room) = (events.contains(PollFlags::IN), events.contains(PollFlags::OUT));
@@ -95,9 +96,9 @@ impl Stream {
         !(input && self.has_input() || room && self.has_room())
     }
 
-    /// What to poll while something is awaited: the bell, and the end of the other process.
+    /// Descriptors to poll while something is awaited: the bell, and the socket, which shows the other side's end.
     pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        // The end is found once: a socket that has ended would end every poll.
+        // Once the end is known, it is not polled for: a socket that has ended would end every poll.
         let socket = (!self.has_ended).then(|| PollFd::new(&self.socket, PollFlags::IN));
         std::iter::once(PollFd::new(&self.segment.mine, PollFlags::IN)).chain(socket)
     }
@@ -105,7 +106,7 @@ impl Stream {
     /// Takes note of what poll has found about each of [`Stream::poll_fds`].
     pub fn polled(&mut self, found: &[PollFlags]) {
         if found.first().is_some_and(|found| !found.is_empty()) {
-            // A bell that nobody has rung is as good as one that is silent by now.
+            // This silences the bell; it fails if the bell is silent already, which is no error.
             let _ = rustix::io::read(&self.segment.mine, &mut [0; 8]);
         }
         if found.get(1).is_some_and(|found| !found.is_empty()) {
@@ -124,7 +125,7 @@ impl Read for Stream {
     fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let Segment { rings, theirs, .. } = &mut self.segment;
         match rings.read(slices, || wake(theirs))? {
-            // What was written before the end is there by now: the end was seen before the ring.
+            // An empty ring after the end is the end of the stream: whatever the other side wrote came before.
             0 if !self.has_ended => Err(ErrorKind::WouldBlock.into()),
             read => Ok(read),
         }

@@ -46,7 +46,7 @@ use crate::{Counters, Error, Limiter, Port};
 
 /// Time that a result of poll is trusted, so that a message costs few system calls.
 const FRESH: Duration = Duration::from_micros(20);
-/// Time between two looks at the port that stays open.
+/// Time between two checks of the port that stays open.
 const PORT_EVERY: Duration = Duration::from_millis(250);
 
 /// All connections of one rank, driven by one thread.
@@ -67,7 +67,7 @@ pub struct Link {
     first: usize,
     /// Priority of other frames over bulk.
     gate: BulkGate,
-    /// Whether connections are set apart for bulk.
+    /// Whether connections are reserved for bulk.
     has_bulk: bool,
     /// Time of the last poll of the sockets.
     polled: Instant,
@@ -77,9 +77,9 @@ pub struct Link {
     dead: Option<Error>,
     /// When everything that had come from all peers was last read.
     round: Instant,
-    /// Listener for peers that are silent when the link ends.
+    /// Listener that is told which peers were silent when the link ended.
     unreachable: Option<Unreachable>,
-    /// Port where others look whether this rank can be reached, and when it was last served.
+    /// Port at which others check whether this rank can be reached, and the time at which it was last served.
     port: Option<(Listener, Instant)>,
 }
 
@@ -116,7 +116,7 @@ impl Link {
         })
     }
 
-    /// Keeps the port of the meeting open, where connections are accepted and closed.
+    /// Keeps the port of the meeting open; connections to it are accepted and closed.
     pub(crate) fn with_port(self, listener: Listener) -> Link {
         Link { port: Some((listener, self.round)), ..self }
     }
@@ -142,13 +142,13 @@ impl Link {
         }
     }
 
-    /// Queues a frame that nobody waits for yet: where the link can, it takes a way on which it
-    /// holds up no other frame.
+    /// Queues a frame that nobody waits for yet. If there are several connections, it goes over one on which it
+    /// delays no other frame.
     ///
     /// # Panics
     /// If `to` is not a peer.
     pub fn send_bulk(&mut self, to: Rank, header: Header) {
-        // Connections are set apart when there is bulk, since without it all of them serve messages.
+        // Connections are reserved for bulk only when there is bulk; without it all of them carry messages.
         if !std::mem::replace(&mut self.has_bulk, true) {
             self.peers.iter_mut().flatten().for_each(Peer::part);
         }
@@ -203,7 +203,7 @@ impl Link {
         self.peers[peer.index()].as_ref().is_some_and(Peer::has_left)
     }
 
-    /// Whether data between this rank and `peer` goes through memory that both share.
+    /// Whether all data between this rank and `peer` goes through memory that both share.
     pub fn shares_memory(&self, peer: Rank) -> bool {
         let peer = self.peers[peer.index()].as_ref();
         peer.is_some_and(|peer| peer.data.iter().all(|data| !data.is_socket()))
@@ -254,7 +254,7 @@ impl Link {
         Ok(moved | urgent_moved | self.transmit_bulk(port, now)?)
     }
 
-    /// Closes the connections of those who have looked whether this rank can be reached.
+    /// Closes connections by which others have checked whether this rank can be reached.
     fn serve_port(&mut self, now: Instant) {
         let Some((listener, served)) = &mut self.port else { return };
         if now >= *served + PORT_EVERY {
@@ -263,8 +263,8 @@ impl Link {
         }
     }
 
-    /// Tells once of peers that were silent for nearly the whole timeout, by what had come in the last whole
-    /// round: what came since, while this process may not have run, is not read yet.
+    /// Tells the listener, once, which peers were silent for nearly the whole timeout. What counts is what had come by
+    /// the last whole round: bytes that came since are not read yet, and this process may not have run.
     fn tell_unreachable(&mut self) {
         let (Some(listener), Some(timeout)) = (self.unreachable.take(), self.heartbeat_timeout)
         else {

@@ -11,7 +11,7 @@ use crate::{Schedule, Shape, gather, halving, ring, ring_gather, two_shot};
 /// An algorithm of an all-reduce. docs/algorithms.md compares steps and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// Partial sums travel round a circle, then the sums do: fewest bytes, most steps.
+    /// Partial sums travel round a circle, then the sums do: the fewest bytes, the most steps.
     Ring,
     /// Partial sums are halved between ever nearer partners: few bytes, few steps.
     Halving,
@@ -19,9 +19,9 @@ pub enum Algorithm {
     TwoShot,
     /// Everybody sends everything to everybody: one step, every value encoded once.
     Gather,
-    /// As gather, but everything travels round a circle.
+    /// Like gather, but everything travels round a circle.
     RingGather,
-    /// Partial sums rise and sums descend in weighted trees: for links that differ.
+    /// Partial sums travel up weighted trees, and sums travel down: for links that differ.
     Trees(Trees),
 }
 
@@ -52,7 +52,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether so many ranks can sum by it.
+    /// Whether the algorithm is for so many ranks.
     pub const fn suits(self, world_size: usize) -> bool {
         match self {
             Algorithm::Trees(trees) => trees.ranks() == world_size,
@@ -70,7 +70,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// A name that is no algorithm, nor one in levels.
+/// A text that names neither a flat algorithm nor a hierarchical one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown algorithm '{0}', expected {known}, trees:WEIGHT*PARENTS+… or hierarchical:UNIT:ALGORITHM",

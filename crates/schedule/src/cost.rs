@@ -4,8 +4,9 @@
 //! has three resources that serve one task at a time: its processor (ready tasks in the order of
 //! the list), its outgoing side of the network and its incoming side (messages in the order in
 //! which they come). A message leaves at its sender's bandwidth, its first bit arrives after the
-//! latency, and it takes the receiver's incoming side for as long again. Where pairs of ranks differ, messages of
-//! a pair pass one after the other at its rate besides. Headers are paid for in time; bytes are counted without them.
+//! latency, and it takes the receiver's incoming side for as long again. Where pairs of ranks differ, the
+//! messages of a pair also pass one after the other at the pair's rate. Headers take time; bytes are counted without
+//! them.
 //!
 //! The time falls as the bandwidth grows where work takes no time, but for anomalies of less than a percent.
 //! Where processors are busy it may
@@ -94,7 +95,7 @@ pub fn cost_of(
     cost_in_units(schedules, encoded_len, &Levels::flat(speeds))
 }
 
-/// Returns the cost of an all-reduce over `trees`, where links have `rates` and other figures are those of `speeds`.
+/// Returns the cost of an all-reduce over `trees` with the rates of links from `rates`, and all else from `speeds`.
 pub fn cost_of_trees(
     trees: &Trees,
     shape: &Shape,
@@ -116,7 +117,7 @@ pub struct Levels<'a> {
     pub within: &'a Speeds,
     /// Links between ranks of different units, and work on encodings.
     pub between: &'a Speeds,
-    /// Rates of messages in the place of those of `within` and `between`, where ranks or pairs differ.
+    /// Rates of messages that replace those of `within` and `between`, where ranks or pairs differ.
     pub rates: Option<&'a Rates>,
 }
 
@@ -205,10 +206,10 @@ pub(crate) struct Item {
     /// Of a message: 0 within a unit, 1 between units.
     level: usize,
     latency_s: f64,
-    /// Of a message where pairs differ: the pair, and the seconds that the message takes between the two.
+    /// For a message where pairs differ: the pair, and the seconds that the message takes between the two.
     pair: usize,
     pair_s: f64,
-    /// Of a recv where pairs differ: the time before which the last bit does not arrive.
+    /// For a recv where pairs differ: the earliest time at which the last bit arrives.
     passed_s: f64,
     /// For a send, its recv.
     recv: Option<u32>,

@@ -1,7 +1,7 @@
 //! The cost of an all-reduce in a world of any size.
 //!
-//! Small worlds are simulated. In larger ones one rank's own load is exact, and the waiting is that of a
-//! small world, with the latency of as many more messages in sequence: within a quarter of the simulation.
+//! Small worlds are simulated. In larger ones one rank's own load is exact. The waiting is taken from a small world,
+//! plus the latency of the further messages in sequence. Estimates are within a quarter of the simulation.
 
 use thinwire_wire::World;
 

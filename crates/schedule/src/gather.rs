@@ -12,7 +12,7 @@ use thinwire_wire::World;
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// Everything from everybody.
+/// Sends everything to every rank, and adds up what comes from all.
 pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     let mut builder = Builder::default();
     for span in (0..shape.partitions).filter_map(|partition| Span::whole(shape, partition)) {

@@ -1,16 +1,16 @@
 //! Sums of ranks that are grouped in units, such as the ranks of a machine.
 //!
-//! A unit is as many neighbouring ranks as [`Summation::unit`] says. Every rank has a place in its
+//! A unit consists of neighbouring ranks, [`Summation::unit`] of them. Every rank has a place in its
 //! unit, and owns the part of the values with the number of its place.
 //!
 //! 1. Within a unit: a direct reduce-scatter. Contributions are not encoded.
 //! 2. Between units: the owners of a part in all units sum it by a flat algorithm, encoded.
-//! 3. Within a unit: the encodings from which an owner decodes its sums continue, unchanged, to the other
-//!    ranks, so that every rank decodes the same bytes.
+//! 3. Within a unit: each owner sends on, unchanged, the encodings from which it decodes its sums, so that
+//!    every rank decodes the same bytes.
 //!
 //! An element is encoded by the codec once at most, on the rank that owns it, so error feedback works as
-//! in flat schedules. In a reduce-scatter the third step falls away. With units of one rank the schedules
-//! are the flat ones. (Goyal et al., "Accurate, large minibatch SGD: training ImageNet in 1 hour",
+//! in flat schedules. A reduce-scatter has no third step. With units of one rank the schedules are the flat
+//! ones. (Goyal et al., "Accurate, large minibatch SGD: training ImageNet in 1 hour",
 //! section 4, sum gradients in these three steps.)
 //!
 //! Per rank, with u ranks in a unit and m units: (u−1)/u of the raw bytes within the unit, 1/u of the bytes
@@ -27,13 +27,13 @@ use crate::{Operation, Schedule, Shape, Slot, Summation, Task, all_reduce, reduc
 
 impl Summation {
     /// Returns the schedule after which `values` of every rank hold, bit for bit the same, the sum of what the
-    /// ranks held before. `shape.block` and `shape.partitions` divide the part of each place.
+    /// ranks held before. `shape.block` and `shape.partitions` apply to the part of each place.
     ///
     /// # Panics
     /// If the world does not divide into units, or `shape.block` or `shape.partitions` is 0.
     pub fn all_reduce(self, world: World, shape: &Shape) -> Schedule {
         if self.unit == 1 {
-            // Nothing happens within units.
+            // Units of one rank have no steps within them.
             return all_reduce(self.algorithm, world, shape);
         }
         let place = Place::new(self.unit, world);
@@ -73,9 +73,9 @@ impl Summation {
         builder.finish_from(part.start)
     }
 
-    /// Returns the size of the units that `near` makes of a world: neighbouring ranks, equally many in each unit,
-    /// near to those of their own unit and to no others. None if it makes no such units, a single one, or
-    /// one of each rank.
+    /// Returns the size of the units into which `near` divides a world: neighbouring ranks, the same number in each
+    /// unit, that are near to all ranks of their own unit and to no others. None if there are no such units, only
+    /// one, or one for each rank.
     pub fn unit_of(world_size: usize, near: impl Fn(usize, usize) -> bool) -> Option<usize> {
         let unit = (1..world_size).find(|rank| !near(0, *rank))?;
         let ranks = || 0..world_size;
@@ -85,8 +85,8 @@ impl Summation {
         (divides && ranks().all(|from| ranks().all(|to| alike(from, to)))).then_some(unit)
     }
 
-    /// Returns the elements that a rank sums in a reduce-scatter: those of its unit in the part of its place. So the
-    /// chunks lie by place first, then by unit.
+    /// Returns the elements that a rank sums in a reduce-scatter: those of its unit in the part of its place. Chunks
+    /// are ordered by place, then by unit.
     ///
     /// # Panics
     /// If the world does not divide into units.
@@ -232,7 +232,7 @@ impl Place {
             let received = builder.push(Operation::Recv { slot, from, message }, [].into_iter());
             let before = copies.iter().filter(|(original, _)| result.after.contains(original));
             let before: Vec<u32> = before.map(|(_, copy)| *copy).collect();
-            // Whatever comes first must not overwrite a contribution that has not left yet.
+            // The first decoding must not overwrite a contribution that has not been sent yet.
             let contributed = part.touched.filter(|_| before.is_empty());
             let after = [received].into_iter().chain(before).chain(contributed);
             let copy = builder.push(part.moved(&result.operation, slot), after);

@@ -1,44 +1,46 @@
 //! Packing of trees into links that differ: the trees and weights that sum in the least time.
 //!
-//! A byte that a tree carries crosses each of its edges once in each direction, so it loads a rank by the number of
-//! its edges over the rank's rate, and a pair by one over its rate. The time of all bytes is the largest load. The
-//! least of all weighted trees is a fractional packing problem, whose prices say which tree comes next: the one of
-//! least price, a minimum spanning tree, since the price of a tree is a sum over its edges. (Garg and Könemann,
-//! "Faster and simpler algorithms for multicommodity flow and other fractional packing problems", 1998; Blink packs
-//! trees by the like.)
+//! A byte on a tree crosses each of its edges once in each direction. So it loads each rank by the number of the
+//! rank's edges over the rank's rate, and each pair with an edge by 1 over the pair's rate. The time of all bytes is
+//! the largest load. To find the weighted trees with the least time is a fractional packing problem. Its prices say
+//! which tree is added next: the one of least price, a minimum spanning tree, since the price of a tree is a sum
+//! over its edges. (Garg and Könemann, "Faster and simpler algorithms for multicommodity flow and other fractional
+//! packing problems", 1998; Blink packs trees in a similar way.)
 
 use std::collections::BTreeMap;
 
 use crate::Trees;
 
-/// Step of the prices where trees are looked for, and where those found are weighted: the packing is within about
-/// twice this part of the least time.
+/// Step of the prices while trees are looked for. The time of a packing exceeds the least time by about twice this
+/// fraction at most.
 const COARSE: f64 = 0.05;
+/// Step of the prices while the trees that were found are weighted.
 const FINE: f64 = 0.02;
-/// Part of all values below which a tree is left out.
+/// Fraction of all values below which a tree is left out.
 const PART_MIN: f64 = 0.01;
-/// Weight of the heaviest tree; many numbers of equal parts divide it.
+/// Weight of the heaviest tree. It has many divisors, so that equal parts are exact.
 const WEIGHT_MAX: f64 = 240.0;
 
-/// Rates between the ranks of a world, in bytes per second, alike in both directions.
+/// Rates between the ranks of a world, in bytes per second, the same in both directions.
 ///
-/// A rank reaches with all others together what it reaches with the nearest.
+/// The rate of a rank with all others together is that of its fastest pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rates {
     /// By rank.
     ranks: Vec<f64>,
-    /// By rank, then by rank.
+    /// By first rank, then by second rank.
     pairs: Vec<f64>,
 }
 
 /// The parent of each rank.
 type Parents = Vec<usize>;
 
-/// Seconds that a byte on a tree takes: of each rank, then of each pair.
+/// Seconds for each byte on a tree: those of each rank, then those of each pair.
 type Loads = Vec<f64>;
 
 impl Rates {
-    /// Rates of `ranks` ranks, at least 2, where `pair` is the positive rate between two of them, the lower one first.
+    /// Makes the rates of `ranks` ranks, at least 2; `pair` gives the positive rate between two of them, the lower one
+    /// first.
     pub fn new(ranks: usize, pair: impl Fn(usize, usize) -> f64) -> Rates {
         let rate = |at: usize| {
             let (from, to) = (at / ranks, at % ranks);
@@ -64,15 +66,15 @@ impl Rates {
         self.ranks[rank]
     }
 
-    /// Returns a lower bound on the seconds per byte of any all-reduce: all values leave each rank and all sums reach
-    /// it, and 2(n − 1) times the values leave all ranks together.
+    /// Returns a lower bound on the seconds per byte of any all-reduce: each rank sends its values and receives the
+    /// sums, and all ranks together send 2(n − 1) times the values.
     pub fn bound(&self) -> f64 {
         let slowest = self.ranks.iter().copied().fold(f64::INFINITY, f64::min);
         let all: f64 = self.ranks.iter().sum();
         (1.0 / slowest).max(2.0 * (self.ranks() - 1) as f64 / all)
     }
 
-    /// Returns the seconds per byte of a sum over `trees`, where nothing but the wire takes time.
+    /// Returns the seconds per byte of a sum over `trees` if nothing but the wire takes time.
     pub fn seconds(&self, trees: &Trees) -> f64 {
         let mut loads = vec![0.0; self.resources()];
         for (part, edges) in trees.edges() {
@@ -81,14 +83,14 @@ impl Rates {
         loads.into_iter().fold(0.0, f64::max)
     }
 
-    /// Returns trees of depth 1 whose weights take the least time, to within a few percent: a two-shot with unequal
-    /// shares. None for more than [`Trees::RANKS_MAX`] ranks.
+    /// Returns trees of depth 1 with the weights that take the least time, to within a few percent: a two-shot with
+    /// unequal chunks. None for more than [`Trees::RANKS_MAX`] ranks.
     pub fn stars(&self) -> Option<Trees> {
         let stars = (0..self.ranks()).map(|root| vec![root; self.ranks()]).collect();
         self.weighted(stars)
     }
 
-    /// Returns the trees, of any depth, that take the least time, to within a few percent, and no more than
+    /// Returns the trees of any depth that take the least time, to within a few percent; they never take longer than
     /// [`Rates::stars`]. None for more than [`Trees::RANKS_MAX`] ranks.
     pub fn trees(&self) -> Option<Trees> {
         self.stars_and_trees().map(|[_, trees]| trees)
@@ -105,7 +107,7 @@ impl Rates {
         Some([stars, if is_faster { deep } else { stars }])
     }
 
-    /// Weighs trees so that they take the least time, and leaves out those that carry next to nothing.
+    /// Gives trees the weights that take the least time, and leaves out trees that carry next to nothing.
     fn weighted(&self, trees: Vec<Parents>) -> Option<Trees> {
         let loads: Vec<Loads> = trees.iter().map(|parents| self.loads(&edges(parents))).collect();
         let price = |loads: &Loads, prices: &[f64]| -> f64 {
@@ -124,7 +126,7 @@ impl Rates {
         Trees::new(&weights.collect::<Vec<_>>())
     }
 
-    /// Packs the trees that `cheapest` returns for the prices of all ranks and pairs. Returns how much each carries.
+    /// Packs the trees that `cheapest` returns for prices of all ranks and pairs. Returns the amount that each carries.
     fn pack(&self, step: f64, cheapest: impl Fn(&[f64]) -> Parents) -> Vec<(f64, Parents)> {
         let resources = self.resources();
         let enough = (resources as f64).ln() / step;
@@ -139,7 +141,7 @@ impl Rates {
                 *load += amount * own;
                 most = most.max(*load);
             }
-            // The first trees were picked before prices said much.
+            // The first trees do not count, since prices were hardly different yet when they were chosen.
             if most > enough / 2.0 {
                 *amounts.entry(parents).or_default() += amount;
             }
@@ -172,7 +174,7 @@ impl Rates {
                 + of_rank[b]
                 + prices[self.ranks() + low * self.ranks() + high] / self.pair(a, b)
         };
-        // For each rank outside of the tree, the rank in the tree that it is nearest to.
+        // For each rank outside of the tree, the rank in the tree that is nearest to it.
         let mut nearest = vec![0; self.ranks()];
         let mut outside: Vec<usize> = (1..self.ranks()).collect();
         while !outside.is_empty() {
@@ -197,7 +199,7 @@ fn edges(parents: &[usize]) -> Vec<(usize, usize)> {
     all.filter(|(child, parent)| child != parent).collect()
 }
 
-/// Returns the same tree with the root from which its furthest leaf is nearest.
+/// Returns the same tree with the root that makes it least deep.
 fn from_the_middle(parents: &[usize]) -> Parents {
     let edges = edges(parents);
     let rooted = |root: usize| {

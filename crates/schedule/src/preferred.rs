@@ -1,4 +1,4 @@
-//! The algorithm and the number of partitions for a tensor, where nobody asks for others.
+//! The default algorithm and number of partitions for a tensor.
 
 use thinwire_wire::{Exchange, World};
 
@@ -10,7 +10,7 @@ const PARTITION_BYTES: usize = 4 << 20;
 /// From this many elements on, the ring's fewer flows beat two-shot's fewer steps.
 const RING_ELEMENTS_MIN: usize = 1 << 14;
 
-/// Returns whether encodings that are brought together so can travel by an algorithm. Encodings that
+/// Returns whether an algorithm can carry encodings that are combined by `exchange`. Encodings that
 /// cannot be summed cannot be encoded again at every hop.
 pub fn carries(algorithm: Algorithm, exchange: Exchange) -> bool {
     use Algorithm::{Gather, Halving, Ring, RingGather, Trees, TwoShot};

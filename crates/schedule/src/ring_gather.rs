@@ -12,7 +12,7 @@ use thinwire_wire::World;
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// Everything from everybody, by way of the rank before.
+/// Sends everything around the circle, and adds up what comes from all.
 pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     let mut builder = Builder::default();
     for partition in 0..shape.partitions {

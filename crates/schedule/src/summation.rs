@@ -10,7 +10,7 @@ use thinwire_wire::Exchange;
 
 use crate::{Algorithm, UnknownAlgorithm, carries, partitions};
 
-/// Partitions over trees for each one of another sum.
+/// Partitions over trees for each partition of another sum.
 const TREES_FACTOR: usize = 4;
 
 /// A sum over all ranks, named as `ring` or as `hierarchical:2:ring`.
@@ -23,7 +23,7 @@ pub struct Summation {
 }
 
 impl Summation {
-    /// Whether encodings that are brought together by `exchange` can travel so.
+    /// Whether this sum can carry encodings that are combined by `exchange`.
     pub fn carries(self, exchange: Exchange) -> bool {
         carries(self.algorithm, exchange)
     }
@@ -35,10 +35,10 @@ impl Summation {
             && self.algorithm.suits(world_size / self.unit)
     }
 
-    /// Refuses a number of ranks that the sum is not for.
+    /// Checks that the sum is for this number of ranks.
     ///
     /// # Errors
-    /// The sum, both numbers of ranks, in one line.
+    /// The sum and both numbers of ranks, in one line.
     pub fn check(self, world_size: usize) -> Result<(), String> {
         if self.divides(world_size) {
             return Ok(());
@@ -56,8 +56,8 @@ impl Summation {
         length.div_ceil(self.unit)
     }
 
-    /// Returns the usual number of partitions of `length` elements. Trees have more than other sums: there the last
-    /// partition of a slow rank returns alone, when all others are done.
+    /// Returns the usual number of partitions of `length` elements. Trees have more than other sums, because the last
+    /// partition of a slow rank returns alone, after all others.
     pub fn partitions(self, length: usize) -> usize {
         let usual = partitions(self.part(length));
         match self.algorithm {

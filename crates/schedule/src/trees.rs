@@ -1,13 +1,13 @@
 //! Sums over weighted trees, for links that differ.
 //!
-//! Every tree spans all ranks and carries a part of the values as large as its weight says: partial sums
-//! rise to the root, and the sum descends as the root encoded it. A rank on a thin link is a leaf of every tree,
-//! so that its values cross the link once in each direction, and no tree has an edge where two ranks are far
-//! apart. Trees of depth 1 are a two-shot whose owners have unequal shares. (Wang et al., "Blink: fast and
-//! generic collectives for distributed ML", MLSys 2020, pack spanning trees for the links within a host.)
+//! Every tree spans all ranks and carries a part of the values in proportion to its weight: partial sums travel
+//! up to the root, and the sum travels down as the root encoded it. A rank on a thin link should be a leaf of every
+//! tree, so that its values cross the link once in each direction, and a thin pair should be an edge of none. Trees
+//! of depth 1 are a two-shot whose owners have unequal chunks. (Wang et al., "Blink: fast and generic collectives
+//! for distributed ML", MLSys 2020, pack spanning trees for the links within a host.)
 //!
-//! Per rank and tree: one message to each neighbour in each phase. In a tree of depth d a value is encoded d + 1
-//! times on its way to the sum.
+//! Per rank and tree: one message to its parent and from each child, then the same in reverse. In a tree of depth d
+//! a value is encoded d + 1 times on its way to the sum.
 
 use std::fmt;
 
@@ -21,8 +21,8 @@ const BITS: usize = 4;
 
 /// Spanning trees of the ranks of a world, each with the weight of its part of the values.
 ///
-/// Written as `3*0.0.0+1*1.1.1`: weight 3 for the tree in which 0 is the parent of all ranks, and 1 for that of
-/// rank 1. A root is its own parent.
+/// Written as `3*0.0.0+1*1.1.1`: weight 3 for the tree in which rank 0 is the parent of all ranks, and weight 1 for
+/// the tree in which rank 1 is. A root is its own parent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Trees {
     ranks: u8,
@@ -38,8 +38,8 @@ impl Trees {
     /// The most trees.
     pub const COUNT_MAX: usize = 16;
 
-    /// Trees given by the parent of each rank, with their weights. None unless each spans the same 1 to
-    /// [`Trees::RANKS_MAX`] ranks, there are 1 to [`Trees::COUNT_MAX`], and all weights are positive.
+    /// Makes trees of weights and the parent of each rank. None unless there are 1 to [`Trees::COUNT_MAX`] trees with
+    /// positive weights, and each spans the same 1 to [`Trees::RANKS_MAX`] ranks.
     pub fn new(trees: &[(u8, Vec<usize>)]) -> Option<Trees> {
         let ranks = trees.first()?.1.len();
         let fits = ranks <= Trees::RANKS_MAX && trees.len() <= Trees::COUNT_MAX;
@@ -73,7 +73,7 @@ impl Trees {
         self.count as usize
     }
 
-    /// Returns the number of edges from the root of a tree to its furthest leaf, for the deepest tree.
+    /// Returns the depth of the deepest tree: the number of edges from its root to the furthest leaf.
     pub fn depth(&self) -> usize {
         let ranks = || 0..self.ranks();
         let depths =
@@ -81,7 +81,7 @@ impl Trees {
         depths.max().unwrap_or(0)
     }
 
-    /// Returns each tree's part of all values, and its edges, from child to parent.
+    /// Returns the fraction of all values that each tree carries, and its edges from child to parent.
     pub fn edges(&self) -> impl Iterator<Item = (f64, Vec<(usize, usize)>)> {
         let total: f64 = self.weights.iter().map(|weight| f64::from(*weight)).sum();
         (0..self.count()).map(move |tree| {
@@ -123,7 +123,7 @@ impl Trees {
         builder.finish()
     }
 
-    /// Sums a span over one tree: up to the root, and down again.
+    /// Sums a span over one tree, and sends the sum down again.
     fn sum(&self, builder: &mut Builder, me: Rank, tree: usize, span: &Span) {
         let parent = Rank(self.parent(tree, me.index()) as u32);
         let children = (0..self.ranks())
@@ -182,7 +182,7 @@ impl fmt::Debug for Trees {
 }
 
 impl Trees {
-    /// Reads trees as they are written; none for any other text.
+    /// Parses trees as they are written; none for any other text.
     pub fn parse(text: &str) -> Option<Trees> {
         let tree = |text: &str| {
             let (weight, parents) = text.split_once('*')?;

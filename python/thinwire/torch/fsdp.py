@@ -78,11 +78,11 @@ def fsdp(
         device: None encodes gradients where they are, "host" in host memory, as there. Parameters are
             gathered through host memory.
         replicas: a mesh of one dimension or a process group: the ranks that have this rank's shards, one on
-            each host, where modules are sharded over the mesh of the host alone. FSDP2 then gathers and
-            reduces on the host, and Thinwire averages gradients of shards over the replicas. It does so
-            once for the micro-batches of a step if `set_requires_all_reduce(False)` precedes all but the
-            last, or `set_requires_gradient_sync(False)`. None exchanges between all ranks of the modules'
-            mesh.
+            each host, if modules are sharded over the mesh of the host alone. FSDP2 then gathers and
+            reduces on the host, and Thinwire averages gradients of shards over the replicas. This happens
+            once for all micro-batches of a step if `set_requires_all_reduce(False)`, or
+            `set_requires_gradient_sync(False)`, is called before all but the last of them. None exchanges
+            between all ranks of the modules' mesh.
 
     # Errors
 

@@ -1,5 +1,5 @@
-"""The ranks of a model under FSDP2 on hosts: the mesh that shards it on a host, and the replicas of a
-shard."""
+"""The ranks of a model under FSDP2 on hosts: those that shard it on one host, and the replicas of a shard
+on the others."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def connected(
     timeout_s: float | None,
     heartbeat_timeout_s: float | None,
 ) -> hosts.Host:
-    """The ranks of all replicas, connected; those of a replica have `shards`. A collective call.
+    """Connects the ranks of all hosts; those of this host are in `shards`. A collective call.
 
     # Errors
 
-    InvalidError for replicas of unequal numbers of shards, or of other shards than this rank's.
+    InvalidError if hosts have unequal numbers of shards, or if `replicas` has a rank with another shard
+    than this rank's.
     """
     mine = dist.get_process_group_ranks(shards)
     rows: list[Any] = [None] * replicas.size()
@@ -36,7 +37,7 @@ def connected(
         if len(theirs) != len(mine):
             raise InvalidError(
                 f"this rank's host has {len(mine)} shards, that of rank {rank} has {len(theirs)}, "
-                "expected as many on each"
+                "expected as many on each (hint: start as many ranks on each host)"
             )
         if theirs[place] != rank:
             raise InvalidError(
@@ -66,7 +67,7 @@ def connected(
 
 
 def process_group_of(replicas: Any) -> dist.ProcessGroup:
-    """The process group of a mesh of one dimension, or one itself."""
+    """Returns the process group of a mesh of one dimension; a process group is returned as it is."""
     if isinstance(replicas, dist.ProcessGroup):
         return replicas
     if isinstance(replicas, DeviceMesh) and replicas.ndim == 1:
@@ -79,16 +80,17 @@ def process_group_of(replicas: Any) -> dist.ProcessGroup:
 
 
 def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
-    """The process group over which all modules are sharded, which is that of the host.
+    """Returns the process group over which all modules are sharded, that of the host.
 
     # Errors
 
-    InvalidError for meshes with a dimension of replicas, and for several meshes.
+    InvalidError for a mesh with a dimension of replicas, and for modules on different meshes.
     """
     found: dict[tuple[int, ...], dist.ProcessGroup] = {}
     for name, unit in units.items():
         for group in param_groups(unit):
             info = group.mesh_info
+            # Only the mesh of HSDP has a dimension of replicas.
             if getattr(info, "replicate_mesh_size", None) is not None:
                 names = info.mesh.mesh_dim_names
                 own = names[info.shard_mesh_dim] if names else "shard"
@@ -103,8 +105,8 @@ def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
     if len(found) > 1:
         first, second = (hosts.listed(ranks) for ranks in list(found)[:2])
         raise InvalidError(
-            f"modules are sharded over ranks {first} and over ranks {second}, expected one mesh with "
-            "replicas"
+            f"modules are sharded over ranks {first} and over ranks {second}, expected one mesh for all "
+            "of them with replicas"
         )
     return next(iter(found.values()))
 
@@ -113,4 +115,7 @@ def refuse_hooked(units: Mapping[str, Any]) -> None:
     """Refuses modules that have an all-reduce hook."""
     for name, unit in units.items():
         if any(getattr(group, "_all_reduce_hook", None) for group in param_groups(unit)):
-            raise InvalidError(f"module '{name}' has an all-reduce hook already, expected none")
+            raise InvalidError(
+                f"module '{name}' has an all-reduce hook already, expected none (hint: remove it, since "
+                "thinwire.torch.fsdp sets its own)"
+            )

@@ -1,4 +1,4 @@
-"""FSDP2 on hosts: gradients of shards are averaged over replicas, the ranks with the same shard elsewhere.
+"""FSDP2 on hosts: averages of shards' gradients over replicas, the ranks with one shard, one on each host.
 
     mesh = init_device_mesh("cuda", (hosts, ranks), mesh_dim_names=("replicas", "host"))
     for layer in model.layers:
@@ -6,12 +6,13 @@
     fully_shard(model, mesh=mesh["host"])
     exchange = thinwire.torch.fsdp(model, codec="int8", replicas=mesh["replicas"])
 
-FSDP2 shards, gathers and reduces on the mesh of the host alone. Its all-reduce hook gets what a module's
-reduce-scatter has averaged over the host, and is the only sum between replicas. What a codec loses of a
-shard's gradient is kept, in f32, and added to the shard's next one.
+FSDP2 shards, gathers and reduces on the mesh of the host alone. Its all-reduce hook gets a module's
+gradients, averaged over the host by the reduce-scatter, and averages them over the replicas; FSDP2 itself
+sums nothing between hosts. What a codec loses of a shard's gradient is kept, in f32, and added to the
+shard's next one.
 
-A module is one exchange, which counts on all ranks of all hosts or on none: a gradient that is not finite
-makes those of its module NaN on all of them, and leaves residuals as they are.
+Each module is one exchange, which takes effect on all ranks of all hosts or on none: one gradient that is
+not finite makes all gradients of its module NaN on all ranks, and the residuals stay as they are.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from thinwire.torch.shards import Parameter, param_groups, reduced
 from thinwire.torch.staging import Staging
 
 State = dict[str, tuple[dict[str, tuple[str, states.Tensors]], int, list[int], str]]
-"""By rank, the plan and the tensors of each module's exchange, the number of exchanges, the ranks of this
-host and the number of hosts, and the codec."""
+"""By rank: the plan and the tensors of each module's exchange, the number of exchanges, the place of the
+rank (see `Replicas._place`), and the codec."""
 
 
 class Replicas:
@@ -53,7 +54,7 @@ class Replicas:
         options: Mapping[str, Any],
         on_host: bool,
     ) -> None:
-        """Over the peers of `host`; `options` are those of the core's Synchronizer."""
+        """Exchanges with the peers of `host`; `options` are those of the core's Synchronizer."""
         self.codec = options["codec"]
         self._host, self._on_host = host, on_host
         self._options = {**options, "peers": host.peers, "beside": host.ranks}
@@ -64,7 +65,7 @@ class Replicas:
         self._backward = -1
         self._hooks: dict[str, AllReduce] = {}
         for name, unit in units.items():
-            for group in param_groups(unit):  # none where all parameters are those of submodules
+            for group in param_groups(unit):  # none if all parameters are those of submodules
                 self._hooks[name] = AllReduce(self, name, group)
                 unit.set_all_reduce_hook(self._hooks[name])
 
@@ -73,8 +74,9 @@ class Replicas:
         self._host.group.abort(reason)
 
     def synchronizer(self, parameters: Sequence[Parameter], dtype: str) -> Synchronizer:
-        """An exchange of these parameters' gradients, over the connections of all; a collective call."""
+        """Makes an exchange of these parameters' gradients; a collective call of all ranks of all hosts."""
         described = [(each.name, shape_of(each), dtype, 0) for each in parameters]
+        # All shards of a module are on one device.
         core = next(
             filter(None, (devices.of(each.sharded.sharded_param) for each in parameters)), None
         )
@@ -82,12 +84,12 @@ class Replicas:
         return Synchronizer(self._epoch, described, **self._options, device=device)
 
     def staging(self, tensor: torch.Tensor) -> Staging | Resident:
-        """Where a gradient is encoded."""
+        """Returns the staging of a gradient, on its GPU or in host memory, where it is encoded."""
         device = None if self._on_host else devices.of(tensor)
         return Staging() if device is None else Resident(device)
 
     def next(self) -> int:
-        """The number of the next exchange: modules exchange one after the other."""
+        """Returns the number of the next exchange; modules exchange one after the other."""
         self._count += 1
         return self._count - 1
 
@@ -95,18 +97,20 @@ class Replicas:
         """Warns, once, of a gradient that has made those of a module NaN."""
         if fault is not None and not self._warned:
             self._warned = True
+            # The core has seen the average of the host's ranks.
             fault = fault.replace("on this rank", "on this host")
             skipped.warn(fault, "the gradients of its module are NaN on all ranks")
 
     def look_at_end(self) -> None:
-        """Lets the end of this backward look for gradients that nobody has exchanged."""
+        """Checks at the end of this backward pass that all gradients were exchanged."""
+        # Once for each backward pass; -1 outside of any.
         backward = torch._C._current_graph_task_id()
         if backward not in (-1, self._backward):
             self._backward = backward
             Variable._execution_engine.queue_callback(self._expect_nothing)
 
     def _expect_nothing(self) -> None:
-        """Refuses that a module was used in earlier micro-batches of a step and not in its last one."""
+        """Raises if a module was used in earlier micro-batches of a step and not in its last one."""
         for name, hook in self._hooks.items():
             hook.expect_nothing(name)
 
@@ -124,8 +128,8 @@ class Replicas:
 
         # Errors
 
-        InvalidError, on all ranks, if that of any is the state of another rank, model, number of replicas
-        or codec, or if states were not saved together.
+        InvalidError, on all ranks, if any rank has the state of another rank, model, number of replicas or
+        codec, or if the states were not saved together.
         """
         group = self._host.group
         modules, count = together(group, functools.partial(self._read, state))
@@ -135,12 +139,12 @@ class Replicas:
         self._count = count
 
     def _place(self) -> list[int]:
-        """The place of this rank: its number, that of its host's ranks, and that of the hosts."""
+        """The place of this rank on its host, the number of the host's ranks, and the number of hosts."""
         host = self._host
         return [host.place, len(host.ranks), len(host.peers)]
 
     def _read(self, state: State) -> tuple[dict[str, tuple[str, states.Tensors]], int]:
-        """What a state says to this rank."""
+        """Reads this rank's modules and number of exchanges from a state."""
         entry = states.entry_of(dist.get_rank(), state)
         hint = "(hint: resume from model and optimizer alone; the residuals are then lost)"
         if len(entry) != 4:
@@ -158,7 +162,7 @@ class Replicas:
         strange = sorted(set(modules) - set(self._hooks))
         if strange:
             raise InvalidError(
-                f"the state is of module '{strange[0]}', which this model does not shard"
+                f"the state is of module '{strange[0]}', which this model does not shard {hint}"
             )
         return dict(modules), count
 
@@ -167,7 +171,7 @@ class AllReduce:
     """The all-reduce hook of one module."""
 
     def __init__(self, owner: Replicas, name: str, param_group: Any) -> None:
-        """Of a module whose parameters FSDP2 has in `param_group`; connects with the first gradients."""
+        """For a module whose parameters are in FSDP2's `param_group`; connects with the first gradients."""
         self._owner, self._name, self._param_group = owner, name, param_group
         self._kept: dict[int, torch.Tensor] = {}
         self._sync: Synchronizer | None = None
@@ -175,14 +179,14 @@ class AllReduce:
         self._saved: states.Saved | None = None
 
     def __call__(self, gradients: torch.Tensor) -> None:
-        """Replaces a host's average by that of all hosts, in place; a flat tensor of f32, f16 or bf16.
+        """Replaces the host's average by that of all hosts, in place, in a flat tensor of f32, f16 or bf16.
 
-        Before the last micro-batch of a step, while `set_requires_all_reduce(False)` holds, the average
-        stays here, and FSDP2 gets zeros.
+        Before the last micro-batch of a step, while `set_requires_all_reduce(False)` is in effect, it keeps
+        the average for later, and FSDP2 gets zeros.
 
         # Errors
 
-        InvalidError for other dtypes, and for gradients of parameters that other replicas do not have;
+        InvalidError for other dtypes, and for gradients of parameters that have none on other replicas;
         PeerError if a rank is lost.
         """
         owner = self._owner
@@ -201,12 +205,12 @@ class AllReduce:
         try:
             self._average(parameters, gradients)
         except Error as error:
-            with contextlib.suppress(Error):
+            with contextlib.suppress(Error):  # the group may have ended already
                 owner.abort(str(error))
             raise
 
     def expect_nothing(self, name: str) -> None:
-        """Refuses gradients of earlier micro-batches that the last one has not taken along."""
+        """Raises if gradients of earlier micro-batches were not exchanged with those of the last one."""
         if self._kept:
             names = {each.key: each.name for each in self._owner.parameters.values()}
             first = names[next(iter(self._kept))]
@@ -226,7 +230,10 @@ class AllReduce:
         return states.read(self._sync)
 
     def load(self, saved: states.Saved | None) -> None:
-        """Continues from a state, now or with the first gradients, or begins anew; a collective call."""
+        """Continues from a state, at once or when the first gradients come; without one, begins anew.
+
+        A collective call.
+        """
         self._kept.clear()
         self._saved = saved
         if saved is None:
@@ -253,13 +260,13 @@ class AllReduce:
         self._resume()
 
     def _resume(self) -> None:
-        """Gives the core what was loaded, once."""
+        """Passes a loaded state to the core, once."""
         saved, self._saved = self._saved, None
         if saved is not None:
             states.write(self._sync, saved.plan, saved.tensors)
 
     def _average(self, parameters: Sequence[Parameter], gradients: torch.Tensor) -> None:
-        """Averages over the replicas; parameters that are not among these have no gradient in this step."""
+        """Averages over the replicas; the module's other parameters have no gradient in this step."""
         dtype = NATIVE.get(gradients.dtype)
         if dtype is None:
             known = ", ".join(map(str, NATIVE))
@@ -314,7 +321,8 @@ def targets(
     numbers: Mapping[int, int],
     staging: Staging | Resident,
 ) -> Iterable[Target]:
-    """What the core calls the gradients of these parameters, which lie in `values` one after the other."""
+    """Yields how the core addresses the gradients of these parameters, which lie in `values` in a row."""
+    # The core's stream uses `values` after what torch has queued on them.
     if isinstance(staging, Resident):
         staging.device.room(values)
     start = values.data_ptr()
@@ -325,7 +333,8 @@ def targets(
 
 
 def shape_of(parameter: Parameter) -> list[int]:
-    """The shape of a shard for the core, to which a single row of a matrix is still a matrix."""
+    """Returns the shape of a shard for the core. A single row of a matrix remains a matrix."""
+    # The core sends vectors raw, so a row becomes two rows of half the length.
     shape = list(parameter.sharded.padded_sharded_param_size)
     whole = parameter.sharded._orig_size
     is_row = sum(size > 1 for size in whole) > 1 >= sum(size > 1 for size in shape)
@@ -334,7 +343,8 @@ def shape_of(parameter: Parameter) -> list[int]:
 
 
 def said(place: Sequence[int]) -> str:
-    """A place in words."""
+    """Describes a place in a message."""
+    # A place from a file may have fewer numbers.
     number, ranks, count = (*place, 0, 0, 0)[:3]
     return f"shard {number + 1} of {ranks} on {count} hosts"
 
@@ -348,10 +358,13 @@ def between(
     timeout_s: float | None,
     heartbeat_timeout_s: float | None,
 ) -> Replicas:
-    """The exchange of sharded modules between `replicas`, a mesh or a process group; a collective call."""
+    """Makes the exchange of sharded modules between `replicas`, a mesh or a process group.
+
+    A collective call.
+    """
     others = fsdp_hosts.process_group_of(replicas)
     shards = fsdp_hosts.shards_of(units)
     fsdp_hosts.refuse_hooked(units)
     host = fsdp_hosts.connected(shards, others, timeout_s, heartbeat_timeout_s)
-    # What one host has averaged is the average.
+    # On a single host, its average is the average of all, and nothing is exchanged.
     return Replicas(units if others.size() > 1 else {}, parameters, host, options, on_host)

@@ -100,11 +100,11 @@ def hook(
             `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10, or that of a `thinwire.Group`.
         device: None encodes gradients where they are, on the CPU or on a GPU; "host" copies those of a GPU
             to host memory and encodes them there.
-        within: "host", or the process group of this host's ranks: these sum gradients by a process group of
-            their own, of the same backend (NCCL, gloo), and each rank exchanges a part of the sum with the
-            ranks that have its place on the other hosts. Residuals are then so much smaller. None exchanges
-            between all ranks. `thinwire.torch.hosts` says which ranks share a host. With one rank on each
-            host it changes nothing, on a single host nothing is exchanged beyond the sum.
+        within: "host", or the process group of this host's ranks: these average gradients over a process
+            group of their own, of the same backend (NCCL, gloo), and each rank exchanges a part of the
+            average with the ranks at its place on the other hosts. Each rank keeps residuals of its part
+            alone. None exchanges between all ranks. `thinwire.torch.hosts` says which ranks share a host.
+            With one rank on each host it changes nothing; on a single host no codec is used.
 
     # Errors
 
@@ -397,6 +397,7 @@ class Hook:
         if not step.averaged and not self._warned:
             fault = self._averager.sync.fault()
             if fault is not None and self._host is not None:
+                # The core has seen the average of the host's ranks.
                 fault = fault.replace("on this rank", "on this host")
             self._warned = fault is not None
             if fault is not None:

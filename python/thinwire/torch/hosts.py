@@ -1,12 +1,11 @@
-"""The hosts of a training: the ranks that have a fast path to each other, and a process group of theirs.
+"""The hosts of a training: ranks that have a fast path to each other, with a process group of their own.
 
-Under `within=` the ranks of a host sum gradients by that process group, each a part of them. A rank then
-exchanges its part with its peers, the ranks that have the same place on the other hosts.
+Under `within=` the ranks of a host average gradients over that process group, and each rank gets a part of
+the averages. It then exchanges its part with its peers, the ranks at the same place on the other hosts.
 
-Two ranks are on one host if the kernel was booted once for both (its boot id), they share a network
-namespace, and torchrun has started them on one node (GROUP_RANK, where it is set). So containers and pods
-with a network of their own count as hosts; where they have a fast path to each other, `within` is a process
-group.
+Two ranks are on one host if they have the same boot id of the kernel, the same network namespace and, where
+torchrun has set it, the same node (GROUP_RANK). So a container or pod with a network of its own counts as a
+host. If several of them have a fast path to each other, pass their process group as `within`.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from thinwire.torch import group as groups
 
 HOST = "host"
 LOOK_S = 0.5
-"""The time that a rank waits for others of its host before it looks for ranks that are lost, in seconds."""
+"""The time that a rank waits for others of its host before it checks whether a rank is lost, in seconds."""
 POLL_S = 2e-4
-"""The time between two looks at a collective that is under way, in seconds."""
+"""The time between two checks of a collective that is under way, in seconds."""
 LOSS_S = 5.0
-"""The time within which connections to a lost rank tell that it is lost, in seconds."""
+"""The time within which the loss of a rank shows at the connections to it, in seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The host of this rank; ranks are numbered as in `connection`, which has all of the training."""
+    """The host of this rank. Ranks are numbered as in `connection`, which connects all ranks."""
 
     connection: groups.Connection
     ranks: list[int]
@@ -50,7 +49,7 @@ class Host:
     peers: list[int]
     """The ranks with this rank's place, one of each host."""
     process_group: dist.ProcessGroup
-    """The ranks of this host, for nobody else's collectives."""
+    """The process group of this host's ranks. A hook makes one for itself alone; FSDP2 shares its own."""
 
     @property
     def group(self) -> Group:
@@ -67,13 +66,13 @@ class Host:
 
         # Errors
 
-        PeerError if any rank of the training is lost or has ended the group meanwhile.
+        PeerError if a rank of any host is lost or has ended the group meanwhile.
         """
         while not self._completed(work, LOOK_S):
             try:
                 self.look()
             except PeerError:
-                # A rank that has done its last step leaves; what it has sent may not be read here yet.
+                # A rank leaves after its last step, perhaps before what it has sent is read here.
                 if not self._completed(work, 2 * LOOK_S):
                     raise
         try:
@@ -84,7 +83,7 @@ class Host:
     def _completed(self, work: Any, within_s: float) -> bool:
         """Whether a collective is over within some seconds."""
         deadline = time.monotonic() + within_s
-        # A callback of its future would be called by a thread of gloo's, also while Python ends.
+        # Polls, because a callback of its future would run on a thread of gloo, even while Python ends.
         while not work.is_completed():
             if time.monotonic() > deadline:
                 return False
@@ -96,7 +95,8 @@ class Host:
         self.group.expect(list(range(self.group.world)))
 
     def loss(self, error: RuntimeError) -> Exception:
-        """What to raise where a collective of the host has failed: the loss of a rank, once it is known."""
+        """Returns the error of a failed collective of the host: the loss of a rank, if there is one."""
+        # The collective may fail before the connections show which rank is lost.
         deadline = time.monotonic() + LOSS_S
         while time.monotonic() < deadline:
             try:
@@ -108,31 +108,33 @@ class Host:
 
 
 def part_of(host: Host) -> torch.Tensor:
-    """Which part of the gradients a rank has, and of how many, for its state."""
+    """Returns the place of a rank's part of the gradients, and the number of parts, for its state."""
     return torch.tensor([float(host.place), float(len(host.ranks))])
 
 
 def check(within: Any, group: Any = None, algorithm: Any = None) -> None:
-    """Refuses a `within` that is neither None, "host" nor a process group of this rank's.
+    """Checks that `within` is None, "host" or a process group that this rank is in.
 
     # Errors
 
-    InvalidError, which says what was given; and for a `group` of Thinwire's own, beside which hosts have no
-    process groups, or an `algorithm` that sums within units itself.
+    InvalidError for anything else; for a `thinwire.Group` as `group`, since hosts need process groups of
+    PyTorch; and for an `algorithm` that sums within units itself.
     """
     if within is None:
         return
     is_group = dist.is_available() and isinstance(within, dist.ProcessGroup)
+    # What torch's new_group returns on ranks that are not in the group.
     if dist.is_available() and within == dist.GroupMember.NON_GROUP_MEMBER:
         raise InvalidError("this rank is not in the process group within, expected its host's")
+    # A copied hook has lost its group; `find` says so when it is used.
     if within != HOST and not is_group and not isinstance(within, groups.Lost):
         raise InvalidError(
             f'within is {shown(within)}, expected None, "{HOST}" or the process group of this host\'s ranks'
         )
     if isinstance(algorithm, str) and algorithm.startswith("hierarchical"):
         raise InvalidError(
-            f"algorithm {shown(algorithm)} with within, expected one between hosts (hint: leave one of "
-            "them out: both sum on a host first)"
+            f"algorithm {shown(algorithm)} with within, expected a flat one between hosts (hint: leave "
+            "one of the two out, since both sum on a host first)"
         )
     if group is not None and not isinstance(group, (dist.ProcessGroup, groups.Lost)):
         raise InvalidError(
@@ -144,20 +146,20 @@ def check(within: Any, group: Any = None, algorithm: Any = None) -> None:
 def find(
     within: Any, connection: groups.Connection, process_group: Any, timeout_s: float | None
 ) -> Host | None:
-    """The host of this rank, among the ranks of `connection`, which are those of `process_group`.
+    """Finds the host of this rank, among the ranks of `connection`, which are those of `process_group`.
 
-    None where each host has one rank, and without `within`. A collective call.
+    Returns None if each host has one rank, and without `within`. A collective call.
 
     # Errors
 
-    InvalidError on all ranks, if hosts have unequal numbers of ranks, or process groups that were given are
-    no partition of the ranks.
+    InvalidError on all ranks if hosts have unequal numbers of ranks, or if the process groups given as
+    `within` are no partition of the ranks.
     """
     group = connection.group
     if within is None or group.world == 1:
         return None
     if isinstance(within, groups.Lost):
-        groups.of(within)  # says that copies have no groups
+        groups.of(within)  # raises the error of a copy, which has no group
     process_group = dist.group.WORLD if process_group is None else process_group
     rows = together(group, lambda: described(within, process_group))
     rows = exchange.gathered(group, rows, f"the hosts of ranks, by {kind(within)}")
@@ -173,7 +175,7 @@ def find(
         members,
         timeout=timedelta(seconds=groups.TIMEOUT_S if timeout_s is None else timeout_s),
         backend=backend,
-        use_local_synchronization=True,
+        use_local_synchronization=True,  # only the ranks of this host make this group
     )
     first = [ranks[0] for ranks in hosts]
     peers = [hosts[rank][place] for rank in sorted(set(first))]
@@ -181,13 +183,13 @@ def find(
 
 
 def kind(within: Any) -> str:
-    """What `within` is, in words."""
+    """Names the sort of `within` in a message."""
     return HOST if within == HOST else "process group"
 
 
 def name() -> str:
-    """What only the ranks of this host have in common."""
-    with contextlib.suppress(OSError):
+    """Returns a name that only the ranks of this host have in common."""
+    with contextlib.suppress(OSError):  # /proc may be missing, as on macOS
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/net").stat()
         where = f"{boot} {namespace.st_dev} {namespace.st_ino}"
@@ -196,7 +198,7 @@ def name() -> str:
 
 
 def described(within: Any, process_group: dist.ProcessGroup) -> torch.Tensor:
-    """What this rank tells of its host: a hash of its name, or which ranks are members of its group."""
+    """Returns what identifies this rank's host: a hash of its name, or who is a member of its group."""
     if within == HOST:
         return torch.frombuffer(
             bytearray(hashlib.sha256(name().encode()).digest()), dtype=torch.uint8
@@ -213,18 +215,18 @@ def described(within: Any, process_group: dist.ProcessGroup) -> torch.Tensor:
 
 
 def by_name(rows: torch.Tensor) -> list[list[int]]:
-    """For each rank the ranks that have the same row."""
+    """Returns for each rank the ranks with the same row."""
     names = [bytes(row.tolist()) for row in rows]
     return [[rank for rank, theirs in enumerate(names) if theirs == mine] for mine in names]
 
 
 def by_members(rows: torch.Tensor) -> list[list[int]]:
-    """For each rank the members of its group."""
+    """Returns for each rank the members of its group."""
     return [row.nonzero().flatten().tolist() for row in rows]
 
 
 def check_partition(hosts: Sequence[Sequence[int]]) -> None:
-    """Refuses hosts of unequal numbers of ranks, and ranks that are on several of them.
+    """Refuses hosts with unequal numbers of ranks, and ranks that are on several hosts.
 
     `hosts` has for each rank the ranks of its host.
     """
@@ -233,17 +235,18 @@ def check_partition(hosts: Sequence[Sequence[int]]) -> None:
             if hosts[other] != mine:
                 raise InvalidError(
                     f"within is no partition: the group of rank {rank} has ranks {listed(mine)}, that of "
-                    f"rank {other} has {listed(hosts[other])} (hint: every rank gives the group of its own "
-                    "host)"
+                    f"rank {other} has {listed(hosts[other])} (hint: pass on every rank the group of its "
+                    "own host)"
                 )
     for rank, mine in enumerate(hosts):
         if len(mine) != len(hosts[0]):
             raise InvalidError(
                 f"the host of rank 0 has {len(hosts[0])} rank{'s' * (len(hosts[0]) > 1)}, that of rank "
-                f"{rank} has {len(mine)}, expected as many on each (hint: leave within out)"
+                f"{rank} has {len(mine)}, expected as many on each (hint: start as many on each, or leave "
+                "within out)"
             )
 
 
 def listed(ranks: Sequence[int]) -> str:
-    """Ranks in a message."""
+    """Lists ranks in a message, the first eight of them."""
     return ", ".join(map(str, ranks[:8])) + " …" * (len(ranks) > 8)

@@ -52,7 +52,7 @@ def part_shape(parameter: torch.Tensor, ranks: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Where a parameter is in a bucket and, with each of its parts, in each row."""
+    """The place of a parameter in a bucket and, with each of its parts, in each row."""
 
     start: int
     elements: int
@@ -115,7 +115,7 @@ class Parts:
     """The parts of a hook's buckets; their memory stays from step to step."""
 
     def __init__(self, host: Host) -> None:
-        """Of this rank of `host`; no memory yet."""
+        """For this rank of `host`; memory comes with the first buckets."""
         self.host = host
         self._rooms: dict[int, Room] = {}
 

@@ -26,8 +26,8 @@ pub struct Args {
     /// The job's secret; a fresh one unless given
     #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
-    /// The TCP port behind which all ranks of this machine are reached by others, for firewalls and
-    /// containers [default: THINWIRE_PORT, else a free port for each rank]
+    /// One TCP port for all ranks of this machine, for firewalls and containers [default: THINWIRE_PORT, else a
+    /// free port for each rank]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// The program and its arguments

@@ -38,8 +38,8 @@ pub struct Args {
     /// Address of the job's coordinator, or of the store that has it [default: THINWIRE_COORDINATOR]
     #[arg(long, value_name = "HOST:PORT")]
     coordinator: Option<String>,
-    /// Address at which ranks and other servers reach this one [default: that of this machine towards the
-    /// coordinator, at THINWIRE_PORT, which all processes of a job on this machine share, or a free port]
+    /// Address at which ranks and other servers reach this one [default: the address by which this machine reaches
+    /// the coordinator, at THINWIRE_PORT, which ranks and servers of this machine share, else at a free port]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// The job's secret (better given as THINWIRE_TOKEN)

@@ -36,8 +36,9 @@ pub struct Settings {
     /// continues while ranks die, leave and join as long as there are MIN [default: 2]
     #[arg(long, value_name = "N", value_parser = size::up_to(256))]
     pub ranks: Option<Size>,
-    /// Algorithm of the exchange: ring, two-shot, halving, gather, ring-gather, hierarchical:2:two-shot
-    /// (units of 2 ranks, two-shot between them), auto [default: auto]
+    /// Algorithm of the exchange: ring, two-shot, halving, gather, ring-gather, trees:2*0.0.0+1*1.1.1 (weights of
+    /// trees, each with the parent of every rank), hierarchical:2:two-shot (units of 2 ranks, two-shot between
+    /// them), auto [default: auto]
     #[arg(long, value_name = "NAME")]
     pub algorithm: Option<AlgorithmFlag>,
     /// With auto, the relative error, squared or absolute, with twice its excess of energy, that one

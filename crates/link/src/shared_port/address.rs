@@ -48,25 +48,25 @@ impl Key {
         bytes
     }
 
-    /// Returns the key in a preface, unless this is none of this version.
+    /// Returns the key in a preface, or none if this is no preface of this version.
     pub fn parse_preface(bytes: &[u8; PREFACE_BYTES]) -> Option<Key> {
         let key = *bytes.last_chunk::<KEY_BYTES>().expect("it is shorter");
         let found = Key(key);
         (*bytes == found.to_preface()).then_some(found)
     }
 
-    /// Returns the answer to a preface, of which this is the beginning, if it is of another version.
+    /// Returns the answer to a preface that begins so, if it is of another version.
     pub fn refused_version(beginning: &[u8]) -> Option<u8> {
         let (magic, rest) = beginning.split_first_chunk()?;
         let is_other = *magic == MAGIC && rest.first().is_some_and(|version| *version != VERSION);
         is_other.then_some(OTHER_VERSION | VERSION)
     }
 
-    /// Reads the first byte that came on a connection which has sent this key.
+    /// Checks the answer to a preface.
     ///
     /// # Errors
-    /// [`Kind::VersionMismatch`] if the port is shared by another version; or if it has no listener with this key,
-    /// which may have another port by now, or not yet this one.
+    /// [`Kind::VersionMismatch`] if processes of another version share the port; [`Kind::Io`] if it has no listener with
+    /// the key, which may have moved to another port, or may not be behind this one yet.
     pub fn check_answer(answer: u8) -> Result<(), Error> {
         match answer {
             WELCOME => Ok(()),
@@ -152,10 +152,10 @@ impl FromStr for Address {
     }
 }
 
-/// Returns an address, which may be a name and a port, and the key behind it.
+/// Splits an address, which may be a name and a port, from the key after `#`, if there is one.
 ///
 /// # Errors
-/// If there is something else behind `#`.
+/// If the text after `#` is no key.
 pub fn split_key(address: &str) -> Result<(&str, Option<Key>), Error> {
     match address.split_once('#') {
         Some((address, key)) => Ok((address, Some(key.parse()?))),

@@ -1,8 +1,8 @@
 //! A listener behind a shared port: a socket where connections with its key arrive as descriptors.
 //!
-//! The socket is a unix socket of datagrams, named after the key, so that a connection and who has passed it on come
-//! in one piece. A connection from a process of another user is closed unread. A process without descriptors gets a
-//! message without its connection, and says so.
+//! The socket is a unix datagram socket, named after the key: each datagram holds one connection and says who has
+//! passed it on. A connection from a process of another user is closed unread. A process that has no descriptor left
+//! gets a datagram without its connection, and returns an error that says so.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -28,12 +28,12 @@ use crate::{Error, forks};
 pub struct Inbox {
     socket: OwnedFd,
     address: Address,
-    /// Thread that passes connections on, to this listener and to others, as long as this one is there.
+    /// Thread that passes connections on, to this listener and to others; it ends with this listener.
     _router: Router,
 }
 
 impl Inbox {
-    /// A listener behind the port at `address`, which is opened or joined until `deadline`.
+    /// A listener behind the port at `address`, which it opens or joins; it tries until `deadline`.
     ///
     /// # Errors
     /// As [`super::Listener::shared`].
@@ -44,7 +44,7 @@ impl Inbox {
     ) -> Result<Inbox, Error> {
         let key = Key::random()?;
         let bound = unix_socket(SocketType::DGRAM).and_then(|socket| {
-            // Before the name is known, so that no datagram comes without the user that has sent it.
+            // Before the socket has its name, so that every datagram comes with the user that has sent it.
             sockopt::set_socket_passcred(&socket, true)?;
             bind(&socket, &name(&key.to_string())?)?;
             Ok(socket)
@@ -64,8 +64,8 @@ impl Inbox {
     /// Takes a connection that was passed on, and welcomes it.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] if there is none, [`ErrorKind::ConnectionAborted`] if it is gone or no connection,
-    /// or that this process has no descriptor for it.
+    /// [`ErrorKind::WouldBlock`] if there is none, [`ErrorKind::ConnectionAborted`] if it has ended or is no connection,
+    /// or [`Errno::MFILE`] if this process has no descriptor for it.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let mut space =
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
@@ -76,18 +76,18 @@ impl Inbox {
         for message in control.drain() {
             match message {
                 RecvAncillaryMessage::ScmRights(mut received) => connection = received.next(),
-                // The kernel tells the sender's real user.
+                // The kernel fills in the sender's real user, not the effective one.
                 RecvAncillaryMessage::ScmCredentials(sender) => is_own = sender.uid == getuid(),
                 _ => {}
             }
         }
-        // The kernel drops a connection for which the process has no descriptor; who connects tries again.
+        // The kernel drops a connection for which this process has no descriptor; the other end tries again.
         if is_own && connection.is_none() && message.flags.contains(ReturnFlags::CTRUNC) {
             return Err(Errno::MFILE.into());
         }
         let aborted = || io::Error::from(ErrorKind::ConnectionAborted);
         let stream = TcpStream::from(connection.filter(|_| is_own).ok_or_else(aborted)?);
-        // Also of a descriptor that is no TCP connection.
+        // This fails for a descriptor that is no TCP connection, too.
         let peer = stream.peer_addr().map_err(|_| aborted())?;
         let sent = send(&stream, &[WELCOME], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         sent.map_err(|_| aborted())?;

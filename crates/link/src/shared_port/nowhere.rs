@@ -1,4 +1,4 @@
-//! Shared ports on systems where a connection cannot be passed to the process that is named.
+//! Shared ports on systems other than Linux, where connections cannot be passed to another process by name.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use crate::shared_port::address::Address;
 use crate::tcp::cancel::Cancel;
 use crate::{Error, Kind};
 
-/// A listener that there cannot be.
+/// A listener behind a shared port, of which there are none here.
 #[derive(Debug)]
 pub enum Inbox {}
 
@@ -24,19 +24,19 @@ impl Inbox {
         Err(Error::new(
             Kind::Invalid,
             format!(
-                "port {} for all ranks of a host, expected none: this needs Linux",
+                "port {} for all ranks of a host, expected none: a shared port needs Linux",
                 address.port()
             ),
         ))
     }
 
     /// # Errors
-    /// None, since there is no such listener.
+    /// Never, since there is no such listener.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         match *self {}
     }
 
-    /// The address of none.
+    /// The address to connect to, which no listener here has.
     pub fn address(&self) -> Address {
         match *self {}
     }

@@ -1,8 +1,8 @@
 //! The thread that accepts connections at a shared port and passes each to the listener that it names.
 //!
-//! Every process behind the port has one, and whichever accepts a connection passes it on. Connections that have
-//! not sent their preface are unauthenticated peers, with few [`Places`] and little time. A connection whose
-//! listener takes no more at present waits in its place.
+//! Every listener behind the port has such a thread, and the one that accepts a connection passes it on. Connections
+//! that have not sent their preface are unauthenticated peers, with few [`Places`] and little time. A connection
+//! whose listener takes no more at present waits in its place.
 
 use std::io::{ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -29,7 +29,8 @@ const PLACES: Places = Places { total: 256, per_address: 64 };
 /// Pause before a listener that takes no more is tried again.
 const FULL_PAUSE: Duration = Duration::from_millis(10);
 
-/// The thread's life: it accepts nothing more when this is dropped, and ends when what it has accepted is passed on.
+/// Handle of the thread. When it is dropped, the thread accepts nothing more, and ends when it has passed on all
+/// connections that it has accepted.
 #[derive(Debug)]
 pub struct Router {
     /// The other end is the thread's.
@@ -56,9 +57,9 @@ impl Router {
 
 /// The state of the thread.
 struct Routing {
-    /// None when the listener of this thread is gone.
+    /// None once the listener of this thread has ended.
     sockets: Option<Sockets>,
-    /// It ends with the listener.
+    /// A socket whose other end closes when the listener ends.
     life: UnixStream,
     arrivals: Vec<Arrival>,
     /// The time from which to accept again.
@@ -114,11 +115,12 @@ impl Routing {
         }
         let incomplete = self.arrivals.iter().filter(|arrival| !arrival.is_complete());
         fds.extend(incomplete.map(|arrival| PollFd::new(&arrival.stream, PollFlags::IN)));
-        // An interrupted poll is like one that finds nothing: the next one follows.
+        // An interrupted poll counts as one that finds nothing; the next one follows.
         let _ = poll(&mut fds, timeout.as_ref());
         let found: Vec<_> = fds.iter().take(2).map(PollFd::revents).collect();
         drop(fds);
         let Some(sockets) = &self.sockets else { return };
+        // Without a descriptor the request stays in the queue, and poll would return at once again and again.
         if !found[1].is_empty() && sockets.share().is_err() {
             self.resume = Instant::now() + REFUSED_PAUSE;
         }
@@ -138,6 +140,7 @@ impl Routing {
                 // Another process may have accepted it.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                // Mostly no descriptor is left, which may be over soon.
                 Err(_) => self.resume = now + REFUSED_PAUSE,
             }
         }
@@ -151,6 +154,7 @@ impl Routing {
         if let Some(place) = PLACES.evicted(arrivals, peer.ip()) {
             self.arrivals.swap_remove(place);
         }
+        // A connection that cannot be set up is dropped; the other end tries again.
         if set_up(&stream).is_ok() {
             let preface = [0; PREFACE_BYTES];
             self.arrivals.push(Arrival {
@@ -170,9 +174,9 @@ impl Arrival {
         self.length == PREFACE_BYTES
     }
 
-    /// Reads the preface and passes the connection on; false when it is done with.
+    /// Reads the preface and passes the connection on; false once nothing more is to be done.
     fn advance(&mut self, now: Instant) -> bool {
-        // No byte more: the handshake is the listener's.
+        // Not one byte more, since the listener reads the handshake.
         while !self.is_complete() {
             match (&self.stream).read(&mut self.preface[self.length..]) {
                 Ok(0) => return false,
@@ -181,7 +185,7 @@ impl Arrival {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
-            // At once, since another version's preface may be shorter.
+            // Before the whole preface is there, since that of another version may be shorter.
             if let Some(answer) = Key::refused_version(&self.preface[..self.length]) {
                 let _ = send(&self.stream, &[answer], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
                 return false;
@@ -205,7 +209,7 @@ impl Arrival {
     }
 }
 
-/// Whether a listener takes no more at present: its queue is full, as many descriptors are on their way as this user
+/// Whether an error may be over soon: the listener's queue is full, this user has as many descriptors under way as it
 /// may have, or none is left.
 fn is_over_soon(errno: Errno) -> bool {
     matches!(
@@ -230,7 +234,7 @@ fn pass(key: Key, stream: &TcpStream) -> rustix::io::Result<()> {
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&descriptors));
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    // A key is random, so that nobody takes its name before its listener.
+    // The socket with this name is the listener's: keys are random, so nobody can take the name before it.
     let (socket, to) = (unix_socket(SocketType::DGRAM)?, name(&key.to_string())?);
     sendmsg_addr(&socket, &to, &[IoSlice::new(&[0])], &mut control, flags).map(drop)
 }

@@ -1,9 +1,9 @@
-//! The sockets that all processes behind a port hold, and how a process comes by them.
+//! The sockets that all processes behind a port hold, and how a process gets them.
 //!
 //! The first process binds an abstract unix socket with the port's name, which decides who is first, and then the
-//! port. It, and later every process that has them, sends both sockets to whoever of its user connects to the
-//! unix socket. So both stay open as long as one process has them, whichever that is. Abstract names belong to a
-//! network namespace, as ports do.
+//! port. This process, and later every other one that has both sockets, sends them to each process of its user that
+//! connects to the unix socket. So both stay open as long as any process has them. Abstract names belong to a network
+//! namespace, as ports do.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -27,13 +27,13 @@ use crate::tcp::cancel::{CANCEL_EVERY, Cancel};
 use crate::unauthenticated_peers::ACCEPTS_MAX;
 use crate::{Backoff, Deadline, Error, Kind, forks};
 
-/// Time in which a process that was killed closes its port.
+/// Time within which the system closes the port of a process that was killed.
 const CLOSING: Duration = Duration::from_millis(300);
-/// Time in which one of the processes behind a port sends the sockets, before another one is asked.
+/// Time that one of the processes behind a port has to send the sockets, before another one is asked.
 const ANSWER: Duration = Duration::from_secs(1);
-/// Processes that may wait for the sockets.
+/// The most processes that may wait for the sockets.
 const BACKLOG: i32 = 1024;
-/// The port and the unix socket.
+/// Descriptors that are sent: the port and the unix socket.
 const DESCRIPTORS: usize = 2;
 
 /// The sockets behind a port.
@@ -41,12 +41,12 @@ const DESCRIPTORS: usize = 2;
 pub struct Sockets {
     /// Where connections come from.
     pub tcp: TcpListener,
-    /// Where processes that want both sockets connect to.
+    /// The socket to which processes connect that want both sockets.
     pub unix: OwnedFd,
 }
 
 impl Sockets {
-    /// Opens the port, or joins the processes that have.
+    /// Opens the port, or joins the processes that have opened it.
     ///
     /// # Errors
     /// [`Kind::AddressInUse`] if the port belongs to another program or user, or the processes behind it do not
@@ -69,7 +69,7 @@ impl Sockets {
             match Sockets::join(address, until, cancel) {
                 Ok(sockets) => return Ok(sockets),
                 Err(error) if error.kind != Kind::Io => return Err(error),
-                // Between two processes that have the sockets, or before the first one listens.
+                // The last process has just ended, or the first one does not listen yet.
                 Err(_) if Instant::now() < until => {
                     thread::sleep(backoff.pause().min(longest_wait(cancel)))
                 }
@@ -106,14 +106,14 @@ impl Sockets {
                 Err(error) => return Err(error),
             }
         };
-        // Not before the port is bound: who connects gets it.
+        // Not before the port is bound, since a process that connects is sent it.
         listen(&unix, BACKLOG)
             .map_err(|errno| Error::io(format_args!("cannot share {address}"), errno.into()))?;
         forks::record(&unix);
         Ok(Sockets { tcp, unix })
     }
 
-    /// Gets the sockets from a process that has them; a failure of sort [`Kind::Io`] may be over soon.
+    /// Gets the sockets from a process that has them. An error of [`Kind::Io`] may be over soon.
     fn join(
         address: SocketAddr,
         until: Instant,
@@ -142,6 +142,7 @@ impl Sockets {
                 break;
             }
         }
+        // If the time is over, nothing has come, and this fails.
         let sockets = take(&socket).map_err(broken)?;
         let [tcp, unix] = <[OwnedFd; DESCRIPTORS]>::try_from(sockets)
             .map_err(|_| Error::new(Kind::Io, "the sockets were not sent"))?;
@@ -168,7 +169,7 @@ impl Sockets {
                 Err(errno) => return Err(errno),
             };
             if user(&process).is_ok_and(|user| user == geteuid()) {
-                // Who gets nothing asks again.
+                // A process that gets nothing asks again.
                 let _ = self.give(&process);
             }
         }
@@ -190,7 +191,8 @@ pub fn unix_socket(sort: SocketType) -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, sort, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
 
-/// The abstract name of a port or of a listener behind one. Another version, which has other prefaces, has others.
+/// The abstract name of a port or of a listener behind one. It contains the version, since versions differ in their
+/// prefaces.
 pub fn name(of: &str) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(format!("thinwire-port-{VERSION}-{of}").as_bytes())
 }
@@ -211,14 +213,14 @@ fn take(socket: &OwnedFd) -> rustix::io::Result<Vec<OwnedFd>> {
             descriptors.extend(received);
         }
     }
-    // The kernel drops those for which the process has no descriptor.
+    // The kernel drops a socket for which this process has no descriptor.
     if descriptors.len() < DESCRIPTORS && message.flags.contains(ReturnFlags::CTRUNC) {
         return Err(Errno::MFILE);
     }
     Ok(descriptors)
 }
 
-/// The longest time without a look at the cancel handle.
+/// The longest wait between two checks of the cancel handle.
 fn longest_wait(cancel: Option<&Cancel>) -> Duration {
     cancel.map_or(Duration::MAX, |_| CANCEL_EVERY)
 }

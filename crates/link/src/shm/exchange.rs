@@ -1,14 +1,13 @@
-//! What two ranks of one host say to each other before they share memory.
+//! The exchange by which two ranks of one host agree to share memory.
 //!
-//! The side that was connected to is the host, and its welcome contains an offer: name and nonce. All of it
-//! goes over the authenticated connection, which stays in use in memory's place if anything on the way does
-//! not work:
+//! The side that was connected to is the host, and its welcome contains an offer: a name and a nonce. All records
+//! go over the authenticated connection, which carries the data itself if any step fails:
 //!
-//! | from | record | meaning |
+//! | from | record 1 | record 0 |
 //! |---|---|---|
-//! | guest | 1 or 0 | I have shown the nonce; there is nobody |
-//! | host | 1 or 0 | the memory is handed over; I have not seen you |
-//! | guest | 1 or 0 | I have it; it is none |
+//! | guest | it has connected and shown the nonce | nobody listens at the name |
+//! | host | the memory is handed over | no guest has shown the nonce |
+//! | guest | it has the memory | what it got is no such memory |
 //!
 //! A record 0 is the last one. Law: both sides share memory, or neither does.
 
@@ -26,7 +25,7 @@ pub enum Exchange {
     Guest(Offer),
     /// A guest waits for the memory.
     Memory(Visit),
-    /// A host waits for the word that the guest has the memory.
+    /// A host waits for the guest to confirm that it has the memory.
     Receipt(Offer),
 }
 
@@ -40,8 +39,8 @@ pub enum Turn {
 }
 
 impl Exchange {
-    /// Begins as the host of rings of `length` bytes; none where there is no such memory, since TCP serves as
-    /// well. The offer goes onto `welcome`.
+    /// Begins as the host of rings of `length` bytes, and appends the offer to `welcome`. If the system has no such
+    /// memory, the exchange is over, and TCP carries the data.
     pub fn host(length: usize, welcome: &mut Vec<u8>) -> Turn {
         let Ok(offer) = Offer::new(length) else { return Turn::Over(None) };
         welcome.extend_from_slice(&offer.to_bytes());
@@ -51,7 +50,7 @@ impl Exchange {
     /// Begins as a guest with what the welcome contained; `send` sends the answer.
     ///
     /// # Errors
-    /// If that is no offer.
+    /// If `offer` is no offer.
     pub fn guest(offer: &[u8], send: impl FnOnce(&[u8])) -> Result<Turn, Error> {
         if offer.is_empty() {
             return Ok(Turn::Over(None));
@@ -89,7 +88,7 @@ impl Exchange {
 }
 
 fn nonsense() -> Error {
-    Error::new(Kind::Corrupt, "sent what is no word about shared memory")
+    Error::new(Kind::Corrupt, "sent a malformed record about shared memory")
 }
 
 #[cfg(test)]
@@ -103,7 +102,7 @@ mod tests {
         (awaits(Exchange::host(4096, &mut offer)), offer)
     }
 
-    /// What a side does with a record, and its answer.
+    /// A side's turn after a record, and its answer.
     fn hears(side: Exchange, record: &[u8]) -> (Turn, Vec<u8>) {
         let mut answer = Vec::new();
         let turn = side.next(record, |word| answer.extend_from_slice(word)).unwrap();

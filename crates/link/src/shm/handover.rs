@@ -1,11 +1,11 @@
-//! The way of descriptors from one process of a host to another.
+//! The hand-over of descriptors from one process of a host to another.
 //!
-//! Descriptors travel over sockets of the unix domain alone, while ranks meet over TCP. So the host makes the
-//! memory and listens on an abstract socket, whose name and a nonce it tells over the authenticated
-//! connection. The guest connects there and shows the nonce. Both only go on with a process of their own
-//! user. Abstract names belong to a network namespace: where the two processes are in different ones there is
-//! no such socket, which the guest sees at once. Nothing here blocks: what a step needs has come before the
-//! message over TCP that asks for it.
+//! Descriptors can only be sent over unix sockets, while ranks meet over TCP. So the host makes the memory and
+//! listens on an abstract unix socket, and sends its name and a nonce over the authenticated connection. The
+//! guest connects to the socket and shows the nonce. Each side continues only with a process of its own user.
+//! Abstract names belong to a network namespace: if the two processes are in different ones, the guest finds no
+//! such socket, and knows so at once. Nothing here blocks: whatever a step needs has come before the record over
+//! TCP that begins the step.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -31,7 +31,7 @@ use crate::shm::ring::{Rings, Side, file_bytes, length_in};
 const SECRET_BYTES: usize = 16;
 /// Bytes of an offer: name and nonce.
 pub const OFFER_BYTES: usize = 2 * SECRET_BYTES;
-/// Connections that may wait for the host. Each of more than these, strangers', keeps the guest away.
+/// Connections that may wait for the host. If strangers make as many, the guest is not found.
 const BACKLOG: i32 = 16;
 /// Descriptors that are handed over: the memory, the host's bell and the guest's.
 const DESCRIPTORS: usize = 3;
@@ -62,10 +62,10 @@ impl Offer {
         SystemRandom::new().fill(&mut secrets).map_err(io::Error::other)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("thinwire", flags)?;
-        // Pages that exist now are not missing later, when their absence would end the process.
+        // Allocates all pages now: an access to one that is missing later would end the process.
         fallocate(&file, FallocateFlags::empty(), 0, file_bytes(length) as u64)?;
         fcntl_add_seals(&file, SEALS | SealFlags::SEAL)?;
-        // Mapped before anybody hears of it, so that a guest that has the memory is not alone with it.
+        // Mapped before the offer is sent: if the guest has the memory, so has the host.
         let rings = Rings::map(&file, Side::Host, length)?;
         let bells = [bell()?, bell()?];
         let listener = unix_socket()?;
@@ -79,7 +79,7 @@ impl Offer {
         self.secrets
     }
 
-    /// Hands the memory to the guest, which has connected and shown the nonce before; false if it has not.
+    /// Hands the memory to the guest, which must have connected and shown the nonce; false if none has.
     pub fn hand_over(&self) -> bool {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..BACKLOG {
@@ -119,7 +119,7 @@ impl Visit {
     /// Connects to the host that has sent this offer, and shows its nonce.
     ///
     /// # Errors
-    /// If there is no such host in this network namespace, or it is another user's.
+    /// If no such host is in this network namespace, or it belongs to another user.
     pub fn begin(offer: &[u8; OFFER_BYTES]) -> io::Result<Visit> {
         let socket = unix_socket()?;
         connect(&socket, &address(offer)?)?;
@@ -133,7 +133,7 @@ impl Visit {
     /// Takes the memory that the host has handed over, and maps it.
     ///
     /// # Errors
-    /// If it is not what a host hands over.
+    /// If that is no such memory.
     pub fn take(self) -> io::Result<Segment> {
         let invalid = || io::Error::from(ErrorKind::InvalidData);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -148,7 +148,7 @@ impl Visit {
         }
         let [file, theirs, mine] =
             <[OwnedFd; DESCRIPTORS]>::try_from(descriptors).map_err(|_| invalid())?;
-        // A file that can become shorter takes pages away, and an access to one of those ends the process.
+        // A file that can shrink can lose pages, and an access to a lost page ends the process.
         if !fcntl_get_seals(&file)?.contains(SEALS) {
             return Err(invalid());
         }
@@ -172,7 +172,7 @@ fn address(secrets: &[u8; OFFER_BYTES]) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(format!("thinwire-{digits}").as_bytes())?)
 }
 
-/// Whether the process at the other end is this user's.
+/// Whether the process at the other end belongs to this user.
 fn is_own(socket: &OwnedFd) -> bool {
     sockopt::socket_peercred(socket).is_ok_and(|other| other.uid == geteuid())
 }
@@ -236,7 +236,7 @@ mod tests {
         assert!(Visit::begin(&[9; OFFER_BYTES]).is_err());
     }
 
-    /// What a guest makes of these descriptors in the place of memory.
+    /// A guest's result if it is handed this file as the memory.
     fn taken(file: OwnedFd) -> io::Result<Segment> {
         let offer = Offer { file, ..Offer::new(4096).unwrap() };
         let visit = Visit::begin(&offer.to_bytes()).unwrap();

@@ -1,11 +1,11 @@
-//! Memory that two processes map: the only place that touches it.
+//! Memory that two processes map. All access to it is in this file.
 //!
-//! The other process may change every byte at any moment. So there is never a reference to bytes in here:
-//! they are copied through raw pointers, and numbers are atomics, of which a load gives a value of its own.
-//! Whoever copies bytes out while the other side writes them gets nonsense, which is what that side has
-//! sent; the positions in [`super::ring`] keep two sides that obey the protocol apart.
+//! The other process may change every byte at any moment. So no reference to its bytes is ever made: bytes are
+//! copied through raw pointers, and numbers are loaded as atomics. Bytes that are copied out while the other side
+//! writes them are nonsense, as if that side had sent nonsense; between two sides that obey the protocol, the
+//! positions in [`super::ring`] prevent it.
 //!
-//! The file behind a mapping cannot shrink, since it is sealed, so that every page exists.
+//! The file behind a mapping is sealed against shrinking, so every page exists.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -25,7 +25,7 @@ impl Memory {
     /// # Errors
     /// If the operating system refuses.
     pub fn map(file: &OwnedFd, length: usize) -> io::Result<Memory> {
-        // Populated, so that the first bytes do not wait for a fault on every page.
+        // Populated now, so that the first bytes do not wait for a page fault on every page.
         Ok(Memory(MmapOptions::new().len(length).populate().map_raw(file)?))
     }
 

@@ -1,4 +1,4 @@
-//! The way of descriptors on systems where there is none.
+//! The hand-over of descriptors on systems other than Linux, where there is none.
 
 use std::io::{self, ErrorKind};
 
@@ -7,11 +7,11 @@ use crate::shm::Segment;
 /// Bytes of an offer.
 pub const OFFER_BYTES: usize = 32;
 
-/// Memory, which nobody has.
+/// Shared memory, of which there is none here.
 #[derive(Debug)]
 pub enum Offer {}
 
-/// A connection, which nobody makes.
+/// A guest's connection to its host, which is never made here.
 #[derive(Debug)]
 pub enum Visit {}
 

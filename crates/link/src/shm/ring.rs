@@ -1,15 +1,15 @@
 //! Two rings of bytes in shared memory, one for each direction.
 //!
-//! A ring has two positions, the numbers of bytes that were ever written and read. Each side changes one and
-//! keeps it in memory of its own as well; from the other it reads only the other side's position, once, and
-//! checks it before use. The bytes themselves are checked by whoever reads any stream.
+//! A ring has two positions: the numbers of bytes that were ever written and read. Each side changes one of them,
+//! and keeps a private copy of it. It loads the other side's position once for each read or write, and checks it
+//! before use. The bytes themselves are checked like those of any stream.
 //!
-//! A side that finds nothing to do says that it waits, looks once more, and sleeps. The other side moves its
-//! position first and then looks whether somebody waits. Both orders are kept by a fence, so at least one
-//! sees what the other has done, and no wake-up is lost.
+//! A side that finds nothing to do sets a flag that it waits, looks once more, and sleeps. The other side moves its
+//! position first and then looks at the flag. A fence keeps each of these orders, so at least one side sees what the
+//! other has done, and no wake-up is lost.
 //!
-//! Laws: what is read is what was written, in order; no position that the other side may write leads to a
-//! panic, or to bytes outside of the ring.
+//! Laws: the bytes that are read are those that were written, in order; no position that the other side may write
+//! leads to a panic, or to bytes outside of the ring.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::ops::RangeInclusive;
@@ -20,9 +20,9 @@ use crate::shm::memory::Memory;
 
 /// Bytes before the first ring, a page.
 const CONTROL_BYTES: usize = 4096;
-/// Distance of numbers, so that no two share a line of the cache or its neighbour.
+/// Distance between numbers, so that no two are in one cache line or in neighbouring ones.
 const STRIDE: usize = 128;
-/// Bytes after which a position is made known, so that the other side works while this one copies.
+/// Bytes after which a position is published, so that the other side works while this one copies.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The lengths that a ring may have.
@@ -44,11 +44,11 @@ pub struct Rings {
     length: usize,
     out: Layout,
     into: Layout,
-    /// My position as the writer.
+    /// This side's position as the writer.
     written: u64,
     /// The other side's position as the reader, as last seen.
     acknowledged: u64,
-    /// My position as the reader.
+    /// This side's position as the reader.
     read: u64,
     /// The other side's position as the writer, as last seen.
     announced: u64,
@@ -65,7 +65,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// The ring in which `writer` writes.
+    /// The ring that `writer` writes to.
     fn of(writer: Side, length: usize) -> Layout {
         let number = match writer {
             Side::Host => 0,
@@ -107,10 +107,10 @@ impl Rings {
         Ok(Rings { memory, length, out, into, written, acknowledged, read, announced })
     }
 
-    /// Copies in what there is room for, in order; `wake` wakes the reader where it waits.
+    /// Copies in as many bytes as there is room for, in order; `wake` wakes the reader if it waits.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidData`] if the other side has written what is no position.
+    /// [`ErrorKind::InvalidData`] if the other side has written an impossible position.
     pub fn write(&mut self, slices: &[IoSlice<'_>], mut wake: impl FnMut()) -> io::Result<usize> {
         let mut room = self.room()?;
         let before = self.written;
@@ -137,10 +137,10 @@ impl Rings {
         Ok((self.written - before) as usize)
     }
 
-    /// Copies out what is there, in order; `wake` wakes the writer where it waits.
+    /// Copies out the bytes that are there, in order; `wake` wakes the writer if it waits.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidData`] if the other side has written what is no position.
+    /// [`ErrorKind::InvalidData`] if the other side has written an impossible position.
     pub fn read(
         &mut self,
         slices: &mut [IoSliceMut<'_>],
@@ -173,12 +173,12 @@ impl Rings {
         Ok((self.read - before) as usize)
     }
 
-    /// Whether a read would bring something, if only an error.
+    /// Whether a read would return bytes or an error.
     pub fn has_input(&self) -> bool {
         self.memory.number(self.into.written).load(Ordering::Acquire) != self.read
     }
 
-    /// Whether a write would take something, if only an error.
+    /// Whether a write would take bytes or return an error.
     pub fn has_room(&self) -> bool {
         let read = self.memory.number(self.out.read).load(Ordering::Acquire);
         read.wrapping_add(self.length as u64) != self.written
@@ -209,8 +209,8 @@ impl Rings {
 
     fn acknowledge(&self, wake: &mut impl FnMut()) {
         self.memory.number(self.into.read).store(self.read, Ordering::Release);
-        // A writer that has slept gets at least half of the ring. An empty ring wakes it in any case, so a reader
-        // that sleeps has woken it before.
+        // A writer is woken only when at least half of the ring is free, so that wake-ups are few. An empty ring
+        // always wakes it, so a reader that finds nothing has woken the writer before it sleeps.
         let filled = (self.announced - self.read) as usize;
         if filled <= self.length / 2 && take(self.memory.number(self.into.writer_waits)) {
             wake();
@@ -250,9 +250,9 @@ fn ask(waits: &AtomicU64) {
     fence(Ordering::SeqCst);
 }
 
-/// Whether somebody waits, who is then to be woken.
+/// Clears a flag, and returns whether it was set: then that side must be woken.
 fn take(waits: &AtomicU64) -> bool {
     fence(Ordering::SeqCst);
-    // Mostly nobody does: a load alone leaves the line in both caches.
+    // Mostly nobody waits, and a load alone leaves the cache line with both sides.
     waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::Relaxed) != 0
 }

@@ -1,8 +1,8 @@
 //! Agreement on the world, before ranks exchange addresses.
 //!
-//! The first rank leaves its own belief in the store, every other compares. Who differs leaves an
-//! objection, and so does who cannot come; those who wait for an address look for it: so all know
-//! within a second, whoever comes first, and whether or not the rank they wait for exists.
+//! The first rank writes its world size to the store, and every other rank compares it with its own. A rank that
+//! differs writes an objection, and so does one that cannot come. Ranks that wait for an address check for
+//! objections, so all know within a second, whoever comes first, and whether or not the awaited rank exists.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use thinwire_wire::{Rank, World};
 use crate::store::Store;
 use crate::{Error, Kind};
 
-/// Letters of a reason that are passed on.
+/// The most letters of a reason that are passed on.
 const WHY_MAX: usize = 1000;
 
-/// Leaves word that this rank will not come, and why: who waits in [`super::connect`] ends with that.
+/// Tells the other ranks that this one will not come, and why: those that wait in [`super::connect`] end with that.
 ///
 /// # Errors
 /// If the store does not answer.
@@ -22,13 +22,13 @@ pub fn decline(world: World, store: &dyn Store, epoch: u32, why: &str) -> Result
     let why: String = why.chars().take(WHY_MAX).collect();
     let text = format!("{} {} {why}", world.rank().0, world.size());
     match store.set(&objection(epoch), text.as_bytes()) {
-        // Another objection says enough.
+        // The objection of another rank ends the meeting as well.
         Err(error) if error.kind == Kind::RankTaken => Ok(()),
         done => done,
     }
 }
 
-/// Leaves this rank's belief in the store, or compares it with what is there.
+/// Writes this rank's world size to the store, or compares it with the one that is there.
 ///
 /// # Errors
 /// [`Kind::WorldMismatch`] with both sizes; [`Kind::Absent`].
@@ -41,13 +41,13 @@ pub fn claim(world: World, store: &dyn Store, epoch: u32) -> Result<(), Error> {
     }
     let found = store.get(&first(epoch), Duration::ZERO)?;
     compare(world, &found).inspect_err(|_| {
-        // Another objection says enough, and nobody may be left to read this one.
+        // Another objection does as well, and maybe no rank is left to read this one.
         let _ = store.set(&objection(epoch), mine.as_bytes());
     })?;
     check(world, store, epoch)
 }
 
-/// Looks for a rank that believes in another world, or does not come.
+/// Checks whether a rank has another world, or does not come.
 ///
 /// # Errors
 /// [`Kind::WorldMismatch`] with both sizes; [`Kind::Absent`].

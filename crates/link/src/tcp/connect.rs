@@ -15,10 +15,10 @@ use crate::tcp::mesh::{self, Entry, Mesh};
 use crate::tcp::options::{CONNECTIONS_MAX, Options, SharedMemory};
 use crate::{Error, Kind, descriptors};
 
-/// Interval at which a rank that waits for another compares their worlds.
+/// Interval at which a rank that waits for others checks that all have the same world.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Connects this rank to all others of its world, who leave their addresses in the same store.
+/// Connects this rank to all others of its world, which publish their addresses in the same store.
 ///
 /// # Errors
 /// If a rank does not appear or cannot be connected to in time, another process has this rank,
@@ -50,13 +50,13 @@ pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Lin
     let peers = Mesh::new(world, options, &listener, entries, deadline).make()?;
     let link = Link::new(world, peers, options)?;
     Ok(match options.unreachable {
-        // Who hears of ranks that cannot be reached wants to know when they can be again.
+        // Others that listen for unreachable ranks check at this port whether they reach this one again.
         Some(_) => link.with_port(listener),
         None => link,
     })
 }
 
-/// Returns the options of a rank that shares memory only where enough descriptors are left for that.
+/// Returns the same options, without shared memory if too few descriptors are left for it.
 fn without_scarcity(options: &Options, peers: u64, needed: u64) -> Options {
     // Two bells for each connection, and two more while it is made.
     let memory = 4 * peers * u64::from(options.connections.least());
@@ -72,15 +72,15 @@ fn without_scarcity(options: &Options, peers: u64, needed: u64) -> Options {
 fn connections_max(peers: u64) -> u16 {
     let wanted = peers * (1 + u64::from(CONNECTIONS_MAX));
     let files = descriptors::reserve_up_to(wanted);
-    // Where not all are to be had, half of them stay for the files of the process and for further links.
+    // If descriptors are short, half of them are left for the files of the process and for further links.
     let files = if files < wanted { files / 2 } else { files };
     // The control connection is one of them.
     let most = (files / peers).saturating_sub(1).max(1);
     u16::try_from(most).map_or(CONNECTIONS_MAX, |most| most.min(CONNECTIONS_MAX))
 }
 
-/// Returns the first of some ranks that this process cannot connect to at present, if there is one. They have met
-/// in this store, and keep their ports open; see [`Options::unreachable`].
+/// Returns the first of some ranks to which this process cannot connect at present, if there is one. The ranks have
+/// met in this store, and keep their ports open; see [`Options::unreachable`].
 pub fn unreachable(
     mut ranks: impl Iterator<Item = Rank>,
     store: &dyn Store,
@@ -96,7 +96,7 @@ pub fn unreachable(
         address.is_some_and(|address| {
             match TcpStream::connect_timeout(&address.socket, handshake_timeout) {
                 Ok(_) => false,
-                // Its host answers, and its link may be another one by now.
+                // Its host answers; the rank may listen on another port by now.
                 Err(error) => error.kind() != ErrorKind::ConnectionRefused,
             }
         })
@@ -120,7 +120,7 @@ impl Rendezvous<'_> {
         key(self.options.epoch, rank)
     }
 
-    /// Leaves the entry of this rank.
+    /// Publishes the entry of this rank.
     fn publish(&self, address: Address, connections_max: u16) -> Result<(), Error> {
         let timeout_ms = self.options.heartbeat_timeout.map_or(0, |timeout| timeout.as_millis());
         let mut value = format!("{} {address} {timeout_ms}", self.world.size());
@@ -147,7 +147,7 @@ impl Rendezvous<'_> {
         let mut look = Instant::now() + LOOK_EVERY;
         loop {
             let size = self.world.size();
-            // Nobody is connected yet, so that no other rank can be done with this link either.
+            // No rank is connected yet, so all of them are awaited.
             let awaited: Vec<Rank> = self.world.peers().collect();
             let doing = || format!("waiting for {rank} of {size} to appear");
             self.options.check_awaited(&awaited, doing)?;
@@ -195,8 +195,8 @@ fn is_absence(kind: Kind) -> bool {
     matches!(kind, Kind::Timeout | Kind::TokenMismatch | Kind::VersionMismatch)
 }
 
-/// World, address, heartbeat timeout in milliseconds, 0 if there is none, and the most connections where they are
-/// fewer than [`CONNECTIONS_MAX`].
+/// Parses an entry: world, address, heartbeat timeout in milliseconds (0 if there is none), and the most connections
+/// if they are fewer than [`CONNECTIONS_MAX`].
 fn parse(world: World, rank: Rank, value: &[u8]) -> Result<Entry, Error> {
     let text = String::from_utf8_lossy(value);
     let words: Vec<&str> = text.split(' ').collect();
@@ -210,8 +210,9 @@ fn parse(world: World, rank: Rank, value: &[u8]) -> Result<Entry, Error> {
     };
     let Some((size, entry)) = parsed else {
         let text = text.escape_debug();
-        let context =
-            format!("the store says '{text}' about {rank}, expected its world, address and ms");
+        let context = format!(
+            "the store says '{text}' about {rank}, expected its world, address and timeout in ms"
+        );
         return Err(Error::new(Kind::Corrupt, context).with_rank(rank));
     };
     if size != world.size() {

@@ -72,7 +72,7 @@ impl Connection {
         let interval = (silence / 5).max(Duration::from_secs(1));
         let keepalive = TcpKeepalive::new().with_time(interval).with_interval(interval);
         let set = socket.set_tcp_keepalive(&keepalive);
-        // Not on data: there a peer that has no place yet closes its window, which looks the same.
+        // Not on data connections: a peer that has no place for data yet closes its window, which looks the same.
         #[cfg(target_os = "linux")]
         let set = set.and_then(|()| match traffic {
             Traffic::Control => {
@@ -100,19 +100,19 @@ impl Connection {
         (self.readable || self.stream.has_input()) && !self.reader.paused && !self.reader.ended
     }
 
-    /// Whether the socket is the only way of these bytes.
+    /// Whether these bytes go over the socket, and not through shared memory.
     pub fn is_socket(&self) -> bool {
         self.stream.is_socket()
     }
 
-    /// Returns what to poll, with `input` for what may be read; nothing if there is nothing to wait for. A
-    /// socket that is not to be read must not be polled for its end either, or poll returns at once again and
-    /// again.
+    /// Returns what to poll, with `input` as the event for what may be read; nothing if there is nothing to wait
+    /// for. A socket that is not to be read must not be polled for its end either, or poll would return at once
+    /// again and again.
     pub fn poll_fds(&self, input: PollFlags) -> impl Iterator<Item = PollFd<'_>> {
         self.stream.poll_fds(self.awaited(input))
     }
 
-    /// Prepares a sleep until something of [`Connection::poll_fds`] happens; false if something has.
+    /// Prepares a sleep until something of [`Connection::poll_fds`] happens; false if something has happened already.
     pub fn arm(&self, input: PollFlags) -> bool {
         self.stream.arm(self.awaited(input))
     }
@@ -137,7 +137,7 @@ impl Connection {
                 self.readable |= found.intersects(PollFlags::IN | over);
                 self.writable |= found.intersects(PollFlags::OUT | over);
             }
-            // It tells by itself what it is ready for.
+            // A stream in memory knows by itself what it is ready for.
             Transport::Memory(stream) => stream.polled(found),
         }
     }
@@ -177,7 +177,7 @@ impl Connection {
 
     /// Tells the peer that nothing more comes.
     pub fn shut(&self) {
-        // A connection that is gone already needs no telling.
+        // If this fails, the connection has ended already.
         let _ = self.stream.socket().shutdown(std::net::Shutdown::Write);
     }
 }

@@ -1,8 +1,7 @@
-//! Making the mesh: every rank connects to all lower ones and is connected to by all higher ones.
+//! Making the mesh: every rank connects to all lower ones, and accepts connections of all higher ones.
 //!
-//! One non-blocking loop for all of them. Unauthenticated peers have a short deadline and a bounded number of
-//! places ([`Places`]); what they do wrong is remembered, in case that it explains why a rank is
-//! missing.
+//! One non-blocking loop makes all connections. Unauthenticated peers have a short deadline and a bounded number of
+//! places ([`Places`]); their errors are kept, since one of them may explain why a rank is missing.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -77,7 +76,7 @@ impl<'a> Mesh<'a> {
         let connections_max: Vec<u16> =
             entries.iter().map(|entry| entry.connections_max.min(mine)).collect();
         let lower = world.ranks().filter(|rank| *rank < world.rank());
-        // The control connection decides how many there are, unless that is known.
+        // Without an exact number the control connection comes first, since its round trip decides how many follow.
         let channels = |rank: Rank| match options.connections {
             Connections::Exactly(connections) => {
                 CONTROL..=connections.min(connections_max[rank.index()])
@@ -106,7 +105,7 @@ impl<'a> Mesh<'a> {
     /// Connects everybody.
     ///
     /// # Errors
-    /// If a rank cannot be connected to in time or is none of ours, or the options' handle cancels it.
+    /// If a rank cannot be connected to in time or is of another job, or the options' handle cancels it.
     pub fn make(mut self) -> Result<Vec<Option<Peer>>, Error> {
         loop {
             let now = Instant::now();
@@ -139,6 +138,7 @@ impl<'a> Mesh<'a> {
         for (_, rank, channel) in due {
             let (made, most) = (self.made[rank.index()].len(), self.connections_max[rank.index()]);
             let connections = match self.options.connections {
+                // The hello of the control connection has fixed the number.
                 Connections::AtLeast(_) if channel != CONTROL => made as u16 - 1,
                 connections => connections.least().min(most),
             };
@@ -164,7 +164,7 @@ impl<'a> Mesh<'a> {
         self.retries.push((Instant::now() + RETRY, rank, channel));
     }
 
-    /// All ranks may be on one host, so that expected connections count there, too.
+    /// Expected connections count for a single address, too, since all ranks may be on one host.
     fn places(&self) -> Places {
         let expected = self.made.len() * (1 + usize::from(self.options.connections.most()));
         let Places { total, per_address } = UNAUTHENTICATED_PEERS;
@@ -256,7 +256,7 @@ impl<'a> Mesh<'a> {
         let free = made.is_empty()
             || made.len() == usize::from(hello.connections) + 1
                 && made[usize::from(hello.channel)].is_none();
-        // Those that agree on memory have been admitted, and are not made yet.
+        // Connections that still agree on memory have been admitted, and are not in `made` yet.
         let mut admitted = self.pending.iter().filter(|pending| pending.is_accepted());
         let free = free
             && !admitted.any(|pending| {
@@ -281,6 +281,7 @@ impl<'a> Mesh<'a> {
             true => hello.rank,
             false => self.rank_at(&pending),
         };
+        // The round trip of the control connection is known now, and so is the number of data connections.
         if !pending.is_accepted()
             && hello.channel == CONTROL
             && let Connections::AtLeast(_) = self.options.connections
@@ -299,13 +300,13 @@ impl<'a> Mesh<'a> {
         Rank(index.expect("an address that was connected to") as u32)
     }
 
-    /// Handles a failed connection: ends with an error, schedules another try, or forgets a
+    /// Handles a failed connection: ends with an error, schedules another attempt, or forgets an
     /// unauthenticated peer.
     fn fail(&mut self, pending: &Pending, error: Error) -> Result<(), Error> {
         if pending.is_accepted() {
             let error = error.by(pending.address.socket);
             match error.kind {
-                // Both know the token, so the job itself is wrong: no point in waiting.
+                // Both know the token, so the job itself is wrong, and waiting would not help.
                 Kind::WorldMismatch => return Err(error),
                 // Another job's process, or the missing rank with a wrong setting: kept as a reason.
                 Kind::TokenMismatch | Kind::VersionMismatch => self.refusals.keep(error),

@@ -10,17 +10,17 @@ use crate::{Bandwidth, Error, Kind, Token};
 
 /// The most data connections between two ranks.
 pub const CONNECTIONS_MAX: u16 = 64;
-/// The most data connections between two ranks that nobody has asked for.
+/// The most data connections between two ranks where no number was given.
 const UNASKED_MAX: u16 = 16;
-/// Bytes that one connection has under way, as Linux limits them by default: half of the largest send buffer.
+/// Bytes that one connection can have under way under the defaults of Linux: half of the largest send buffer.
 const WINDOW_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
 /// Rate that the connections between two ranks should reach, in bytes per second: 2.5 Gbit/s.
 const RATE_BYTES_PER_S: f64 = 2.5e9 / 8.0;
 
-/// The shortest heartbeat timeout: less silence says nothing about a peer.
+/// The shortest heartbeat timeout: a shorter silence says nothing about a peer.
 const HEARTBEAT_TIMEOUT_MIN: Duration = Duration::from_millis(50);
 
-/// Traffic that is encrypted after the handshake. Between two ranks the stricter one decides.
+/// Traffic that is encrypted after the handshake. Between two ranks the stricter choice is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encryption {
     /// Traffic that leaves the machine.
@@ -32,7 +32,7 @@ pub enum Encryption {
     Never,
 }
 
-/// Data that goes through memory which two ranks share. Both must agree, or TCP carries it.
+/// Data that goes through shared memory. Both ranks must agree, or TCP carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharedMemory {
     /// Data between ranks of one user on one host, unless it is encrypted.
@@ -42,13 +42,14 @@ pub enum SharedMemory {
     Never,
 }
 
-/// Number of data connections to a peer. The connecting rank, which is the higher one of a pair, decides. There are
-/// fewer if one of the two lacks file descriptors.
+/// Number of data connections to a peer. Of two ranks the higher one, which connects, decides. There are fewer if one
+/// of the two lacks file descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
     /// This number, at most [`CONNECTIONS_MAX`].
     Exactly(u16),
-    /// This number, and more to a peer whose round trip is so long that one connection cannot fill the link.
+    /// This number, or more to a peer on another host if the round trip is so long that one connection cannot fill the
+    /// link.
     AtLeast(u16),
 }
 
@@ -59,7 +60,7 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// Returns exactly the given number, or these connections if none is given.
+    /// Returns exactly the given number, or `self` if none is given.
     #[must_use]
     pub fn or_exactly(self, given: Option<u16>) -> Connections {
         given.map_or(self, Connections::Exactly)
@@ -93,7 +94,7 @@ pub struct Options {
     pub token: Token,
     /// The address to listen on, which the other ranks must reach; see [`address_towards`].
     pub bind: IpAddr,
-    /// The port that all ranks of this host share; a free one for each rank, if `None`.
+    /// The port that all ranks of this host share; if `None`, each rank has a free one.
     pub port: Option<u16>,
     /// The life of the group; frames of another are refused.
     pub epoch: u32,
@@ -112,10 +113,10 @@ pub struct Options {
     pub timeout: Duration,
     /// Handle that ends the search for the other ranks early.
     pub cancel: Option<Cancel>,
-    /// Knowledge about the other ranks that ends the search for them early.
+    /// Check that ends the search for the other ranks early, for instance when one of them has failed.
     pub watch: Option<Watch>,
-    /// Listener that hears of all ranks which cannot be reached when the link ends or is not made; an error
-    /// names one of them. Such a link keeps its port open, so that others can look whether they reach it.
+    /// Listener that is told all ranks that cannot be reached when the link ends or is not made; an error names only
+    /// one of them. Such a link keeps its port open, so that others can check whether they reach it.
     pub unreachable: Option<Unreachable>,
 }
 
@@ -139,12 +140,12 @@ impl Options {
         }
     }
 
-    /// Tells who listens of ranks that cannot be reached.
+    /// Tells the listener, if there is one, which ranks cannot be reached.
     pub(super) fn tell_unreachable(&self, ranks: &[Rank]) {
         self.unreachable.iter().for_each(|listener| listener.hear(ranks));
     }
 
-    /// Returns the longest time to wait without a look at the cancel handle and the watch.
+    /// Returns the longest wait between two checks of the cancel handle and the watch.
     pub(super) fn wait_max(&self) -> Duration {
         match (&self.cancel, &self.watch) {
             (Some(_), _) => CANCEL_EVERY,
@@ -196,10 +197,10 @@ impl Options {
     }
 }
 
-/// This host's address on the way to `coordinator`: loopback if that is on loopback.
+/// The address by which this host reaches `coordinator`; loopback if that is on loopback.
 ///
 /// # Errors
-/// If there is no way.
+/// If there is no route.
 pub fn address_towards(coordinator: SocketAddr) -> Result<IpAddr, Error> {
     let any: SocketAddr = match coordinator {
         SocketAddr::V4(_) => ([0; 4], 0).into(),

@@ -1,4 +1,4 @@
-//! A connection whose other end has not said yet who it is, and the hello that says it.
+//! A connection whose other end has not told its rank yet, and the hello that tells it.
 //!
 //! Hello, 17 bytes, little-endian, the first record after the handshake: rank, world size, epoch (4 bytes each),
 //! channel (0 control, 1.. data) and number of data connections (2 each), and whether the rank shares memory. The
@@ -30,7 +30,7 @@ const INPUT_BYTES_MAX: usize = 4096;
 pub struct Pending {
     pub address: Address,
     pub deadline: Instant,
-    /// The end of the time for this connection; for the other side to take it, `deadline` may be earlier.
+    /// The end of the time for this connection; `deadline` is earlier while the other side has not accepted it.
     last: Instant,
     since: Instant,
     /// Hello of the connecting side; known from the start if this side connects.
@@ -45,14 +45,14 @@ pub struct Pending {
     connections: Connections,
     /// The most data connections to the other side.
     connections_max: u16,
-    /// Time from the beginning until the connection was made, a round trip at least.
+    /// Time from the beginning until the connection was made: at least a round trip.
     connected_after: Duration,
 }
 
 #[derive(Debug)]
 enum Stage {
     Connecting(Handshake),
-    /// The port that the other side shares with others has yet to pass the connection to it.
+    /// The other side shares its port, and the connection has not been passed to it yet.
     Passing(Handshake),
     Shaking(Handshake),
     Greeting(Session),
@@ -106,6 +106,7 @@ impl Pending {
     ) -> Result<Pending, Error> {
         let local = stream.local_addr().ok().map(|local| local.ip());
         let ip = address.socket.ip();
+        // A connection within one host has the same address at both ends, unless it is over loopback.
         let same_host = ip.is_loopback() || local == Some(ip);
         let encrypt = match options.encryption {
             Encryption::Auto => !same_host,
@@ -121,7 +122,8 @@ impl Pending {
         };
         let mut duplex = Duplex::new(stream, INPUT_BYTES_MAX)?;
         let since = Instant::now();
-        // A process that is stopped after it has accepted the connection passes it to nobody: then it is tried again.
+        // A process that is stopped after it has accepted the connection passes it to nobody. The connection then
+        // ends early, and is tried again.
         let to_be_passed = address.key.map(|_| since + Deadline::Handshake.duration());
         duplex.output.extend(address.key.into_iter().flat_map(Key::to_preface));
         Ok(Pending {
@@ -253,7 +255,7 @@ impl Pending {
                     self.shares_memory &= !self.encrypt;
                     if let Some(hello) = &mut self.hello {
                         if hello.channel == CONTROL && !self.same_host {
-                            // The shorter of two round trips: a busy processor makes one longer.
+                            // The shorter of two round trips, since a busy processor makes one longer.
                             let shaking = self.since.elapsed() - self.connected_after;
                             let round_trip = shaking.min(self.connected_after);
                             let filling = self.connections.for_round_trip(round_trip);

@@ -17,7 +17,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The socket, whose end is that of the stream.
+    /// The socket; when it ends, the stream ends.
     pub fn socket(&self) -> &TcpStream {
         match self {
             Transport::Socket(socket) => socket,
@@ -25,22 +25,22 @@ impl Transport {
         }
     }
 
-    /// Whether a network may be the slower side.
+    /// Whether the bytes go over a socket, so that a network may be slower than this process.
     pub fn is_socket(&self) -> bool {
         matches!(self, Transport::Socket(_))
     }
 
-    /// Whether it is known without a poll that there is something to read.
+    /// Whether there is certainly something to read; only memory knows this without a poll.
     pub fn has_input(&self) -> bool {
         matches!(self, Transport::Memory(stream) if stream.has_input())
     }
 
-    /// Whether it is known without a poll that there is room to write.
+    /// Whether there is certainly room to write; only memory knows this without a poll.
     pub fn has_room(&self) -> bool {
         matches!(self, Transport::Memory(stream) if stream.has_room())
     }
 
-    /// Prepares a sleep that these events end; false if nobody may sleep, because one has happened.
+    /// Prepares a sleep that these events end; false if one has happened already, so that this side must not sleep.
     pub fn arm(&self, events: PollFlags) -> bool {
         match self {
             Transport::Socket(_) => true,
@@ -48,7 +48,7 @@ impl Transport {
         }
     }
 
-    /// What to poll for these events.
+    /// Descriptors to poll for these events.
     pub fn poll_fds(&self, events: PollFlags) -> impl Iterator<Item = PollFd<'_>> {
         let (socket, memory) = match self {
             _ if events.is_empty() => (None, None),
@@ -97,7 +97,7 @@ impl Write for Transport {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Neither holds anything back.
+        // Neither a socket nor memory buffers anything here.
         Ok(())
     }
 }

@@ -1,10 +1,10 @@
-//! Units of ranks, as the bandwidth of their pairs shows them: ranks of one host or one site. Where bandwidths
-//! show none, ranks whose addresses are those of one host.
+//! Units of ranks, such as those of one host or one site, by the bandwidths of their pairs. Where bandwidths show
+//! none, ranks with addresses of the same host make units.
 //!
 //! Two ranks are near each other if their bandwidth lies above the widest gap between the bandwidths of all
-//! pairs, and the gap is at least [`GAP`]-fold. Pairs that share a line get parts of it, up to a half next to
-//! the whole, so a gap of two is none. Ranks near each other make units if [`Summation::unit_of`] finds them
-//! to: neighbours, equally many in each unit, and near to nobody else. Anything else, such as one rank
+//! pairs, and the gap is at least [`GAP`]-fold. A twofold gap says nothing, since one pair may share a line that
+//! another pair has alone. Near ranks make units if [`Summation::unit_of`] says so: their numbers are neighbours,
+//! all units have the same size, and no rank is near to one of another unit. Anything else, such as one rank
 //! behind a thin line, makes no units.
 //!
 //! Ranks of one host are near each other too, whatever was measured. Their units are candidates: `auto` uses them where
@@ -17,7 +17,7 @@ use thinwire_schedule::Summation;
 
 use crate::measure::pairs::Pair;
 
-/// Bandwidth of the slowest pair above the gap over that of the fastest one below it, at least.
+/// The least ratio of the slowest pair above the gap to the fastest one below it.
 const GAP: f64 = 4.0;
 
 /// Units of neighbouring ranks, and their links within a unit and between units.

@@ -36,9 +36,9 @@ pub struct Args {
     /// Sizes of the tensor in bytes
     #[arg(long, value_delimiter = ',', default_value = "32768,1048576,4194304,26214400,104857600")]
     sizes: Vec<usize>,
-    /// Algorithms: ring, halving, two-shot, gather, ring-gather, trees for those that suit the measured rates of
-    /// the ranks, trees:WEIGHT*PARENTS+… for others, with the parent of each rank, as trees:2*0.0.0+1*1.1.1, or
-    /// hierarchical:UNIT:ALGORITHM for units of so many ranks [default: what a call would take]
+    /// Algorithms: ring, halving, two-shot, gather, ring-gather; trees (computed for the measured rates of the
+    /// ranks), or trees:WEIGHT*PARENTS+… with the parent of each rank, as in trees:2*0.0.0+1*1.1.1;
+    /// hierarchical:UNIT:ALGORITHM for units of that many ranks [default: what a call would take]
     #[arg(long, value_delimiter = ',')]
     algorithms: Vec<Requested>,
     /// Codec of the values; one that needs no error feedback
