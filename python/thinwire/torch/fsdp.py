@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from thinwire import arguments
-from thinwire._core import InvalidError, Scatter, codec_name
+from thinwire._core import InvalidError, Scatter
 from thinwire.agreement import together
 from thinwire.torch import device as devices
 from thinwire.torch import group as groups
@@ -155,14 +155,6 @@ def check_codecs(codec: str, gather_codec: str | None, seed: int) -> None:
         raise InvalidError(
             f"gather_codec is {arguments.shown(gather_codec)}, expected one of {', '.join(GATHER_CODECS)}"
         )
-
-
-def means_same(first: str, second: str) -> bool:
-    """Whether two names are of one codec."""
-    try:
-        return codec_name(first) == codec_name(second)
-    except InvalidError:  # a state may name a file that is not there any more
-        return first == second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,7 +307,7 @@ class Exchange:
             raise InvalidError(
                 f"the state is of {world} ranks, this job has {dist.get_world_size()} {hint}"
             )
-        if not means_same(codec, self.codec):
+        if not states.means_same(codec, self.codec):
             raise InvalidError(f"the state is of codec {codec}, expected {self.codec} {hint}")
         for name, place in saved.items():
             self._expect(name, place)

@@ -157,7 +157,7 @@ class Replicas:
             raise InvalidError(
                 f"the state is of {said(place)}, this rank is {said(self._place())} {hint}"
             )
-        if codec != self.codec:
+        if not states.means_same(codec, self.codec):
             raise InvalidError(f"the state is of codec {codec}, expected {self.codec} {hint}")
         strange = sorted(set(modules) - set(self._hooks))
         if strange:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from thinwire._core import Group, InvalidError, Synchronizer, check_state, reshard
+from thinwire._core import Group, InvalidError, Synchronizer, check_state, codec_name, reshard
 from thinwire.agreement import agree, together
 from thinwire.torch import exchange
 from thinwire.torch.layout import DDP, plain_names
@@ -40,6 +40,14 @@ class Saved:
     tensors: Tensors
     buckets: list[list[str]]
     following: list[list[str]] | None = None
+
+
+def means_same(first: str, second: str) -> bool:
+    """Whether two names are of one codec."""
+    try:
+        return codec_name(first) == codec_name(second)
+    except InvalidError:  # a state may name a file that is not there any more
+        return first == second
 
 
 def read(sync: Synchronizer) -> tuple[str, Tensors]:
