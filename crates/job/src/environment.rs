@@ -141,15 +141,17 @@ const DIALECTS: [Dialect; 5] = [
         local_world: "MPI_LOCALNRANKS",
         job: "",
     },
-    Dialect {
-        source: Source::Slurm,
-        rank: "SLURM_PROCID",
-        world: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-        local_rank: "SLURM_LOCALID",
-        local_world: "SLURM_STEP_TASKS_PER_NODE",
-        job: "",
-    },
+    SLURM,
 ];
+
+const SLURM: Dialect = Dialect {
+    source: Source::Slurm,
+    rank: "SLURM_PROCID",
+    world: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+    local_rank: "SLURM_LOCALID",
+    local_world: "SLURM_STEP_TASKS_PER_NODE",
+    job: "",
+};
 
 impl Dialect {
     /// The place that this launcher gives, if it is the one that runs.
@@ -175,17 +177,25 @@ impl Dialect {
         if self.source == Source::Slurm && (step.is_none() || world == 1) {
             return Ok(None);
         }
-        let local_world = self.local_world(variables)?;
+        // `srun --mpi=pmi2` gives the rank and world of MPICH's dialect, but not its local ones.
+        let local_world = match self.local_world(variables)? {
+            None if step.is_some() => SLURM.local_world(variables)?,
+            own => own,
+        };
         let port = self.port(variables, step.as_ref())?;
         let (coordinator, host) = self.coordinator(variables, world, port, local_world)?;
         let source = match host {
             Host::Launcher => Source::Thinwire,
             Host::RankZero => self.source,
         };
-        let local_rank = number(variables, self.local_rank)?.unwrap_or(0);
+        let local_rank = match number(variables, self.local_rank)? {
+            None if step.is_some() => number(variables, SLURM.local_rank)?,
+            own => own,
+        };
         let local_world = local_world.unwrap_or_else(|| unsaid(&coordinator, world));
         let own = variables(self.job).map(|job| format!("job {job} of {}", self.source));
         let job = own.or_else(|| step.map(|step| step.to_string()));
+        let local_rank = local_rank.unwrap_or(0);
         Ok(Some(Place { rank, world, local_rank, local_world, coordinator, host, source, job }))
     }
 

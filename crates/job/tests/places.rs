@@ -90,6 +90,18 @@ fn every_launcher_is_understood() {
 }
 
 #[test]
+fn tasks_of_slurm_under_pmi2_know_who_shares_their_node() {
+    let task = "PMI_RANK=5 PMI_SIZE=6 SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_STEP_ID=2 \
+                SLURM_JOB_ID=77 SLURM_NODEID=1 SLURM_LOCALID=2 SLURM_STEP_TASKS_PER_NODE=3(x2) \
+                MASTER_ADDR=a";
+    let place = found(task).unwrap().unwrap();
+    assert_eq!((place.local_rank, place.local_world, place.source), (2, 3, Source::Mpich));
+    // A launcher inside a step has other ranks than the step's tasks.
+    let place = found(&format!("{task} PMI_SIZE=8")).unwrap().unwrap();
+    assert_eq!((place.local_rank, place.local_world), (0, 1));
+}
+
+#[test]
 fn a_job_has_the_name_that_its_launcher_gives_it() {
     let step =
         "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=4 SLURM_JOB_ID=77 SLURM_NODELIST=a";
