@@ -228,6 +228,7 @@ impl CoordinatorClient {
     /// Looks at what the shards and the snapshot writer have reported, and asks for what the coordinator lacks.
     pub fn look(&mut self, service: &mut ServerService, now: Instant, out: &mut Outbox) {
         self.looked = now;
+        // Before the reports are read: whatever is reported from now on asks for another look.
         self.parts.reports.looked();
         if let Some(reason) = self.parts.reports.failure() {
             self.leave(reason, now, out);

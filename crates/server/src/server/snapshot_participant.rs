@@ -103,6 +103,7 @@ impl SnapshotParticipant {
             return Some(ViewRequest::Abandon { snapshot, reason });
         }
         match stage {
+            // Primaries write into the draft as soon as the frontier is agreed, so it must exist by then.
             SnapshotStage::Asked if report.is_ready && report.logged.is_superset(mine) => {
                 Some(ViewRequest::Logged { snapshot, pushes: report.newest })
             }

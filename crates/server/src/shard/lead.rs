@@ -237,6 +237,7 @@ impl Shard {
         if copy.log.last() - copy.log.committed() >= self.options.uncommitted_max {
             return None;
         }
+        // A new list of workers comes before all pushes; only then is it known whose pushes a snapshot has.
         if self.workers.version <= lead.logged.version() {
             lead.hold.iter_mut().for_each(|hold| hold.settle(&lead.logged, actions));
             return lead.next_write(self.options.consistency);
