@@ -76,7 +76,8 @@ impl Roster {
             self.outstanding.remove(&id);
             return;
         }
-        // Only a larger number than that of its promise moves a member to promise again.
+        // Only a larger number than that of its promise moves a member to promise again. Promises of others do not
+        // count.
         let is_rival = promised.to != self.id && promised.number >= self.number;
         if self.members().contains(&id) && is_rival {
             self.bid(now, actions);

@@ -44,6 +44,7 @@ impl Roster {
         if self.is_news(id) {
             self.proceed(now, actions);
         }
+        // A message that the report has just caused is its answer.
         let is_told =
             |action: &RosterAction| matches!(action, RosterAction::Send { to, .. } if *to == id);
         if is_heartbeat && !actions.iter().any(is_told) {

@@ -52,6 +52,7 @@ impl Roster {
             () => None,
         };
         let members = self.members();
+        // A loss comes first: it is why the others have stopped.
         members.iter().find_map(lost).or_else(|| members.iter().find_map(stopped))
     }
 
@@ -204,6 +205,8 @@ impl Roster {
                     .report(*id)
                     .is_some_and(|report| report.promised.number > epoch.number)
         };
+        // A member that has promised another number, or stays silent about this one, never starts it. A reason
+        // for which the last epoch ended says more than that this one did not start.
         if epoch.members.iter().any(is_lost) || now > *since + self.options.silence {
             self.interruption.get_or_insert(Interruption::Unstarted { number: epoch.number });
             return self.stop(Manner::Abort, now, actions);
