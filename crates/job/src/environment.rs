@@ -182,6 +182,7 @@ impl Dialect {
             Host::Launcher => Source::Thinwire,
             Host::RankZero => self.source,
         };
+        // Where a launcher does not say it, that of one rank per machine.
         let local_rank = number(variables, self.local_rank)?.unwrap_or(0);
         let local_world = local_world.unwrap_or_else(|| unsaid(&coordinator, world));
         let own = variables(self.job).map(|job| format!("job {job} of {}", self.source));

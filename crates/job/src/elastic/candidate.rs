@@ -70,9 +70,11 @@ impl Candidate {
     ) -> Result<Candidate, Error> {
         let job = job.into();
         job.check()?;
+        // Whoever leads next continues from the saved state.
         if job.workers.mode != CoordinatorMode::Saved {
             return Err(Error::invalid("mode of a candidate is not CoordinatorMode::Saved"));
         }
+        // A wrong token is refused now, and not only when this process leads.
         secret(token, &store.to_string())?;
         let mut directory = Directory::new(store);
         directory.wait(PATIENCE)?;
