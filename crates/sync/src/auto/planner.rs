@@ -109,6 +109,7 @@ impl Planner {
             world,
             limits,
             error_budget: limits.budget_after(0),
+            // Until the first plan is in force.
             watch: Watch::new(InForce { hash: 0, is_raw: true }),
             trials: Trials::new(bytes_per_s),
             errors: Vec::new(),

@@ -318,6 +318,7 @@ impl Standings {
         let middle = median(&mut apart.clone());
         let mut deviations: Vec<f64> = apart.iter().map(|apart| (apart - middle).abs()).collect();
         let deviation = median(&mut deviations);
+        // The median deviation of normal numbers from their median is 0.6745 standard deviations.
         within.max(1.25 * deviation / 0.6745 / (rounds as f64).sqrt())
     }
 }

@@ -223,6 +223,7 @@ fn remembered(choices: &[Choice], largest: usize, device: Option<&dyn Device>) -
 fn of_choices(choices: &[Choice], normal: &[f32], device: Option<&dyn Device>) -> Vec<f32> {
     let mut figures: Vec<[f32; FIGURES]> = Vec::new();
     for choice in choices {
+        // Never so, since policies refuse it; the zeros would keep the places of the others.
         let Choice::Bytes(codec) = choice else {
             figures.push([0.0; FIGURES]);
             continue;
@@ -234,6 +235,7 @@ fn of_choices(choices: &[Choice], normal: &[f32], device: Option<&dyn Device>) -
             .find(|(other, _)| codec.is_variable() && family(other) == family(choice));
         let measure = || seconds_of(codec, normal, device);
         let mut own = alike.map_or_else(measure, |(_, own)| *own);
+        // The error does differ from step to step. Values beyond these repeat them.
         own[FIGURES - 1] =
             Distortion::of(codec.as_ref(), &normal[..SIZES[1]], KEY).weighted_error() as f32;
         figures.push(own);
