@@ -83,6 +83,7 @@ pub fn fit_stage(
     savings.recomputed[blocks.clone()].copy_from_slice(&stage.recomputed);
     let mut places: HashMap<(usize, TensorId), usize> = HashMap::new();
     for parameter in taken.iter().filter_map(Saving::parameter) {
+        // A parameter is sharded in steps, of which the last one that was taken counts.
         let place = *places.entry(parameter.of()).or_insert(savings.overrides.len());
         match savings.overrides.get_mut(place) {
             Some(before) => *before = parameter,

@@ -114,6 +114,8 @@ impl Evaluation<'_> {
             .map_or(self.costs.device.memory_bytes, |load_balance| load_balance.memory_bytes(rank))
     }
 
+    /// Returns the stage of these blocks, without the activations of a recomputed block and the time of shared
+    /// parameters: these are added once all stages are known.
     fn stage(
         &self,
         choice: &Choice,
