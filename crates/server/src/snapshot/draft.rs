@@ -64,6 +64,7 @@ impl Draft {
             let check = FileCheck { bytes, crc32: checksum_of_parts(parts) };
             let note = serde_json::to_vec(&check).expect("numbers are JSON");
             self.files.write(&file, parts)?;
+            // Written last: a file with a note is whole.
             self.files.write(&note_of(&file), &[&note])
         })
     }
