@@ -106,6 +106,7 @@ impl Roster {
             (Phase::Stopping { manner, .. }, _) if is_member && !self.is_ready(id, now) => {
                 self.stop_message(manner)
             }
+            // Members of the last epoch that are left out are told too: they count towards the quorum.
             (Phase::Proposed { epoch, .. }, _)
                 if (epoch.contains(id) || (is_member && is_mine))
                     && !self.knows(id, epoch.number) =>
