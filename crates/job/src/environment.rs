@@ -83,7 +83,8 @@ fn by_hand(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Pla
             });
         }
     };
-    // Whoever names ranks may still have been launched: the launcher knows who shares this machine.
+    // Whoever names ranks may still have been launched: the launcher knows who shares this machine. Whatever else
+    // it says is overridden, so errors in it do not matter.
     let launched = launched(variables).ok().flatten().map(|place| place.local_world.min(world));
     let local_world = launched.unwrap_or_else(|| unsaid(&coordinator, world));
     let source = Source::Overrides(form);

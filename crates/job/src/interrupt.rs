@@ -29,6 +29,7 @@ impl Interrupt {
         let signal = Arc::new(AtomicUsize::new(0));
         let at_once = Arc::new(AtomicBool::new(true));
         for number in [SIGINT, SIGTERM, SIGHUP] {
+            // In this order: the first handler must not see what the second one sets for the next signal.
             let code = 128 + number;
             flag::register_conditional_shutdown(number, code, Arc::clone(&at_once))
                 .and_then(|_| flag::register(number, Arc::clone(&at_once)))

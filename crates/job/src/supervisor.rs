@@ -491,6 +491,7 @@ impl Supervisor {
                 self.say_of_signal(Notice::Killed);
                 return self.kill();
             }
+            // The job has failed already, and exits with that; members that are still ending get the signal too.
             Some(Verdict::Failed { .. } | Verdict::TooFew { cause: Some(_), .. }) => {
                 return self.signal(self.live(), signal);
             }
