@@ -97,6 +97,7 @@ impl LinkSpeed {
                 .find(|pair| pair.ranks == ends)
                 .map_or(f64::NAN, |pair| pair.bytes_per_s)
         };
+        // Not a number, or no bytes at all, means that a pair was not measured.
         let rates = is_complete.then(|| Rates::new(ranks, rate));
         rates.filter(|rates| {
             (0..ranks).all(|a| (0..ranks).all(|b| a == b || rates.pair(a, b) > 0.0))
