@@ -105,7 +105,7 @@ fn code(layout: &Layout) -> Option<u64> {
     digits.map(digit).try_fold(0, |code, digit| Some(code << 4 | digit?))
 }
 
-/// Returns numbers that identify two lists of layouts.
+/// Returns numbers that identify two lists of layouts; none if one of them is too large for a [`code`].
 fn key(from: &[Layout], to: &[Layout]) -> Option<Vec<u64>> {
     let dims = from.first().map(|layout| layout.0.len() as u64);
     let codes = [dims].into_iter().chain(from.iter().map(code));
@@ -124,6 +124,7 @@ impl BlockPricing<'_> {
     ) -> Vec<f64> {
         let key = key(from, to);
         let work_out = || Ok::<_, Infallible>(Passages::new(from, to));
+        // Layouts without a key are too large for the cache.
         if let Some(Ok(passages)) = key.map(|key| self.cache.passages.of(key, work_out)) {
             return costs.passages_s(shape, &passages, from, to);
         }

@@ -74,6 +74,7 @@ impl<'a> LoadBalance<'a> {
             kinds: (0..candidate.stages).map(stage).collect(),
             memory_bytes: (0..candidate.stages).map(memory).collect(),
             micro_batches: candidate.micro_batches,
+            // ZeRO 2 and 3 exchange with every micro-batch, and so may divisions by parameter.
             uneven: matches!(
                 candidate.division,
                 Division::Alike(Sharding::None | Sharding::Optimizer)
