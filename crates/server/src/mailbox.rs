@@ -144,10 +144,12 @@ impl Outbound {
             Message::Snapshot { view, last, .. } => Some(Flight {
                 view: *view,
                 last: *last,
+                // A snapshot is of committed entries only.
                 committed: *last,
                 is_snapshot: true,
                 message,
             }),
+            // Too small for a repetition to cost anything.
             Message::Have { .. } | Message::Superseded { .. } => None,
         }
     }

@@ -139,6 +139,7 @@ impl Session {
                 Ok(Some(Done { key: (_, Request::Pull(request)), values })) => {
                     plan.ranges[(request - plan.first) as usize].copy(&values, out);
                 }
+                // The ticket of a pull has no other requests.
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(error) => {

@@ -130,6 +130,7 @@ impl ShardReplica {
 
     /// Handles a pull. If it does not fit the tables, the client gets the reason.
     pub fn pull(&mut self, pull: Pull, now: Duration, effects: &mut Effects<'_>) {
+        // Without a copy of the shard here nothing can be checked; the client is told where the primary is.
         match self.tables.as_ref().and_then(|tables| schema_error(tables, &pull)) {
             None => self.on(Event::Pull(pull), now, effects),
             Some(text) => {
