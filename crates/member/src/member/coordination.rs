@@ -161,6 +161,7 @@ impl Member {
         let number = epoch.number;
         self.epoch = Some(epoch);
         self.follow(from, now);
+        // It has no state any more that the others could need.
         if self.leaving != Leaving::No {
             return self.left(actions);
         }

@@ -107,6 +107,7 @@ impl Roster {
             self.last_join_request(now).map(|join_request| join_request + self.options.settle);
         if have >= self.target || settled.is_some_and(|settled| now >= settled) {
             self.number = self.number.max(self.seen) + 1;
+            // Too few are left if newcomers cannot reach each other: later reports and ticks try again.
             if let Ok(epoch) = self.choose(now) {
                 self.propose(epoch, now, actions);
             }

@@ -65,6 +65,7 @@ impl Cuts {
         }
         loop {
             let degree = |id: &Id| members.iter().filter(|of| self.parts(*id, **of, now)).count();
+            // Whoever is kept apart from most goes, so that few go; of equal ones the newest.
             let worst = (0..members.len()).max_by_key(|place| (degree(&members[*place]), *place));
             match worst.filter(|place| degree(&members[*place]) > 0) {
                 Some(place) => drop(members.remove(place)),
