@@ -302,6 +302,7 @@ fn times(
     let [mut set, add] = [decode(Write::Set), decode(Write::Add)];
     if let (Some(device), None) = (device, knows) {
         let (region, mut host) = (device.upload(gradient), gradient.to_vec());
+        // Between the two copies, sums are merged in host memory.
         encode += best(repetitions, || device.read(&region, &mut host));
         set += best(repetitions, || device.write(&host, &region));
     }
