@@ -184,6 +184,7 @@ impl Shard {
             return actions.push(refuse(self.elsewhere()));
         };
         let is_known = |waiting: &Pull| (waiting.client, waiting.request) == (client, request);
+        // A client repeats a pull after its connection broke; the first one is still waiting.
         if lead.pulls.iter().any(is_known) {
             return;
         }
