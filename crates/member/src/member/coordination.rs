@@ -108,6 +108,8 @@ impl Member {
         if !epoch.contains(self.id) {
             return self.fenced(from, epoch, now, actions);
         }
+        // Only what this process has agreed to starts, once its last run has ended: the coordinator repeats the
+        // message until the reports say so.
         let promise = Promise { number: epoch.number, to: epoch.coordinator };
         if self.promised == promise
             && self.accepted.as_ref() == Some(&epoch)
