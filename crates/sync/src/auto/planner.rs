@@ -436,6 +436,7 @@ fn reading(ranks: impl Iterator<Item = [f32; FIGURES]>) -> Reading {
     let (wire_s, predicted_s) = (f64::from(least[0]), f64::from(least[1]));
     let telling = (f64::from(seconds) * TELLING_SHARE).max(TELLING_S);
     let tells = predicted_s > 0.0 && wire_s.max(predicted_s) > telling;
+    // A ratio to next to nothing is mostly noise.
     let drift = tells.then(|| wire_s.max(TELLING_S / 10.0) / predicted_s.max(TELLING_S / 10.0));
     Reading { seconds: seconds.into(), drift }
 }
