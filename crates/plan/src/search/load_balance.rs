@@ -159,6 +159,7 @@ impl<'a> LoadBalance<'a> {
 fn shares(seconds: &[f64], micro_batches: usize) -> Vec<usize> {
     let rate: f64 = seconds.iter().map(|seconds| seconds.recip()).sum();
     let fair = |seconds: &f64| (micro_batches as f64 / (seconds * rate)).floor() as usize;
+    // Each part gets at least its fair share, rounded down: only the rest is assigned one by one.
     let mut shares: Vec<usize> = seconds.iter().map(fair).collect();
     let given: usize = shares.iter().sum();
     for _ in given..micro_batches {
