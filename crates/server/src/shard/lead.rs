@@ -317,6 +317,7 @@ impl Shard {
                 }
             }
             None if follower.matched.is_none() => follower.snapshot(&sender, actions),
+            // An old report: the snapshot has arrived since.
             None => {}
         }
         let has_all = follower.matched >= Some(copy.log.committed().max(lead.inherited));

@@ -185,6 +185,7 @@ impl Pages {
         self.fetch(page, &mut content)?;
         self.bytes += 4 * words;
         let place = &mut self.pages[page as usize];
+        // The file has no zeros of a page that was never written.
         let is_changed = matches!(place, Page::Unmade);
         if !is_changed {
             self.evicted_bytes -= 4 * words as u64;
