@@ -186,7 +186,9 @@ pub(crate) fn probe_again(
 ) -> Result<LinkSpeed, Error> {
     let size = group.world().size();
     let round_s = round(group, 5)?;
+    // Predictions err, so the factor is believed up to ten.
     let bytes = PROBE_AGAIN_S * known.bytes_per_s / slowdown.clamp(0.1, 10.0);
+    // The inverse of `sent_bytes`.
     let elements = (bytes * size as f64 / (8 * (size - 1)) as f64) as usize;
     let elements = elements.clamp(PROBE_ELEMENTS_MIN, PROBE_ELEMENTS_MAX);
     // The first empties what a token bucket has saved; the better of the others was disturbed less.
@@ -194,6 +196,7 @@ pub(crate) fn probe_again(
     let seconds = best(group, elements, 2)?;
     let bytes_per_s = rate(elements, size, seconds, round_s);
     let mut link = LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..known.clone() };
+    // Pairs take long to measure, except the only one of two ranks, which is the link.
     if size == 2 || link.differs(known) {
         link.pairs = pairs(group, link.latency_s, bytes_per_s)?;
         link.unequal = pairs::unequal(size, &link.pairs);
