@@ -93,6 +93,7 @@ pub(super) struct BlockPricing<'a> {
 /// Returns a number that identifies a layout among those on as many mesh dimensions; none for a
 /// layout that is too large for it.
 fn code(layout: &Layout) -> Option<u64> {
+    // A placement takes four bits, and no code may be the number that separates lists in `key`.
     let digit = |placement: &Placement| match placement {
         Placement::Replicated => Some(0),
         Placement::Partial(Reduction::Sum) => Some(1),
