@@ -86,6 +86,7 @@ impl Configuration {
 
     fn lack_of_memory(&self, definition: &Definition) -> Option<String> {
         let JobState { memories, servers, .. } = &self.state;
+        // The job begins with all servers of the epoch, once at least so many as it is defined for are there.
         let count = servers.len().max(definition.servers as usize);
         let mine = memories.iter().filter(|(id, _)| servers.contains(id));
         let (id, free) = mine.min_by_key(|(_, bytes)| **bytes)?;
