@@ -49,7 +49,7 @@ impl Values {
         self.bytes().len() / self.format().item_bytes()
     }
 
-    /// Whether there are no values.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.bytes().is_empty()
     }

@@ -36,7 +36,7 @@ pub struct Session {
     id: Id,
     timeout: Duration,
     state: JobState,
-    /// Why the coordinator is unreachable, if it is.
+    /// Reason why the coordinator is unreachable, if it is.
     unavailable: Option<Error>,
     inbox: Arc<Inbox>,
     pending_requests: PendingRequests,

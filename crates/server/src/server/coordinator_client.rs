@@ -41,7 +41,7 @@ pub struct Shared {
     explained: Condvar,
 }
 
-/// What the others can know of why this server leaves.
+/// Knowledge of the others of why this server leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Explanation {
     /// It does not leave.
@@ -107,7 +107,7 @@ impl Shared {
     }
 }
 
-/// What a server needs to take part in a job.
+/// Parts that a server needs to take part in a job.
 pub struct Parts {
     pub job_address: JobAddress,
     /// Address at which other processes reach the server, as host:port.

@@ -51,7 +51,7 @@ pub struct ShardReplica {
     incoming: Option<Tables>,
     /// Memory limit of the tables, if there is one.
     limit: Option<MemoryLimit>,
-    /// Why the copy is lost, if it is; events are ignored then.
+    /// Reason why the copy is lost, if it is; events are ignored then.
     failure: Option<Error>,
     /// Tables with which a new shard begins; `None` means unwritten rows.
     pub restored: Option<Tables>,

@@ -43,7 +43,7 @@ pub struct Pages {
     /// Bytes of pages that are only in the file.
     evicted_bytes: u64,
     spill: Option<Spill>,
-    /// Why rows are lost, if they are.
+    /// Reason why rows are lost, if they are.
     failure: Option<String>,
 }
 
