@@ -53,7 +53,7 @@ impl Member {
         self.report_to(from, Some(Box::new(known)), actions);
     }
 
-    /// Whether another coordinator may be followed: this process has lost its own, or never had one.
+    /// Returns whether another coordinator may be followed: this process has lost its own, or never had one.
     fn is_free(&self, now: Duration) -> bool {
         let is_stranger = self.epoch.is_none() && self.accepted.is_none();
         is_stranger || self.is_suspect(now) || now > self.heard + self.options.silence / 2

@@ -53,8 +53,8 @@ impl Roster {
         }
     }
 
-    /// Whether a report may end the phase. Most are reports of members that train, of which a large
-    /// world sends thousands per second.
+    /// Returns whether a report may end the phase. Most are reports of members that train, of which a large world
+    /// sends thousands per second.
     fn is_news(&self, id: Id) -> bool {
         match self.phase {
             Phase::Steady => self.peers.report(id).is_some_and(|report| {
