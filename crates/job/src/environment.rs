@@ -107,7 +107,7 @@ struct Dialect {
     job: &'static str,
 }
 
-/// In the order in which they count.
+/// Dialects in the order in which they count.
 const DIALECTS: [Dialect; 5] = [
     Dialect {
         source: Source::Torchrun,
@@ -245,7 +245,7 @@ fn unsaid(coordinator: &str, world: u32) -> u32 {
     if is_loopback(coordinator) { world } else { 1 }
 }
 
-/// Whether this is one of msrun's workers; in a dry run it gives nobody a role.
+/// Returns whether this is one of msrun's workers; in a dry run it gives nobody a role.
 fn msrun_runs(variables: Variables<'_>) -> Result<bool, Error> {
     match variables("MS_ROLE").as_deref() {
         Some("MS_WORKER") => {

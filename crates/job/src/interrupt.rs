@@ -67,7 +67,7 @@ impl Interrupt {
         self.signal.store(signal as usize, Ordering::Relaxed);
     }
 
-    /// 0, or 128 + signal.
+    /// Returns 0, or 128 + signal.
     pub fn exit_code(&self) -> u8 {
         self.signal().map_or(0, |signal| (128 + signal) as u8)
     }

@@ -46,7 +46,7 @@ impl HostedCoordinator {
         self.coordinator.lock().expect("no holder panics")
     }
 
-    /// Whether the candidate was dropped.
+    /// Returns whether the candidate was dropped.
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }

@@ -61,7 +61,7 @@ impl From<Failure> for Setback {
     }
 }
 
-/// Where a process hosts the coordinator while it leads.
+/// Place where a process hosts the coordinator while it leads.
 pub struct Place {
     /// Address that it listens on, as host:port.
     pub listen: String,

@@ -148,7 +148,7 @@ pub fn locate(place: &str, timeout: Duration) -> Result<String, Error> {
     }
 }
 
-/// Whether a machine says that nothing listens at an address: the process there has ended.
+/// Returns whether a machine says that nothing listens at an address: the process there has ended.
 pub fn is_refused(address: &str) -> bool {
     connect(address).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }

@@ -172,7 +172,7 @@ impl Caller {
     }
 }
 
-/// Whether the coordinator may still come back.
+/// Returns whether the coordinator may still come back.
 fn is_decline(error: &Error) -> bool {
     error.link().is_some_and(is_declined)
 }
