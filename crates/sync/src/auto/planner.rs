@@ -83,8 +83,8 @@ pub(crate) struct Planner {
     error_budget: f64,
     watch: Watch,
     trials: Trials,
-    /// For every bucket the weighted error of each codec on its gradients, the mean of all ranks, then the
-    /// lengths over those expected, the longest of all ranks; empty until they were measured.
+    /// Figures of every bucket: the weighted error of each codec on its gradients, the mean of all ranks, then
+    /// the lengths over those expected, the longest of all ranks; empty until they were measured.
     errors: Vec<Vec<f32>>,
     /// Samples of this step's gradients, by bucket.
     samples: Vec<Vec<f32>>,

@@ -129,7 +129,7 @@ impl Calibration {
     }
 }
 
-/// Whether gradients of some dtype travel so when they are not compressed.
+/// Returns whether gradients of some dtype travel so when they are not compressed.
 fn is_raw(choice: &Choice) -> bool {
     matches!(choice, Choice::Bytes(codec) if codec.dtype().is_some())
 }
@@ -148,7 +148,7 @@ impl CodecSpeed {
         most.max(self.error)
     }
 
-    /// Whether the codec loses nothing of any gradients of a dtype.
+    /// Returns whether the codec loses nothing of any gradients of a dtype.
     pub(crate) fn is_exact(&self, dtype: DType) -> bool {
         self.error == 0.0 || dtype == DType::BF16 && self.choice.to_string() == "lossless:bf16"
     }

@@ -38,7 +38,7 @@ const FAN_IN_MAX: f64 = 2.0;
 /// Most bytes of a measurement as JSON.
 const JSON_BYTES_MAX: usize = 1 << 20;
 
-/// In larger worlds pairs are not measured.
+/// Largest world whose pairs are measured.
 const PAIRED_MAX: usize = 16;
 
 /// The speed of the slowest link.
@@ -58,7 +58,7 @@ pub struct LinkSpeed {
     /// Processor time that a message takes however short it is, sent and received, in seconds.
     #[serde(default)]
     pub cpu_s_per_message: f64,
-    /// Where some ranks are further apart than others.
+    /// Ranks that are further apart than others, if there are any.
     #[serde(default)]
     pub unequal: Option<Unequal>,
     /// All pairs of ranks, in the order of their ranks, where there are few enough to measure each.
@@ -104,7 +104,7 @@ impl LinkSpeed {
         })
     }
 
-    /// Whether one of the two has this many times the bandwidth of the other, or of its latency by more than
+    /// Returns whether one of the two has this many times the bandwidth of the other, or of its latency by more than
     /// threads scatter.
     pub(crate) fn is_far(&self, other: &LinkSpeed, times: f64) -> bool {
         let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };
@@ -114,7 +114,7 @@ impl LinkSpeed {
                 && factor(self.latency_s, other.latency_s) >= times
     }
 
-    /// Whether so many ranks can have measured this.
+    /// Returns whether so many ranks can have measured this.
     pub(crate) fn is_possible(&self, ranks: usize) -> bool {
         let units = self.unequal.as_ref().and_then(|unequal| unequal.units);
         let rates = units.map(|units| [units.bytes_per_s, units.between_bytes_per_s]);
@@ -127,7 +127,7 @@ impl LinkSpeed {
             && units.is_none_or(is_unit)
     }
 
-    /// Whether this is another link than `other`, by more than measuring scatters.
+    /// Returns whether this is another link than `other`, by more than measuring scatters.
     pub(crate) fn differs(&self, other: &LinkSpeed) -> bool {
         let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };
         let later_s = (self.latency_s - other.latency_s).abs();

@@ -172,7 +172,7 @@ fn rounds(size: usize) -> usize {
     size.next_multiple_of(2) - 1
 }
 
-/// Whom a rank meets in a round; nobody in one of them if the number of ranks is odd.
+/// Returns whom a rank meets in a round; nobody in one of them if the number of ranks is odd.
 fn partner(rank: u32, round: usize, size: usize) -> Option<u32> {
     let (circle, rank) = (rounds(size), rank as usize);
     let other = if rank == circle {
