@@ -93,7 +93,7 @@ pub(super) fn check_counts(batch: usize, micro_batches: usize) -> Result<(), Err
     }
 }
 
-/// What candidates must suit.
+/// Limits that candidates must suit.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     /// Sequences of a step.

@@ -20,9 +20,9 @@ use crate::{Cluster, Error};
 pub struct LoadBalance<'a> {
     /// Chains, by kind.
     chains: Vec<Chain<'a>>,
-    /// For every stage and every part of the first dimension, the slowest kind there.
+    /// Slowest kind of every part of the first dimension, by stage.
     kinds: Vec<Vec<usize>>,
-    /// For every stage, the smallest memory of its devices, in bytes.
+    /// Smallest memory of the devices of every stage, in bytes.
     memory_bytes: Vec<f64>,
     /// Whether parts may have different numbers of micro-batches.
     uneven: bool,
