@@ -183,10 +183,12 @@ impl Configuration {
     /// Creates the first views, or adapts them to the current servers.
     fn place(&mut self) {
         let Some(definition) = &self.state.definition else { return };
+        // A server with other files or less memory has come since: whoever defines the job again gets the reason.
         if !self.state.is_founded() && self.objection(definition).is_some() {
             return self.change(|state| state.definition = None);
         }
         let shares = self.shares();
+        // Shards are dealt out once, so that none has to move as soon as the last server tells its address.
         let is_ready = shares.len() == self.state.servers.len();
         let backups = definition.backups as usize;
         match self.state.is_founded() {

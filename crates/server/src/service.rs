@@ -152,6 +152,7 @@ impl ServerService {
         if self.has_failed {
             return;
         }
+        // Views come first: lists of workers and orders are for the primaries in them.
         for (shard, view) in state.views.iter().enumerate() {
             let known = self.replicas.get(shard).map(|replica| replica.shard.view().number);
             if known.is_some_and(|known| known < view.number) {
