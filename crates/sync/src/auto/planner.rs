@@ -199,6 +199,7 @@ impl Planner {
         let spans = record.buckets.iter().map(|bucket| (bucket.ready_s, bucket.done_s));
         let computed_s = record.total(|bucket| bucket.encode_s + bucket.decode_s);
         let wire_s = timeline::wire_s(spans, computed_s);
+        // What computing took from backward is in the times that were measured.
         let seen = Measured { shares_cores: false, ..seen(record) };
         let predicted = timeline::predict(&seen, &plan.prices);
         let computed_s = plan.prices.iter().map(|price| price.cpu_s).sum();
