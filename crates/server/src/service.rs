@@ -355,7 +355,7 @@ impl Node for ServerService {
         if self.peers.knows(client) {
             return self.peers.received(client, message);
         }
-        // Nothing is buffered for strangers: their messages come in one frame.
+        // Nothing is buffered for strangers: their messages must come in one frame.
         let is_known = matches!(self.sessions.session(client), Session::Known(_));
         let bytes_max = if is_known { self.message_bytes_max } else { 0 };
         if self.sessions.count(client, message.len(), now) {
