@@ -235,7 +235,7 @@ fn of_choices(choices: &[Choice], normal: &[f32], device: Option<&dyn Device>) -
             .find(|(other, _)| codec.is_variable() && family(other) == family(choice));
         let measure = || seconds_of(codec, normal, device);
         let mut own = alike.map_or_else(measure, |(_, own)| *own);
-        // The error does differ from step to step. Values beyond these repeat them.
+        // The error, though, differs with that step. Values beyond these repeat them.
         own[FIGURES - 1] =
             Distortion::of(codec.as_ref(), &normal[..SIZES[1]], KEY).weighted_error() as f32;
         figures.push(own);
