@@ -117,7 +117,7 @@ impl Evaluation<'_> {
     }
 
     /// Returns the stage of these blocks, without the activations of a recomputed block and the time of shared
-    /// parameters: these are added once all stages are known.
+    /// parameters, which the caller adds.
     fn stage(
         &self,
         choice: &Choice,
