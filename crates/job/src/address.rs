@@ -9,7 +9,7 @@ use crate::error::Error;
 /// The port where rank 0 waits for the others if nobody names one.
 pub const PORT: u16 = 29417;
 
-/// Whether an address, with or without a port, is on this machine only.
+/// Returns whether an address, with or without a port, is on this machine only.
 pub fn is_loopback(address: &str) -> bool {
     let is = |host: &str| {
         host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())

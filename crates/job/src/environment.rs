@@ -83,7 +83,8 @@ fn by_hand(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Pla
             });
         }
     };
-    // Whoever names ranks may still have been launched: the launcher knows who shares this machine.
+    // Whoever names ranks may still have been launched: the launcher knows who shares this machine. Whatever else
+    // it says is overridden, so errors in it do not matter.
     let launched = launched(variables).ok().flatten().map(|place| place.local_world.min(world));
     let local_world = launched.unwrap_or_else(|| unsaid(&coordinator, world));
     let source = Source::Overrides(form);
@@ -106,7 +107,7 @@ struct Dialect {
     job: &'static str,
 }
 
-/// In the order in which they count.
+/// Dialects in the order in which they count.
 const DIALECTS: [Dialect; 5] = [
     Dialect {
         source: Source::Torchrun,
@@ -195,6 +196,7 @@ impl Dialect {
         let local_world = local_world.unwrap_or_else(|| unsaid(&coordinator, world));
         let own = variables(self.job).map(|job| format!("job {job} of {}", self.source));
         let job = own.or_else(|| step.map(|step| step.to_string()));
+        // Where a launcher does not say it, that of one rank per machine.
         let local_rank = local_rank.unwrap_or(0);
         Ok(Some(Place { rank, world, local_rank, local_world, coordinator, host, source, job }))
     }
@@ -253,7 +255,7 @@ fn unsaid(coordinator: &str, world: u32) -> u32 {
     if is_loopback(coordinator) { world } else { 1 }
 }
 
-/// Whether this is one of msrun's workers; in a dry run it gives nobody a role.
+/// Returns whether this is one of msrun's workers; in a dry run it gives nobody a role.
 fn msrun_runs(variables: Variables<'_>) -> Result<bool, Error> {
     match variables("MS_ROLE").as_deref() {
         Some("MS_WORKER") => {

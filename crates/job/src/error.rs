@@ -46,6 +46,7 @@ impl Error {
     pub(crate) fn refused(reason: impl Into<String>) -> Error {
         let error = Error { kind: Kind::Refused, ..Error::invalid(reason) };
         let hint = match &error.message {
+            // The coordinator sends text alone, so these are parts of its sentences.
             reason if reason.contains(" disagree on ") => {
                 "start it with the same flags, model and data as the others"
             }

@@ -31,6 +31,7 @@ pub fn heartbeat_timeout(
         Some(overrides) => ("heartbeat timeout", overrides),
         None => match variables(VARIABLE) {
             Some(text) => (VARIABLE, parse(&text)?),
+            // Nobody asked for it, so it is no error that a shorter timeout ends waits before.
             None => return Ok(USUAL),
         },
     };

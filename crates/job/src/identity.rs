@@ -51,6 +51,7 @@ impl Identity {
             Err(error) => return Err(error),
         }
         let found = Identity::read(store)?;
+        // Without a name on either side nothing speaks against it.
         if mine.job == found.job || mine.job.is_empty() || found.job.is_empty() {
             return Ok(found);
         }

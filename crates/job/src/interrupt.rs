@@ -29,6 +29,7 @@ impl Interrupt {
         let signal = Arc::new(AtomicUsize::new(0));
         let at_once = Arc::new(AtomicBool::new(true));
         for number in [SIGINT, SIGTERM, SIGHUP] {
+            // In this order: the first handler must not see what the second one sets for the next signal.
             let code = 128 + number;
             flag::register_conditional_shutdown(number, code, Arc::clone(&at_once))
                 .and_then(|_| flag::register(number, Arc::clone(&at_once)))
@@ -66,7 +67,7 @@ impl Interrupt {
         self.signal.store(signal as usize, Ordering::Relaxed);
     }
 
-    /// 0, or 128 + signal.
+    /// Returns 0, or 128 + signal.
     pub fn exit_code(&self) -> u8 {
         self.signal().map_or(0, |signal| (128 + signal) as u8)
     }

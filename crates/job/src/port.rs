@@ -52,7 +52,7 @@ pub fn check_apart_here(port: Option<u16>, coordinator: &str) -> Result<(), Erro
     }
 }
 
-/// Whether an address is one of this host.
+/// Returns whether an address is one of this host.
 fn is_here(address: &str) -> bool {
     let found = address.to_socket_addrs().into_iter().flatten();
     // Only an address of this host can be bound.

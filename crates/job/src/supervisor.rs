@@ -266,7 +266,7 @@ impl Supervisor {
         (supervisor, starts)
     }
 
-    /// Whether any member runs or will be started.
+    /// Returns whether any member runs or will be started.
     pub fn is_running(&self) -> bool {
         self.have() > 0
     }
@@ -289,12 +289,12 @@ impl Supervisor {
         self.due.iter().copied().chain(self.deadline.map(|deadline| deadline.at)).min()
     }
 
-    /// Whether the job has an end, so that nobody is replaced.
+    /// Returns whether the job has an end, so that nobody is replaced.
     pub const fn is_over(&self) -> bool {
         self.verdict.is_some()
     }
 
-    /// Whether the job's end is known, for better or worse.
+    /// Returns whether the job's end is known, for better or worse.
     pub const fn is_decided(&self) -> bool {
         self.verdict.is_some() || self.cause.is_some()
     }
@@ -382,7 +382,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether there was an epoch, and a member is not in the last one.
+    /// Returns whether there was an epoch, and a member is not in the last one.
     fn is_spare(&self, member: u32) -> bool {
         self.epoch.as_ref().is_some_and(|epoch| !epoch.members.contains(&member))
     }
@@ -491,6 +491,7 @@ impl Supervisor {
                 self.say_of_signal(Notice::Killed);
                 return self.kill();
             }
+            // The job has failed already, and exits with that; members that are still ending get the signal too.
             Some(Verdict::Failed { .. } | Verdict::TooFew { cause: Some(_), .. }) => {
                 return self.signal(self.live(), signal);
             }

@@ -107,7 +107,7 @@ pub struct Member {
     lost: Vec<Id>,
     leaving: Leaving,
     coordinator: Option<Id>,
-    /// When the coordinator was last heard.
+    /// Time at which the coordinator was last heard.
     heard: Duration,
     /// Whether it was lost since then.
     is_suspected: bool,

@@ -86,6 +86,7 @@ impl Configuration {
 
     fn lack_of_memory(&self, definition: &Definition) -> Option<String> {
         let JobState { memories, servers, .. } = &self.state;
+        // The job begins with all servers of the epoch, once at least so many as it is defined for are there.
         let count = servers.len().max(definition.servers as usize);
         let mine = memories.iter().filter(|(id, _)| servers.contains(id));
         let (id, free) = mine.min_by_key(|(_, bytes)| **bytes)?;
@@ -182,10 +183,12 @@ impl Configuration {
     /// Creates the first views, or adapts them to the current servers.
     fn place(&mut self) {
         let Some(definition) = &self.state.definition else { return };
+        // A server with other files or less memory has come since: whoever defines the job again gets the reason.
         if !self.state.is_founded() && self.objection(definition).is_some() {
             return self.change(|state| state.definition = None);
         }
         let shares = self.shares();
+        // Shards are dealt out once, so that none has to move as soon as the last server tells its address.
         let is_ready = shares.len() == self.state.servers.len();
         let backups = definition.backups as usize;
         match self.state.is_founded() {

@@ -38,7 +38,7 @@ pub struct Mailbox {
     /// Messages put in on this connection, and messages among them known to have arrived.
     put: u64,
     left: u64,
-    /// What is under way to the peer, by shard.
+    /// Entries and snapshots under way to the peer, by shard.
     flights: BTreeMap<u32, Flight>,
 }
 
@@ -144,10 +144,12 @@ impl Outbound {
             Message::Snapshot { view, last, .. } => Some(Flight {
                 view: *view,
                 last: *last,
+                // A snapshot is of committed entries only.
                 committed: *last,
                 is_snapshot: true,
                 message,
             }),
+            // Too small for a repetition to cost anything.
             Message::Have { .. } | Message::Superseded { .. } => None,
         }
     }

@@ -152,6 +152,7 @@ impl ServerService {
         if self.has_failed {
             return;
         }
+        // Views come first: lists of workers and orders are for the primaries in them.
         for (shard, view) in state.views.iter().enumerate() {
             let known = self.replicas.get(shard).map(|replica| replica.shard.view().number);
             if known.is_some_and(|known| known < view.number) {
@@ -354,6 +355,7 @@ impl Node for ServerService {
         if self.peers.knows(client) {
             return self.peers.received(client, message);
         }
+        // Nothing is buffered for strangers: their messages must come in one frame.
         let is_known = matches!(self.sessions.session(client), Session::Known(_));
         let bytes_max = if is_known { self.message_bytes_max } else { 0 };
         if self.sessions.count(client, message.len(), now) {

@@ -71,7 +71,7 @@ pub enum Event {
     Snapshot {
         /// Number of the snapshot.
         snapshot: u64,
-        /// What the primary is to do.
+        /// Order to the primary.
         order: Order,
     },
     /// [`Shard::deadline`] has come.

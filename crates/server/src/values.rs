@@ -49,7 +49,7 @@ impl Values {
         self.bytes().len() / self.format().item_bytes()
     }
 
-    /// Whether there are no values.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.bytes().is_empty()
     }
@@ -62,6 +62,8 @@ impl Values {
         let (format, bytes) = (self.format(), self.bytes());
         let columns = format.columns(bytes.len() / rows.max(1));
         let mut values = vec![0.0; rows * columns];
+        // Lengths that do not fit the rows must not panic: bytes beyond the rows are left out, and rows without
+        // values may be shorter than their width.
         if !values.is_empty() {
             format.decode(&bytes[..rows * format.width(columns)], columns, &mut values);
         }

@@ -46,7 +46,7 @@ impl HostedCoordinator {
         self.coordinator.lock().expect("no holder panics")
     }
 
-    /// Whether the candidate was dropped.
+    /// Returns whether the candidate was dropped.
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -70,9 +70,11 @@ impl Candidate {
     ) -> Result<Candidate, Error> {
         let job = job.into();
         job.check()?;
+        // Whoever leads next continues from the saved state.
         if job.workers.mode != CoordinatorMode::Saved {
             return Err(Error::invalid("mode of a candidate is not CoordinatorMode::Saved"));
         }
+        // A wrong token is refused now, and not only when this process leads.
         secret(token, &store.to_string())?;
         let mut directory = Directory::new(store);
         directory.wait(PATIENCE)?;

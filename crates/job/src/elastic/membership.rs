@@ -358,7 +358,7 @@ fn successors(members: &[Id], leavers: &[Id]) -> Vec<(Rank, Rank)> {
     pairs.map(|((leaver, _), (heir, _))| (*leaver, *heir)).collect()
 }
 
-/// Whether no later epoch can help.
+/// Returns whether no later epoch can help.
 fn is_final(error: &link::Error) -> bool {
     use link::Kind::{Invalid, Limit, RankTaken, WorldMismatch};
     matches!(error.kind, Invalid | Limit | RankTaken | WorldMismatch)

@@ -105,12 +105,12 @@ impl Persistence {
         self.registry.as_ref().map_or(Ok(()), |registry| registry.check())
     }
 
-    /// Whether the last state still has to be written.
+    /// Returns whether the last state still has to be written.
     pub fn is_due(&self) -> bool {
         self.is_due
     }
 
-    /// Whether another coordinator has taken over, so that this one decides nothing any more.
+    /// Returns whether another coordinator has taken over, so that this one decides nothing any more.
     pub fn is_superseded(&self) -> bool {
         self.is_superseded
     }

@@ -143,6 +143,7 @@ impl CoordinatorService {
         out: &mut Outbox,
     ) -> Option<Message> {
         let mut answer = None;
+        // A state that could not be saved is saved first: others must not hear of what follows from it.
         if !actions.is_empty() && self.persistence.is_due() && !self.save() {
             return None;
         }

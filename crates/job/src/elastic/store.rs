@@ -83,7 +83,7 @@ impl fmt::Display for Store {
     }
 }
 
-/// Whether a text can be part of a URL as host and port.
+/// Returns whether a text can be part of a URL as host and port.
 fn is_host_and_port(text: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-:[]".contains(letter);
     let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);

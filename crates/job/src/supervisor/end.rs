@@ -22,7 +22,7 @@ impl End {
         [SIGHUP, SIGINT, SIGTERM].into_iter().find(|signal| self == End::Code(128 + signal))
     }
 
-    /// Whether somebody has asked it to end, and it did.
+    /// Returns whether somebody has asked it to end, and it did.
     pub fn was_asked(self) -> bool {
         let ends = [SIGHUP, SIGINT, SIGTERM].map(End::Signal);
         self.stopped_by().is_some() || ends.contains(&self)

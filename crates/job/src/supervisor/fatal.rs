@@ -59,7 +59,7 @@ impl Supervisor {
         }
     }
 
-    /// Nobody waits for ranks that cannot end by themselves.
+    /// Kills ranks that cannot end by themselves once no others are left: nobody waits for them.
     fn give_up_the_stopped(&mut self) {
         if self.has_failed() && self.live.keys().all(|member| self.stopped.contains(member)) {
             self.kill();
@@ -70,7 +70,7 @@ impl Supervisor {
         matches!(self.verdict, Some(Verdict::Failed { .. }))
     }
 
-    /// Whether a rank has failed by itself, and no other was told to end yet.
+    /// Returns whether a rank has failed by itself, and no other was told to end yet.
     fn is_waiting_for_survivors(&self) -> bool {
         matches!(self.verdict, Some(Verdict::Failed { end: End::Code(_), .. }))
             && self.deadline.is_some_and(|deadline| deadline.signal == SIGTERM)

@@ -560,7 +560,7 @@ impl World {
         }
     }
 
-    /// Whether the job ends, whatever happens. After the last step an epoch of one that was late may start.
+    /// Returns whether the job ends, whatever happens. After the last step an epoch of one that was late may start.
     fn is_final(&self) -> bool {
         self.job.is_over() && self.job.verdict() != Verdict::Done
     }

@@ -53,7 +53,7 @@ impl Member {
         self.report_to(from, Some(Box::new(known)), actions);
     }
 
-    /// Whether another coordinator may be followed: this process has lost its own, or never had one.
+    /// Returns whether another coordinator may be followed: this process has lost its own, or never had one.
     fn is_free(&self, now: Duration) -> bool {
         let is_stranger = self.epoch.is_none() && self.accepted.is_none();
         is_stranger || self.is_suspect(now) || now > self.heard + self.options.silence / 2
@@ -108,6 +108,8 @@ impl Member {
         if !epoch.contains(self.id) {
             return self.fenced(from, epoch, now, actions);
         }
+        // Only what this process has agreed to starts, once its last run has ended: the coordinator repeats the
+        // message until the reports say so.
         let promise = Promise { number: epoch.number, to: epoch.coordinator };
         if self.promised == promise
             && self.accepted.as_ref() == Some(&epoch)
@@ -161,6 +163,7 @@ impl Member {
         let number = epoch.number;
         self.epoch = Some(epoch);
         self.follow(from, now);
+        // It has no state any more that the others could need.
         if self.leaving != Leaving::No {
             return self.left(actions);
         }

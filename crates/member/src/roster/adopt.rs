@@ -37,7 +37,7 @@ impl Roster {
         self.outstanding = self.members().iter().copied().filter(|id| !has_promised(id)).collect();
     }
 
-    /// Whether a process obeys this coordinator, and has told all epochs that it knows of: one without the
+    /// Returns whether a process obeys this coordinator, and has told all epochs that it knows of: one without the
     /// other is worth nothing.
     pub(super) fn has_promised(&self, id: Id) -> bool {
         let obeys = self.peers.report(id).is_some_and(|report| {
@@ -76,7 +76,8 @@ impl Roster {
             self.outstanding.remove(&id);
             return;
         }
-        // Only a larger number than that of its promise moves a member to promise again.
+        // Only a larger number than that of its promise moves a member to promise again. Promises of others do not
+        // count.
         let is_rival = promised.to != self.id && promised.number >= self.number;
         if self.members().contains(&id) && is_rival {
             self.bid(now, actions);
@@ -131,7 +132,7 @@ impl Roster {
         Some(Wait::Proposed { number: may_run.number })
     }
 
-    /// Whether an epoch that was proposed may have started unseen, and its coordinator may continue with half
+    /// Returns whether an epoch that was proposed may have started unseen, and its coordinator may continue with half
     /// of its members. More than half that have promised without having started it exclude both.
     fn may_have_started(&self, epoch: &Epoch) -> bool {
         let prevents = |id: &&Id| {
@@ -142,7 +143,7 @@ impl Roster {
         epoch.number > self.epoch_number() && 2 * count <= epoch.members.len()
     }
 
-    /// Whether a report shows that another coordinator may have taken over.
+    /// Returns whether a report shows that another coordinator may have taken over.
     pub(super) fn is_contested(&self, id: Id, report: &Report) -> bool {
         let has_other = report.promised.to != self.id && report.promised.number > self.floor;
         report.epoch > self.epoch_number() || (has_other && self.members().contains(&id))

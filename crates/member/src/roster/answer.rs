@@ -44,6 +44,7 @@ impl Roster {
         if self.is_news(id) {
             self.proceed(now, actions);
         }
+        // A message that the report has just caused is its answer.
         let is_told =
             |action: &RosterAction| matches!(action, RosterAction::Send { to, .. } if *to == id);
         if is_heartbeat && !actions.iter().any(is_told) {
@@ -52,8 +53,8 @@ impl Roster {
         }
     }
 
-    /// Whether a report may end the phase. Most are reports of members that train, of which a large
-    /// world sends thousands per second.
+    /// Returns whether a report may end the phase. Most are reports of members that train, of which a large world
+    /// sends thousands per second.
     fn is_news(&self, id: Id) -> bool {
         match self.phase {
             Phase::Steady => self.peers.report(id).is_some_and(|report| {
@@ -105,6 +106,7 @@ impl Roster {
             (Phase::Stopping { manner, .. }, _) if is_member && !self.is_ready(id, now) => {
                 self.stop_message(manner)
             }
+            // Members of the last epoch that are left out are told too: they count towards the quorum.
             (Phase::Proposed { epoch, .. }, _)
                 if (epoch.contains(id) || (is_member && is_mine))
                     && !self.knows(id, epoch.number) =>

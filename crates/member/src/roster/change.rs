@@ -52,6 +52,7 @@ impl Roster {
             () => None,
         };
         let members = self.members();
+        // A loss comes first: it is why the others have stopped.
         members.iter().find_map(lost).or_else(|| members.iter().find_map(stopped))
     }
 
@@ -76,7 +77,7 @@ impl Roster {
         (is_wanted || !leavers.is_empty()).then_some(Manner::Finish { leavers })
     }
 
-    /// Whether a member has stopped by itself, or cannot start this epoch any more.
+    /// Returns whether a member has stopped by itself, or cannot start this epoch any more.
     fn has_stopped(&self, id: Id) -> bool {
         let number = self.epoch_number();
         self.peers.report(id).is_some_and(|report| {
@@ -106,6 +107,7 @@ impl Roster {
             self.last_join_request(now).map(|join_request| join_request + self.options.settle);
         if have >= self.target || settled.is_some_and(|settled| now >= settled) {
             self.number = self.number.max(self.seen) + 1;
+            // Too few are left if newcomers cannot reach each other: later reports and ticks try again.
             if let Ok(epoch) = self.choose(now) {
                 self.propose(epoch, now, actions);
             }
@@ -186,7 +188,7 @@ impl Roster {
         epoch.members.iter().chain(old).copied().collect()
     }
 
-    /// Whether a process has heard of the proposed epoch, and obeys this coordinator.
+    /// Returns whether a process has heard of the proposed epoch, and obeys this coordinator.
     pub(super) fn knows(&self, id: Id, number: u32) -> bool {
         self.peers.report(id).is_some_and(|report| {
             report.accepted.max(report.epoch) >= number && report.promised.to == self.id
@@ -204,6 +206,8 @@ impl Roster {
                     .report(*id)
                     .is_some_and(|report| report.promised.number > epoch.number)
         };
+        // A member that has promised another number, or stays silent about this one, never starts it. A reason
+        // for which the last epoch ended says more than that this one did not start.
         if epoch.members.iter().any(is_lost) || now > *since + self.options.silence {
             self.interruption.get_or_insert(Interruption::Unstarted { number: epoch.number });
             return self.stop(Manner::Abort, now, actions);
@@ -261,7 +265,7 @@ impl Roster {
     }
 }
 
-/// Whether `next` starts from an older state than `last` may have had.
+/// Returns whether `next` starts from an older state than `last` may have had.
 fn loses_steps(last: &Epoch, next: &Epoch) -> bool {
     let has_witness = last.members.iter().any(|id| next.contains(*id));
     match (last.state_sources, next.state_sources) {
@@ -313,7 +317,7 @@ impl Roster {
         })
     }
 
-    /// Whether a member has stopped for the next epoch and is still there.
+    /// Returns whether a member has stopped for the next epoch and is still there.
     pub(super) fn is_ready(&self, id: Id, now: Duration) -> bool {
         let has_stopped = self.peers.report(id).is_some_and(|report| {
             report.standing != Standing::Running
@@ -350,7 +354,7 @@ impl Roster {
         members.iter().filter_map(|id| self.state(*id)).max()
     }
 
-    /// Whether the newest state is given up: its sources have ended, or were waited for long enough.
+    /// Returns whether the newest state is given up: its sources have ended, or were waited for long enough.
     fn may_rewind(&self, now: Duration) -> bool {
         let is_over =
             self.members().iter().all(|id| self.peers.has_ended(*id) || self.is_ready(*id, now));
@@ -384,7 +388,7 @@ impl Roster {
         staying
     }
 
-    /// Whether a newcomer is kept apart from a member, or says that it cannot reach it.
+    /// Returns whether a newcomer is kept apart from a member, or says that it cannot reach it.
     pub(super) fn is_parted(&self, newcomer: Id, member: Id, now: Duration) -> bool {
         let misses = |report: &Report| report.lost.contains(&member);
         self.cuts.parts(newcomer, member, now) || self.peers.report(newcomer).is_some_and(misses)

@@ -42,18 +42,18 @@ impl Cuts {
         }
     }
 
-    /// Whether any member of the epoch has complained about `id`.
+    /// Returns whether any member of the epoch has complained about `id`.
     pub(super) fn is_missed(&self, id: Id, epoch: u32) -> bool {
         let mut pairs = self.pairs.iter();
         pairs.any(|((a, b), cut)| cut.epoch == epoch && (*a == id || *b == id))
     }
 
-    /// Whether a member of the epoch has complained about another.
+    /// Returns whether a member of the epoch has complained about another.
     pub(super) fn is_new(&self, epoch: u32) -> bool {
         self.pairs.values().any(|cut| cut.epoch == epoch)
     }
 
-    /// Whether two processes are kept apart.
+    /// Returns whether two processes are kept apart.
     pub(super) fn parts(&self, one: Id, other: Id, now: Duration) -> bool {
         self.pairs.get(&sorted(one, other)).is_some_and(|cut| now < cut.until)
     }
@@ -65,6 +65,7 @@ impl Cuts {
         }
         loop {
             let degree = |id: &Id| members.iter().filter(|of| self.parts(*id, **of, now)).count();
+            // Whoever is kept apart from most goes, so that few go; of equal ones the newest.
             let worst = (0..members.len()).max_by_key(|place| (degree(&members[*place]), *place));
             match worst.filter(|place| degree(&members[*place]) > 0) {
                 Some(place) => drop(members.remove(place)),

@@ -10,10 +10,10 @@ use crate::{Epoch, Id, Options, Report, Standing};
 pub(super) struct Peer {
     pub(super) heard: Duration,
     closed: Option<Duration>,
-    /// From when on a coordinator that was restored does not wait for it in a broken epoch.
+    /// Time from which on a coordinator that was restored does not wait for it in a broken epoch.
     awaited: Option<Duration>,
     ended: bool,
-    /// When it first asked to join, since it was last a member.
+    /// Time at which it first asked to join, since it was last a member.
     pub(super) asked: Duration,
     pub(super) report: Option<Report>,
     /// Numbers of the epochs that it has told in full.
@@ -67,7 +67,7 @@ impl Peers {
         true
     }
 
-    /// Whether the epochs that a process knows of are known here as well.
+    /// Returns whether the epochs that a process knows of are known here as well.
     pub(super) fn has_told(&self, id: Id) -> bool {
         self.all.get(&id).is_some_and(|peer| {
             let numbers = peer.report.as_ref().map(|report| (report.epoch, report.accepted));
@@ -102,27 +102,27 @@ impl Peers {
         self.all.get(&id)?.report.as_ref()
     }
 
-    /// Whether a process is lost at time `now`: ended, silent, or without a connection for a heartbeat.
+    /// Returns whether a process is lost at time `now`: ended, silent, or without a connection for a heartbeat.
     pub(super) fn is_gone(&self, id: Id, options: &Options, now: Duration) -> bool {
         let Some(peer) = self.all.get(&id) else { return true };
         let is_closed = peer.closed.is_some_and(|closed| now > closed + options.heartbeat());
         peer.ended || is_closed || now > peer.heard + options.patience()
     }
 
-    /// Whether a process has lost its connection and not come back.
+    /// Returns whether a process has lost its connection and not come back.
     pub(super) fn is_closed(&self, id: Id) -> bool {
         self.all.get(&id).is_some_and(|peer| peer.closed.is_some())
     }
 
-    /// Whether a process is known to be dead at time `now`: it has ended, or its connection was closed
-    /// `silence` ago and it has not come back. Silence alone proves nothing, since a process that is cut off
-    /// closes no connection.
+    /// Returns whether a process is known to be dead at time `now`: it has ended, or its connection was closed
+    /// `silence` ago and it has not come back. Silence alone proves nothing, since a process that is cut off closes
+    /// no connection.
     pub(super) fn is_dead(&self, id: Id, silence: Duration, now: Duration) -> bool {
         let is_closed = |peer: &Peer| peer.closed.is_some_and(|closed| now > closed + silence);
         self.all.get(&id).is_some_and(|peer| peer.ended || is_closed(peer))
     }
 
-    /// Whether a process has not come back in time to end a broken epoch.
+    /// Returns whether a process has not come back in time to end a broken epoch.
     pub(super) fn is_overdue(&self, id: Id, now: Duration) -> bool {
         let awaited = self.all.get(&id).and_then(|peer| peer.awaited);
         awaited.is_some_and(|awaited| now >= awaited)

@@ -62,6 +62,7 @@ impl Roster {
         let mut roster = Roster {
             number: saved.number,
             floor: saved.floor,
+            // The coordinator may have been restarted with other limits.
             target: saved.target.clamp(options.min, options.max),
             fingerprint: saved.fingerprint,
             epoch: saved.epoch,

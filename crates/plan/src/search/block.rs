@@ -93,6 +93,7 @@ pub(super) struct BlockPricing<'a> {
 /// Returns a number that identifies a layout among those on as many mesh dimensions; none for a
 /// layout that is too large for it.
 fn code(layout: &Layout) -> Option<u64> {
+    // A placement takes four bits, and no code may be the number that separates lists in `key`.
     let digit = |placement: &Placement| match placement {
         Placement::Replicated => Some(0),
         Placement::Partial(Reduction::Sum) => Some(1),
@@ -105,7 +106,7 @@ fn code(layout: &Layout) -> Option<u64> {
     digits.map(digit).try_fold(0, |code, digit| Some(code << 4 | digit?))
 }
 
-/// Returns numbers that identify two lists of layouts.
+/// Returns numbers that identify two lists of layouts; none if one of them is too large for a [`code`].
 fn key(from: &[Layout], to: &[Layout]) -> Option<Vec<u64>> {
     let dims = from.first().map(|layout| layout.0.len() as u64);
     let codes = [dims].into_iter().chain(from.iter().map(code));
@@ -124,6 +125,7 @@ impl BlockPricing<'_> {
     ) -> Vec<f64> {
         let key = key(from, to);
         let work_out = || Ok::<_, Infallible>(Passages::new(from, to));
+        // Layouts without a key are too large for the cache.
         if let Some(Ok(passages)) = key.map(|key| self.cache.passages.of(key, work_out)) {
             return costs.passages_s(shape, &passages, from, to);
         }

@@ -20,11 +20,11 @@ pub fn bound_s(
 ) -> f64 {
     let costs = costs(cluster, candidate, settings);
     let forwards = if settings.recompute == Recompute::Always { 2.0 } else { 1.0 };
-    // In the order of nodes, so that sums are the same to the last bit.
     let replication = match candidate.rule {
         Rule::Free => Replication::Never,
         _ => Replication::Allowed,
     };
+    // In the order of nodes, so that sums are the same to the last bit.
     let of = |class: &Class| {
         costs.least_s(class.nodes.clone().filter_map(|node| class.work.get(&node)), replication)
     };

@@ -68,7 +68,7 @@ impl Expert {
     }
 }
 
-/// Largest part of a cluster's devices beside those that a plan leaves idle.
+/// Largest ratio of a cluster's devices to those at work.
 const UNITS_MAX: usize = 32;
 
 /// Members of a level up to which every number is tried.
@@ -93,7 +93,7 @@ pub(super) fn check_counts(batch: usize, micro_batches: usize) -> Result<(), Err
     }
 }
 
-/// What candidates must suit.
+/// Limits that candidates must suit.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     /// Sequences of a step.
@@ -142,6 +142,7 @@ fn members(cluster: &Cluster) -> impl Iterator<Item = usize> {
     };
     let levels = cluster.levels.iter().scan(1, inner);
     let some = |[unit, size]: [usize; 2]| {
+        // All members of a level are one member of the next, or the whole cluster.
         let counts =
             (1..size).filter(move |count| *count <= MEMBERS_MAX || size.is_multiple_of(*count));
         counts.map(move |count| unit * count)

@@ -26,6 +26,7 @@ impl Need {
     /// without savings.
     pub fn of_blocks(chosen: Chosen<'_>, whole: &[Cost]) -> Vec<Need> {
         let least = |options: &TransportOptions| {
+            // Codecs are chosen once stages fit, and are no means to fit them.
             let raw = options.transports.iter().filter(|way| way.coding.is_none());
             raw.map(|way| way.change.state_bytes).fold(0.0, f64::min)
         };

@@ -103,6 +103,7 @@ impl<'a> Chain<'a> {
                 let layouts = layouts.get_or_init(|| layouts_of(prepared, costs, &allowed));
                 Outline::new(&block(prepared, class, layouts), &costs.mesh, &pricing)
             };
+            // The cache knows no outlines of given strategies.
             let outline = match allowed.given.is_empty() {
                 true => cache.outlines.of((allowed.rule, place), outline)?,
                 false => Arc::new(outline()?),

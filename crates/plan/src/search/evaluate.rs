@@ -129,6 +129,7 @@ pub fn best_of(
             // Free recomputation includes both other modes, so their bounds are no lower.
             Evaluated::TooSlow(_) => !free,
             Evaluated::TooLarge(all) => !free || all.may_fit(),
+            // Without a plan or a bound nothing rules out the other modes.
             Evaluated::Impossible => true,
         };
         if !more {

@@ -376,8 +376,10 @@ impl Evaluation<'_> {
         };
         let slower: Vec<f64> = outcome.stages.iter().map(slower).collect();
         let least = slower.iter().copied().fold(f64::INFINITY, f64::min);
+        // Sums of equal times differ by rounding.
         let uneven = slower.iter().any(|one| *one > least * (1.0 + 1e-9));
         let seconds = |stage: usize, block: usize| slower[stage] * micro[block];
+        // Room is no limit here: memory is fitted once more to the new stages.
         let cuts = || cut_by(&seconds, &|_, _| 0, [micro.len(), slower.len()]);
         let cuts = if uneven { cuts() } else { None };
         cuts.filter(|cuts| cuts.iter().zip(&outcome.stages).any(|(a, b)| *a != b.blocks))

@@ -20,9 +20,9 @@ use crate::{Cluster, Error};
 pub struct LoadBalance<'a> {
     /// Chains, by kind.
     chains: Vec<Chain<'a>>,
-    /// For every stage and every part of the first dimension, the slowest kind there.
+    /// Slowest kind of every part of the first dimension, by stage.
     kinds: Vec<Vec<usize>>,
-    /// For every stage, the smallest memory of its devices, in bytes.
+    /// Smallest memory of the devices of every stage, in bytes.
     memory_bytes: Vec<f64>,
     /// Whether parts may have different numbers of micro-batches.
     uneven: bool,
@@ -74,6 +74,7 @@ impl<'a> LoadBalance<'a> {
             kinds: (0..candidate.stages).map(stage).collect(),
             memory_bytes: (0..candidate.stages).map(memory).collect(),
             micro_batches: candidate.micro_batches,
+            // ZeRO 2 and 3 exchange with every micro-batch, and so may divisions by parameter.
             uneven: matches!(
                 candidate.division,
                 Division::Alike(Sharding::None | Sharding::Optimizer)
@@ -158,6 +159,7 @@ impl<'a> LoadBalance<'a> {
 fn shares(seconds: &[f64], micro_batches: usize) -> Vec<usize> {
     let rate: f64 = seconds.iter().map(|seconds| seconds.recip()).sum();
     let fair = |seconds: &f64| (micro_batches as f64 / (seconds * rate)).floor() as usize;
+    // Each part gets at least its fair share, rounded down: only the rest is assigned one by one.
     let mut shares: Vec<usize> = seconds.iter().map(fair).collect();
     let given: usize = shares.iter().sum();
     for _ in given..micro_batches {

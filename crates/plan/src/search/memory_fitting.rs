@@ -83,6 +83,7 @@ pub fn fit_stage(
     savings.recomputed[blocks.clone()].copy_from_slice(&stage.recomputed);
     let mut places: HashMap<(usize, TensorId), usize> = HashMap::new();
     for parameter in taken.iter().filter_map(Saving::parameter) {
+        // A parameter is sharded in steps, of which the last one that was taken counts.
         let place = *places.entry(parameter.of()).or_insert(savings.overrides.len());
         match savings.overrides.get_mut(place) {
             Some(before) => *before = parameter,
@@ -104,6 +105,7 @@ impl<'a> StageFit<'a> {
     /// Buys where a byte is cheapest until the stage fits, and returns the savings that are kept.
     fn buy(&mut self, steps: &[Saving]) -> Vec<Saving> {
         let mut taken: Vec<Saving> = Vec::new();
+        // Each step of a parameter is at least as dear as the one before, and a stable sort keeps equal ones in order.
         let mut sorted: Vec<&Saving> = steps.iter().collect();
         sorted.sort_by(|a, b| a.seconds_per_byte.total_cmp(&b.seconds_per_byte));
         for step in sorted {

@@ -302,6 +302,7 @@ impl Planner {
         all: &[Candidate],
         of_expert: &[(Expert, Vec<Candidate>)],
     ) -> Result<Found, Unfound> {
+        // Experts come first: they set the time that other candidates must stay below.
         let experts = of_expert.iter().map(|(expert, list)| (*expert, round.best_of(list)));
         let experts = experts.collect();
         let bounded = round.bounded(all);

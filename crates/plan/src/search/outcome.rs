@@ -176,8 +176,10 @@ pub fn estimate_s(
     micro_batches: usize,
     overlap: Overlap,
 ) -> f64 {
+    // Without overlap a stage waits for its messages, forth and back, with every micro-batch.
     let waits = if overlap.messages { 0.0 } else { 2.0 };
     let chunks = schedule.chunks();
+    // Where gradients of weights are computed apart, they hide no communication of the rest of backward.
     let apart = if schedule == Schedule::ZeroBubble { 1.0 } else { 0.0 };
     let micro = |stage: &StageOutcome| {
         stage.micro_s(chunks) + apart * stage.cost.overlapped_s + waits * stage.message_s
@@ -187,6 +189,7 @@ pub fn estimate_s(
     let part = match schedule {
         Schedule::Gpipe | Schedule::OneForwardOneBackward => 1.0,
         Schedule::Interleaved { chunks } => 1.0 / chunks as f64,
+        // Stages that wait compute gradients of weights, which leaves forward's share of the fill (see `bound`).
         Schedule::ZeroBubble => {
             let weights: f64 = stages.iter().map(|stage| WEIGHTS * stage.cost.backward_s).sum();
             1.0 - 2.0 * weights / once

@@ -37,6 +37,7 @@ impl FromStr for Pin {
             let found = format!("pin '{text}', expected NODES: AXIS=DIMENSION");
             Error::impossible(found).with_hint("for instance 'block.*.mlp.up: n=tensor'")
         };
+        // Names of nodes may contain colons, cuts cannot.
         let (pattern, cuts) = text.rsplit_once(':').ok_or_else(form)?;
         let cut = |cut: &str| {
             let (axis, dim) = cut.split_once('=').ok_or_else(form)?;

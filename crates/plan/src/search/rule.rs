@@ -56,6 +56,7 @@ impl Rule {
         let mut allowed = self.strategies(declaration, kind, mesh);
         allowed.retain(holds);
         if allowed.is_empty() {
+            // All strategies, but no partial sums beside those that pins ask for.
             allowed = declaration.strategies(mesh);
             let sums =
                 |strategy: &Strategy| strategy.0.iter().filter(|cut| **cut == Cut::Sum).count();

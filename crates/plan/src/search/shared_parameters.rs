@@ -76,6 +76,7 @@ impl Evaluation<'_> {
                 let usual = self.costs.division.usual();
                 let sharding = savings.sharding(user.block, tensor).unwrap_or(usual);
                 let bytes = self.costs.bytes(shape, &sides.value);
+                // Who updates or keeps only a part of the parameter exchanges only that.
                 let part =
                     |least| if sharding >= least { 1.0 / self.costs.sharers(&sides) } else { 1.0 };
                 let sum_bytes = bytes * part(Sharding::Optimizer);

@@ -135,6 +135,7 @@ pub(super) fn refined(
     let far = best.seconds > NEAR * best.bound_s;
     let plainer = if far { plainer(&best.candidate, settings) } else { Vec::new() };
     let (best, settings) = fastest((best.clone(), settings.clone()), plainer);
+    // The strategies of a family of one schedule were chosen for it alone already.
     let families = settings.schedules(&best.candidate, prepared.of_block.len());
     let alone = families.into_iter().filter(|family| family.len() > 1).flatten();
     let alone = alone.map(|schedule| {

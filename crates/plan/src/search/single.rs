@@ -66,6 +66,7 @@ impl Planner {
         let prepared = self.prepared(candidate).expect("it was prepared before");
         match evaluate(cluster, prepared, candidate, settings, &|| f64::INFINITY) {
             Evaluated::Found(mut best) => {
+                // Before the simulation, which keeps one of the schedules that the bound is over.
                 let least_s = best.least_s();
                 simulate_schedules(&mut best, settings.overlap);
                 let best = refined(cluster, prepared, settings, &best, f64::INFINITY);

@@ -45,6 +45,7 @@ impl Evaluation<'_> {
             stages = all(&blocks, &savings);
         }
         self.price_shared_parameters(choice, &savings, &mut stages);
+        // In the order of the model, whichever was bought first.
         savings.overrides.sort_by_key(|one| (one.block, one.tensor));
         Outcome {
             candidate: self.candidate.clone(),
@@ -56,6 +57,7 @@ impl Evaluation<'_> {
             rounds,
             seconds: estimate_s(&stages, schedule, rounds, self.settings.overlap),
             stages,
+            // Bounds hold for all cuts and schedules, and are set by whoever compares these.
             bound_s: 0.0,
             infeasible_bound_s: f64::INFINITY,
             seconds_per_byte: 0.0,
@@ -114,6 +116,8 @@ impl Evaluation<'_> {
             .map_or(self.costs.device.memory_bytes, |load_balance| load_balance.memory_bytes(rank))
     }
 
+    /// Returns the stage of these blocks, without the activations of a recomputed block and the time of shared
+    /// parameters, which the caller adds.
     fn stage(
         &self,
         choice: &Choice,

@@ -42,7 +42,7 @@ pub struct Inbox {
 struct State {
     news: VecDeque<Event>,
     job: Option<Box<JobState>>,
-    /// Why the coordinator is away; newer than the queued state.
+    /// Reason why the coordinator is away; newer than the queued state.
     unavailable: Option<Error>,
     /// Whether connections wait for room.
     is_full: bool,

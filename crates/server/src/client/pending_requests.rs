@@ -56,7 +56,7 @@ struct Ask {
     answer_bytes: usize,
     stage: Stage,
     backoff: Backoff,
-    /// Why the last attempt failed, or for whom the request waits.
+    /// Reason why the last attempt failed, or for whom the request waits.
     vain: Option<String>,
 }
 

@@ -14,7 +14,7 @@ use thinwire_wire::random::Key;
 use crate::values::Values;
 use crate::write::Part;
 
-/// How a part of a push is rounded.
+/// Rule by which a part of a push is rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// Format of the table.

@@ -36,7 +36,7 @@ pub struct Session {
     id: Id,
     timeout: Duration,
     state: JobState,
-    /// Why the coordinator is unreachable, if it is.
+    /// Reason why the coordinator is unreachable, if it is.
     unavailable: Option<Error>,
     inbox: Arc<Inbox>,
     pending_requests: PendingRequests,
@@ -139,6 +139,7 @@ impl Session {
                 Ok(Some(Done { key: (_, Request::Pull(request)), values })) => {
                     plan.ranges[(request - plan.first) as usize].copy(&values, out);
                 }
+                // The ticket of a pull has no other requests.
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(error) => {

@@ -34,7 +34,7 @@ pub struct JobState {
     pub origins: BTreeMap<Id, String>,
     /// Memory of servers in bytes; empty once the shards have servers.
     pub memories: BTreeMap<Id, u64>,
-    /// Why servers have left, of those that told it.
+    /// Reasons why servers have left, of those that told it.
     pub failures: BTreeMap<Id, String>,
     /// Last epoch of the servers.
     pub epoch: u32,

@@ -41,7 +41,7 @@ pub struct Shared {
     explained: Condvar,
 }
 
-/// What the others can know of why this server leaves.
+/// Knowledge of the others of why this server leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Explanation {
     /// It does not leave.
@@ -107,7 +107,7 @@ impl Shared {
     }
 }
 
-/// What a server needs to take part in a job.
+/// Parts that a server needs to take part in a job.
 pub struct Parts {
     pub job_address: JobAddress,
     /// Address at which other processes reach the server, as host:port.
@@ -228,6 +228,7 @@ impl CoordinatorClient {
     /// Looks at what the shards and the snapshot writer have reported, and asks for what the coordinator lacks.
     pub fn look(&mut self, service: &mut ServerService, now: Instant, out: &mut Outbox) {
         self.looked = now;
+        // Before the reports are read: whatever is reported from now on asks for another look.
         self.parts.reports.looked();
         if let Some(reason) = self.parts.reports.failure() {
             self.leave(reason, now, out);

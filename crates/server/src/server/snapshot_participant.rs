@@ -103,6 +103,7 @@ impl SnapshotParticipant {
             return Some(ViewRequest::Abandon { snapshot, reason });
         }
         match stage {
+            // Primaries write into the draft as soon as the frontier is agreed, so it must exist by then.
             SnapshotStage::Asked if report.is_ready && report.logged.is_superset(mine) => {
                 Some(ViewRequest::Logged { snapshot, pushes: report.newest })
             }
@@ -125,6 +126,7 @@ impl SnapshotParticipant {
     fn prepare(&self, snapshot: &SnapshotState, state: &JobState, layout: &Arc<Layout>) {
         let number = snapshot.number;
         let fail = |reason| self.reports.of_snapshot(number, |report| report.fail(reason));
+        // A job whose shards have servers has a definition.
         let Some(definition) = state.definition.clone() else { return };
         if self.place.is_none() {
             let own = self.own;

@@ -137,6 +137,7 @@ impl Sessions {
         if matches!(place.session, Session::Known(ClientIdentity::Client { .. })) {
             let own = place.fragments.bytes();
             self.unfinished = self.unfinished - before + own;
+            // A message that is alone always has room, however long it is, so that some client makes progress.
             if self.unfinished > self.unfinished_max && own < self.unfinished {
                 self.unfinished -= own;
                 let (shard, request) = FromClient::request(&place.fragments.give_up())?;

@@ -51,7 +51,7 @@ pub struct ShardReplica {
     incoming: Option<Tables>,
     /// Memory limit of the tables, if there is one.
     limit: Option<MemoryLimit>,
-    /// Why the copy is lost, if it is; events are ignored then.
+    /// Reason why the copy is lost, if it is; events are ignored then.
     failure: Option<Error>,
     /// Tables with which a new shard begins; `None` means unwritten rows.
     pub restored: Option<Tables>,
@@ -114,6 +114,7 @@ impl ShardReplica {
 
     /// Handles a push. If it does not fit the tables, the client gets the reason.
     pub fn push(&mut self, push: Push, now: Duration, effects: &mut Effects<'_>) {
+        // Without a copy of the shard here nothing can be checked; the client is told where the primary is.
         let checked = self.tables.as_ref().map_or(Ok(()), |tables| tables.check_push(&push.parts));
         match checked {
             Ok(()) => self.on(Event::Push(push), now, effects),
@@ -130,6 +131,7 @@ impl ShardReplica {
 
     /// Handles a pull. If it does not fit the tables, the client gets the reason.
     pub fn pull(&mut self, pull: Pull, now: Duration, effects: &mut Effects<'_>) {
+        // Without tables, as for a push.
         match self.tables.as_ref().and_then(|tables| schema_error(tables, &pull)) {
             None => self.on(Event::Pull(pull), now, effects),
             Some(text) => {

@@ -184,6 +184,7 @@ impl Shard {
             return actions.push(refuse(self.elsewhere()));
         };
         let is_known = |waiting: &Pull| (waiting.client, waiting.request) == (client, request);
+        // A client repeats a pull after its connection broke; the first one is still waiting.
         if lead.pulls.iter().any(is_known) {
             return;
         }
@@ -237,6 +238,7 @@ impl Shard {
         if copy.log.last() - copy.log.committed() >= self.options.uncommitted_max {
             return None;
         }
+        // A new list of workers comes before all pushes; only then is it known whose pushes a snapshot has.
         if self.workers.version <= lead.logged.version() {
             lead.hold.iter_mut().for_each(|hold| hold.settle(&lead.logged, actions));
             return lead.next_write(self.options.consistency);
@@ -315,6 +317,7 @@ impl Shard {
                 }
             }
             None if follower.matched.is_none() => follower.snapshot(&sender, actions),
+            // An old report: the snapshot has arrived since.
             None => {}
         }
         let has_all = follower.matched >= Some(copy.log.committed().max(lead.inherited));

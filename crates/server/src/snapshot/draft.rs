@@ -64,6 +64,7 @@ impl Draft {
             let check = FileCheck { bytes, crc32: checksum_of_parts(parts) };
             let note = serde_json::to_vec(&check).expect("numbers are JSON");
             self.files.write(&file, parts)?;
+            // Written last: a file with a note is whole.
             self.files.write(&note_of(&file), &[&note])
         })
     }
@@ -110,6 +111,7 @@ impl Draft {
         };
         let check: FileCheck =
             serde_json::from_slice(&text).map_err(|error| wrong(&note, error.to_string()))?;
+        // Whoever loads the file compares its checksum; reading every shard here would hold up the manifest.
         let found = self.files.length(&file)?;
         match found == check.bytes {
             true => Ok((file, check)),

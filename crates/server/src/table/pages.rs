@@ -43,7 +43,7 @@ pub struct Pages {
     /// Bytes of pages that are only in the file.
     evicted_bytes: u64,
     spill: Option<Spill>,
-    /// Why rows are lost, if they are.
+    /// Reason why rows are lost, if they are.
     failure: Option<String>,
 }
 
@@ -185,6 +185,7 @@ impl Pages {
         self.fetch(page, &mut content)?;
         self.bytes += 4 * words;
         let place = &mut self.pages[page as usize];
+        // The file has no zeros of a page that was never written.
         let is_changed = matches!(place, Page::Unmade);
         if !is_changed {
             self.evicted_bytes -= 4 * words as u64;

@@ -55,6 +55,7 @@ impl Tables {
             pages += rows.div_ceil(shape.rows as u64);
             longest = longest.max(4 * shape.words() as u64);
         }
+        // One page is always in memory.
         places + Pages::least_bytes(pages) + longest
     }
 

@@ -36,7 +36,7 @@ impl Synchronizer {
         }
     }
 
-    /// With `auto`, absorbs the reports of all ranks after some steps, and plans again if they call for it.
+    /// Absorbs the reports of all ranks after some steps of `auto`, and plans again if they call for it.
     pub(crate) fn plan_again(&mut self) -> Result<(), Error> {
         let age = self.age();
         let Some(planner) = &mut self.planner else { return Ok(()) };

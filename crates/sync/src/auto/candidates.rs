@@ -334,6 +334,7 @@ fn algorithms(exchange: Exchange, size: usize, elements: usize) -> impl Iterator
             && differs(*algorithm)
             && (!algorithm.gathers() || few || exchange == Exchange::Gather)
     };
+    // A single rank or unit exchanges nothing, in whichever way.
     let most = if size == 1 { 1 } else { usize::MAX };
     Algorithm::ALL.into_iter().filter(usable).take(most)
 }

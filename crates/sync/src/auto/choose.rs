@@ -107,6 +107,7 @@ impl Search<'_> {
 
     /// Returns the fastest picks found from `picks`, which take `best` seconds, and their time.
     fn descend(&self, mut picks: Vec<usize>, mut best: f64) -> (Vec<usize>, f64) {
+        // A few passes at most, so that planning stays cheap.
         for _ in 0..3 {
             let before = best;
             for bucket in 0..self.candidates.len() {

@@ -52,8 +52,8 @@ pub struct Decision {
     pub chosen: Option<Assignment>,
     /// The reason, in a few words.
     pub because: String,
-    /// For every codec and algorithm the candidate with the best number of partitions, the chosen one
-    /// among them.
+    /// Candidates of every codec and algorithm with the best number of partitions, the chosen one among
+    /// them.
     pub alternatives: Vec<Alternative>,
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn decisions(
     buckets.enumerate().map(decide).collect()
 }
 
-/// What a bucket has under the plan.
+/// Choice for a bucket under the plan, and its figures.
 struct Current<'a> {
     assignment: &'a Assignment,
     error: f64,

@@ -28,8 +28,7 @@ pub struct Assignment {
 pub struct Plan {
     /// One assignment per bucket.
     pub assignments: Vec<Assignment>,
-    /// For each bucket, the time from ready to done that is expected, in seconds; zero where nothing
-    /// was measured.
+    /// Expected time of each bucket from ready to done, in seconds; zero where nothing was measured.
     pub predicted_s: Vec<f64>,
     /// The expected time of an iteration, in seconds; zero where nothing was measured.
     pub iteration_s: f64,

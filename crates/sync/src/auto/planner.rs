@@ -83,8 +83,8 @@ pub(crate) struct Planner {
     error_budget: f64,
     watch: Watch,
     trials: Trials,
-    /// For every bucket the weighted error of each codec on its gradients, the mean of all ranks, then the
-    /// lengths over those expected, the longest of all ranks; empty until they were measured.
+    /// Figures of every bucket: the weighted error of each codec on its gradients, the mean of all ranks, then
+    /// the lengths over those expected, the longest of all ranks; empty until they were measured.
     errors: Vec<Vec<f32>>,
     /// Samples of this step's gradients, by bucket.
     samples: Vec<Vec<f32>>,
@@ -109,6 +109,7 @@ impl Planner {
             world,
             limits,
             error_budget: limits.budget_after(0),
+            // Until the first plan is in force.
             watch: Watch::new(InForce { hash: 0, is_raw: true }),
             trials: Trials::new(bytes_per_s),
             errors: Vec::new(),
@@ -198,6 +199,7 @@ impl Planner {
         let spans = record.buckets.iter().map(|bucket| (bucket.ready_s, bucket.done_s));
         let computed_s = record.total(|bucket| bucket.encode_s + bucket.decode_s);
         let wire_s = timeline::wire_s(spans, computed_s);
+        // What computing took from backward is in the times that were measured.
         let seen = Measured { shares_cores: false, ..seen(record) };
         let predicted = timeline::predict(&seen, &plan.prices);
         let computed_s = plan.prices.iter().map(|price| price.cpu_s).sum();
@@ -435,6 +437,7 @@ fn reading(ranks: impl Iterator<Item = [f32; FIGURES]>) -> Reading {
     let (wire_s, predicted_s) = (f64::from(least[0]), f64::from(least[1]));
     let telling = (f64::from(seconds) * TELLING_SHARE).max(TELLING_S);
     let tells = predicted_s > 0.0 && wire_s.max(predicted_s) > telling;
+    // A ratio to next to nothing is mostly noise.
     let drift = tells.then(|| wire_s.max(TELLING_S / 10.0) / predicted_s.max(TELLING_S / 10.0));
     Reading { seconds: seconds.into(), drift }
 }

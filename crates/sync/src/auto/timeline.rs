@@ -47,14 +47,14 @@ pub struct Price {
 /// The simulated times of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Prediction {
-    /// From the step's beginning until all averages are there.
+    /// Time from the step's beginning until all averages are there.
     pub(crate) seconds: f64,
-    /// For each bucket, when it is ready and when it is done.
+    /// Times at which each bucket is ready and done.
     pub(crate) spans: Vec<(f64, f64)>,
 }
 
 impl Prediction {
-    /// For each bucket, from ready to done.
+    /// Returns the time of each bucket from ready to done.
     pub(crate) fn exchanges_s(&self) -> Vec<f64> {
         self.spans.iter().map(|(ready, done)| done - ready).collect()
     }
@@ -110,7 +110,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// When a bucket is ready and when it is done.
+    /// Returns when a bucket is ready and when it is done.
     fn exchange(&mut self, bucket: &Readiness, price: &Price) -> (f64, f64) {
         let ready = bucket.ready_s + self.stolen_s;
         let work_s = price.cpu_s + price.move_s;

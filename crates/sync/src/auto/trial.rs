@@ -86,7 +86,7 @@ pub(crate) struct Arm {
 #[serde(into = "Played", try_from = "Played")]
 pub(crate) struct Trial {
     arms: Vec<Arm>,
-    /// For each arm its windows, one per round: the logarithms of the times that count.
+    /// Windows of each arm, one per round: the logarithms of the times that count.
     windows: Vec<Vec<Vec<f64>>>,
     /// The arms that are left, in the order of this round.
     left: Vec<usize>,
@@ -265,7 +265,7 @@ impl Standings {
         fastest.expect("some arm is always left")
     }
 
-    /// Of the arms that are about as fast as the fastest, the one that loses least.
+    /// Returns, of the arms that are about as fast as the fastest, the one that loses least.
     fn best(&self) -> &Standing {
         let fastest = self.fastest();
         let doubt = |arm: &Standing| match arm.error == 0.0 {
@@ -296,7 +296,7 @@ impl Standings {
         self.arms.iter().filter(is_hopeful).map(|one| one.arm).collect()
     }
 
-    /// Whether an arm takes longer than another one by more than `margin`, `sure` standard errors off.
+    /// Returns whether an arm takes longer than another one by more than `margin`, `sure` standard errors off.
     fn exceeds(&self, one: &Standing, other: &Standing, margin: f64, sure: f64) -> bool {
         if one.rounds.len() == 1 {
             return one.least > other.time + MUCH_WORSE.ln();
@@ -318,6 +318,7 @@ impl Standings {
         let middle = median(&mut apart.clone());
         let mut deviations: Vec<f64> = apart.iter().map(|apart| (apart - middle).abs()).collect();
         let deviation = median(&mut deviations);
+        // The median deviation of normal numbers from their median is 0.6745 standard deviations.
         within.max(1.25 * deviation / 0.6745 / (rounds as f64).sqrt())
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct Watch {
     settling: usize,
 }
 
-/// What is usual under the plans so far.
+/// Drifts that were usual under the plans so far, and the patience with others.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Usual {
     normal: BTreeMap<u32, f64>,

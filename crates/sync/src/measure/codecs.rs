@@ -129,7 +129,7 @@ impl Calibration {
     }
 }
 
-/// Whether gradients of some dtype travel so when they are not compressed.
+/// Returns whether gradients of some dtype travel so when they are not compressed.
 fn is_raw(choice: &Choice) -> bool {
     matches!(choice, Choice::Bytes(codec) if codec.dtype().is_some())
 }
@@ -148,7 +148,7 @@ impl CodecSpeed {
         most.max(self.error)
     }
 
-    /// Whether the codec loses nothing of any gradients of a dtype.
+    /// Returns whether the codec loses nothing of any gradients of a dtype.
     pub(crate) fn is_exact(&self, dtype: DType) -> bool {
         self.error == 0.0 || dtype == DType::BF16 && self.choice.to_string() == "lossless:bf16"
     }
@@ -223,6 +223,7 @@ fn remembered(choices: &[Choice], largest: usize, device: Option<&dyn Device>) -
 fn of_choices(choices: &[Choice], normal: &[f32], device: Option<&dyn Device>) -> Vec<f32> {
     let mut figures: Vec<[f32; FIGURES]> = Vec::new();
     for choice in choices {
+        // Never so, since policies refuse it; the zeros would keep the places of the others.
         let Choice::Bytes(codec) = choice else {
             figures.push([0.0; FIGURES]);
             continue;
@@ -234,6 +235,7 @@ fn of_choices(choices: &[Choice], normal: &[f32], device: Option<&dyn Device>) -
             .find(|(other, _)| codec.is_variable() && family(other) == family(choice));
         let measure = || seconds_of(codec, normal, device);
         let mut own = alike.map_or_else(measure, |(_, own)| *own);
+        // The error, though, differs with that step. Values beyond these repeat them.
         own[FIGURES - 1] =
             Distortion::of(codec.as_ref(), &normal[..SIZES[1]], KEY).weighted_error() as f32;
         figures.push(own);
@@ -300,6 +302,7 @@ fn times(
     let [mut set, add] = [decode(Write::Set), decode(Write::Add)];
     if let (Some(device), None) = (device, knows) {
         let (region, mut host) = (device.upload(gradient), gradient.to_vec());
+        // Between the two copies, sums are merged in host memory.
         encode += best(repetitions, || device.read(&region, &mut host));
         set += best(repetitions, || device.write(&host, &region));
     }

@@ -38,7 +38,7 @@ const FAN_IN_MAX: f64 = 2.0;
 /// Most bytes of a measurement as JSON.
 const JSON_BYTES_MAX: usize = 1 << 20;
 
-/// In larger worlds pairs are not measured.
+/// Largest world whose pairs are measured.
 const PAIRED_MAX: usize = 16;
 
 /// The speed of the slowest link.
@@ -58,7 +58,7 @@ pub struct LinkSpeed {
     /// Processor time that a message takes however short it is, sent and received, in seconds.
     #[serde(default)]
     pub cpu_s_per_message: f64,
-    /// Where some ranks are further apart than others.
+    /// Ranks that are further apart than others, if there are any.
     #[serde(default)]
     pub unequal: Option<Unequal>,
     /// All pairs of ranks, in the order of their ranks, where there are few enough to measure each.
@@ -97,13 +97,14 @@ impl LinkSpeed {
                 .find(|pair| pair.ranks == ends)
                 .map_or(f64::NAN, |pair| pair.bytes_per_s)
         };
+        // Not a number, or no bytes at all, means that a pair was not measured.
         let rates = is_complete.then(|| Rates::new(ranks, rate));
         rates.filter(|rates| {
             (0..ranks).all(|a| (0..ranks).all(|b| a == b || rates.pair(a, b) > 0.0))
         })
     }
 
-    /// Whether one of the two has this many times the bandwidth of the other, or of its latency by more than
+    /// Returns whether one of the two has this many times the bandwidth of the other, or of its latency by more than
     /// threads scatter.
     pub(crate) fn is_far(&self, other: &LinkSpeed, times: f64) -> bool {
         let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };
@@ -113,7 +114,7 @@ impl LinkSpeed {
                 && factor(self.latency_s, other.latency_s) >= times
     }
 
-    /// Whether so many ranks can have measured this.
+    /// Returns whether so many ranks can have measured this.
     pub(crate) fn is_possible(&self, ranks: usize) -> bool {
         let units = self.unequal.as_ref().and_then(|unequal| unequal.units);
         let rates = units.map(|units| [units.bytes_per_s, units.between_bytes_per_s]);
@@ -126,7 +127,7 @@ impl LinkSpeed {
             && units.is_none_or(is_unit)
     }
 
-    /// Whether this is another link than `other`, by more than measuring scatters.
+    /// Returns whether this is another link than `other`, by more than measuring scatters.
     pub(crate) fn differs(&self, other: &LinkSpeed) -> bool {
         let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };
         let later_s = (self.latency_s - other.latency_s).abs();
@@ -185,7 +186,9 @@ pub(crate) fn probe_again(
 ) -> Result<LinkSpeed, Error> {
     let size = group.world().size();
     let round_s = round(group, 5)?;
+    // Predictions err, so the factor is believed up to ten.
     let bytes = PROBE_AGAIN_S * known.bytes_per_s / slowdown.clamp(0.1, 10.0);
+    // The inverse of `sent_bytes`.
     let elements = (bytes * size as f64 / (8 * (size - 1)) as f64) as usize;
     let elements = elements.clamp(PROBE_ELEMENTS_MIN, PROBE_ELEMENTS_MAX);
     // The first empties what a token bucket has saved; the better of the others was disturbed less.
@@ -193,6 +196,7 @@ pub(crate) fn probe_again(
     let seconds = best(group, elements, 2)?;
     let bytes_per_s = rate(elements, size, seconds, round_s);
     let mut link = LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..known.clone() };
+    // Pairs take long to measure, except the only one of two ranks, which is the link.
     if size == 2 || link.differs(known) {
         link.pairs = pairs(group, link.latency_s, bytes_per_s)?;
         link.unequal = pairs::unequal(size, &link.pairs);

@@ -105,6 +105,7 @@ fn of_pair(group: &mut Group, other: Rank) -> Result<[f32; 2], Error> {
         // What disturbs a thread makes it longer, never shorter.
         let seconds = meet(group, other, elements)?.min(meet(group, other, elements)?);
         if seconds > PAIR_S || elements >= PAIR_ELEMENTS_MAX {
+            // The shortest message may have been disturbed and take about as long: a tenth is left for the bytes.
             let bytes_per_s = (elements * 4) as f32 / (seconds - round_s).max(seconds / 10.0);
             return Ok([round_s, bytes_per_s]);
         }
@@ -171,7 +172,7 @@ fn rounds(size: usize) -> usize {
     size.next_multiple_of(2) - 1
 }
 
-/// Whom a rank meets in a round; nobody in one of them if the number of ranks is odd.
+/// Returns whom a rank meets in a round; nobody in one of them if the number of ranks is odd.
 fn partner(rank: u32, round: usize, size: usize) -> Option<u32> {
     let (circle, rank) = (rounds(size), rank as usize);
     let other = if rank == circle {

@@ -61,7 +61,7 @@ impl From<Failure> for Setback {
     }
 }
 
-/// Where a process hosts the coordinator while it leads.
+/// Place where a process hosts the coordinator while it leads.
 pub struct Place {
     /// Address that it listens on, as host:port.
     pub listen: String,
@@ -93,6 +93,7 @@ impl LeaderElection {
                 }
                 Err(Setback::Here(error)) => {
                     self.say(&Event::idle(&error.to_string()));
+                    // Longer, so that a candidate that can host the coordinator leads in its place.
                     self.pause(TIMEOUT);
                 }
             }
@@ -135,6 +136,7 @@ impl LeaderElection {
         // Members connect to the next coordinator once this one has let go of them.
         let coordinator = self.hosted.lock().take();
         drop(coordinator);
+        // Whoever leads next is told of, even at the address that was known before this process led.
         self.seen.leader = None;
         published?;
         Ok(())

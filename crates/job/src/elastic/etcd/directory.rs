@@ -125,6 +125,7 @@ pub fn address(store: &Store, timeout: Duration) -> Result<String, Error> {
         if Instant::now() + PAUSE >= deadline {
             let kind = link::Kind::Unreachable;
             return Err(match failure {
+                // The failure from above, for which etcd itself is not to blame.
                 Failure::Away(text) if text.starts_with("no coordinator") => {
                     Error::from(link::Error::new(kind, text))
                         .with_hint("is a launcher of the job running, and is its name right?")
@@ -147,7 +148,7 @@ pub fn locate(place: &str, timeout: Duration) -> Result<String, Error> {
     }
 }
 
-/// Whether a machine says that nothing listens at an address: the process there has ended.
+/// Returns whether a machine says that nothing listens at an address: the process there has ended.
 pub fn is_refused(address: &str) -> bool {
     connect(address).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }

@@ -35,7 +35,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Whether another process leads.
+    /// Returns whether another process leads.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }

@@ -113,14 +113,17 @@ impl Caller {
             };
             match Reply::parse(&message)? {
                 Reply::Welcome { coordinator, silence_ms } => {
+                    // With a time of zero, a coordinator would count as silent at once.
                     let silence = Duration::from_millis(silence_ms.max(1).into());
                     return Ok(Call { connection, coordinator, silence });
                 }
                 Reply::Refused(reason) => {
+                    // The reason becomes part of a line on the terminal, whoever has sent it.
                     let reason: String =
                         reason.chars().filter(|letter| !letter.is_control()).collect();
                     return Err(Error::refused(reason));
                 }
+                // The other replies are for processes that were welcomed.
                 _ => {}
             }
         }
@@ -169,7 +172,7 @@ impl Caller {
     }
 }
 
-/// Whether the coordinator may still come back.
+/// Returns whether the coordinator may still come back.
 fn is_decline(error: &Error) -> bool {
     error.link().is_some_and(is_declined)
 }

@@ -77,7 +77,7 @@ struct State {
     refusal: Option<Error>,
     /// What the coordinator has said last of why this process is in no epoch.
     obstacle: Option<Obstacle>,
-    /// When the coordinator went away.
+    /// Time at which the coordinator went away.
     away: Option<Instant>,
     waker: Option<Waker>,
     /// Members of the epoch that the links of this process do not reach, until they are reported.
@@ -87,7 +87,7 @@ struct State {
 /// Reason why this process is in no epoch.
 struct Obstacle {
     reason: String,
-    /// When people are told, unless it is over by then.
+    /// Time at which people are told, unless it is over by then.
     due: Instant,
     is_told: bool,
 }
@@ -109,7 +109,7 @@ enum Run {
 }
 
 impl State {
-    /// Whether the process is in no further epoch.
+    /// Returns whether the process is in no further epoch.
     fn is_at_end(&self) -> bool {
         self.has_left || self.refusal.is_some()
     }

@@ -150,6 +150,7 @@ impl Worker {
             }
         }
         self.let_time_pass();
+        // A member without a deadline has left.
         if self.member.deadline() == Duration::MAX {
             self.farewell();
             return Flow::Over;

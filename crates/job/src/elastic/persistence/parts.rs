@@ -53,6 +53,7 @@ impl Parts {
         let (content, tail) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(short)?;
         let rest = content.strip_prefix(&MAGIC).ok_or_else(short)?;
         let (version, rest) = rest.split_first().ok_or_else(short)?;
+        // Before the checksum: another version may compute it over other bytes.
         if *version != VERSION {
             return Err(format!("coordinator state of version {version}, expected {VERSION}"));
         }

@@ -77,6 +77,7 @@ impl ViewsConnection {
                 return state(&message).map(Some);
             }
             self.ask_if_silent()?;
+            // A wait that was cut short was ended by a waker.
             if wait == left || waited.elapsed() < wait {
                 return Ok(None);
             }

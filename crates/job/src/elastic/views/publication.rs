@@ -78,7 +78,7 @@ impl Publication {
         state
     }
 
-    /// Whether the state has changed since it was saved.
+    /// Returns whether the state has changed since it was saved.
     pub fn is_due(&self) -> bool {
         self.service.version() != self.saved
     }
