@@ -65,6 +65,7 @@ KERAS = {
     "docs/keras-tensorflow.md > Keras": "fitted",
     "docs/keras-tensorflow.md > Order of wrappers": "fitted",
     "docs/keras-tensorflow.md > Residuals": "fitted",
+    "docs/keras-tensorflow.md > Modes": "fitted",
     "docs/keras-tensorflow.md > TensorFlow": "in_a_loop",
     "docs/keras-tensorflow.md > Errors": "fitted",
 }

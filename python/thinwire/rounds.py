@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy
 
+import thinwire
 from thinwire import arguments
 from thinwire._core import Averager, Group, InvalidError
+from thinwire.agreement import together
 from thinwire.arguments import shown
 
 Arrays = Mapping[str, numpy.ndarray]
@@ -130,3 +132,44 @@ class Copy:
         if self._rounded:
             now = self._read()
             self._given = {name: numpy.array(now[name]) for name in self._rounded}
+
+
+class InPlace:
+    """What `Rounds` of frameworks have in common whose parameters change in place."""
+
+    mode: str
+    group: thinwire.Group
+    copy: Copy
+
+    def step(self) -> dict[str, float]:
+        """Ends a step: begins and ends the rounds that are due.
+
+        Returns the numbers of rounds that have "begun", "ended" and were "skipped", since some rank's
+        parameters were not finite, with "wait_s" and "sent_bytes".
+        """
+        return self.copy.step()
+
+    def finish(self) -> dict[str, float]:
+        """Gives all ranks the same parameters by a last round, at the end of training; collective."""
+        return self.copy.finish()
+
+    def state(self) -> dict[str, Any]:
+        """What this rank continues from beside the parameters, in text and NumPy arrays; a collective call,
+        since rounds that are on their way end before."""
+        progress, tensors, exact = self.copy.state()
+        return {"mode": self.mode, "progress": progress, "tensors": tensors, "exact": exact}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continues from what `state` returned on this rank, before the first step; a collective call.
+
+        Raises InvalidError on all ranks if on any it is of another mode or model."""
+
+        def check() -> None:
+            if state.get("mode") != self.mode:
+                raise InvalidError(
+                    f"the state is of mode {state.get('mode')}, this training of {self.mode}"
+                )
+            self.copy.check(state["progress"], state["exact"])
+
+        together(self.group.core, check)
+        self.copy.load(state["progress"], state["tensors"], state["exact"])

@@ -1,5 +1,5 @@
 """The part of elastic training that is the same for every framework.
 
 `Job` goes from epoch to epoch, `Exchange` ends a step on all ranks alike, and `Stream`, `Cursor` and `Deal`
-say which samples a rank computes. `thinwire.torch.Elastic` and `thinwire.mindspore.Elastic` add tensors.
+say which samples a rank computes. `Elastic` of `thinwire.torch`, `.mindspore` and `.jax` adds tensors.
 """

@@ -6,9 +6,38 @@ from rank 0, the oldest state source.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
-from thinwire._core import Epoch
+from thinwire._core import Epoch, Synchronizer
+
+
+def state(
+    epoch: Epoch, state_sources: int, sync: Synchronizer, arrays: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Gives arrays, and what codecs have alike, from the first `state_sources` ranks to the others.
+
+    The others have arrays of the same sizes. Returns the bytes of each on all ranks.
+    """
+    plan, tensors = sync.shared_state()
+    mine = {name: (shape, len(values)) for name, (shape, values) in sorted(tensors.items())}
+    form = json.loads(from_oldest(epoch, json.dumps([plan, mine]).encode()))
+    sizes = [each.nbytes for each in arrays]
+    if epoch.rank < state_sources:
+        factors = [np.frombuffer(tensors[name][1], np.uint8) for name in mine]
+        flat = from_state_sources(epoch, state_sources, packed([*arrays, *factors]))
+        return unpacked(flat, sizes)
+    plan, theirs = form
+    sizes += [size for _, size in theirs.values()]
+    values = unpacked(from_state_sources(epoch, state_sources, None), sizes)
+    factors = values[len(arrays) :]
+    found = {
+        name: (shape, each.tobytes()) for (name, (shape, _)), each in zip(theirs.items(), factors)
+    }
+    sync.load_shared(plan, found)
+    return values[: len(arrays)]
 
 
 def from_oldest(epoch: Epoch, mine: bytes) -> bytes:
@@ -29,3 +58,15 @@ def from_state_sources(epoch: Epoch, state_sources: int, mine: np.ndarray | None
 def octets(found: bytes) -> np.ndarray:
     """Bytes as an array that may be written to."""
     return np.frombuffer(bytearray(found), np.uint8)
+
+
+def packed(values: Iterable[np.ndarray]) -> np.ndarray:
+    """The bytes of arrays, one after the other."""
+    flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in values]
+    return np.concatenate(flat) if flat else octets(b"")
+
+
+def unpacked(flat: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
+    """The bytes of each array, which has `sizes` bytes."""
+    ends = np.cumsum(sizes)
+    return [flat[end - size : end] for end, size in zip(ends, sizes)]

@@ -8,6 +8,11 @@
     with thinwire.jax.guard(optimizer): ...                                     # errors of one line
 
 Both work inside `jax.jit` and outside of it. Importing this registers two handlers with XLA.
+
+    rounds = thinwire.jax.Rounds(params, "diloco:30,fragments=4")   # params = rounds.step(params)
+    elastic = thinwire.jax.Elastic(state, params, batch=512)        # ranks come and go
+
+These two exchange between compiled steps.
 """
 
 from typing import TYPE_CHECKING
@@ -18,13 +23,24 @@ except ImportError as error:
     raise ImportError(f"thinwire.jax needs JAX ({error}) (hint: pip install jax)") from None
 
 from thinwire.jax.broadcast import broadcast
+from thinwire.jax.elastic.job import Elastic
 from thinwire.jax.exchange import Exchange, exchange
 from thinwire.jax.guard import guard
+from thinwire.jax.rounds import Rounds
 
 if TYPE_CHECKING:
     from thinwire.jax.optimizer import Averaged, averaged
 
-__all__ = ["Averaged", "Exchange", "averaged", "broadcast", "exchange", "guard"]
+__all__ = [
+    "Averaged",
+    "Elastic",
+    "Exchange",
+    "Rounds",
+    "averaged",
+    "broadcast",
+    "exchange",
+    "guard",
+]
 
 
 def __getattr__(name: str) -> object:

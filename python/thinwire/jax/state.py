@@ -19,6 +19,9 @@ from thinwire._core import InvalidError
 from thinwire.arguments import shown
 
 PLAN, WORLD = "plan", "world"
+MODE, PROGRESS = "mode", "progress"
+CORE, EXACT = "core.", "exact."
+"""How names begin of a state of rounds: what the core has, and parameters as f32."""
 NAME = re.compile(r"rank(\d+)\.(.+)", re.DOTALL)
 
 Tensors = dict[str, tuple[list[int], bytes]]
@@ -27,13 +30,63 @@ Tensors = dict[str, tuple[list[int], bytes]]
 def of_rank(group: Group, synchronizer: _core.Synchronizer) -> dict[str, np.ndarray]:
     """The state of this rank, between steps."""
     plan, tensors = synchronizer.state()
-    arrays = {
-        PLAN: np.frombuffer(plan.encode(), np.uint8),
-        WORLD: np.array([group.world], np.int32),
+    return named(group, {PLAN: plan}, arrays_of(tensors))
+
+
+def of_rounds(
+    group: Group, mode: str, progress: str, tensors: Tensors, exact: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The state of rounds on this rank, between steps."""
+    arrays = {f"{CORE}{name}": each for name, each in arrays_of(tensors).items()}
+    arrays.update({f"{EXACT}{name}": each for name, each in exact.items()})
+    return named(group, {MODE: mode, PROGRESS: progress}, arrays)
+
+
+def for_rounds(
+    group: Group, mode: str, entries: Mapping[str, Any]
+) -> tuple[str, Tensors, dict[str, np.ndarray]]:
+    """The progress, the core's tensors and the parameters with which a rank continues in a mode.
+
+    # Errors
+
+    InvalidError if the entries of the rank are missing, are no state of rounds, or of another mode or
+    number of ranks.
+    """
+    arrays = parsed(entries).get(group.rank)
+    if arrays is None:
+        raise InvalidError(
+            f"the state has no entries of rank {group.rank} (hint: save on every rank)"
+        )
+    saved = text_of(group.rank, arrays, MODE), world_of(group.rank, arrays)
+    if saved != (mode, group.world):
+        raise InvalidError(
+            f"the state is of mode {saved[0]} on {saved[1]} ranks, this training of {mode} on "
+            f"{group.world}"
+        )
+
+    def under(prefix: str) -> dict[str, np.ndarray]:
+        found = [(name, each) for name, each in arrays.items() if name.startswith(prefix)]
+        return {name.removeprefix(prefix): as_f32(group.rank, name, each) for name, each in found}
+
+    progress = text_of(group.rank, arrays, PROGRESS)
+    return progress, tensors_of(under(CORE)), under(EXACT)
+
+
+def named(
+    group: Group, texts: Mapping[str, str], arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Texts, the number of ranks and arrays of this rank, by names that begin with it."""
+    found = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
+    found[WORLD] = np.array([group.world], np.int32)
+    return {f"rank{group.rank}.{name}": each for name, each in {**found, **arrays}.items()}
+
+
+def arrays_of(tensors: Tensors) -> dict[str, np.ndarray]:
+    """What the core has as arrays."""
+    return {
+        name: np.frombuffer(data, np.float32).reshape(shape)
+        for name, (shape, data) in tensors.items()
     }
-    for name, (shape, data) in tensors.items():
-        arrays[name] = np.frombuffer(data, np.float32).reshape(shape)
-    return {f"rank{group.rank}.{name}": array for name, array in arrays.items()}
 
 
 def for_rank(
@@ -66,7 +119,8 @@ def for_rank(
     _core.check_state(plans[0], **options)
 
     def raw(rank: int) -> Tensors:
-        return tensors_of(rank, ranks[rank])
+        entries = [each for each in ranks[rank].items() if each[0] not in (PLAN, WORLD)]
+        return tensors_of({name: as_f32(rank, name, array) for name, array in entries})
 
     if world == group.world:
         return plans[0], raw(group.rank)
@@ -100,22 +154,23 @@ def world_of(rank: int, arrays: Mapping[str, np.ndarray]) -> int:
     return int(world.item())
 
 
-def text_of(rank: int, arrays: Mapping[str, np.ndarray]) -> str:
-    """The plan that a rank has saved."""
-    plan = arrays.get(PLAN)
-    if plan is None or plan.dtype != np.uint8:
+def text_of(rank: int, arrays: Mapping[str, np.ndarray], name: str = PLAN) -> str:
+    """The plan, or another text, that a rank has saved."""
+    text = arrays.get(name)
+    if text is None or text.dtype != np.uint8:
         raise InvalidError(
-            f"rank{rank}.{PLAN} in the state is {shown(plan)}, expected bytes of text"
+            f"rank{rank}.{name} in the state is {shown(text)}, expected bytes of text"
         )
-    return plan.tobytes().decode(errors="replace")
+    return text.tobytes().decode(errors="replace")
 
 
-def tensors_of(rank: int, arrays: Mapping[str, np.ndarray]) -> Tensors:
-    """The tensors that a rank has saved."""
-    tensors = {name: array for name, array in arrays.items() if name not in (PLAN, WORLD)}
-    for name, array in tensors.items():
-        if array.dtype != np.float32:
-            raise InvalidError(
-                f"rank{rank}.{name} in the state is {shown(array)}, expected float32"
-            )
-    return {name: (list(array.shape), array.tobytes()) for name, array in tensors.items()}
+def as_f32(rank: int, name: str, array: np.ndarray) -> np.ndarray:
+    """An array of a state, which is f32."""
+    if array.dtype != np.float32:
+        raise InvalidError(f"rank{rank}.{name} in the state is {shown(array)}, expected float32")
+    return array
+
+
+def tensors_of(arrays: Mapping[str, np.ndarray]) -> Tensors:
+    """Arrays as the core takes them."""
+    return {name: (list(array.shape), array.tobytes()) for name, array in arrays.items()}

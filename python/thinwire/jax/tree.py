@@ -133,17 +133,19 @@ class Tree:
         found = zip(self.leaves, jax.tree_util.tree_leaves(params))
         return [f"{leaf.name} of {checksum(value)}" for leaf, value in found]
 
-    def flat(self, gradients: Any) -> list[Any]:
-        """The leaves of gradients.
+    def flat(self, tree: Any, what: str = "gradients") -> list[Any]:
+        """The leaves of gradients, or of other parameters.
 
         # Errors
 
         InvalidError unless they are like the parameters.
         """
-        named, structure = jax.tree_util.tree_flatten_with_path(gradients)
+        named, structure = jax.tree_util.tree_flatten_with_path(tree)
         if structure != self.structure:
-            raise InvalidError(f"the gradients are another pytree: {self.unlike(named)}")
-        expect_like(self.leaves, values(named), "gradient of ", "its parameter")
+            raise InvalidError(f"the {what} are another pytree: {self.unlike(named)}")
+        is_gradient = what == "gradients"
+        kind, other = ("gradient of ", "its parameter") if is_gradient else ("", "in the beginning")
+        expect_like(self.leaves, values(named), kind, other)
         return values(named)
 
     def layer(self, name: str, tree: Any) -> list[Any]:

@@ -7,6 +7,7 @@ own part of the data. The optimizer averages gradients over all ranks before its
     model.compile(optimizer, loss)
     model.fit(data, callbacks=[thinwire.keras.Broadcast(), thinwire.keras.MetricAverage()])
 
+On links too thin for an exchange in every step, `callbacks=[thinwire.keras.Rounds(model, "diloco:30")]`.
 Saved models load without Thinwire. Under mixed_float16 the wrapper goes outside:
 `distributed(keras.optimizers.LossScaleOptimizer(optimizer))`. On the CPU; on a GPU gradients are copied
 through host memory, which nobody has tested yet, and on JAX they are refused.
@@ -22,11 +23,13 @@ from thinwire.residuals import load_residuals, save_residuals
 
 from .callbacks import Broadcast, MetricAverage, Residuals
 from .optimizer import distributed
+from .rounds import Rounds
 
 __all__ = [
     "Broadcast",
     "MetricAverage",
     "Residuals",
+    "Rounds",
     "distributed",
     "guard",
     "load_residuals",

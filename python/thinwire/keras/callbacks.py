@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from thinwire import arguments, interrupts
 from thinwire._core import InvalidError
 from thinwire.agreement import agree, together
 from thinwire.gradients import Gradients, expect_success
+from thinwire.group import Group
 from thinwire.residuals import file_of, load_residuals, save_residuals
 
 from .optimizer import Distributed
@@ -36,15 +37,7 @@ class Broadcast(keras.callbacks.Callback):
         gradients = gradients_of(self.model)
         group = gradients.group
         arguments.whole("root", self.root, 0, group.world - 1)
-        variables = together(group.core, lambda: built_variables(self.model))
-        # Numbers in names count up in a process, and a rank may have made another model before.
-        kinds = [
-            f"variable {i} of {each.dtype} {list(each.shape)}" for i, each in enumerate(variables)
-        ]
-        agree(kinds, group.core)
-        for variable in variables:
-            array = numpy.array(keras.ops.convert_to_numpy(variable), order="C")
-            variable.assign(group.broadcast(array, self.root))
+        give(together(group.core, lambda: built_variables(self.model)), group, self.root)
         if self.model.train_function is not None:
             self.model.train_function = clear(self.model.train_function, gradients)
 
@@ -140,11 +133,37 @@ def built_variables(model: keras.Model) -> list[Any]:
 
     InvalidError if the model has none yet.
     """
-    if not model.built:
-        raise InvalidError("the model has no variables yet (hint: model.build, or call it once)")
+    weights = variables_of(model)
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    return [*model.weights, *model.optimizer.variables]
+    return [*weights, *model.optimizer.variables]
+
+
+def variables_of(model: keras.Model) -> list[Any]:
+    """All variables of a model.
+
+    # Errors
+
+    InvalidError if it has none yet.
+    """
+    if not model.built:
+        raise InvalidError("the model has no variables yet (hint: model.build, or call it once)")
+    return list(model.weights)
+
+
+def give(variables: Sequence[Any], group: Group, root: int = 0) -> None:
+    """Copies rank `root`'s values of variables to all others; a collective call.
+
+    # Errors
+
+    InvalidError on all ranks where shapes or dtypes differ.
+    """
+    # Numbers in names count up in a process, and a rank may have made another model before.
+    kinds = [f"variable {i} of {each.dtype} {list(each.shape)}" for i, each in enumerate(variables)]
+    agree(kinds, group.core)
+    for variable in variables:
+        array = numpy.array(keras.ops.convert_to_numpy(variable), order="C")
+        variable.assign(group.broadcast(array, root))
 
 
 def clear(function: Callable[..., Any], gradients: Gradients) -> Callable[..., Any]:

@@ -18,15 +18,15 @@ import mindspore as ms
 from mindspore import ops
 
 import thinwire
-from thinwire.agreement import agree, together
+from thinwire.agreement import agree
 from thinwire.meeting import group_or_default
-from thinwire.rounds import Arrays, Copy, options_of
+from thinwire.rounds import Arrays, Copy, InPlace, options_of
 
 from .broadcast import broadcast_parameters
 from .parameters import described_one
 
 
-class Rounds(ms.Callback):
+class Rounds(InPlace, ms.Callback):
     """Exchanges the parameters of ranks that train copies of a network on their own.
 
     parameters: float32, float16 or bfloat16, which begin as rank 0's; mode: "local:STEPS",
@@ -76,39 +76,6 @@ class Rounds(ms.Callback):
     def on_train_end(self, run_context: Any) -> None:
         """Gives all ranks the same parameters."""
         self.finish()
-
-    def step(self) -> dict[str, float]:
-        """Ends a step: begins and ends the rounds that are due.
-
-        Returns the numbers of rounds that have "begun", "ended" and were "skipped", since some rank's
-        parameters were not finite, with "wait_s" and "sent_bytes".
-        """
-        return self.copy.step()
-
-    def finish(self) -> dict[str, float]:
-        """Gives all ranks the same parameters by a last round, at the end of training; collective."""
-        return self.copy.finish()
-
-    def state(self) -> dict[str, Any]:
-        """What this rank continues from beside the parameters, in text and NumPy arrays; a collective call,
-        since rounds that are on their way end before."""
-        progress, tensors, exact = self.copy.state()
-        return {"mode": self.mode, "progress": progress, "tensors": tensors, "exact": exact}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continues from what `state` returned on this rank, before the first step; a collective call.
-
-        Raises InvalidError on all ranks if on any it is of another mode or network."""
-
-        def check() -> None:
-            if state.get("mode") != self.mode:
-                raise thinwire.InvalidError(
-                    f"the state is of mode {state.get('mode')}, this training of {self.mode}"
-                )
-            self.copy.check(state["progress"], state["exact"])
-
-        together(self.group.core, check)
-        self.copy.load(state["progress"], state["tensors"], state["exact"])
 
     def read(self) -> Arrays:
         """The parameters as arrays of float32."""

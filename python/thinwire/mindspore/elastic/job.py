@@ -14,7 +14,7 @@ from mindspore import nn
 
 from thinwire import arguments
 from thinwire._core import Epoch, EpochEntry, InvalidError, Membership, __version__, measure_codecs
-from thinwire.elastic.hand_over import from_oldest, from_state_sources
+from thinwire.elastic import hand_over
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
 from thinwire.elastic.stream import Stream
@@ -172,7 +172,7 @@ class Elastic(Job):
 
     def _heard(self, epoch: Epoch) -> dict[str, Any]:
         mine = {**self._notice(), "random": ms.get_rng_state().asnumpy().tolist()}
-        found: dict[str, Any] = json.loads(from_oldest(epoch, json.dumps(mine).encode()))
+        found: dict[str, Any] = json.loads(hand_over.from_oldest(epoch, json.dumps(mine).encode()))
         return found
 
     def _receive(self, epoch: Epoch, entry: EpochEntry, said: dict[str, Any]) -> None:
@@ -180,34 +180,19 @@ class Elastic(Job):
             self._hand_over(epoch, entry.hand_over)
         if self._state.own:
             own = state.arrays(self._state.own)
-            flat = from_state_sources(epoch, 1, state.packed(own))
-            state.store(self._state.own, state.unpacked(flat, [each.nbytes for each in own]))
+            flat = hand_over.from_state_sources(epoch, 1, hand_over.packed(own))
+            sizes = [each.nbytes for each in own]
+            state.store(self._state.own, hand_over.unpacked(flat, sizes))
         if entry.takes_over:
             self._follow_notice(said)
             ms.set_rng_state(ms.Tensor(said["random"], ms.uint8))
 
     def _hand_over(self, epoch: Epoch, state_sources: int) -> None:
         """Gives the state that is equal on the first `state_sources` ranks to the others."""
-        plan, tensors = self._averager.sync.shared_state()
-        mine = {name: (shape, len(values)) for name, (shape, values) in sorted(tensors.items())}
-        form = json.loads(from_oldest(epoch, json.dumps([plan, mine]).encode()))
-        if epoch.rank < state_sources:
-            factors = [np.frombuffer(tensors[name][1], np.uint8) for name in mine]
-            from_state_sources(
-                epoch, state_sources, state.packed([*state.arrays(self._state.alike), *factors])
-            )
-            return
-        plan, theirs = form
-        sizes = [each.nbytes for each in state.arrays(self._state.alike)]
-        sizes += [size for _, size in theirs.values()]
-        values = state.unpacked(from_state_sources(epoch, state_sources, None), sizes)
-        state.store(self._state.alike, values)
-        factors = values[len(self._state.alike) :]
-        found = {
-            name: (shape, each.tobytes())
-            for (name, (shape, _)), each in zip(theirs.items(), factors)
-        }
-        self._averager.sync.load_shared(plan, found)
+        alike = state.arrays(self._state.alike)
+        theirs = hand_over.state(epoch, state_sources, self._averager.sync, alike)
+        if epoch.rank >= state_sources:
+            state.store(self._state.alike, theirs)
 
 
 def facts(

@@ -37,18 +37,6 @@ def arrays(parameters: Iterable[ms.Parameter]) -> list[np.ndarray]:
     return [memory.view(each) for each in parameters]
 
 
-def packed(values: Iterable[np.ndarray]) -> np.ndarray:
-    """The bytes of arrays, one after the other."""
-    flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in values]
-    return np.concatenate(flat) if flat else np.empty(0, np.uint8)
-
-
-def unpacked(flat: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
-    """The bytes of each array, which has `sizes` bytes."""
-    ends = np.cumsum(sizes)
-    return [flat[end - size : end] for end, size in zip(ends, sizes)]
-
-
 def store(parameters: Sequence[ms.Parameter], values: Sequence[np.ndarray]) -> None:
     """Writes the bytes of values to parameters."""
     for parameter, value in zip(parameters, values):

@@ -17,14 +17,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from thinwire._core import InvalidError
-from thinwire.elastic.cursor import Cursor
-from thinwire.elastic.deal import Deal, Place
+from thinwire.elastic.deal import Deal
+from thinwire.elastic.passes import Job, Passes
 from thinwire.elastic.stream import Position, Stream
 
 PR_SET_PDEATHSIG = 1
@@ -32,30 +32,6 @@ PR_SET_PDEATHSIG = 1
 
 OURS = ("batch_size", "sampler", "batch_sampler")
 """Arguments of a DataLoader that an elastic loader sets itself, since the job divides batches."""
-
-
-class Job(Protocol):
-    """The part of a job that a loader uses."""
-
-    @property
-    def place(self) -> Place:
-        """This rank's place."""
-
-    def settle(self) -> None:
-        """Ends the step before: does what is due between steps, and rolls loaders back after a void
-        one."""
-
-    def compute(self, deal: Deal) -> None:
-        """Says which part of a batch comes next."""
-
-    def keep(self) -> None:
-        """Undoes what the program changes up to `resume`, or the next batch."""
-
-    def resume(self) -> None:
-        """From here on, what the program changes counts."""
-
-    def meet(self) -> bool:
-        """Waits for all ranks at the end; whether all have come."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +43,7 @@ class Request:
     samples: Sequence[int]
 
 
-class Loader:
+class Loader(Passes):
     """Batches for `for inputs, labels in loader`, one pass at a time, from where the job is.
 
     A pass that another rank has begun continues in the middle. Made by `Elastic.loader`.
@@ -88,9 +64,7 @@ class Loader:
         InvalidError for a dataset that is not map-style, or an option that chooses samples.
         """
         refuse(data, options)
-        self.stream = stream
-        self._job = job
-        self._cursor = Cursor(stream)
+        super().__init__(job, stream)
         self._turn = torch.zeros((), dtype=torch.int64).share_memory_()
         collate = options.pop("collate", None) if collate_fn is None else collate_fn
         dealt = Dealt(data, collate or default_collate, self._turn)
@@ -99,50 +73,6 @@ class Loader:
         self._loader = DataLoader(dealt, batch_size=None, sampler=Requests(self), **options)
         self._arrivals: Iterator[tuple[int, Deal, Any]] | None = None
 
-    @property
-    def position(self) -> Position:
-        """The position up to which optimizer steps have been made."""
-        return self._cursor.position
-
-    def __len__(self) -> int:
-        """Steps in a pass."""
-        return self.stream.steps
-
-    def __iter__(self) -> Iterator[Any]:
-        """The batches that are left of this pass."""
-        self._job.settle()
-        number = self._cursor.number
-        while self._cursor.number <= number:
-            deal, batch = self._next()
-            self._cursor.hand_out(deal)
-            self._job.compute(deal)
-            yield batch
-            if self.position.number > number:
-                return  # a scheduler that steps after the pass does so before anybody takes over its state
-            self._job.settle()
-
-    def passes(self, total: int) -> Iterator[int]:
-        """Numbers of the passes up to `total`, from the one in which the job is: a rank that joins in
-        pass 3 begins with 3. After the last one all ranks wait for each other, and the job is over."""
-        while True:
-            self._job.settle()
-            number = self._cursor.number
-            if number >= total:
-                if self._job.meet():
-                    return
-                continue
-            if self.position.begun:
-                self._job.keep()  # what a program does at the beginning of a pass was done in it before
-            else:
-                self._job.resume()
-            yield number
-            if self._cursor.number == number:
-                raise InvalidError(f"pass {number} was not iterated to its end")
-
-    def commit(self) -> None:
-        """Moves the position over all batches handed out; an optimizer step was made with them."""
-        self._cursor.commit()
-
     def seek(self, position: Position | None = None) -> None:
         """Goes back to the last optimizer step, or to another position, for the place of now.
 
@@ -150,7 +80,7 @@ class Loader:
 
         InvalidError if no batch begins there; nothing has changed then.
         """
-        self._cursor.seek(position)
+        super().seek(position)
         self._turn.fill_(self._cursor.turn)
 
     def request(self) -> Request:

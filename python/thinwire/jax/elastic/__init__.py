@@ -1,0 +1,11 @@
+"""Elastic jobs: ranks die, leave and join while a pytree is trained.
+
+    elastic = thinwire.jax.Elastic(state, params, batch=512, codec="auto")
+    loader = elastic.loader((inputs, labels), seed=0)
+    for number in loader.passes(10):
+        for batch in loader:
+            loss = elastic.step(gradient, update, *batch)      # None after a void step
+
+A step in which a rank is lost is void: the state stays what it was, and the ranks that are left do it again
+with the same samples.
+"""

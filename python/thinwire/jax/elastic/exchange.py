@@ -1,0 +1,62 @@
+"""The averager of an elastic job: a pytree of gradients, averaged over the ranks of an epoch.
+
+It is called between compiled programs: the ranks, and with them the synchronizer, are others in each epoch,
+and a program would have to be compiled anew for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from thinwire.elastic import exchange
+from thinwire.jax.broadcast import like
+from thinwire.jax.tree import Tree
+
+
+class Exchange(exchange.Exchange):
+    """Averages gradients of the parameters in `tree`; `options` are a Synchronizer's."""
+
+    def __init__(
+        self, tree: Tree, options: Mapping[str, Any], wants_end: Callable[[], bool]
+    ) -> None:
+        """`wants_end` says whether this rank wants the epoch to end."""
+        super().__init__(tree.core(), options, wants_end)
+        self._tree = tree
+
+    def leaves(self, gradients: Any) -> list[Any]:
+        """The leaves of a pytree of gradients.
+
+        # Errors
+
+        InvalidError unless they are like the parameters.
+        """
+        return self._tree.flat(gradients)
+
+    def average(self, leaves: Sequence[Any]) -> list[Any]:
+        """The pytree of averages of these gradients, in a list; an empty one in a void step."""
+        found: list[Any] = []
+        if self.attempt(lambda: found.append(self._averaged(leaves))):
+            self.complete()
+            return [jax.tree_util.tree_unflatten(self._tree.structure, found[0])]
+        return []
+
+    def _averaged(self, leaves: Sequence[Any]) -> list[Any]:
+        """The averages of all leaves; NaN if a gradient of some rank was not finite."""
+        self.begin()
+        for number, part in enumerate(self._tree.parts):
+            gradient = np.ascontiguousarray(leaves[part.at])
+            self.sync.ready(number, gradient.ctypes.data, gradient.size)
+        self.sync.finish()
+        averages = list(leaves)
+        for number, part in enumerate(self._tree.parts):
+            # New memory in each step: JAX may use that of an array of NumPy as its own.
+            average = np.empty(part.leaf.shape, jnp.dtype(part.leaf.dtype))
+            self.sync.write(number, average.ctypes.data, average.size)
+            averages[part.at] = like(leaves[part.at], average)
+        self.sync.write(*self.flag)
+        return averages

@@ -1,0 +1,193 @@
+"""Rounds in the modes of the core: local SGD, streaming DiLoCo, model averaging and pair averaging.
+
+Each rank trains its own copy of the parameters, and the copies exchange them now and then. What is sent in
+a round travels while the next steps compute.
+
+    rounds = thinwire.jax.Rounds(params, "diloco:30,fragments=4,delay=5", codec="int4")
+    for batch in batches:
+        params, state = step(params, state, batch)
+        params = rounds.step(params)
+    params = rounds.finish(params)
+
+The modes are those of `thinwire train --mode`. What is exchanged is kept as f32 in host memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+import thinwire
+from thinwire._core import InvalidError
+from thinwire.agreement import agree, together
+from thinwire.jax import state
+from thinwire.jax.broadcast import like
+from thinwire.jax.exchange import agree_on_values
+from thinwire.jax.tree import Tree
+from thinwire.meeting import group_or_default
+from thinwire.rounds import Arrays, Copy, options_of
+
+T = TypeVar("T")
+
+
+class Rounds:
+    """Exchanges the parameters of ranks that train copies of a pytree on their own.
+
+    Making one is a collective call, outside of `jax.jit` as all of its methods. All ranks begin with the
+    same parameters: `params = thinwire.jax.broadcast(params)`.
+
+    Args:
+        params: a pytree of arrays of float32, float16 or bfloat16.
+        mode: "local:STEPS", "diloco:STEPS,fragments=N,delay=STEPS,alpha=PART,lr=RATE", "sma:PULL" or
+            "pair:STEPS".
+        codec: how changes of parameters travel, as in `thinwire.jax.exchange`, but for "auto"; None is
+            "int8", and "none" for pairs.
+        group: that of the launcher's environment unless given.
+        bucket_bytes, seed, algorithm, feedback, unchecked: as in `thinwire.jax.exchange`.
+
+    # Errors
+
+    InvalidError for leaves of other dtypes and for a mode or options that are refused, and on all ranks
+    where they or the values of parameters differ; PeerError if a rank is lost.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        mode: str,
+        codec: str | None = None,
+        group: thinwire.Group | None = None,
+        *,
+        bucket_bytes: int = 1 << 20,
+        seed: int = 0,
+        algorithm: str | None = None,
+        feedback: str = "classic",
+        unchecked: bool = False,
+    ) -> None:
+        options = options_of(
+            mode,
+            codec,
+            bucket_bytes=bucket_bytes,
+            seed=seed,
+            algorithm=algorithm,
+            feedback=feedback,
+            unchecked=unchecked,
+        )
+        self.mode = mode
+        self.group = group_or_default(group)
+        core = self.group.core
+        self._leaves: list[Any] = []
+        self._record: dict[str, float] = {}
+        self._tree = together(core, lambda: of_arrays(params))
+        self._exchanged = [part.at for part in self._tree.parts]
+        lines = [f"mode {mode}", *(f"{name} {each}" for name, each in options.items())]
+        agree([*lines, *self._tree.lines()], core)
+        agree_on_values(params, self._tree, self.group)
+        leaves = self._tree.leaves
+        names = [leaves[at].name for at in self._exchanged if leaves[at].dtype != "float32"]
+        self._copy: Copy
+        self._with(params, lambda: self._begin(names, options))
+
+    def step(self, params: Any) -> Any:
+        """Ends a step with these parameters, and returns those with which the next one begins.
+
+        They are the same unless a round has ended. Where none is due, nothing waits for the device. After a
+        round that was skipped, since some rank's parameters were not finite, all ranks go back to what they
+        had in common.
+
+        # Errors
+
+        InvalidError for parameters of other shapes or dtypes; PeerError if a rank is lost.
+        """
+        params, self._record = self._with(params, lambda: self._copy.step())
+        return params
+
+    def finish(self, params: Any) -> Any:
+        """Returns the same parameters on all ranks, by a last round at the end of training; collective."""
+        params, self._record = self._with(params, lambda: self._copy.finish())
+        return params
+
+    def record(self) -> dict[str, float]:
+        """The numbers of rounds that the last step has "begun", "ended" and "skipped", with "wait_s" and
+        "sent_bytes"."""
+        return self._record
+
+    def state_dict(self, params: Any) -> tuple[Any, dict[str, np.ndarray]]:
+        """Returns parameters and what this rank continues from beside them; a collective call, since rounds
+        that are on their way end before.
+
+        The second are NumPy arrays by name, for safetensors, orbax or numpy.savez. Each rank has parameters
+        of its own: save both on every rank.
+        """
+        params, (progress, tensors, exact) = self._with(params, lambda: self._copy.state())
+        return params, state.of_rounds(self.group, self.mode, progress, tensors, exact)
+
+    def load_state_dict(self, params: Any, entries: Mapping[str, Any]) -> Any:
+        """Continues from what `state_dict` returned on this rank, before the first step; a collective call.
+        Returns the parameters of the state, as arrays like `params`.
+
+        # Errors
+
+        InvalidError on all ranks if on any it is of another mode, model or number of ranks.
+        """
+
+        def checked() -> tuple[str, state.Tensors, Arrays]:
+            self._tree.flat(params, "parameters")
+            progress, tensors, exact = state.for_rounds(self.group, self.mode, entries)
+            self._copy.check(progress, exact)
+            return progress, tensors, exact
+
+        found = together(self.group.core, checked)
+        params, _ = self._with(params, lambda: self._copy.load(*found))
+        return params
+
+    def _begin(self, rounded: list[str], options: Mapping[str, Any]) -> None:
+        self._copy = Copy(self.group.core, self._read, self._write, rounded, self.mode, **options)
+
+    def _with(self, params: Any, action: Callable[[], T]) -> tuple[Any, T]:
+        """Calls what may read and write parameters; returns these afterwards, and its result."""
+        leaves = self._tree.flat(params, "parameters")
+        expect_arrays(leaves)
+        self._leaves = leaves
+        try:
+            found = action()
+            return jax.tree_util.tree_unflatten(self._tree.structure, self._leaves), found
+        finally:
+            self._leaves = []
+
+    def _read(self) -> Arrays:
+        """The parameters as arrays of f32; leaves without elements have nothing to exchange."""
+        pairs = [(self._tree.leaves[at].name, self._leaves[at]) for at in self._exchanged]
+        return {name: np.asarray(leaf).astype(np.float32, copy=False) for name, leaf in pairs}
+
+    def _write(self, values: Arrays) -> None:
+        """Makes arrays of these values, where the present ones are."""
+        for at in self._exchanged:
+            # A copy, whatever the dtype: JAX may use the memory of an array of NumPy as its own.
+            value = values[self._tree.leaves[at].name].astype(self._leaves[at].dtype)
+            self._leaves[at] = like(self._leaves[at], value)
+
+
+def of_arrays(params: Any) -> Tree:
+    """The structure of a pytree of arrays.
+
+    # Errors
+
+    InvalidError for other leaves.
+    """
+    tree = Tree(params)
+    expect_arrays(jax.tree_util.tree_leaves(params))
+    return tree
+
+
+def expect_arrays(leaves: list[Any]) -> None:
+    """Refuses leaves without values."""
+    for leaf in leaves:
+        if isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct)):
+            raise InvalidError(
+                f"parameters are {type(leaf).__name__}, expected arrays (hint: call Rounds and its methods "
+                "outside of jax.jit)"
+            )
