@@ -13,14 +13,14 @@ use thinwire_wire::{Rank, World};
 use super::adaptation::{Adaptation, ELAPSED, Taken, Terms};
 use super::advice::Settled;
 use super::checkpoints::{Replica, SaveKind, write};
-use super::engine::Engine;
+use super::engine::{Detached, Engine};
 use super::log::Log;
 use super::planned::Measured;
 use super::role::Role;
 use super::{Event, OF_PLAN, Outcome, Session, Settings, TrainedModel};
 use crate::checkpoint::Checkpoint;
 use crate::error::{During, Error};
-use crate::spmd::{Codecs, DetachedReplica, Modality};
+use crate::spmd::{Codecs, Modality};
 use crate::{Batch, Position, Sampler, validation_batches, whole_validation_batches};
 
 /// Number of measurements of the validation loss in a training.
@@ -211,7 +211,11 @@ impl<'a> TrainingLoop<'a> {
             let batch = self.step().map_err(|error| in_step(error, done))?;
             let wish = self.progress.steps.wish();
             match wish {
-                Wish::Change => break,
+                // Rounds under way end early: all ranks are at the same step.
+                Wish::Change => {
+                    self.engine.settle()?;
+                    break;
+                }
                 Wish::Stop => self.role.closing(),
                 Wish::Signal(signal) => self.session.interrupt.follow(signal),
                 // The end of the training comes before another batch.
@@ -261,9 +265,9 @@ impl<'a> TrainingLoop<'a> {
     ///
     /// # Errors
     /// If the observer fails.
-    pub fn leave(self) -> Result<(TrainingProgress, DetachedReplica), Error> {
+    pub fn leave(self) -> Result<(TrainingProgress, Detached), Error> {
         self.session.observer.on(Event::Ended)?;
-        Ok((self.progress, self.engine.executor.into_detached()))
+        Ok((self.progress, self.engine.detach()))
     }
 
     /// Does what is due after a step: validation, news, measurements and a checkpoint.
