@@ -289,6 +289,7 @@ impl<'a> Engine<'a> {
             record: self.executor.sync().record().clone(),
             skipped: !self.executor.gradient_norm().is_finite(),
             rounds: record,
+            adapted: None,
         };
         Ok((step, wish))
     }

@@ -29,7 +29,7 @@ pub use adaptation::Resizer;
 pub use checkpoints::{JOB, check_folder, hold_in_all};
 pub use elastic::Members;
 pub use graph::GraphSession;
-pub use log::Step;
+pub use log::{Adapted, Step};
 pub use observer::{Event, Observer, Pass};
 pub use planned::passes;
 pub use process::{Ended, Outcome, Session, TrainedModel};
