@@ -20,7 +20,7 @@ Policy = str | Callable[[Observation], dict[str, Any] | None]
 COUNTERS = 32
 ROW = 1 + COUNTERS
 RECENT = 20
-# What rank 0 tells, beside its sketch where one is due: the batch and the factor of the learning rate, 0 for no change.
+# What rank 0 tells beside a sketch: the batch and the factor of the learning rate, 0 for no change.
 ASKED = 2
 
 

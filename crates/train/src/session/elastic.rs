@@ -1,18 +1,18 @@
 //! Training as a member of an elastic job, from epoch to epoch.
 //!
 //! Each epoch is a [`TrainingLoop`] among its members. It ends after a step that all agree on, or with the loss of
-//! a peer; this process keeps its [`TrainingProgress`] and its replica as a [`Detached`] one. The next epoch begins with the
-//! state of its state sources, which re-form their exchange; joiners take over the state. Without state sources all begin
-//! with the last checkpoint, or from the start.
+//! a peer; this process keeps its [`TrainingProgress`] and its replica as a [`Detached`] one. The next epoch begins
+//! with the state of its state sources, which re-form their exchange; joiners take over the state. Without state
+//! sources all begin with the last checkpoint, or from the start.
 //!
 //! When all members leave, they save their state together in their last step. If nobody continues after a
 //! loss, a process saves its own state alone, unless another one has saved a state as new.
 //!
 //! Law: the members of the next epoch repeat a step in which a peer was lost, with the same rows of data.
 //!
-//! In a mode with rounds a step loses nothing with a peer, since each rank takes its own. Ranks that stay keep their
-//! parameters and continue after the step of the one that was ahead; those that join begin with the parameters that all
-//! have in common, and with the state of rank 0's optimiser.
+//! In a mode with rounds no step is repeated, since each rank takes its own. Ranks that stay keep their parameters and
+//! continue after the step of the one that was ahead; those that join begin with the parameters that all have in
+//! common, and with the state of rank 0's optimiser.
 
 use std::path::PathBuf;
 use std::time::Duration;

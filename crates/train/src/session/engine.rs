@@ -78,8 +78,8 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// A rank before its first step, which trains on its own where the mode has rounds. Ranks hear of each other's wishes
-    /// `lag` steps later there.
+    /// A rank before its first step, which trains on its own where the mode has rounds. Ranks hear of each other's
+    /// wishes `lag` steps later there.
     ///
     /// # Errors
     /// As [`Engine::start`], or if ranks begin with other parameters.

@@ -51,8 +51,8 @@ impl Rounds {
         Ok(Rounds::of(channel, averager, lag))
     }
 
-    /// Joins the rounds of the other ranks of a channel, which call [`Rounds::reform`]: the executor gets the parameters
-    /// that all have in common, where they have any.
+    /// Joins the rounds of the other ranks of a channel, which call [`Rounds::reform`]: the executor gets the
+    /// parameters that all have in common, where they have any.
     ///
     /// # Errors
     /// If ranks differ, or a peer is lost.
