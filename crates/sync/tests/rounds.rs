@@ -636,7 +636,7 @@ fn changed<T: Send>(
         let (world, channel) = (link.world(), Channel::new(Group::new(link)));
         if rank == Rank(2) {
             let (mode, mut values) = (mode.parse().unwrap(), trained.values);
-            drop(trained.averager);
+            trained.averager.channel().stop().stop("killed");
             let joined = Averager::join(channel, &parameters(), mode, &options(codec), &mut values);
             trained = Trained { world, averager: joined.unwrap(), values };
         } else {
