@@ -431,6 +431,9 @@ class Sketch:
     have the same random signs on all ranks: the mean of sketches is the sketch of the mean."""
 
     def __new__(cls, step: int) -> Sketch: ...
+    @staticmethod
+    def is_due(step: int) -> bool:
+        """Whether gradients are sketched in a step."""
     def add(self, parameter: int, address: int, elements: int) -> None:
         """Adds the gradient of a parameter with a number of its own: f32 at an address of host memory."""
     def row(self) -> list[float]:

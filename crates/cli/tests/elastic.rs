@@ -12,6 +12,8 @@ use support::{
     finish, finish_all, kill, losses, signal, train_arguments,
 };
 use thinwire_job::elastic::{Coordinator, CoordinatorMode, Event, JobAddress, Operator, Options};
+use thinwire_train::checkpoint::Checkpoint;
+use thinwire_wire::Rank;
 
 /// Long enough for any epoch to begin on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -304,4 +306,61 @@ fn who_joins_a_resumed_training_may_find_a_newer_checkpoint() {
     assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
     let said = &ended[0].stderr;
     assert!(said.contains("epoch 1 continues from step 20: kept/"), "{said}");
+}
+
+/// The last validation loss of a training by rounds, whose ranks all have the same parameters in its last checkpoint.
+fn united(folder: &Folder, ended: Vec<Ended>, step: u64) -> f64 {
+    assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
+    let mut printed = ended.into_iter().filter(|it| !it.stdout.is_empty());
+    let run = &printed.next().expect("rank 0 prints").json()[0];
+    let checkpoint = folder.path().join(format!("kept/step-{step:06}"));
+    let checkpoint = Checkpoint::open(&checkpoint).unwrap();
+    let alike = |rank| {
+        let mut tensors = checkpoint.exchange(Rank(rank)).unwrap();
+        let differs = [".mean", ".square", ".updates"];
+        tensors.retain(|name, _| {
+            !name.starts_with("residual.") && !differs.iter().any(|it| name.ends_with(it))
+        });
+        tensors
+    };
+    let first = alike(0);
+    assert!(first.keys().any(|name| name.starts_with("own.")), "{:?}", first.keys());
+    assert!((1..3).all(|rank| alike(rank) == first));
+    let value = &run["validation"].as_array().unwrap().last().unwrap()["value"];
+    value.as_f64().expect("it is finite")
+}
+
+#[test]
+fn ranks_of_rounds_are_killed_and_join_and_all_end_with_the_same_parameters() {
+    let flags = [&KEPT[..2], &["--mode", "diloco:8,fragments=2,delay=3", "--codec", "int8"]];
+    let flags = [&flags.concat()[..], &["--sample-bytes", "0", "--lr", "0.001", "--json"]].concat();
+    let job = Job::new("elastic-rounds", 1, 3);
+    let trained = [&flags[..], &["--steps", "3000", "--checkpoint-every", "1000"]].concat();
+    let mut members: Vec<Child> = (0..3).map(|_| job.member(&trained)).collect();
+    let begun = job.epoch(3);
+    job.step(begun + 100);
+    let victim = members.remove(1);
+    kill(victim.id());
+    assert_eq!(finish(victim).code, None);
+    let step = job.epoch(2);
+    assert!(step >= begun + 100, "{step}");
+    members.push(job.member(&trained));
+    assert!(job.epoch(3) >= step);
+    let loss = united(&job.folder, finish_all(members), 3000);
+    let calm = Folder::new("elastic-rounds-calm");
+    let alone = calm.train(&[&trained[..], &["--ranks", "3"]].concat());
+    let expected = united(&calm, vec![alone], 3000);
+    assert!((loss / expected - 1.0).abs() < 0.1, "{loss}, {expected} without a kill");
+    // Two ranks continue from the checkpoint of three, and a third one joins.
+    let resumed = [&flags[..], &["--resume", "kept", "--steps", "6000"]].concat();
+    let job = Job { folder: job.folder, ..Job::new("elastic-rounds-again", 1, 3) };
+    let mut members = vec![job.member(&resumed), job.member(&resumed)];
+    job.step(3001);
+    members.push(job.member(&resumed));
+    job.epoch(3);
+    let ended = finish_all(members);
+    let said = "epoch 1 continues from step 3000: kept/";
+    assert!(ended.iter().any(|it| it.stderr.contains(said)), "{ended:?}");
+    let after = united(&job.folder, ended, 6000);
+    assert!(after < loss * 1.05, "{after}, {loss} before");
 }

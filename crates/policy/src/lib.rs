@@ -12,7 +12,7 @@
 //! | [`Price`] | the number of ranks to the present price of one |
 //! | [`WaitBudget`] | the error budget of `auto` to the time that ranks wait for others |
 //!
-//! [`Noise`] is estimated from norms that ranks tell each other with every step: [`Sketch`] and [`NoiseScale`].
+//! [`Noise`] is estimated from norms that ranks tell each other in every fourth step: [`Sketch`] and [`NoiseScale`].
 //!
 //! Laws: a policy asks for nothing outside the limits that it is told; what was asked for and is in force is not asked
 //! for again.

@@ -2,10 +2,10 @@
 
 use crate::sketch::Sketch;
 
-/// Part of an average that is kept from step to step.
+/// Part of an average that is kept from one sketch to the next.
 const KEPT: f64 = 0.95;
-/// Steps after which averages are told.
-const TELLING_STEPS: u64 = 10;
+/// Sketches after which averages are told.
+const TELLING_SKETCHES: u64 = 10;
 
 /// Signal and noise of gradients: the squared norm of the true gradient, and the sum of its elements' variances over
 /// single rows.
@@ -33,16 +33,16 @@ impl Noise {
     }
 }
 
-/// Estimator of [`Noise`] from steps of several ranks.
+/// Estimator of [`Noise`] from sketched steps of several ranks.
 ///
 /// With b rows on each of several ranks and B rows together, E|g|² = |G|² + S/b for a rank's gradient g and
-/// E|ḡ|² = |G|² + S/B for the mean ḡ of all. Both solutions are averaged over steps, since each alone is mostly noise
+/// E|ḡ|² = |G|² + S/B for the mean ḡ of all. Both solutions are averaged over sketched steps, since each alone is mostly noise
 /// (McCandlish et al., "An Empirical Model of Large-Batch Training", appendix A.1).
 #[derive(Clone, Debug, Default)]
 pub struct NoiseScale {
     signal: f64,
     variance: f64,
-    steps: u64,
+    sketches: u64,
 }
 
 /// One rank's part of a step: its rows of the batch, and the row of the [`Sketch`] of their mean gradient.
@@ -80,15 +80,15 @@ impl NoiseScale {
         let variance = (of_ranks - of_mean) / (1.0 / rows - 1.0 / batch);
         self.signal = KEPT * self.signal + (1.0 - KEPT) * signal;
         self.variance = KEPT * self.variance + (1.0 - KEPT) * variance;
-        self.steps += 1;
+        self.sketches += 1;
     }
 
-    /// Returns the noise of the last steps; none before ten of them, or where ranks' gradients do not differ.
+    /// Returns the noise lately; none before ten sketches, or where ranks' gradients do not differ.
     pub fn noise(&self) -> Option<Noise> {
         // Averages begin at zero.
-        let weight = 1.0 - KEPT.powi(self.steps.min(1 << 20) as i32);
+        let weight = 1.0 - KEPT.powi(self.sketches.min(1 << 20) as i32);
         let noise = Noise { signal: self.signal / weight, variance: self.variance / weight };
-        (self.steps >= TELLING_STEPS && noise.variance > 0.0).then_some(noise)
+        (self.sketches >= TELLING_SKETCHES && noise.variance > 0.0).then_some(noise)
     }
 }
 

@@ -1,7 +1,9 @@
-//! A sketch of a gradient: so few numbers that ranks tell them each other with every step.
+//! A sketch of a gradient: so few numbers that ranks tell them each other with a step.
 
 use thinwire_wire::random::Key;
 
+/// Steps from one sketch to the next: a sketch is a pass over the gradients.
+const EVERY: u64 = 4;
 /// Counters of a sketch.
 const COUNTERS: usize = 32;
 /// Elements that one block of random bits has signs for.
@@ -17,7 +19,7 @@ const SEED: u64 = 0x736b_6574;
 ///
 /// The mean of several ranks' sketches is the sketch of the mean of their vectors, and the expected sum of its squares
 /// is the squared norm of that mean, whatever codec the vectors themselves travel with. The relative deviation is 25 %
-/// for one sketch; signs depend on the step, so that it averages out over steps.
+/// for one sketch; signs depend on the step, so that it averages out over sketches.
 ///
 /// ```
 /// use thinwire_policy::Sketch;
@@ -57,6 +59,11 @@ impl Sums {
 impl Sketch {
     /// Numbers of a row.
     pub const ROW: usize = 1 + COUNTERS;
+
+    /// Whether gradients are sketched in a step, the same on all ranks.
+    pub fn is_due(step: u64) -> bool {
+        step.is_multiple_of(EVERY)
+    }
 
     /// A sketch of nothing yet, in a step.
     pub fn new(step: u64) -> Sketch {

@@ -21,6 +21,12 @@ impl Sketch {
         Sketch(thinwire_policy::Sketch::new(step))
     }
 
+    /// Whether gradients are sketched in a step.
+    #[staticmethod]
+    fn is_due(step: u64) -> bool {
+        thinwire_policy::Sketch::is_due(step)
+    }
+
     /// Adds the gradient of a parameter: f32 at an address of host memory.
     fn add(
         &mut self,

@@ -29,6 +29,12 @@ pub struct Live {
     pub loss: Option<f64>,
     /// Rows of the batch per second, all ranks together.
     pub samples_per_s: Option<f64>,
+    /// Rows per step, all ranks together, where policies adapt the training.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u64>,
+    /// Gradient noise scale in rows, once it is known and finite.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise_scale: Option<f64>,
     /// Fraction of the looked up rows of servers' tables that this rank's caches had.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_hits: Option<f64>,

@@ -20,7 +20,7 @@ Policy = str | Callable[[Observation], dict[str, Any] | None]
 COUNTERS = 32
 ROW = 1 + COUNTERS
 RECENT = 20
-# What rank 0 tells beside its sketch: the batch and the factor of the learning rate, 0 for no change.
+# What rank 0 tells beside a sketch: the batch and the factor of the learning rate, 0 for no change.
 ASKED = 2
 
 
@@ -113,7 +113,7 @@ class Adaptation:
 
     @property
     def noise_scale(self) -> float | None:
-        """The gradient noise scale in rows; None before ten steps, infinite where all is noise."""
+        """The gradient noise scale in rows; None in the first steps, infinite where all is noise."""
         noise = self._core.noise()
         if noise is None:
             return None
@@ -133,9 +133,11 @@ class Adaptation:
         now = time.monotonic()
         self._recent.append((now - self._at, wait_s))
         self._at = now
-        sketch = sum(self._sketches.values(), torch.zeros(ROW, device=self._device))
+        row = torch.tensor(self._asked, device=self._device)
+        if _core.Sketch.is_due(self._steps):
+            sketch = sum(self._sketches.values(), torch.zeros(ROW, device=self._device))
+            row = torch.cat([row, sketch])
         self._sketches.clear()
-        row = torch.cat([torch.tensor(self._asked, device=self._device), sketch])
         self._asked = (0.0, 0.0)
         rows = [torch.empty_like(row) for _ in range(self._ranks)]
         work = dist.all_gather(rows, row, group=self._group, async_op=True)
@@ -164,7 +166,8 @@ class Adaptation:
     def _look(self, number: int) -> Callable[[torch.Tensor], None]:
         def look(parameter: torch.Tensor) -> None:
             # The last backward of a step has the gradient of all its micro-batches.
-            self._sketches[number] = sketch(parameter.grad, number, self._steps)
+            if _core.Sketch.is_due(self._steps):
+                self._sketches[number] = sketch(parameter.grad, number, self._steps)
 
         return look
 
@@ -176,7 +179,8 @@ class Adaptation:
         self._under_way = None
         work.wait()
         told = [row.tolist() for row in rows]
-        self._core.take([row[ASKED:] for row in told], parts)
+        if len(told[0]) > ASKED:
+            self._core.take([row[ASKED:] for row in told], parts)
         batch, rate = told[0][:ASKED]
         if batch > 0:
             self.batch = int(batch)

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use thinwire_train::session::Adapted;
+
 use super::page::{Kind, Page};
 
 /// Progress of a rank.
@@ -19,6 +21,8 @@ pub struct Taken {
     pub wait_s: f64,
     /// Bytes sent by this rank.
     pub sent_bytes: u64,
+    /// Batch and noise scale of the last step, where policies adapt the training.
+    pub adapted: Option<Adapted>,
 }
 
 /// Metrics of a rank, shared between its training and its page.
@@ -33,7 +37,7 @@ impl RankMetrics {
         sum.step_s += step.step_s;
         sum.wait_s += step.wait_s;
         sum.sent_bytes += step.sent_bytes;
-        (sum.step, sum.loss) = (step.step, step.loss);
+        (sum.step, sum.loss, sum.adapted) = (step.step, step.loss, step.adapted);
     }
 
     /// Returns the page of metrics.
@@ -47,6 +51,14 @@ impl RankMetrics {
             sum.step as f64,
         );
         page.single("thinwire_rank_loss", Kind::Gauge, "Mean loss of the last step.", sum.loss);
+        if let Some(Adapted { batch, noise_scale }) = sum.adapted {
+            let help = "Rows of the last step, all ranks together.";
+            page.single("thinwire_rank_batch_rows", Kind::Gauge, help, batch as f64);
+            let help = "Gradient noise scale.";
+            if let Some(scale) = noise_scale {
+                page.single("thinwire_rank_noise_scale_rows", Kind::Gauge, help, scale);
+            }
+        }
         let counters = [
             ("thinwire_rank_steps_total", "Steps that this process has taken.", sum.steps as f64),
             ("thinwire_rank_step_seconds_total", "Seconds that these steps took.", sum.step_s),
@@ -72,9 +84,9 @@ mod tests {
     fn steps_add_up() {
         let metrics = RankMetrics::default();
         for (step, loss) in [(7, 2.5), (8, 2.25)] {
-            let figures =
-                Taken { step, loss, steps: 1, step_s: 0.5, wait_s: 0.125, sent_bytes: 10 };
-            metrics.add(figures);
+            let adapted = Some(Adapted { batch: 64, noise_scale: Some(210.5) });
+            let (steps, step_s, wait_s, sent_bytes) = (1, 0.5, 0.125, 10);
+            metrics.add(Taken { step, loss, steps, step_s, wait_s, sent_bytes, adapted });
         }
         let text = metrics.page().to_string();
         for line in [
@@ -84,6 +96,8 @@ mod tests {
             "thinwire_rank_step_seconds_total 1",
             "thinwire_rank_wait_seconds_total 0.25",
             "thinwire_rank_sent_bytes_total 20",
+            "thinwire_rank_batch_rows 64",
+            "thinwire_rank_noise_scale_rows 210.5",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }

@@ -81,9 +81,11 @@ impl<'a> Console<'a> {
                 self.trace.borrow_mut().step(&step.record, passes)?;
                 let planning = step.record.planning.iter();
                 planning.for_each(|planning| self.progress.borrow_mut().planned(planning));
-                let Step { number, loss, step_s, wait_s, sent_bytes, .. } = *step;
+                let Step { number, loss, step_s, wait_s, sent_bytes, adapted, .. } = *step;
                 let step = number + 1;
-                self.job.metrics.add(Taken { step, loss, steps: 1, step_s, wait_s, sent_bytes });
+                let steps = 1;
+                let taken = Taken { step, loss, steps, step_s, wait_s, sent_bytes, adapted };
+                self.job.metrics.add(taken);
             }
             Event::Changed(change) => self.progress.borrow().say(&change.to_string()),
             Event::Adjusted(adjusted) => self.progress.borrow().say(&adjusted.to_string()),

@@ -234,12 +234,6 @@ impl TrainingJob {
             None => {}
         }
         let is_elastic = is_member || matches!(settings.ranks, Some(Size::Elastic { .. }));
-        if let Some(mode) =
-            Some(self.exchange.mode).filter(|mode| is_elastic && *mode != Mode::Step)
-        {
-            let error = anyhow!("--mode {mode} in an elastic job, where ranks come and go");
-            return Err(hinted(error, "give a fixed number of ranks: --ranks 4"));
-        }
         for codec in codecs {
             let kind = if is_elastic { JobKind::Elastic } else { JobKind::Fixed };
             policies::check(self, *codec, kind)?;

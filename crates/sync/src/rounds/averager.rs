@@ -1,5 +1,7 @@
 //! The averager: carries out the rounds of a mode over the parameters of one rank.
 
+mod reform;
+
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::time::Instant;
@@ -82,6 +84,8 @@ struct Progress {
 pub struct Averager {
     channel: Channel,
     mode: Mode,
+    /// Seed of the exchange and of pairs.
+    seed: u64,
     timetable: Timetable,
     steps: u64,
     /// The number of parameters.
@@ -95,12 +99,19 @@ enum Parties {
     /// All ranks, fragment by fragment.
     All(Vec<Fragment>),
     /// One other rank in each round.
-    Pair { lengths: Vec<usize>, seed: u64, meeting: Option<Underway> },
+    Pair { lengths: Vec<usize>, meeting: Option<Underway> },
 }
 
 /// A round of a pair on its way; without a meeting for a rank that has no partner in it.
 #[derive(Debug)]
 struct Underway(Option<Meeting>);
+
+impl Progress {
+    fn parse(text: &str) -> Result<Progress, Error> {
+        serde_json::from_str(text)
+            .map_err(|error| Error::Invalid(format!("the progress in the state: {error}")))
+    }
+}
 
 impl Averager {
     /// Starts rounds among the ranks of a channel, all of which have the same parameters now; a collective call.
@@ -116,6 +127,19 @@ impl Averager {
         options: &Options,
         replica: &impl Replica,
     ) -> Result<Averager, Error> {
+        let averager = Averager::form(channel, parameters, mode, options, replica)?;
+        averager.agree_on_parameters(replica)?;
+        Ok(averager)
+    }
+
+    /// Makes the rounds of a rank among the ranks of a channel.
+    fn form(
+        channel: Channel,
+        parameters: &[Parameter],
+        mode: Mode,
+        options: &Options,
+        replica: &impl Replica,
+    ) -> Result<Averager, Error> {
         let timetable = mode.timetable().ok_or_else(|| {
             Error::Invalid(format!(
                 "mode {mode} has no rounds, expected local, diloco, sma or pair"
@@ -123,8 +147,8 @@ impl Averager {
         })?;
         mode.check().map_err(|error| Error::Invalid(error.to_string()))?;
         check_options(options, mode)?;
-        let facts = [("mode", mode.to_string()), ("seed", options.seed.to_string())];
-        channel.agree(&facts.map(|(name, value)| (name.to_owned(), value)))?;
+        let seed = options.seed;
+        agree_on_mode(&channel, mode, seed)?;
         let parties = match mode.as_diloco() {
             Some(settings) => {
                 let options = &with_feedback(options, settings.alpha)?;
@@ -136,25 +160,28 @@ impl Averager {
             None => {
                 check_pairs(&options.policy)?;
                 let lengths = parameters.iter().map(Parameter::elements).collect();
-                Parties::Pair { lengths, seed: options.seed, meeting: None }
+                Parties::Pair { lengths, meeting: None }
             }
         };
         let (steps, count) = (0, parameters.len());
-        let averager = Averager { channel, mode, timetable, steps, parameters: count, parties };
-        averager.agree_on_parameters(replica)?;
-        Ok(averager)
+        Ok(Averager { channel, mode, seed, timetable, steps, parameters: count, parties })
     }
 
     /// Makes sure that all ranks have the same parameters in common.
     fn agree_on_parameters(&self, replica: &impl Replica) -> Result<(), Error> {
-        let hashes: Vec<u32> = match &self.parties {
+        let hashes: Vec<u64> = match &self.parties {
             Parties::All(fragments) => fragments.iter().map(Fragment::checksum).collect(),
             Parties::Pair { lengths, .. } => {
-                vec![thinwire_wire::checksum(bytemuck::cast_slice(&flat(replica, lengths)))]
+                vec![checksum(&flat(replica, lengths)).into()]
             }
         };
         let hashes: Vec<String> = hashes.iter().map(|hash| format!("{hash:08x}")).collect();
         self.channel.agree(&[("the hash of the parameters".to_owned(), hashes.join(" "))])
+    }
+
+    /// The channel among the ranks.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
     }
 
     /// The mode.
@@ -235,9 +262,9 @@ impl Averager {
         record.begun += 1;
         match &mut self.parties {
             Parties::All(fragments) => fragments[round.fragment as usize].begin(replica, begun),
-            Parties::Pair { lengths, seed, meeting } => {
+            Parties::Pair { lengths, meeting } => {
                 let mine = flat(replica, lengths);
-                *meeting = Some(Underway(Meeting::begin(&self.channel, *seed, round, mine)));
+                *meeting = Some(Underway(Meeting::begin(&self.channel, self.seed, round, mine)));
                 Ok(())
             }
         }
@@ -262,7 +289,7 @@ impl Averager {
                 record.sent_bytes += fragment.sync().record().total(|bucket| bucket.sent_bytes);
                 outcome
             }
-            Parties::Pair { lengths, meeting, .. } => {
+            Parties::Pair { lengths, meeting } => {
                 let Some(Underway(meeting)) = meeting.take() else { return Ok(()) };
                 match meeting {
                     None => Outcome::Averaged,
@@ -371,8 +398,7 @@ impl Averager {
     }
 
     fn take_up(&mut self, state: &AveragerState) -> Result<(), Error> {
-        let progress: Progress = serde_json::from_str(&state.progress)
-            .map_err(|error| Error::Invalid(format!("the progress in the state: {error}")))?;
+        let progress = Progress::parse(&state.progress)?;
         if progress.mode != self.mode.to_string() {
             let (found, expected) = (&progress.mode, self.mode);
             return Err(Error::Invalid(format!(
@@ -393,6 +419,17 @@ impl Averager {
         self.steps = progress.steps;
         Ok(())
     }
+}
+
+/// Makes sure that all ranks train in one mode.
+fn agree_on_mode(channel: &Channel, mode: Mode, seed: u64) -> Result<(), Error> {
+    let facts = [("mode", mode.to_string()), ("seed", seed.to_string())];
+    channel.agree(&facts.map(|(name, value)| (name.to_owned(), value)))
+}
+
+/// Returns the hash of values.
+pub(super) fn checksum(values: &[f32]) -> u32 {
+    thinwire_wire::checksum(bytemuck::cast_slice(values))
 }
 
 /// Refuses options that are for gradients alone, and `auto`, which would measure the link beside other exchanges.

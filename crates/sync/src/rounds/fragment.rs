@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use thinwire_update::{Optimizer, Step};
 
-use super::averager::Replica;
+use super::averager::{Replica, checksum};
 use super::mode::{DiLoCo, MEAN};
 use crate::channel::Channel;
 use crate::{Error, Options, Outcome, Parameter, Synchronizer, Tensors};
@@ -201,30 +201,66 @@ impl Fragment {
         let outcome = self.sync.finish()?;
         (self.is_underway, self.ended_at) = (false, Some(steps));
         if outcome == Outcome::Skipped {
-            self.write(&self.common, replica);
+            self.draw(None, replica);
             return Ok(outcome);
         }
-        let alpha = match stage {
+        let kept = match stage {
             Stage::Training => {
                 self.updates += 1;
                 self.update(self.settings.outer);
-                self.settings.alpha
+                Some(self.alpha())
             }
             Stage::Last => {
                 self.update(MEAN);
-                0.0
+                None
             }
         };
-        if alpha == 0.0 {
-            self.write(&self.common, replica);
-            return Ok(outcome);
-        }
+        self.draw(kept, replica);
+        Ok(outcome)
+    }
+
+    /// Part of its own parameters that a rank keeps at the end of a round.
+    pub(super) fn alpha(&self) -> f32 {
+        self.settings.alpha
+    }
+
+    /// Draws this rank's parameters to the common ones; it keeps a part of its own, or none.
+    pub(super) fn draw(&self, kept: Option<f32>, replica: &mut impl Replica) {
+        let Some(alpha) = kept.filter(|alpha| *alpha > 0.0) else {
+            return self.write(&self.common, replica);
+        };
         let mut values = self.read(replica);
         for (value, common) in values.iter_mut().zip(&self.common) {
             *value = alpha * *value + (1.0 - alpha) * common;
         }
         self.write(&values, replica);
-        Ok(outcome)
+    }
+
+    /// Continues among the ranks of another channel; a round under way is dropped.
+    ///
+    /// # Errors
+    /// As [`Synchronizer::reform_over`].
+    pub(super) fn reform(&mut self, channel: &Channel) -> Result<(), Error> {
+        self.sync.reform_over(channel.clone())?;
+        self.rounds -= u64::from(self.is_underway);
+        (self.is_underway, self.ended_at) = (false, None);
+        Ok(())
+    }
+
+    /// Lets go of the other ranks between rounds.
+    pub(super) fn release(&mut self) {
+        self.sync.release();
+    }
+
+    /// Takes over what another rank has in common; what this rank owes was sent in a round whose end it has missed.
+    ///
+    /// # Errors
+    /// As [`Fragment::load`].
+    pub(super) fn take_over(&mut self, counts: [u64; 2], tensors: &Tensors) -> Result<(), Error> {
+        let owed = self.sync.state().owed().tensors.into_iter();
+        let nothing = owed.map(|(name, (shape, owed))| (name, (shape, vec![0.0; owed.len()])));
+        let tensors = tensors.clone().into_iter().chain(nothing).collect();
+        self.load(counts, &tensors)
     }
 
     /// Whether all ranks have the common parameters after so many steps, since a round has just ended.
@@ -250,9 +286,9 @@ impl Fragment {
         &self.sync
     }
 
-    /// Returns the hash of the parameters that all ranks have in common.
-    pub(super) fn checksum(&self) -> u32 {
-        thinwire_wire::checksum(bytemuck::cast_slice(&self.common))
+    /// Returns the hash of what all ranks have in common.
+    pub(super) fn checksum(&self) -> u64 {
+        u64::from(checksum(&self.common)) << 32 | u64::from(checksum(&self.outer))
     }
 
     /// Returns the parameters that all ranks have in common, piece by piece.

@@ -1,14 +1,18 @@
 //! Training as a member of an elastic job, from epoch to epoch.
 //!
 //! Each epoch is a [`TrainingLoop`] among its members. It ends after a step that all agree on, or with the loss of
-//! a peer; this process keeps its [`TrainingProgress`] and its replica as a [`DetachedReplica`]. The next epoch begins with the
-//! state of its state sources, which re-form their exchange; joiners take over the state. Without state sources all begin
-//! with the last checkpoint, or from the start.
+//! a peer; this process keeps its [`TrainingProgress`] and its replica as a [`Detached`] one. The next epoch begins
+//! with the state of its state sources, which re-form their exchange; joiners take over the state. Without state
+//! sources all begin with the last checkpoint, or from the start.
 //!
 //! When all members leave, they save their state together in their last step. If nobody continues after a
 //! loss, a process saves its own state alone, unless another one has saved a state as new.
 //!
 //! Law: the members of the next epoch repeat a step in which a peer was lost, with the same rows of data.
+//!
+//! In a mode with rounds no step is repeated, since each rank takes its own. Ranks that stay keep their parameters and
+//! continue after the step of the one that was ahead; those that join begin with the parameters that all have in
+//! common, and with the state of rank 0's optimiser.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,21 +23,21 @@ use thinwire_collective::Group;
 use thinwire_job::elastic::{
     Due, EpochStart, Membership, Next, Residuals, Run as EpochRun, StateFrom, Steps,
 };
-use thinwire_link::mem;
 use thinwire_member::{Epoch, Id};
 use thinwire_sync::Channel;
 use thinwire_wire::{Rank, World};
 
 use super::checkpoints::{JOB, Replica};
-use super::engine::Engine;
+use super::engine::{Detached, Engine, alone};
 use super::role::{Role, change};
-use super::steps::TrainingProgress;
+use super::rounds::ELASTIC_LAG;
+use super::steps::{About, TrainingProgress};
 use super::stretch::Stretches;
 use super::{Computation, Ended, Event, Replicas, Session, Settings, hold_in_all};
 use crate::checkpoint::Checkpoint;
 use crate::error::{During, Error, Kind};
 use crate::rows;
-use crate::spmd::{DetachedReplica, Snapshot, zeros};
+use crate::spmd::{Snapshot, zeros};
 
 /// Interval at which a process that waits for an epoch looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -60,7 +64,7 @@ struct Elastic<'a> {
     session: &'a Session<'a>,
     replicas: Replicas<'a>,
     /// State of the training in this process; none before its first epoch.
-    kept: Option<(TrainingProgress, DetachedReplica)>,
+    kept: Option<(TrainingProgress, Detached)>,
     /// Mark of the folder of checkpoints when this process joined.
     mark: Option<String>,
     /// Number of the last epoch.
@@ -184,12 +188,11 @@ impl Elastic<'_> {
     /// Returns the replica of this process as a world of its own.
     fn engine_alone<'b>(
         &self,
-        mut detached: DetachedReplica,
+        mut detached: Detached,
         computation: &'b Computation,
     ) -> Result<Engine<'b>, Error> {
         let settings = self.session.settings;
-        let timeout = settings.exchange.sync.timeout;
-        let channel = Channel::new(Group::new(mem::alone()).with_timeout(timeout));
+        let channel = alone(settings);
         detached.reform(&channel)?;
         Engine::resume(settings, channel, computation, detached)
     }
@@ -276,6 +279,10 @@ impl Elastic<'_> {
         let mut steps = self.kept.as_ref().map_or(Steps::default(), |(kept, _)| kept.steps);
         let (state_sources, done) = (epoch.state_sources, epoch.done);
         let entry = steps.begin(EpochStart { world: channel.world(), state_sources, done })?;
+        let has_rounds = settings.mode.timetable().is_some();
+        if has_rounds && entry.state != StateFrom::Checkpoint {
+            return self.begin_rounds(epoch, channel, computation);
+        }
         if entry.residuals == Residuals::Dropped {
             self.kept = None;
         }
@@ -286,7 +293,7 @@ impl Elastic<'_> {
         let joined = match &mut self.kept {
             Some((_, detached)) => {
                 if entry.residuals == Residuals::OfLostStep {
-                    detached.keep_lost()?;
+                    detached.replica.keep_lost()?;
                 }
                 detached.reform(&channel)?;
                 None
@@ -299,7 +306,7 @@ impl Elastic<'_> {
         let mut state = None;
         if let Some(sources) = entry.hand_over {
             let held = self.kept.as_ref().filter(|_| entry.state == StateFrom::Own);
-            let held = held.map(|(kept, it)| it.snapshot(&json!(kept.about()).to_string()));
+            let held = held.map(|(kept, it)| it.replica.snapshot(&text_of(kept.about())));
             state = Some(channel.hand_over(sources, held.transpose()?)?);
         }
         let (mut engine, mut progress) = match joined {
@@ -311,13 +318,46 @@ impl Elastic<'_> {
         };
         if let Some(state) = state.filter(|_| entry.state == StateFrom::Others) {
             let snapshot = Snapshot::parse(&state)?;
-            let about = serde_json::from_str(&snapshot.about).map_err(|error| {
-                let what = "the position in the data that another rank has sent";
-                Error::exchange(error).during(what)
-            })?;
-            progress.seek(snapshot.step, about);
+            progress.seek(snapshot.step, about_of(snapshot.about.as_bytes())?);
             engine.executor.take_over(snapshot)?;
         }
+        Ok((engine, progress))
+    }
+
+    /// Returns the replica of an epoch in a mode with rounds, and the course up to it. If this fails because a peer is
+    /// lost, this process keeps its own state for the next epoch.
+    fn begin_rounds<'b>(
+        &mut self,
+        epoch: &Epoch,
+        channel: Channel,
+        computation: &'b Computation,
+    ) -> Result<(Engine<'b>, TrainingProgress), Error> {
+        let settings = self.session.settings;
+        let about = self.kept.as_ref().map(|(kept, _)| text_of(kept.about())).unwrap_or_default();
+        let rows = channel.gather_bytes(about.clone().into_bytes())?;
+        let ranks = channel.world().ranks().zip(&rows);
+        let concerned = ranks.filter(|(rank, row)| *rank == Rank(0) || row.is_empty());
+        let concerned: Vec<Rank> = concerned.map(|(rank, _)| rank).collect();
+        let mut state = None;
+        if let Some(few) = channel.among(&concerned).filter(|_| concerned.len() > 1) {
+            let held = self.kept.as_ref().map(|(_, it)| it.replica.snapshot(&about));
+            state = Some(few.hand_over(1, held.transpose()?)?);
+        }
+        if let Some((_, detached)) = &mut self.kept {
+            detached.reform(&channel)?;
+        }
+        let (mut engine, mut progress) = match self.kept.take() {
+            Some((kept, detached)) => {
+                (Engine::resume(settings, channel, computation, detached)?, kept)
+            }
+            None => {
+                let state = Snapshot::parse(&state.unwrap_or_default())?;
+                let engine = Engine::joining(settings, channel, computation, state)?;
+                (engine, progress_of(epoch, 0, settings))
+            }
+        };
+        progress.seek(epoch.done, about_of(&rows[0])?);
+        engine.executor.seek(epoch.done);
         Ok((engine, progress))
     }
 
@@ -330,14 +370,14 @@ impl Elastic<'_> {
         computation: &'b Computation,
     ) -> Result<(Engine<'b>, TrainingProgress), Error> {
         let (world, settings) = (channel.world(), self.session.settings);
-        let mut engine = Engine::start(settings, channel, computation, settings.weights)?;
+        let mut engine = Engine::in_mode(settings, channel, computation, ELASTIC_LAG)?;
         let name = epoch.coordinator.to_string();
         let newest = if epoch.number > 1 { self.newest(&name)? } else { None };
         let step_of = |found: &Checkpoint| found.progress().step;
         let checkpoint =
             newest.as_ref().into_iter().chain(settings.resume).max_by_key(|it| step_of(it));
         let step = checkpoint.map_or(0, step_of);
-        let steps = engine.executor.gather(&[step as f32])?;
+        let steps = engine.gather(&[step as f32])?;
         if let Some(other) = steps.iter().find(|other| **other != step as f32) {
             let message = format!(
                 "this rank finds a checkpoint of step {step}, another rank one of step {other}"
@@ -371,6 +411,17 @@ impl Session<'_> {
             "joined epoch {epoch} after step {done}, as rank {rank} of {ranks}"
         ))
     }
+}
+
+/// Returns a place of the training as one rank tells it another.
+fn text_of(about: About) -> String {
+    json!(about).to_string()
+}
+
+fn about_of(text: &[u8]) -> Result<About, Error> {
+    serde_json::from_slice(text).map_err(|error| {
+        Error::exchange(error).during("the position in the data that another rank has sent")
+    })
 }
 
 fn progress_of(epoch: &Epoch, first: u64, settings: &Settings<'_>) -> TrainingProgress {
@@ -409,15 +460,19 @@ fn origin(epoch: u32, checkpoint: Option<&Checkpoint>) -> Option<String> {
 fn hand_on(
     membership: &Membership,
     channel: &Channel,
-    detached: &mut DetachedReplica,
+    Detached { replica, rounds }: &mut Detached,
 ) -> Result<(), Error> {
+    // What a rank has learnt since its last rounds goes with it.
+    if rounds.is_some() {
+        return Ok(());
+    }
     let me = channel.world().rank();
     for (leaver, successor) in membership.successors() {
         let Some(pair) = channel.among(&[leaver, successor]) else { continue };
-        let owed = (me == leaver).then(|| detached.owed()).transpose()?;
+        let owed = (me == leaver).then(|| replica.owed()).transpose()?;
         let owed = pair.hand_over(1, owed)?;
         if me == successor {
-            detached.take_on(&owed)?;
+            replica.take_on(&owed)?;
         }
     }
     Ok(())

@@ -21,7 +21,7 @@ use super::{Computation, Settings};
 use crate::checkpoint::{Checkpoint, write_exchange, write_shard, write_whole};
 use crate::error::Error;
 use crate::spmd::{
-    Agreed, DetachedReplica, ExchangeOptions, Executor, Start, initial, part, zeros,
+    Agreed, DetachedReplica, ExchangeOptions, Executor, Snapshot, Start, initial, part, zeros,
 };
 use crate::{AdamWOptions, Batch, LearningRate, Pace, Sampling};
 
@@ -37,6 +37,33 @@ const PLANNED: &str = "planned";
 const REORDERED: &str =
     "the checkpoint's gradients were in other buckets: how they travel is chosen anew";
 
+/// Rank between two epochs, or between two batches of one.
+pub(super) struct Detached {
+    /// Its parameters, and the state of its optimiser.
+    pub replica: DetachedReplica,
+    /// Its rounds; none where every step exchanges gradients.
+    pub rounds: Option<Rounds>,
+}
+
+impl Detached {
+    /// Continues among the ranks of a channel, which all call this or begin anew.
+    ///
+    /// # Errors
+    /// If ranks differ, or a peer is lost: the call may be made again with another channel.
+    pub fn reform(&mut self, channel: &Channel) -> Result<(), Error> {
+        match &mut self.rounds {
+            Some(rounds) => rounds.reform(channel, self.replica.values_mut()),
+            None => self.replica.reform(channel),
+        }
+    }
+
+    /// Ends the connections of an epoch whose last step is complete.
+    pub fn release(&mut self) {
+        self.replica.release();
+        self.rounds.iter_mut().for_each(Rounds::release);
+    }
+}
+
 /// Rank at work.
 pub(super) struct Engine<'a> {
     /// The executor.
@@ -51,7 +78,8 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// A rank before its first step, which trains on its own where the mode has rounds.
+    /// A rank before its first step, which trains on its own where the mode has rounds. Ranks hear of each other's
+    /// wishes `lag` steps later there.
     ///
     /// # Errors
     /// As [`Engine::start`], or if ranks begin with other parameters.
@@ -59,20 +87,36 @@ impl<'a> Engine<'a> {
         settings: &Settings<'_>,
         channel: Channel,
         computation: &'a Computation,
+        lag: usize,
     ) -> Result<Engine<'a>, Error> {
         if settings.mode.timetable().is_none() {
             return Engine::start(settings, channel, computation, settings.weights);
         }
-        let timeout = settings.exchange.sync.timeout;
-        let alone = Channel::new(Group::new(mem::alone()).with_timeout(timeout));
-        let sync = thinwire_sync::Options { timeout, ..thinwire_sync::Options::default() };
-        let exchange = ExchangeOptions { sync, is_local: true, ..settings.exchange.clone() };
-        let inner = Settings { exchange, ..settings.clone() };
-        let mut engine = Engine::start(&inner, alone, computation, settings.weights)?;
-        engine.executor = engine.executor.drawing_as(u64::from(channel.world().rank().0));
-        let exchange = &settings.exchange;
-        let rounds = Rounds::start(channel, settings.mode, exchange, &engine.executor)?;
-        Ok(Engine { rounds: Some(rounds), ..engine })
+        let alone = alone(settings);
+        let engine = Engine::start(&apart(settings), alone, computation, settings.weights)?;
+        let rounds = Rounds::start(channel, settings, &engine.executor, lag)?;
+        Ok(engine.with_rounds(rounds))
+    }
+
+    /// A rank that joins the rounds of others, with the state of rank 0's optimiser.
+    ///
+    /// # Errors
+    /// If the state is of another model, ranks differ, or a peer is lost.
+    pub fn joining(
+        settings: &Settings<'_>,
+        channel: Channel,
+        computation: &'a Computation,
+        state: Snapshot,
+    ) -> Result<Engine<'a>, Error> {
+        let mut engine = Engine::over(&apart(settings), alone(settings), computation, &zeros)?;
+        engine.executor.take_over(state)?;
+        let rounds = Rounds::join(channel, settings, &mut engine.executor)?;
+        Ok(engine.with_rounds(rounds))
+    }
+
+    fn with_rounds(self, rounds: Rounds) -> Engine<'a> {
+        let executor = self.executor.drawing_as(u64::from(rounds.world().rank().0));
+        Engine { executor, rounds: Some(rounds), ..self }
     }
 
     /// A rank before its first step. Its parameters are those of `weights` where there are any, except those on
@@ -120,7 +164,7 @@ impl<'a> Engine<'a> {
         Engine::of(settings, executor, computation)
     }
 
-    /// A replica that continues in another epoch, after its exchange was re-formed over the channel.
+    /// A replica that continues in another epoch, after [`Detached::reform`] over the channel.
     ///
     /// # Errors
     /// If the model is another one.
@@ -128,12 +172,33 @@ impl<'a> Engine<'a> {
         settings: &Settings<'_>,
         channel: Channel,
         computation: &'a Computation,
-        detached: DetachedReplica,
+        detached: Detached,
+    ) -> Result<Engine<'a>, Error> {
+        let Detached { mut replica, rounds } = detached;
+        let Some(rounds) = rounds else {
+            return Engine::again(settings, channel, computation, replica);
+        };
+        let alone = alone(settings);
+        replica.reform(&alone)?;
+        let engine = Engine::again(&apart(settings), alone, computation, replica)?;
+        Ok(engine.with_rounds(rounds))
+    }
+
+    fn again(
+        settings: &Settings<'_>,
+        channel: Channel,
+        computation: &'a Computation,
+        replica: DetachedReplica,
     ) -> Result<Engine<'a>, Error> {
         let (training, plan) = (&computation.training, &computation.plan);
         let exchange = exchange(settings, computation);
-        let executor = Executor::resume(training, plan, channel, detached, exchange)?;
+        let executor = Executor::resume(training, plan, channel, replica, exchange)?;
         Engine::of(settings, executor, computation)
+    }
+
+    /// Ends an epoch, or the steps with one batch.
+    pub fn detach(self) -> Detached {
+        Detached { replica: self.executor.into_detached(), rounds: self.rounds }
     }
 
     fn of(
@@ -224,6 +289,7 @@ impl<'a> Engine<'a> {
             record: self.executor.sync().record().clone(),
             skipped: !self.executor.gradient_norm().is_finite(),
             rounds: record,
+            adapted: None,
         };
         Ok((step, wish))
     }
@@ -425,6 +491,19 @@ impl<'a> Engine<'a> {
         let Some(file) = &self.computation.file else { return Ok(None) };
         planned::gather(&self.executor, file, &self.computation.plan, measured).map(Some)
     }
+}
+
+/// Returns the channel of a rank that exchanges nothing.
+pub(super) fn alone(settings: &Settings<'_>) -> Channel {
+    Channel::new(Group::new(mem::alone()).with_timeout(settings.exchange.sync.timeout))
+}
+
+/// Returns the settings of a rank whose gradients stay with it.
+fn apart<'s>(settings: &Settings<'s>) -> Settings<'s> {
+    let timeout = settings.exchange.sync.timeout;
+    let sync = thinwire_sync::Options { timeout, ..thinwire_sync::Options::default() };
+    let exchange = ExchangeOptions { sync, is_local: true, ..settings.exchange.clone() };
+    Settings { exchange, ..settings.clone() }
 }
 
 /// Options of the exchange of a rank's gradients.

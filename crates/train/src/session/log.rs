@@ -32,6 +32,17 @@ pub struct Step {
     pub skipped: bool,
     /// Rounds in which parameters were exchanged, where steps exchange no gradients.
     pub rounds: RoundRecord,
+    /// What policies go by; none without policies.
+    pub adapted: Option<Adapted>,
+}
+
+/// Figures of a step that policies adapt or adapt to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Adapted {
+    /// Rows of the step, all ranks together.
+    pub batch: u64,
+    /// Gradient noise scale in rows, once it is known and finite.
+    pub noise_scale: Option<f64>,
 }
 
 /// The log of one training.

@@ -29,7 +29,7 @@ pub use adaptation::Resizer;
 pub use checkpoints::{JOB, check_folder, hold_in_all};
 pub use elastic::Members;
 pub use graph::GraphSession;
-pub use log::Step;
+pub use log::{Adapted, Step};
 pub use observer::{Event, Observer, Pass};
 pub use planned::passes;
 pub use process::{Ended, Outcome, Session, TrainedModel};
@@ -44,6 +44,7 @@ use thinwire_wire::Rank;
 use crate::error::Error;
 use engine::Engine;
 use role::Role;
+use rounds::LAG;
 use steps::TrainingProgress;
 use stretch::Stretches;
 
@@ -94,7 +95,7 @@ impl Session<'_> {
         lock: &FolderLock,
     ) -> Result<Outcome, Error> {
         let world = channel.world();
-        let mut engine = Engine::in_mode(self.settings, channel.clone(), computation)?;
+        let mut engine = Engine::in_mode(self.settings, channel.clone(), computation, LAG)?;
         let is_idle = computation.file.is_some() && engine.executor.program().raw_bytes() == 0;
         if is_idle && world.size() > 1 && world.rank() == Rank(0) {
             self.say(UNCUT)?;

@@ -4,15 +4,20 @@ use std::mem;
 use std::time::Instant;
 
 use thinwire_job::elastic::Wish;
-use thinwire_sync::{Averager, AveragerState, Channel, DelayedRows, Mode, RoundRecord, Tensors};
-use thinwire_wire::World;
+use thinwire_sync::{
+    Averager, AveragerState, Channel, DelayedRows, Mode, RoundRecord, Tensors, reshard,
+};
+use thinwire_wire::{Rank, World};
 
+use super::Settings;
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
-use crate::spmd::{ExchangeOptions, Executor};
+use crate::spmd::Executor;
 
-/// Steps after which ranks know each other's wishes: by so many a rank may be ahead of another.
-const LAG: usize = 16;
+/// Steps after which ranks of a fixed number know each other's wishes: by so many a rank may be ahead of another.
+pub(super) const LAG: usize = 16;
+/// The same of an elastic job, where a rank that joins waits for it.
+pub(super) const ELASTIC_LAG: usize = 1;
 /// Name of the tensors of a rank's own copy in its file of a checkpoint.
 const OWN: &str = "own.";
 /// Name of the number of updates of that copy, in parts of so many bits, which f32 holds exactly.
@@ -36,14 +41,58 @@ impl Rounds {
     /// If ranks differ, or a peer is lost.
     pub(super) fn start(
         channel: Channel,
-        mode: Mode,
-        options: &ExchangeOptions,
+        settings: &Settings<'_>,
         executor: &Executor<'_>,
+        lag: usize,
     ) -> Result<Rounds, Error> {
         let (parameters, values) = (executor.replicated(), executor.values());
-        let averager = Averager::start(channel.clone(), &parameters, mode, &options.sync, values)?;
-        let wishes = DelayedRows::new(channel.clone(), 1, LAG);
-        Ok(Rounds { channel, averager, wishes, record: RoundRecord::default() })
+        let (mode, options) = (settings.mode, &settings.exchange.sync);
+        let averager = Averager::start(channel.clone(), &parameters, mode, options, values)?;
+        Ok(Rounds::of(channel, averager, lag))
+    }
+
+    /// Joins the rounds of the other ranks of a channel, which call [`Rounds::reform`]: the executor gets the
+    /// parameters that all have in common, where they have any.
+    ///
+    /// # Errors
+    /// If ranks differ, or a peer is lost.
+    pub(super) fn join(
+        channel: Channel,
+        settings: &Settings<'_>,
+        executor: &mut Executor<'_>,
+    ) -> Result<Rounds, Error> {
+        let (parameters, values) = (executor.replicated(), executor.values_mut());
+        let (mode, options) = (settings.mode, &settings.exchange.sync);
+        let averager = Averager::join(channel.clone(), &parameters, mode, options, values)?;
+        executor.use_values();
+        Ok(Rounds::of(channel, averager, ELASTIC_LAG))
+    }
+
+    fn of(channel: Channel, averager: Averager, lag: usize) -> Rounds {
+        let wishes = DelayedRows::new(channel.clone(), 1, lag);
+        Rounds { channel, averager, wishes, record: RoundRecord::default() }
+    }
+
+    /// Continues among the ranks of another channel, with this rank's parameters.
+    ///
+    /// # Errors
+    /// If ranks differ, or a peer is lost: the call may be made again with another channel.
+    pub(super) fn reform(
+        &mut self,
+        channel: &Channel,
+        values: &mut Vec<Vec<f32>>,
+    ) -> Result<(), Error> {
+        self.averager.reform(channel.clone(), values)?;
+        self.channel = channel.clone();
+        self.wishes = DelayedRows::new(channel.clone(), 1, ELASTIC_LAG);
+        Ok(())
+    }
+
+    /// Lets go of the other ranks after [`Rounds::settle`]; only [`Rounds::reform`] continues.
+    pub(super) fn release(&mut self) {
+        self.averager.release();
+        self.channel = self.averager.channel().clone();
+        self.wishes = DelayedRows::new(self.channel.clone(), 1, ELASTIC_LAG);
     }
 
     /// This rank among those of the job.
@@ -154,21 +203,24 @@ impl Rounds {
     ) -> Result<Option<String>, Error> {
         let (world, progress) = (self.world(), checkpoint.progress());
         let mode = self.averager.mode();
-        let is_same = progress.config[MODE] == mode.to_string();
-        if !is_same || progress.world as usize != world.size() {
-            let ranks = progress.world;
+        let saved = progress.world as usize;
+        if progress.config[MODE] != mode.to_string() {
             // The copies of all ranks begin as the model of the checkpoint.
             self.averager.restart(executor.values())?;
             return Ok(Some(format!(
-                "the checkpoint is of {ranks} ranks in mode {}: all begin with its model, and what ranks had not \
-                 exchanged is dropped",
+                "the checkpoint is of mode {}: all begin with its model, and what ranks had not exchanged is dropped",
                 progress.config[MODE].as_str().unwrap_or("step")
             )));
         }
-        let mut tensors = checkpoint.exchange(world.rank())?;
-        let own: Tensors = tensors
-            .extract_if(.., |name, _| name.starts_with(OWN))
-            .map(|(name, tensor)| (name[OWN.len()..].to_owned(), tensor))
+        let tensors = reshard(world, saved, |rank| {
+            let mut tensors = checkpoint.exchange(Rank(rank as u32))?;
+            tensors.retain(|name, _| !name.starts_with(OWN));
+            Ok::<_, Error>(tensors)
+        })?;
+        let own: Tensors = checkpoint
+            .exchange(Rank(world.rank().0 % progress.world))?
+            .into_iter()
+            .filter_map(|(name, tensor)| Some((name.strip_prefix(OWN)?.to_owned(), tensor)))
             .collect();
         executor.replace_shards(&own)?;
         if let Some((_, parts)) = own.get(UPDATES) {
@@ -177,7 +229,18 @@ impl Rounds {
         }
         let state = AveragerState { tensors, progress: progress.plan.clone() };
         self.averager.load(&state, executor.values())?;
-        Ok(None)
+        // A rank that is new has learnt nothing of its own.
+        let common = self.averager.common().filter(|_| world.rank().index() >= saved);
+        if let Some(common) = common {
+            *executor.values_mut() = common;
+            executor.use_values();
+        }
+        Ok((saved > world.size()).then(|| {
+            let ranks = world.size();
+            format!(
+                "the checkpoint is of {saved} ranks: what those beyond {ranks} had learnt since their last rounds is dropped"
+            )
+        }))
     }
 }
 

@@ -13,14 +13,14 @@ use thinwire_wire::{Rank, World};
 use super::adaptation::{Adaptation, ELAPSED, Taken, Terms};
 use super::advice::Settled;
 use super::checkpoints::{Replica, SaveKind, write};
-use super::engine::Engine;
-use super::log::Log;
+use super::engine::{Detached, Engine};
+use super::log::{Adapted, Log, Step};
 use super::planned::Measured;
 use super::role::Role;
 use super::{Event, OF_PLAN, Outcome, Session, Settings, TrainedModel};
 use crate::checkpoint::Checkpoint;
 use crate::error::{During, Error};
-use crate::spmd::{Codecs, DetachedReplica, Modality};
+use crate::spmd::{Codecs, Modality};
 use crate::{Batch, Position, Sampler, validation_batches, whole_validation_batches};
 
 /// Number of measurements of the validation loss in a training.
@@ -211,7 +211,11 @@ impl<'a> TrainingLoop<'a> {
             let batch = self.step().map_err(|error| in_step(error, done))?;
             let wish = self.progress.steps.wish();
             match wish {
-                Wish::Change => break,
+                // Rounds under way end early: all ranks are at the same step.
+                Wish::Change => {
+                    self.engine.settle()?;
+                    break;
+                }
                 Wish::Stop => self.role.closing(),
                 Wish::Signal(signal) => self.session.interrupt.follow(signal),
                 // The end of the training comes before another batch.
@@ -261,9 +265,9 @@ impl<'a> TrainingLoop<'a> {
     ///
     /// # Errors
     /// If the observer fails.
-    pub fn leave(self) -> Result<(TrainingProgress, DetachedReplica), Error> {
+    pub fn leave(self) -> Result<(TrainingProgress, Detached), Error> {
         self.session.observer.on(Event::Ended)?;
-        Ok((self.progress, self.engine.executor.into_detached()))
+        Ok((self.progress, self.engine.detach()))
     }
 
     /// Does what is due after a step: validation, news, measurements and a checkpoint.
@@ -311,6 +315,7 @@ impl<'a> TrainingLoop<'a> {
             self.role.applied(done);
         }
         let (step, wish) = taken?;
+        let step = Step { adapted: self.adapted(), ..step };
         self.progress.steps.agreed(wish);
         let passes = || self.engine.passes();
         self.session.observer.on(Event::Step { step: &step, passes: &passes })?;
@@ -320,6 +325,14 @@ impl<'a> TrainingLoop<'a> {
         self.adapt()?;
         self.advise()?;
         Ok(batch)
+    }
+
+    /// Returns the batch of the last step and the noise scale, where there are policies.
+    fn adapted(&self) -> Option<Adapted> {
+        let scale = self.progress.adaptation.noise().map(|noise| noise.scale());
+        let noise_scale = scale.filter(|scale| scale.is_finite());
+        let adapted = Adapted { batch: self.engine.terms().batch as u64, noise_scale };
+        (!self.session.settings.policies.is_empty()).then_some(adapted)
     }
 
     /// Says on rank 0 which other mode would hide what ranks send, once `auto` has settled.
@@ -386,12 +399,15 @@ impl<'a> TrainingLoop<'a> {
     fn live(&self, loss: f64) -> Live {
         let log = &self.progress.log;
         let time = log.recent();
+        let adapted = self.adapted();
         let live = Live {
             step: Some(self.progress.done()),
             steps: Some(self.total()),
             loss: Some(loss),
             samples_per_s: Some(self.progress.terms.batch as f64 / time.step_s),
             time: Some(time),
+            batch: adapted.map(|adapted| adapted.batch),
+            noise_scale: adapted.and_then(|adapted| adapted.noise_scale),
             ..Live::default()
         };
         match self.world.rank() {

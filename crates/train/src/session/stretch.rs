@@ -6,13 +6,12 @@ use thinwire_report::training::Change;
 use thinwire_sync::Channel;
 use thinwire_wire::World;
 
-use super::engine::Engine;
+use super::engine::{Detached, Engine};
 use super::role::Role;
 use super::steps::{TrainingLoop, TrainingProgress};
 use super::{Computation, Replicas, Session};
 use crate::error::{Error, Kind};
 use crate::rows;
-use crate::spmd::DetachedReplica;
 
 /// Parts that all stretches of an epoch have in common.
 pub(super) struct Stretches<'a> {
@@ -33,7 +32,7 @@ pub(super) struct Stretches<'a> {
 /// A rank between two stretches, or before the first.
 enum Standing<'a> {
     Built(Box<Engine<'a>>),
-    Detached(Box<DetachedReplica>),
+    Detached(Box<Detached>),
 }
 
 impl Stretches<'_> {
@@ -54,7 +53,7 @@ impl Stretches<'_> {
         // A checkpoint or the other ranks may be at another batch than the one that this rank was built for.
         let mut standing = match progress.terms.batch == batch {
             true => Standing::Built(Box::new(engine)),
-            false => Standing::Detached(Box::new(engine.executor.into_detached())),
+            false => Standing::Detached(Box::new(engine.detach())),
         };
         loop {
             let computation;

@@ -22,13 +22,12 @@ use thinwire_server::Origin;
 use thinwire_sync::Channel;
 use thinwire_wire::{Rank, World};
 
-use super::engine::Engine;
+use super::engine::{Detached, Engine};
 use super::role::{Role, change};
 use super::served::{AfterPush, Served, ServerSettings};
 use super::steps::{About, TrainingLoop, TrainingProgress};
 use super::{Computation, Ended, Event, Outcome, Replicas, Session, check_folder};
 use crate::error::{Error, Kind};
-use crate::spmd::DetachedReplica;
 use crate::{Sampler, rows};
 
 /// Interval at which a rank that has finished asks whether the others have.
@@ -66,7 +65,7 @@ struct Worker<'a> {
 #[derive(Default)]
 struct Kept {
     /// Replica and progress of the training; `None` before the first epoch.
-    replica: Option<(TrainingProgress, DetachedReplica)>,
+    replica: Option<(TrainingProgress, Detached)>,
     /// Parameters on servers; `None` before the first epoch.
     served: Option<Served>,
     members: Vec<Id>,
@@ -160,7 +159,7 @@ impl Worker<'_> {
         world: World,
         channel: Channel,
         computation: &'b Computation,
-        replica: Option<(TrainingProgress, DetachedReplica)>,
+        replica: Option<(TrainingProgress, Detached)>,
     ) -> Result<(Engine<'b>, TrainingProgress), Error> {
         let Worker { session, workers } = *self;
         let settings = session.settings;

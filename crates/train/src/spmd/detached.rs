@@ -35,6 +35,11 @@ impl DetachedReplica {
         self.step
     }
 
+    /// Returns the values of the parameters, to change, in the order of the program.
+    pub fn values_mut(&mut self) -> &mut Vec<Vec<f32>> {
+        &mut self.values
+    }
+
     /// Keeps what the encodings of the step under way have lost: another rank has applied this step before a
     /// peer was lost. Without this call the step leaves no trace.
     ///

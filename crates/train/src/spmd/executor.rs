@@ -331,7 +331,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Returns the notes of all ranks in the last step, in their order, each with the row of a sketch of the rank's
-    /// gradients if the exchange has [`ExchangeOptions::sketches`].
+    /// gradients if the exchange has [`ExchangeOptions::sketches`] and one was due.
     pub fn notes(&self) -> impl Iterator<Item = &[f32]> {
         self.all_notes.chunks(self.all_notes.len().div_ceil(self.world().size()).max(1))
     }

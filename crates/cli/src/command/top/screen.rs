@@ -73,11 +73,14 @@ fn heading(state: &State) -> Vec<String> {
     // Programs that tell no figures report their steps all the same.
     let step =
         state.members.iter().filter_map(|process| process.step.max(process.figures.step)).max();
-    if let (Some(step), Some(Live { steps, loss, samples_per_s, .. })) = (step, state.first()) {
+    if let (Some(step), Some(live @ Live { steps, loss, samples_per_s, .. })) =
+        (step, state.first())
+    {
         let of = steps.map_or(String::new(), |steps| format!(" of {}", count(steps)));
         let loss = loss.map_or(String::new(), |loss| format!(", loss {loss:.3}"));
         let rate = samples_per_s.map(|rate| format!(", {} samples/s", digits(rate)));
         lines.push(format!("step {}{of}{loss}{}", count(step), rate.unwrap_or_default()));
+        lines.extend(adapted(live));
     }
     lines.extend(state.waiting.iter().map(|reason| format!("waiting: {reason}")));
     lines.extend(state.end.iter().map(|end| match end.as_str() {
@@ -85,6 +88,12 @@ fn heading(state: &State) -> Vec<String> {
         _ => "over: all processes are to leave".to_owned(),
     }));
     lines
+}
+
+/// Returns the line about what policies adapt.
+fn adapted(live: &Live) -> Option<String> {
+    let noise = live.noise_scale.map(|rows| format!(", noise scale {} rows", digits(rows)));
+    live.batch.map(|rows| format!("batch of {} rows{}", count(rows), noise.unwrap_or_default()))
 }
 
 /// Returns a line for each process, with the time of its steps as a bar.
@@ -274,6 +283,15 @@ mod tests {
         let lines = shown(state, 100);
         assert!(lines[3].contains("per step  cache hits"), "{lines:#?}");
         assert!(lines[5].contains("88 %"), "{lines:#?}");
+    }
+
+    #[test]
+    fn what_policies_adapt_is_a_line() {
+        let mut state = state(2);
+        state["members"][0]["figures"]["batch"] = json!(64);
+        assert_eq!(shown(state.clone(), 80)[2], "batch of 64 rows");
+        state["members"][0]["figures"]["noise_scale"] = json!(210.4);
+        assert_eq!(shown(state, 80)[2], "batch of 64 rows, noise scale 210 rows");
     }
 
     #[test]

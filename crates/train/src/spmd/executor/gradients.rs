@@ -43,7 +43,7 @@ pub struct ExchangeOptions {
     pub remote: Vec<String>,
     /// Whether the gradients of a replica stay with their rank, whose own optimiser applies them.
     pub is_local: bool,
-    /// Whether each replica sketches its gradients, for [`Executor::notes`](super::Executor::notes).
+    /// Whether each replica sketches its gradients in the steps in which a sketch is due, for [`Executor::notes`](super::Executor::notes).
     pub sketches: bool,
 }
 
@@ -82,6 +82,8 @@ pub(crate) struct Exchange {
     /// Bytes handed to the links so far, headers included, and those that were expected.
     pub sent_bytes: u64,
     pub predicted_bytes: u64,
+    /// Whether gradients are sketched in the steps in which a sketch is due.
+    sketches: bool,
     /// Sketch of the gradients of this step, if one is made.
     sketch: Option<Sketch>,
     /// Seconds of handing gradients over in this step, and of waiting after the last one.
@@ -164,7 +166,8 @@ impl Exchange {
             is_whole,
             sent_bytes: 0,
             predicted_bytes: 0,
-            sketch: (options.sketches && is_replica).then(|| Sketch::new(0)),
+            sketches: options.sketches && is_replica,
+            sketch: None,
             handover_s: 0.0,
             exposed_wait_s: 0.0,
         })
@@ -178,7 +181,7 @@ impl Exchange {
     /// Begins a step.
     pub fn begin(&mut self, step: u64) -> Result<(), Error> {
         (self.handover_s, self.exposed_wait_s) = (0.0, 0.0);
-        self.sketch = self.sketch.take().map(|_| Sketch::new(step));
+        self.sketch = (self.sketches && Sketch::is_due(step)).then(|| Sketch::new(step));
         self.sync.begin(step)?;
         self.predicted_bytes += self.sync.step_bytes();
         Ok(())

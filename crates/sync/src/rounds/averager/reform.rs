@@ -1,0 +1,139 @@
+//! Rounds that continue among other ranks.
+//!
+//! Rounds under way are dropped, as if they had never begun: what they carried still lies between a rank's own
+//! parameters and those in common, and travels in its next rounds. Ranks then take over what rank 0 has in common:
+//! those that join, and those that were lost to each other before the end of a round that rank 0 has seen.
+//!
+//! Law: afterwards all ranks have the same common parameters and the same state of the outer optimiser. Where rank 0
+//! has seen no round more than a rank, the parameters of this rank itself are what they were.
+
+use serde::{Deserialize, Serialize};
+use thinwire_collective::Group;
+use thinwire_link::mem;
+use thinwire_wire::{Rank, World};
+
+use super::{Averager, Parties, Progress, Replica, agree_on_mode};
+use crate::channel::Channel;
+use crate::rounds::mode::Mode;
+use crate::{Error, Options, Parameter, State};
+
+/// What a rank tells the others of its rounds.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Standing {
+    steps: u64,
+    /// Number of rounds of each fragment, and hash of what ranks have in common; none of a rank that joins.
+    fragments: Vec<[u64; 2]>,
+}
+
+impl Averager {
+    /// Joins the rounds of the other ranks of a channel, which call [`Averager::reform`]. This rank is not rank 0. It begins
+    /// with the parameters that all ranks have in common; where pairs exchange, with its own.
+    ///
+    /// # Errors
+    /// As [`Averager::start`].
+    pub fn join(
+        channel: Channel,
+        parameters: &[Parameter],
+        mode: Mode,
+        options: &Options,
+        replica: &mut impl Replica,
+    ) -> Result<Averager, Error> {
+        let mut averager = Averager::form(channel, parameters, mode, options, replica)?;
+        averager.unite(Standing::default(), replica)?;
+        Ok(averager)
+    }
+
+    /// Continues among the ranks of another channel, between steps or after a peer was lost; those that have no state
+    /// call [`Averager::join`]. All go on after the steps of rank 0, and with what it has in common.
+    ///
+    /// # Errors
+    /// If ranks differ, or a peer is lost: the call may be made again with another channel.
+    pub fn reform(&mut self, channel: Channel, replica: &mut impl Replica) -> Result<(), Error> {
+        agree_on_mode(&channel, self.mode, self.seed)?;
+        match &mut self.parties {
+            Parties::All(fragments) => {
+                fragments.iter_mut().try_for_each(|fragment| fragment.reform(&channel))?;
+            }
+            Parties::Pair { meeting, .. } => *meeting = None,
+        }
+        self.channel = channel;
+        self.unite(self.standing(), replica)
+    }
+
+    /// Lets go of the other ranks after [`Averager::settle`], so that its connections to them end. Only
+    /// [`Averager::reform`] continues.
+    pub fn release(&mut self) {
+        self.channel = Channel::new(Group::new(mem::alone()));
+        if let Parties::All(fragments) = &mut self.parties {
+            fragments.iter_mut().for_each(|fragment| fragment.release());
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        let fragments = match &self.parties {
+            Parties::All(fragments) => {
+                fragments.iter().map(|it| [it.counts()[0], it.checksum()]).collect()
+            }
+            Parties::Pair { .. } => Vec::new(),
+        };
+        Standing { steps: self.steps, fragments }
+    }
+
+    /// Takes over what rank 0 has in common, where it differs.
+    fn unite(&mut self, mine: Standing, replica: &mut impl Replica) -> Result<(), Error> {
+        let row = serde_json::to_vec(&mine).expect("it has numbers only");
+        let rows = self.channel.gather_bytes(row)?;
+        let rows: Vec<Standing> = rows.iter().map(|row| parsed(row)).collect::<Result<_, _>>()?;
+        self.steps = rows[0].steps;
+        let ranks = (0..).map(Rank).zip(&rows);
+        let concerned =
+            ranks.filter(|(rank, row)| *rank == Rank(0) || row.fragments != rows[0].fragments);
+        let concerned: Vec<Rank> = concerned.map(|(rank, _)| rank).collect();
+        if let Some(few) = self.channel.among(&concerned).filter(|_| concerned.len() > 1) {
+            let gives = few.world().rank() == Rank(0);
+            let state = gives.then(|| self.in_common().to_bytes(World::alone())).transpose()?;
+            let state = few.hand_over(1, state)?;
+            if !gives {
+                let state = State::from_bytes(&state, World::alone()).map_err(Error::Invalid)?;
+                self.take_over(&state, &rows[0], &mine, replica)?;
+            }
+        }
+        match self.parties {
+            Parties::All(_) => self.agree_on_parameters(replica),
+            Parties::Pair { .. } => Ok(()),
+        }
+    }
+
+    /// Returns the part of the state that all ranks have alike.
+    fn in_common(&self) -> State {
+        let state = self.state();
+        State { tensors: state.tensors, plan: state.progress }.shared()
+    }
+
+    /// Takes over fragments that differ, and draws this rank's parameters towards them as the end of a round does, or
+    /// replaces them if it joins.
+    fn take_over(
+        &mut self,
+        state: &State,
+        theirs: &Standing,
+        mine: &Standing,
+        replica: &mut impl Replica,
+    ) -> Result<(), Error> {
+        let progress = Progress::parse(&state.plan)?;
+        let Parties::All(fragments) = &mut self.parties else { return Ok(()) };
+        let all = fragments.iter_mut().zip(progress.fragments).enumerate();
+        for (number, (fragment, counts)) in all {
+            let before = mine.fragments.get(number);
+            if before != theirs.fragments.get(number) {
+                fragment.take_over(counts, &state.tensors)?;
+                fragment.draw(before.map(|_| fragment.alpha()), replica);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parsed(row: &[u8]) -> Result<Standing, Error> {
+    serde_json::from_slice(row)
+        .map_err(|error| Error::Invalid(format!("what another rank tells of its rounds: {error}")))
+}
