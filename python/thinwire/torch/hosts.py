@@ -17,7 +17,7 @@ import hashlib
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 from thinwire._core import Group, InvalidError, PeerError
-from thinwire.agreement import together
+from thinwire.agreement import agree, together
 from thinwire.arguments import shown
 from thinwire.torch import exchange
 from thinwire.torch import group as groups
@@ -38,6 +38,8 @@ POLL_S = 2e-4
 """The time between two looks at a collective that is under way, in seconds."""
 LOSS_S = 5.0
 """The time within which connections to a lost rank tell that it is lost, in seconds."""
+_newest = 0
+"""The number of the newest process group of a host that this process has made."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,14 +152,15 @@ def find(
 
     # Errors
 
-    InvalidError on all ranks, if hosts have unequal numbers of ranks, or process groups that were given are
-    no partition of the ranks.
+    InvalidError on all ranks, if some have another sort of `within`, hosts have unequal numbers of ranks,
+    or process groups that were given are no partition of the ranks.
     """
     group = connection.group
-    if within is None or group.world == 1:
-        return None
     if isinstance(within, groups.Lost):
         groups.of(within)  # says that copies have no groups
+    agree([f"within {kind(within)}"], group)
+    if within is None or group.world == 1:
+        return None
     process_group = dist.group.WORLD if process_group is None else process_group
     rows = together(group, lambda: described(within, process_group))
     rows = exchange.gathered(group, rows, f"the hosts of ranks, by {kind(within)}")
@@ -169,20 +172,40 @@ def find(
     place = mine.index(group.rank)
     members = [dist.get_global_rank(process_group, rank) for rank in mine]
     backend = dist.get_backend_config(process_group if within == HOST else within)
-    made = dist.new_group(
-        members,
-        timeout=timedelta(seconds=groups.TIMEOUT_S if timeout_s is None else timeout_s),
-        backend=backend,
-        use_local_synchronization=True,
-    )
+    with counted_apart(group, mine):
+        made = dist.new_group(
+            members,
+            timeout=timedelta(seconds=groups.TIMEOUT_S if timeout_s is None else timeout_s),
+            backend=backend,
+            use_local_synchronization=True,
+        )
     first = [ranks[0] for ranks in hosts]
     peers = [hosts[rank][place] for rank in sorted(set(first))]
     return Host(connection, mine, peers, made)
 
 
+@contextlib.contextmanager
+def counted_apart(group: Group, mine: Sequence[int]) -> Iterator[None]:
+    """Lets the ranks `mine` make a process group that PyTorch does not count; a collective call.
+
+    PyTorch names the next process group of all ranks by the number of groups that each has made. Ranks
+    outside the model have not made this one, and would wait for good under another name.
+    """
+    global _newest
+    numbers = exchange.gathered(group, torch.tensor([_newest]), "the process groups of hosts")
+    _newest = int(numbers[list(mine)].max()) + 1
+    world = dist.distributed_c10d._world
+    count = world.group_count
+    world.group_count = -_newest  # part of the name; PyTorch's own numbers are not negative
+    try:
+        yield
+    finally:
+        world.group_count = count
+
+
 def kind(within: Any) -> str:
     """What `within` is, in words."""
-    return HOST if within == HOST else "process group"
+    return "none" if within is None else HOST if within == HOST else "process group"
 
 
 def name() -> str:
