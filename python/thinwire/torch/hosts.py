@@ -95,18 +95,28 @@ class Host:
 
     def look(self) -> None:
         """Raises PeerError if a rank of the training is lost or has ended the group."""
-        self.group.expect(list(range(self.group.world)))
+        look(self.group)
 
     def loss(self, error: RuntimeError) -> Exception:
         """What to raise where a collective of the host has failed: the loss of a rank, once it is known."""
-        deadline = time.monotonic() + LOSS_S
-        while time.monotonic() < deadline:
-            try:
-                self.look()
-            except PeerError as lost:
-                return lost
-            time.sleep(LOOK_S / 10)
-        return PeerError(f"the ranks of this host cannot exchange: {groups.first_line(error)}")
+        return loss(self.group, error)
+
+
+def look(group: Group) -> None:
+    """Raises PeerError if a rank of the training is lost or has ended the group."""
+    group.expect(list(range(group.world)))
+
+
+def loss(group: Group, error: RuntimeError) -> Exception:
+    """What to raise where PyTorch has failed on a host: the loss of a rank, once it is known."""
+    deadline = time.monotonic() + LOSS_S
+    while time.monotonic() < deadline:
+        try:
+            look(group)
+        except PeerError as lost:
+            return lost
+        time.sleep(LOOK_S / 10)
+    return PeerError(f"the ranks of this host cannot exchange: {groups.first_line(error)}")
 
 
 def part_of(host: Host) -> torch.Tensor:
@@ -172,13 +182,13 @@ def find(
     place = mine.index(group.rank)
     members = [dist.get_global_rank(process_group, rank) for rank in mine]
     backend = dist.get_backend_config(process_group if within == HOST else within)
+    limit = timedelta(seconds=groups.TIMEOUT_S if timeout_s is None else timeout_s)
+    options = {"timeout": limit, "backend": backend, "use_local_synchronization": True}
     with counted_apart(group, mine):
-        made = dist.new_group(
-            members,
-            timeout=timedelta(seconds=groups.TIMEOUT_S if timeout_s is None else timeout_s),
-            backend=backend,
-            use_local_synchronization=True,
-        )
+        try:
+            made = dist.new_group(members, **options)
+        except RuntimeError as error:
+            raise loss(group, error) from error
     first = [ranks[0] for ranks in hosts]
     peers = [hosts[rank][place] for rank in sorted(set(first))]
     return Host(connection, mine, peers, made)
