@@ -4,6 +4,7 @@ import functools
 import os
 import signal
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -89,6 +90,23 @@ def two_models():
     return {"difference": difference, "digest": digest(found[1])}
 
 
+def on_some_ranks():
+    """A hook on a model of two of four ranks, then a process group of all."""
+    import torch
+    import torch.distributed as dist
+
+    import thinwire.torch
+    from torch_models import wrapped
+
+    pair = dist.new_group([0, 1])
+    if dist.get_rank() < 2:
+        thinwire.torch.attach(wrapped("mlp", process_group=pair), within="host")
+    everybody = dist.new_group(timeout=timedelta(seconds=10))
+    rank = torch.tensor(dist.get_rank())
+    dist.all_reduce(rank, group=everybody)
+    return rank.item()
+
+
 def all_ways():
     """Every way of DDP on two hosts of two ranks, and on others, in one job."""
     dist = on_hosts(0, 0, 1, 1)
@@ -107,6 +125,7 @@ def all_ways():
     results["process groups"] = trained("mlp", 10, within=mine)
     results["uneven inputs"] = uneven()
     results["two models"] = two_models()
+    results["some ranks"] = on_some_ranks()
     on_hosts(0, 0, 0, 0)
     results["one host"] = trained("mlp", 10, "int8")
     on_hosts(0, 1, 2, 3)
@@ -131,6 +150,10 @@ def test_none_equals_ddp_on_every_host(way):
     results = [result[way] for result in every_way()]
     assert max(result["difference"] for result in results) <= 1e-6
     assert len({result["digest"] for result in results}) == 1
+
+
+def test_ranks_without_the_hook_make_process_groups_with_those_that_have_it():
+    assert [result["some ranks"] for result in every_way()] == [6] * WORLD
 
 
 @pytest.mark.parametrize(
@@ -265,6 +288,7 @@ def laws():
     seen["refused"] += [
         said(lambda: thinwire.torch.attach(wrapped("mlp"), within=overlapping)),
         said(lambda: thinwire.torch.attach(wrapped("mlp"), within="rack")),
+        said(lambda: thinwire.torch.attach(wrapped("mlp"), within="host" if rank else None)),
     ]
     on_hosts(0, 0, 0, 1)
     seen["refused"].append(said(lambda: thinwire.torch.attach(wrapped("mlp"), within="host")))
@@ -319,6 +343,7 @@ def test_what_does_not_fit_is_refused_in_one_line_on_all_ranks():
         "parts of gradients cannot be divided anew",
         "within is no partition: the group of rank 0 has ranks 0, 1, that of rank 1 has 1, 2",
         'within is "rack", expected None, "host" or the process group',
+        "ranks disagree: rank 1 has within host, rank 0 has within none",
         "the host of rank 0 has 3 ranks, that of rank 3 has 1, expected as many on each",
     ]
     for seen in all_laws():

@@ -11,6 +11,7 @@ use thinwire_link::{Bandwidth, InvalidBandwidth};
 use crate::codings::one_of;
 use crate::output::say;
 use crate::place::Flags;
+use crate::ranks;
 
 /// Link between ranks, as flags describe it.
 #[derive(clap::Args, Clone, Debug)]
@@ -89,7 +90,8 @@ impl Settings {
     pub fn meet(&self, place: &Place, flags: &Flags, limit: Option<Bandwidth>) -> Result<Meeting> {
         let token = flags.token(place)?;
         thinwire_job::warning(place, &token).into_iter().for_each(say);
-        Ok(Meeting::new(place, &token, &self.of_job(limit)?)?)
+        let settings = ranks::prepared(flags, || self.of_job(limit))?;
+        Ok(Meeting::new(place, &token, &settings)?)
     }
 
     /// The options of the links between ranks.

@@ -30,6 +30,23 @@ fn ranks_are_reached_behind_the_port_that_the_flag_or_the_environment_names() {
     drop(taken);
 }
 
+/// Others do not wait for a rank whose variables are no settings.
+#[test]
+fn a_rank_whose_port_is_none_is_not_waited_for() {
+    let folder = Folder::new("port-none");
+    let coordinator = format!("127.0.0.1:{}", support::free_port());
+    let rank = |rank: &str, port: &str| {
+        let flags = ["--rank", rank, "--world", "2", "--coordinator", &coordinator];
+        let mut command = folder.command(&support::train_arguments(&flags));
+        command.env("THINWIRE_PORT", port).spawn().unwrap()
+    };
+    let port = support::free_port().to_string();
+    let [zero, one] = [rank("0", &port), rank("1", "http")].map(support::finish);
+    let said = "THINWIRE_PORT is 'http', expected 1 to 65535";
+    assert_eq!(one.error(), format!("error: {said}"));
+    assert_eq!(zero.error(), format!("error: rank 1 does not come: {said}"));
+}
+
 /// Servers share the port of the ranks, unless their address has one.
 #[test]
 fn servers_are_reached_behind_the_port_of_the_ranks() {
@@ -73,4 +90,13 @@ fn ranks_meet_at_addresses_of_either_family_and_at_names() {
     for ended in support::finish_all([rank("0"), rank("1")]) {
         ended.done();
     }
+}
+
+/// What ranks share would be longer than any file of theirs may be, and they would be killed for it.
+#[test]
+fn ranks_under_a_limit_on_files_share_no_memory() {
+    let folder = Folder::new("files");
+    let limited = ["sh", "-c", "ulimit -f 64; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_thinwire")];
+    let train = support::train_arguments(&["--steps", "2", "--checkpoint-dir", "none"]);
+    folder.run(&[&["run", "--ranks", "2", "--"], &limited[..], &train].concat()).done();
 }

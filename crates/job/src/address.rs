@@ -35,7 +35,8 @@ pub fn check(address: &str) -> Result<(), Error> {
     let port = address.rsplit_once(':').filter(|(host, _)| is_host(host)).map(|(_, port)| port);
     match port.and_then(|port| port.parse::<u16>().ok()) {
         Some(_) => Ok(()),
-        None => Err(Error::invalid(format!("address '{address}', expected host:port"))),
+        None => Err(Error::invalid(format!("address '{address}', expected host:port"))
+            .with_hint("as in 10.0.0.1:29500, or [2001:db8::1]:29500")),
     }
 }
 
@@ -56,7 +57,10 @@ pub fn check_reachable(address: &str) -> Result<(), Error> {
 /// Returns the first address of a name and a port.
 pub fn resolved(address: &str) -> Result<SocketAddr, Error> {
     let resolved = address.to_socket_addrs().ok().and_then(|mut found| found.next());
-    resolved.ok_or_else(|| Error::invalid(format!("'{address}' is no known address")))
+    resolved.ok_or_else(|| {
+        Error::invalid(format!("'{address}' is no known address"))
+            .with_hint("check the name, which this machine looks up in /etc/hosts and DNS")
+    })
 }
 
 /// Returns the address on which the host of a store listens if all ranks are told to meet at

@@ -195,7 +195,8 @@ impl Meeting {
             Ok(link) => Ok(link),
             Err(error) => {
                 let error = explained(error, self.world, &options);
-                let told = matches!(error.kind, Kind::WorldMismatch | Kind::Absent);
+                let told = matches!(error.kind, Kind::WorldMismatch | Kind::Absent)
+                    || listens_nowhere(error.kind);
                 if told && self.server.is_some() {
                     thread::sleep(LINGER);
                 }
@@ -217,7 +218,13 @@ impl Meeting {
         let of_store = tcp::Options { token: handle.secret.clone(), ..options.clone() };
         let client = client(address, self.world, &of_store)?;
         handle.identity.check(&client, address)?;
-        tcp::connect(self.world, &PrefixedStore::new(&client, prefix), options)
+        let store = PrefixedStore::new(&client, prefix);
+        tcp::connect(self.world, &store, options).inspect_err(|error| {
+            if listens_nowhere(error.kind) {
+                // The error at hand says more than that the others, who wait for this rank, did not hear of it.
+                let _ = tcp::decline(self.world, &store, options.epoch, &error.context);
+            }
+        })
     }
 
     /// Returns the number of earlier uses of this name.
@@ -260,6 +267,11 @@ fn explained(error: link::Error, world: World, options: &tcp::Options) -> link::
         thread::sleep(Duration::from_millis(50));
     }
     error
+}
+
+/// Whether a rank has ended before it could tell the others its address.
+fn listens_nowhere(kind: Kind) -> bool {
+    matches!(kind, Kind::AddressInUse | Kind::Limit)
 }
 
 /// The part of the store where the ranks of a link without a name meet.

@@ -306,6 +306,31 @@ fn a_rank_that_does_not_come_is_not_waited_for() {
     }
 }
 
+/// Whoever it is, rank 0 that hosts the store included.
+#[test]
+fn a_rank_whose_port_is_taken_is_not_waited_for() {
+    for absent in 0..3 {
+        let coordinator = free();
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let rank = |rank| {
+            let place = place(rank, 3, &coordinator, Host::RankZero);
+            let port = (rank == absent).then_some(port);
+            let settings = Settings { timeout: LONG, port, ..Settings::default() };
+            thread::spawn(move || {
+                let meeting = Meeting::new(&place, "secret", &settings);
+                meeting.and_then(|meeting| meeting.link().map(|_| ())).unwrap_err().to_string()
+            })
+        };
+        let ranks = [0, 1, 2].map(rank);
+        let why = format!("port {port} of 127.0.0.1 is held by another program");
+        for (rank, said) in (0..).zip(ranks.map(|rank| rank.join().unwrap())) {
+            let told = format!("rank {absent} does not come: {why}");
+            assert!(said.starts_with(if rank == absent { &why } else { &told }), "{said}");
+        }
+    }
+}
+
 /// Who runs the ranks of one machine sees them end.
 #[test]
 fn a_launcher_is_not_told() {

@@ -16,7 +16,7 @@ import hashlib
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 
 from thinwire._core import Group, InvalidError, PeerError
-from thinwire.agreement import together
+from thinwire.agreement import agree, together
 from thinwire.arguments import shown
 from thinwire.torch import exchange
 from thinwire.torch import group as groups
@@ -37,6 +37,8 @@ POLL_S = 2e-4
 """The time between two checks of a collective that is under way, in seconds."""
 LOSS_S = 5.0
 """The time within which the loss of a rank shows at the connections to it, in seconds."""
+_newest = 0
+"""The number of the newest process group of a host that this process has made."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,19 +94,29 @@ class Host:
 
     def look(self) -> None:
         """Raises PeerError if a rank of the training is lost or has ended the group."""
-        self.group.expect(list(range(self.group.world)))
+        look(self.group)
 
     def loss(self, error: RuntimeError) -> Exception:
         """Returns the error of a failed collective of the host: the loss of a rank, if there is one."""
-        # The collective may fail before the connections show which rank is lost.
-        deadline = time.monotonic() + LOSS_S
-        while time.monotonic() < deadline:
-            try:
-                self.look()
-            except PeerError as lost:
-                return lost
-            time.sleep(LOOK_S / 10)
-        return PeerError(f"the ranks of this host cannot exchange: {groups.first_line(error)}")
+        return loss(self.group, error)
+
+
+def look(group: Group) -> None:
+    """Raises PeerError if a rank of the training is lost or has ended the group."""
+    group.expect(list(range(group.world)))
+
+
+def loss(group: Group, error: RuntimeError) -> Exception:
+    """Returns the error of a failed call of PyTorch on a host: the loss of a rank, if there is one."""
+    # The call may fail before the connections show which rank is lost.
+    deadline = time.monotonic() + LOSS_S
+    while time.monotonic() < deadline:
+        try:
+            look(group)
+        except PeerError as lost:
+            return lost
+        time.sleep(LOOK_S / 10)
+    return PeerError(f"the ranks of this host cannot exchange: {groups.first_line(error)}")
 
 
 def part_of(host: Host) -> torch.Tensor:
@@ -152,14 +164,15 @@ def find(
 
     # Errors
 
-    InvalidError on all ranks if hosts have unequal numbers of ranks, or if the process groups given as
-    `within` are no partition of the ranks.
+    InvalidError on all ranks if some have another sort of `within`, if hosts have unequal numbers of ranks,
+    or if the process groups given as `within` are no partition of the ranks.
     """
     group = connection.group
-    if within is None or group.world == 1:
-        return None
     if isinstance(within, groups.Lost):
         groups.of(within)  # raises the error of a copy, which has no group
+    agree([f"within {kind(within)}"], group)
+    if within is None or group.world == 1:
+        return None
     process_group = dist.group.WORLD if process_group is None else process_group
     rows = together(group, lambda: described(within, process_group))
     rows = exchange.gathered(group, rows, f"the hosts of ranks, by {kind(within)}")
@@ -171,20 +184,40 @@ def find(
     place = mine.index(group.rank)
     members = [dist.get_global_rank(process_group, rank) for rank in mine]
     backend = dist.get_backend_config(process_group if within == HOST else within)
-    made = dist.new_group(
-        members,
-        timeout=timedelta(seconds=groups.TIMEOUT_S if timeout_s is None else timeout_s),
-        backend=backend,
-        use_local_synchronization=True,  # only the ranks of this host make this group
-    )
+    limit = timedelta(seconds=groups.TIMEOUT_S if timeout_s is None else timeout_s)
+    options = {"timeout": limit, "backend": backend, "use_local_synchronization": True}
+    with counted_apart(group, mine):
+        try:
+            made = dist.new_group(members, **options)
+        except RuntimeError as error:
+            raise loss(group, error) from error
     first = [ranks[0] for ranks in hosts]
     peers = [hosts[rank][place] for rank in sorted(set(first))]
     return Host(connection, mine, peers, made)
 
 
+@contextlib.contextmanager
+def counted_apart(group: Group, mine: Sequence[int]) -> Iterator[None]:
+    """Lets the ranks `mine` make a process group that PyTorch does not count; a collective call.
+
+    PyTorch names the next process group of all ranks by the number of groups that each has made. Ranks
+    outside the model have not made this one, and would wait for good under another name.
+    """
+    global _newest
+    numbers = exchange.gathered(group, torch.tensor([_newest]), "the process groups of hosts")
+    _newest = int(numbers[list(mine)].max()) + 1
+    world = dist.distributed_c10d._world
+    count = world.group_count
+    world.group_count = -_newest  # part of the name; PyTorch's own numbers are not negative
+    try:
+        yield
+    finally:
+        world.group_count = count
+
+
 def kind(within: Any) -> str:
     """Names the sort of `within` in a message."""
-    return HOST if within == HOST else "process group"
+    return "none" if within is None else HOST if within == HOST else "process group"
 
 
 def name() -> str:

@@ -22,7 +22,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
     connect, listen, recv, recvmsg, send, sendmsg, socket_with, sockopt,
 };
-use rustix::process::geteuid;
+use rustix::process::{Resource, geteuid, getrlimit};
 
 use crate::shm::Segment;
 use crate::shm::ring::{Rings, Side, file_bytes, length_in};
@@ -60,6 +60,11 @@ impl Offer {
     pub fn new(length: usize) -> io::Result<Offer> {
         let mut secrets = [0; OFFER_BYTES];
         SystemRandom::new().fill(&mut secrets).map_err(io::Error::other)?;
+        // A file longer than this limit (`ulimit -f`) would end the process by a signal.
+        let limit = getrlimit(Resource::Fsize).current;
+        if limit.is_some_and(|limit| limit < file_bytes(length) as u64) {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("thinwire", flags)?;
         // Allocates all pages now: an access to one that is missing later would end the process.
