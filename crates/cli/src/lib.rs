@@ -78,6 +78,8 @@ enum Command {
     Resize(command::resize::Args),
     /// Show the ranks of an elastic job, and what they are doing
     Top(command::top::Args),
+    /// Check this machine, and tell what a job would choose
+    Doctor(command::doctor::Args),
     /// Print the completions of a shell
     Completions(command::completions::Args),
     /// Print manual pages
@@ -156,6 +158,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Snapshot(args) => command::snapshot::run(&args),
         Command::Resize(args) => command::resize::run(&args),
         Command::Top(args) => command::top::run(&args),
+        Command::Doctor(args) => command::doctor::run(&args),
         Command::Completions(args) => command::completions::run(&args),
         Command::Man(args) => command::man::run(&args),
         Command::Rank(args) => launch::child::run(&args),

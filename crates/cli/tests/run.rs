@@ -199,6 +199,46 @@ fn manual_pages_are_of_all_commands() {
 }
 
 #[test]
+fn doctor_tells_what_would_keep_a_job_from_starting() {
+    let folder = Folder::new("doctor");
+    let told = folder.run(&["doctor", "--json"]).json();
+    let found = |check: &str| {
+        let found = told.iter().find(|finding| finding["check"] == check);
+        found.unwrap_or_else(|| panic!("no {check} in {told:?}"))
+    };
+    for check in [
+        "cores",
+        "memory",
+        "open files",
+        "loopback",
+        "thinwire",
+        "python",
+        "cuda",
+        "place",
+        "token",
+        "port",
+        "choice",
+    ] {
+        assert_ne!(found(check)["severity"], "error", "{}", found(check));
+    }
+    let refused = |words: &[&str], variables: &[(&str, &str)]| {
+        let mut command = folder.command(&[&["doctor"], words].concat());
+        let ended = support::finish(command.envs(variables.iter().copied()).spawn().unwrap());
+        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+        let line = ended.stdout.lines().find(|line| line.starts_with("ERROR")).unwrap().to_owned();
+        assert!(line.contains("; hint: "), "{line}");
+        line
+    };
+    let two = ["--rank", "1", "--world", "2", "--coordinator"];
+    let hosts = [&two[..], &["10.255.255.1:29417"]].concat();
+    assert!(refused(&hosts, &[]).contains("no token for a job that meets at 10.255.255.1:29417"));
+    let unknown = [&two[..], &["nowhere.invalid:29417", "--token", "0123456789abcdef"]].concat();
+    assert!(refused(&unknown, &[]).contains("looking for nowhere.invalid:29417"));
+    assert!(refused(&[], &[("THINWIRE_PORT", "x")]).contains("THINWIRE_PORT"));
+    assert!(refused(&["--rank", "1"], &[]).contains("--world"));
+}
+
+#[test]
 fn quiet_commands_say_warnings_only_and_verbose_ones_every_step() {
     let folder = Folder::new("talk");
     let flags = ["--steps", "12", "--codec", "none", "--checkpoint-dir", "none"];

@@ -5,6 +5,7 @@ pub mod codec;
 pub mod compare;
 pub mod completions;
 pub mod coordinator;
+pub mod doctor;
 pub mod graph;
 pub mod man;
 pub mod model;
