@@ -107,7 +107,7 @@ def trained_by_thinwire(
     flags = ["--model", "model.json", "--data", "digits.npz", "--weights", "weights.safetensors"]
     flags += ["--ranks", 2, *choice, "--batch", BATCH, "--steps", steps, "--lr", RATE]
     flags += [
-        "--warmup",
+        "--lr-warmup-steps",
         WARMUP,
         "--validation-batches",
         25,

@@ -90,7 +90,7 @@ def check_training(
 
     flags = [*flags, "--weights", "model.safetensors", "--clip", "0", "--lr", RATE]
     flags += ["--validation-batches", "0", "--link", "none", "--json"]
-    flags += ["--warmup", WARMUP, "--seed", SEED, "--report", "none"]
+    flags += ["--lr-warmup-steps", WARMUP, "--seed", SEED, "--report", "none"]
     alone = ["--model", "model.json", "--batch", batch, "--ranks", "1", "--codec", "none"]
     run = json.loads(command("train", *alone, *flags, "--steps", "1"))
     expected = training(1)

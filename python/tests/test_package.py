@@ -132,7 +132,7 @@ def test_root_sets_up_exits_and_forks_without_groups(clean):
 
 
 def test_command_says_its_version_and_refuses_what_it_does_not_know(clean):
-    said = finish(start(clean, "--version"))
+    said = finish(start(clean, "-V"))
     assert said.returncode == 0 and f"{said.stdout.strip().replace(' ', '-')}-" in WHEEL
     refused = finish(start(clean, "train", "--ranksx", "2"))
     assert refused.returncode == 2 and refused.stdout == ""

@@ -18,12 +18,16 @@ use crate::output::say;
 /// Codecs of activations and of their gradients.
 #[derive(clap::Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activations {
-    /// Codecs that activations and their gradients may be encoded with, between stages and within
-    /// them; for every level of the cluster the cheapest one is taken, if any is cheaper than none
-    #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
+    /// Codecs that activations may be encoded with
+    ///
+    /// Activations and their gradients, between stages and within them; for every level of the cluster the cheapest
+    /// one is taken, if any is cheaper than none.
+    #[arg(long, value_name = "CODEC,...", value_delimiter = ',', hide_short_help = true)]
     activation_codecs: Vec<String>,
-    /// Largest relative squared error of one encoding of activations
-    #[arg(long, value_name = "FRACTION", default_value_t = ACTIVATION_BUDGET, value_parser = fraction(), requires = "activation_codecs")]
+    /// Error of one encoding of activations
+    ///
+    /// The largest relative squared error.
+    #[arg(long, value_name = "ERROR", default_value_t = ACTIVATION_BUDGET, value_parser = fraction(), requires = "activation_codecs", hide_short_help = true)]
     activation_budget: f64,
 }
 

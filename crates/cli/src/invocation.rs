@@ -24,6 +24,11 @@ pub fn set(script: Script) {
     let _ = SCRIPT.set(script);
 }
 
+/// Returns the interpreter that runs this process, if one does.
+pub fn interpreter() -> Option<OsString> {
+    SCRIPT.get()?.words.first().cloned()
+}
+
 /// Returns what was typed after the command's name.
 pub fn arguments() -> Vec<OsString> {
     match SCRIPT.get() {

@@ -5,6 +5,7 @@
 //! one line, perhaps with a hint; 128 + n: ended by signal n.
 #![deny(unsafe_code)]
 
+mod arguments;
 mod codings;
 mod command;
 mod failure;
@@ -22,6 +23,7 @@ mod ranks;
 mod size;
 mod source;
 mod training;
+mod units;
 mod word_wrap;
 
 use std::ffi::OsString;
@@ -35,7 +37,7 @@ const NAME: &str = "thinwire";
 
 /// Trains deep-learning models over slow networks
 #[derive(Parser)]
-#[command(name = NAME, version)]
+#[command(name = NAME, version, long_version = env!("THINWIRE_VERSION"))]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -43,7 +45,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train a model of text or images, and see where the time of a step goes
+    /// Train a model of text or images
     Train(Box<command::train::Args>),
     /// Train under several codecs and show the results side by side
     Compare(Box<command::compare::Args>),
@@ -58,7 +60,7 @@ enum Command {
     /// Look at a model that a plan can be made for
     #[command(subcommand)]
     Model(command::model::What),
-    /// Prepare graphs for graph neural networks, partition them, and train on them
+    /// Prepare graphs, partition them, and train on them
     #[command(subcommand)]
     Graph(command::graph::What),
     /// Try a codec of your own, written as text
@@ -68,7 +70,7 @@ enum Command {
     Run(command::run::Args),
     /// Coordinate an elastic job whose ranks are started elsewhere
     Coordinator(command::coordinator::Args),
-    /// Keep a part of a job's parameters, as one server of a parameter server
+    /// Keep a part of a job's parameters, as one of its servers
     Server(command::server::Args),
     /// Write the parameters on a job's servers into files
     Snapshot(command::snapshot::Args),
@@ -76,6 +78,12 @@ enum Command {
     Resize(command::resize::Args),
     /// Show the ranks of an elastic job, and what they are doing
     Top(command::top::Args),
+    /// Check this machine, and tell what a job would choose
+    Doctor(command::doctor::Args),
+    /// Print the completions of a shell
+    Completions(command::completions::Args),
+    /// Print manual pages
+    Man(command::man::Args),
     /// Become the program of one rank
     #[command(name = launch::child::NAME, hide = true)]
     Rank(launch::child::Args),
@@ -83,14 +91,27 @@ enum Command {
 
 /// Runs the command that this process was started with, and returns its exit code.
 pub fn main() -> u8 {
-    let arguments = invocation::arguments();
-    let words = iter::once(NAME.into()).chain(arguments.iter().cloned());
-    let parsed = with_negative_numbers(Cli::command()).try_get_matches_from(words);
-    let result = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => run(cli.command),
-        Err(error) => output::usage(&error, &typed(&Cli::command(), &arguments)),
-    };
-    output::exit(result)
+    output::exit(run_words(invocation::arguments()))
+}
+
+/// Parses words and runs the command that they are.
+fn run_words(words: Vec<OsString>) -> anyhow::Result<u8> {
+    let mut command = command_line();
+    let words = arguments::resolve(&command, words)?;
+    let all = iter::once(NAME.into()).chain(words.iter().cloned());
+    let parsed = command.try_get_matches_from_mut(all);
+    match parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches))) {
+        Ok((cli, matches)) => {
+            arguments::save(&command, &matches)?;
+            run(cli.command)
+        }
+        Err(error) => output::usage(&error, &typed(&command, &words)),
+    }
+}
+
+/// Returns the commands and their flags.
+fn command_line() -> clap::Command {
+    with_negative_numbers(Cli::command())
 }
 
 /// Runs the command for a script that this process runs, and returns its exit code.
@@ -137,6 +158,69 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Snapshot(args) => command::snapshot::run(&args),
         Command::Resize(args) => command::resize::run(&args),
         Command::Top(args) => command::top::run(&args),
+        Command::Doctor(args) => command::doctor::run(&args),
+        Command::Completions(args) => command::completions::run(&args),
+        Command::Man(args) => command::man::run(&args),
         Command::Rank(args) => launch::child::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    /// Lines of a tall terminal.
+    const LINES: usize = 80;
+
+    /// Flags that take other values in some command: arrays or shapes of a graph, bounds, and a switch.
+    const OTHERS: [&str; 4] = ["columns", "features", "ranks", "servers"];
+
+    fn each(
+        command: &mut clap::Command,
+        words: &str,
+        visit: &mut impl FnMut(&mut clap::Command, &str),
+    ) {
+        let words = format!("{words} {}", command.get_name());
+        visit(command, &words);
+        for command in command.get_subcommands_mut().filter(|it| it.get_name() != "help") {
+            each(command, &words, visit);
+        }
+    }
+
+    #[test]
+    fn short_help_of_every_command_fits_on_a_screen() {
+        for width in [80, 100] {
+            let mut command = command_line().term_width(width);
+            command.build();
+            each(&mut command, "", &mut |command, words| {
+                let help = command.render_help().to_string();
+                let lines = help.lines().count();
+                assert!(lines <= LINES, "{lines} lines of{words} -h in {width} columns:\n{help}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_flag_takes_the_same_sort_of_value_in_all_commands() {
+        let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        each(&mut command_line(), "", &mut |command, words| {
+            for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+                let value =
+                    flag.get_value_names().map_or_else(String::new, |names| names.join(" "));
+                let units = ["SECONDS", "MIB", "MB", "MS", "RATE_MBIT"];
+                assert!(
+                    !units.contains(&&value[..]),
+                    "{words} {flag}: a unit belongs to the value"
+                );
+                if let Some(name) = flag.get_long().filter(|name| !OTHERS.contains(name)) {
+                    names.entry(name.to_owned()).or_default().insert(value);
+                }
+            }
+        });
+        for (name, values) in names {
+            assert_eq!(values.len(), 1, "--{name} takes {values:?}");
+        }
     }
 }

@@ -12,38 +12,47 @@ use crate::codings::one_of;
 use crate::output::say;
 use crate::place::Flags;
 use crate::ranks;
+use crate::units;
 
 /// Link between ranks, as flags describe it.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
 pub struct Settings {
-    /// Emulate a link of this bandwidth per rank and direction: 100mbit, 1gbit, none [default: none,
-    /// and 100mbit between ranks that thinwire starts on one machine]
+    /// Emulate a link, such as 100mbit or 1gbit, or none
+    ///
+    /// Bandwidth per rank and direction. The default is none, and 100mbit between ranks that thinwire starts on one
+    /// machine.
     #[arg(long = "link", value_name = "BANDWIDTH")]
     pub limit: Option<Limit>,
-    /// Encrypt traffic: what leaves the machine (auto), all of it (always), or nothing (never)
-    #[arg(long, value_name = "WHAT", default_value = "auto", value_parser = one_of(ENCRYPTION))]
+    /// Encrypt: auto, always or never
+    ///
+    /// Traffic that leaves the machine (auto), all of it (always), or nothing (never).
+    #[arg(long, value_name = "WHAT", default_value = "auto", hide_possible_values = true, value_parser = one_of(ENCRYPTION))]
     pub encryption: Encryption,
-    /// TCP connections to each peer [default: 1, and up to 16 to peers on other hosts whose round trip takes more
-    /// than 6.7 ms; at least 2 where a plan is trained, the second of them for gradients and new parameters, which
-    /// then hold up no activations]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// TCP connections to each peer [default: by the round trip]
+    ///
+    /// By default 1, and up to 16 to peers on other hosts whose round trip takes more than 6.7 ms; at least 2 where a
+    /// plan is trained, the second of them for gradients and new parameters, which then hold up no activations.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), hide_short_help = true)]
     pub connections: Option<u16>,
     /// The least number of connections, unless a number is given.
     #[arg(skip = 1_u16)]
     connections_min: u16,
-    /// One TCP port for all ranks of this host, for firewalls and containers [default: THINWIRE_PORT, else a free
-    /// port for each rank]
+    /// Port of all ranks of a host [default: THINWIRE_PORT]
+    ///
+    /// The TCP port behind which all of them are reached, for firewalls and containers. Without it and THINWIRE_PORT,
+    /// each rank has a free port.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// Give up when nothing has moved for this many seconds
-    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub timeout: u64,
-    /// Count a rank as lost after this many seconds of silence, at most the timeout
-    /// [default: THINWIRE_HEARTBEAT_TIMEOUT_S, else 10, and 2 in an elastic job, where the coordinator's or
-    /// launcher's counts]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub heartbeat_timeout: Option<u64>,
+    /// Give up after so long without news
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = units::time(1..=86_400))]
+    pub timeout: Duration,
+    /// Silence after which a rank counts as lost [default: 10s]
+    ///
+    /// At most the timeout. The default is THINWIRE_HEARTBEAT_TIMEOUT_S, else 10s, and 2s in an elastic job, where the
+    /// coordinator's or launcher's counts.
+    #[arg(long, value_name = "TIME", value_parser = units::time(1..=86_400), hide_short_help = true)]
+    pub heartbeat_timeout: Option<Duration>,
 }
 
 /// An emulated bandwidth, or none.
@@ -62,11 +71,6 @@ const ENCRYPTION: &[(&str, Encryption)] =
     &[("auto", Encryption::Auto), ("always", Encryption::Always), ("never", Encryption::Never)];
 
 impl Settings {
-    /// The timeout.
-    pub fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout)
-    }
-
     /// The emulated bandwidth where none is emulated unless asked for.
     pub fn limit(&self) -> Option<Bandwidth> {
         self.limit.and_then(|limit| limit.0)
@@ -99,23 +103,18 @@ impl Settings {
     /// # Errors
     /// If the heartbeat timeout is longer than the timeout.
     pub fn of_job(&self, limit: Option<Bandwidth>) -> Result<thinwire_job::Settings> {
-        let given = self.silence();
         let least = Connections::AtLeast(self.connections_min);
-        let (timeout, variables) = (self.timeout(), &thinwire_job::process);
+        let (timeout, variables) = (self.timeout, &thinwire_job::process);
+        let silence = self.heartbeat_timeout;
         Ok(thinwire_job::Settings {
             encryption: self.encryption,
             shared_memory: thinwire_job::shared_memory(variables)?,
             port: thinwire_job::port(self.port, variables)?,
             connections: least.or_exactly(self.connections),
             timeout,
-            heartbeat_timeout: thinwire_job::heartbeat_timeout(given, timeout, variables)?,
+            heartbeat_timeout: thinwire_job::heartbeat_timeout(silence, timeout, variables)?,
             limit,
         })
-    }
-
-    /// Returns the time of silence after which a rank counts as lost, if the flag is given.
-    pub fn silence(&self) -> Option<Duration> {
-        self.heartbeat_timeout.map(Duration::from_secs)
     }
 
     /// The link in words; an emulation is called one.

@@ -19,14 +19,18 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The coordinator of a job that runs.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Flags {
-    /// Address of the job's coordinator, as its launcher has said [default: THINWIRE_COORDINATOR]
+    /// The job's coordinator [default: THINWIRE_COORDINATOR]
+    ///
+    /// Address of the coordinator, as the job's launcher has said.
     #[arg(long, value_name = "HOST:PORT")]
     coordinator: Option<String>,
-    /// The store of the job's coordinator, as given to its launchers
+    /// The store of the job's coordinator
+    ///
+    /// As given to its launchers.
     #[arg(long, value_name = "etcd://HOST:PORT/JOB", conflicts_with = "coordinator")]
     store: Option<Store>,
-    /// The job's secret (better given as THINWIRE_TOKEN)
-    #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    /// Secret of the job; better as THINWIRE_TOKEN
+    #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     token: Option<String>,
 }
 

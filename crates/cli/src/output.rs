@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::error::ErrorKind;
@@ -27,6 +28,39 @@ impl From<bool> for Format {
     }
 }
 
+/// Flags of how much a command says on standard error.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Output")]
+pub struct Talk {
+    /// Say nothing but warnings and errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say more, such as every step
+    ///
+    /// A line for every step, and for every process that starts.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+static TALK: OnceLock<Talk> = OnceLock::new();
+
+impl Talk {
+    /// Lets this process say so much; the first one counts.
+    pub fn set(self) {
+        let _ = TALK.set(self);
+    }
+}
+
+/// Whether only warnings and errors are said.
+pub fn is_quiet() -> bool {
+    TALK.get().is_some_and(|talk| talk.quiet)
+}
+
+/// Whether details are said, too.
+pub fn is_verbose() -> bool {
+    TALK.get().is_some_and(|talk| talk.verbose)
+}
+
 /// The exit code of an error.
 const ERROR: u8 = 2;
 
@@ -38,7 +72,11 @@ pub fn print(text: impl Display) -> Result<()> {
     write_out(escaping::text(&text.to_string()))
 }
 
-fn write_out(text: impl Display) -> Result<()> {
+/// Prints text as it is.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn write_out(text: impl Display) -> Result<()> {
     let mut output = std::io::stdout().lock();
     let written = write!(output, "{text}").and_then(|()| output.flush());
     written.context("cannot write to standard output")
@@ -88,8 +126,16 @@ pub fn harmless(bytes: &[u8]) -> String {
     text.chars().map(|letter| if shown(letter) { letter } else { '·' }).collect()
 }
 
-/// Says a line to whoever watches; if nobody listens, that is fine.
+/// Says a line to whoever watches, unless they want warnings only.
 pub fn say(line: impl Display) {
+    let line = line.to_string();
+    if !is_quiet() || line.starts_with("warning:") {
+        tell(line);
+    }
+}
+
+/// Says a line, however little is to be said; if nobody listens, that is fine.
+fn tell(line: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{}", escaping::line(&line.to_string()));
 }
 
@@ -108,11 +154,11 @@ pub fn exit(result: Result<u8>) -> u8 {
         Err(error) if launch::leave(&error) => ERROR,
         Err(error) => {
             let (message, hint) = failure::lines(&error);
-            say(format!("error: {message}"));
+            tell(format!("error: {message}"));
             let excerpt = error.chain().find_map(failure::excerpt);
-            excerpt.into_iter().flat_map(str::lines).for_each(say);
+            excerpt.into_iter().flat_map(str::lines).for_each(tell);
             if let Some(hint) = hint {
-                say(format!("hint: {hint}"));
+                tell(format!("hint: {hint}"));
             }
             ERROR
         }

@@ -9,19 +9,23 @@ use crate::failure::hinted;
 
 /// Where this rank is, given by hand.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq)]
-#[command(next_help_heading = "Several hosts")]
+#[command(next_help_heading = "Ranks")]
 pub struct Flags {
-    /// This process's rank, when ranks are started by hand
+    /// Rank of this process, started by hand
     #[arg(long, value_name = "R")]
     pub rank: Option<u32>,
-    /// Number of ranks of the job, when they are started by hand
+    /// Number of ranks, started by hand
     #[arg(long, value_name = "N")]
     pub world: Option<u32>,
-    /// Where rank 0 can be reached by all ranks; with --ranks MIN:MAX, where this command can
+    /// Address of rank 0, as all ranks reach it
+    ///
+    /// With --ranks MIN:MAX, the address of this command.
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
-    /// The job's secret, the same on all ranks (better given as THINWIRE_TOKEN)
-    #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    /// Secret of the job; better as THINWIRE_TOKEN
+    ///
+    /// All ranks have the same one.
+    #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     pub token: Option<String>,
 }
 

@@ -78,17 +78,22 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 
 /// Flags of an elastic job beside its size.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(next_help_heading = "Ranks")]
 pub struct ElasticFlags {
-    /// With --ranks MIN:MAX, the most replacements that are started for ranks that die [default: 0]
+    /// Replacements of ranks that die [default: 0]
+    ///
+    /// At most so many, with --ranks MIN:MAX.
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
-    /// With --ranks MIN:MAX, the most ranks that this command starts, where other launchers start some too
-    /// [default: MAX]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// Most ranks that this command starts [default: MAX]
+    ///
+    /// With --ranks MIN:MAX, where other launchers start some too.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), hide_short_help = true)]
     local_ranks: Option<u32>,
-    /// With --ranks MIN:MAX, keep the coordinator's state in etcd, so that any machine on which this
-    /// command runs can coordinate the job
-    #[arg(long, value_name = "etcd://HOST:PORT/JOB")]
+    /// Keep the coordinator's state in etcd
+    ///
+    /// With --ranks MIN:MAX, so that any machine on which this command runs can coordinate the job.
+    #[arg(long, value_name = "etcd://HOST:PORT/JOB", hide_short_help = true)]
     store: Option<Store>,
 }
 

@@ -218,8 +218,8 @@ fn mistakes_are_named_with_a_hint() {
         (&["--codec", "topk:2"], "topk"),
         (&["--codec", "int8", "--error-budget", "0.3"], "--error-budget 0.3 with codec int8"),
         (
-            &["--codec", "none", "--warmup-steps", "3"],
-            "--warmup-steps 3 with codec none, which travels raw in every step",
+            &["--codec", "none", "--codec-warmup-steps", "3"],
+            "--codec-warmup-steps 3 with codec none, which travels raw in every step",
         ),
         (&["--algorithm", "star"], "unknown algorithm 'star'"),
         (&["--link", "fast"], "'fast' is no bandwidth"),

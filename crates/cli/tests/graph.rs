@@ -82,7 +82,7 @@ fn the_way_of_features_is_chosen_by_bytes_and_memory() {
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     let predict = |words: &[&str]| {
         let flags = ["graph", "partition", "g.graph", "--parts", "3", "--method", "hash"];
-        let fan_outs = ["--fan-outs", "-1,4", "--batch", "16", "--json"];
+        let fan_outs = ["--fan-outs", "-1,4", "--batch", "48", "--json"];
         let told = folder.run(&[&flags[..], &fan_outs, words].concat());
         assert_eq!(told.code, Some(0), "{words:?} {}", told.stderr);
         let [method, copies, remote] = <[Value; 3]>::try_from(json(&told.stdout)).unwrap();
@@ -318,8 +318,7 @@ fn features_that_are_learned_tell_blocks_apart() {
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     let train = |ranks: &str, more: &[&str]| {
         let flags = ["--features", "learned:16", "--fan-outs", "-1,-1", "--passes", "12"];
-        let batch = if ranks == "1" { "100" } else { "50" };
-        let words = ["graph", "train", "g.graph", "--json", "--ranks", ranks, "--batch", batch];
+        let words = ["graph", "train", "g.graph", "--json", "--ranks", ranks, "--batch", "100"];
         let told = folder.run(&[&words[..], &flags, more].concat());
         assert_eq!(told.code, Some(0), "{}", told.stderr);
         json(&told.stdout)
@@ -350,7 +349,7 @@ fn a_resumed_training_is_the_uninterrupted_one() {
     let blocks = ["--vertices", "300", "--columns", "4", "--train", "0.5", "--output", "g.graph"];
     assert_eq!(folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat()).code, Some(0));
     let train = |words: &[&str]| {
-        let flags = ["--ranks", "2", "--batch", "25", "--codec", "int8", "--dropout", "0.1"];
+        let flags = ["--ranks", "2", "--batch", "50", "--codec", "int8", "--dropout", "0.1"];
         folder.run(&[&["graph", "train", "g.graph"], &flags[..], words].concat())
     };
     let done = |words: &[&str]| {
@@ -403,7 +402,7 @@ fn a_folder_of_checkpoints_that_is_away_for_a_while_ends_no_training() {
     let blocks = ["--vertices", "300", "--columns", "4", "--train", "0.5", "--output", "g.graph"];
     assert_eq!(folder.run(&[&["graph", "generate", "blocks"], &blocks[..]].concat()).code, Some(0));
     let flags =
-        ["graph", "train", "g.graph", "--ranks", "2", "--batch", "150", "--passes", "99999"];
+        ["graph", "train", "g.graph", "--ranks", "2", "--batch", "300", "--passes", "99999"];
     let flags = [&flags[..], &["--checkpoint-dir", "kept", "--checkpoint-wait", "1"]].concat();
     let mut launcher = Talker::of(folder.command(&flags).spawn().unwrap());
     let [kept, away] = ["kept", "away"].map(|name| folder.path().join(name));

@@ -27,9 +27,12 @@ fn flags_of_commands_exist() {
         for (command, words) in commands {
             let help = folder.run(&[command, "--help"]).done();
             for flag in words.iter().filter(|word| word.starts_with("--")) {
-                let (flag, after) =
-                    flag.split_once('=').map_or((*flag, " "), |(flag, _)| (flag, " <"));
-                assert!(help.contains(&format!("{flag}{after}")), "{name}: {command} {flag}");
+                let (flag, value) =
+                    flag.split_once('=').map_or((*flag, None), |(flag, _)| (flag, Some('<')));
+                let mut lines = help.lines().filter_map(|line| line.trim().strip_prefix(flag));
+                let is_it =
+                    |rest: &str| rest.trim().chars().next() == value && !rest.starts_with('-');
+                assert!(lines.any(is_it), "{name}: {command} {flag}");
             }
         }
     }

@@ -98,7 +98,7 @@ fn a_checkpoint_loads_with_and_without_a_plan() {
     };
     let of_model = ["--model", MODEL, "--batch", "8", "--codec", "none", "--steps"];
     let straight = run(&[&of_model[..], &["9", "--checkpoint-dir", "none"]].concat());
-    let mut found = run(&[&of_model[..], &["3", "--warmup", "40"]].concat());
+    let mut found = run(&[&of_model[..], &["3", "--lr-warmup-steps", "40"]].concat());
     let resume = ["--resume", "thinwire-checkpoints", "--steps"];
     found.extend(run(&[&resume[..], &["6", "--parallel", "data"]].concat()));
     let plain = ["9", "--parallel", "none", "--codec", "none"];
@@ -167,7 +167,7 @@ fn gradients_of_a_plan_travel_by_any_codec() {
     for flags in [
         &["--codec", "powersgd:1"][..],
         &["--codec", "int8", "--feedback", "ef21", "--bucket-bytes", "4096"],
-        &["--codec", "topk:0.1", "--momentum-correction", "0.9", "--warmup-steps", "2"],
+        &["--codec", "topk:0.1", "--momentum-correction", "0.9", "--codec-warmup-steps", "2"],
         // Entropy-coded lengths are known only afterwards, and are predicted as expected.
         &["--codec", "auto:int8+int4"],
     ] {
@@ -192,7 +192,7 @@ fn gradients_of_a_plan_travel_by_any_codec() {
 fn residuals_go_on_with_a_plan_and_without() {
     let folder = Folder::new("residuals-either-way");
     data_plan(&folder, 2);
-    let codec = ["--codec", "topk:0.05", "--warmup-steps", "0"];
+    let codec = ["--codec", "topk:0.05", "--codec-warmup-steps", "0"];
     let steps = ["--steps", "16", "--checkpoint-every", "8", "--json"];
     let ended = train(&folder, &[&codec[..], &steps, &["--checkpoint-dir", "planned"]].concat());
     let whole = losses(&ended.json()[0]);

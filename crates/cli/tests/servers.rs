@@ -52,7 +52,8 @@ fn steps_are_those_of_a_training_without_servers() {
     let folder = Folder::new("servers-alike");
     let flags = ["--checkpoint-dir", "none", "--sample-bytes", "0", "--validation-batches", "0"];
     let flags = [&flags[..], &["--ranks", "1", "--steps", "3", "--json"]].concat();
-    let plain = [&flags[..], &["--codec", "none", "--lr", "0.01", "--warmup", "2"]].concat();
+    let plain =
+        [&flags[..], &["--codec", "none", "--lr", "0.01", "--lr-warmup-steps", "2"]].concat();
     // The rate rises to its peak in the second step, and stays there in the third.
     let served = |rate: &str| {
         let servers = ["--mode", "server", "--servers", "1", "--optimizer", rate];
@@ -87,7 +88,7 @@ fn a_step_through_servers_and_by_all_reduce_is_one_by_all_reduce() {
     let folder = Folder::new("servers-hybrid");
     let flags = ["--checkpoint-dir", "none", "--sample-bytes", "0", "--validation-batches", "0"];
     let flags = [&flags[..], &["--ranks", "2", "--steps", "3", "--json", "--clip", "0"]].concat();
-    let rates = ["--lr", "0.01", "--warmup", "2"];
+    let rates = ["--lr", "0.01", "--lr-warmup-steps", "2"];
     let plain = losses(folder.train(&[&flags[..], &rates, &["--codec", "none"]].concat()));
     // The rate rises to its peak in the second step; up to there the servers' rate is that of the first step.
     let hybrid = |codec| {
@@ -427,5 +428,5 @@ fn flags_without_a_meaning_are_refused() {
     let expected = "error: cannot make a file beyond the memory limit in none: No such file";
     assert!(error.starts_with(expected), "{error}");
     let error = limited(&["--memory", "2GB"]);
-    assert!(error.ends_with("arguments were not provided: --spill-dir <FOLDER>"), "{error}");
+    assert!(error.ends_with("arguments were not provided: --spill-dir <DIR>"), "{error}");
 }

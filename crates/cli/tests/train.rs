@@ -115,8 +115,11 @@ fn losses_of_the_default_model_do_not_jump() {
 fn a_resumed_run_goes_on_bit_for_bit() {
     for (codec, others) in [
         ("int8", &["--feedback", "ef21", "--algorithm", "two-shot", "--bucket-bytes", "2048"][..]),
-        ("powersgd:1", &["--momentum-correction", "0.9", "--seed", "3", "--warmup-steps", "0"]),
-        ("powersgd:1", &["--warmup-steps", "6"]),
+        (
+            "powersgd:1",
+            &["--momentum-correction", "0.9", "--seed", "3", "--codec-warmup-steps", "0"],
+        ),
+        ("powersgd:1", &["--codec-warmup-steps", "6"]),
     ] {
         let name = format!("resume-{}-{}", codec.replace(':', "-"), others.len());
         let folder = Folder::new(&name);
@@ -314,7 +317,10 @@ fn modes_that_cannot_be_are_refused() {
         (&["--mode", "gossip"], "unknown mode 'gossip'"),
         (&["--mode", "delayed:2"], "'delayed:2' is a mode of the Rust library only"),
         (&["--mode", "local:2", "--parallel", "auto"], "--mode local:2 with a plan"),
-        (&["--mode", "local:2", "--warmup-steps", "3"], "--warmup-steps 3 with --mode local:2"),
+        (
+            &["--mode", "local:2", "--codec-warmup-steps", "3"],
+            "--codec-warmup-steps 3 with --mode local:2",
+        ),
         (&["--mode", "pair", "--algorithm", "ring"], "--algorithm ring with --mode pair"),
         (&["--mode", "pair", "--codec", "int8"], "codec int8 with mode pair"),
         (

@@ -12,13 +12,17 @@ pub fn bytes(bytes: f64) -> String {
         .unwrap_or_else(|| scaled(bytes, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]))
 }
 
-/// Reads a number of bytes as [`bytes`] tells it, with or without the space.
+/// Reads a number of bytes as [`bytes`] or [`binary`] tells it, with or without the space.
 ///
 /// # Errors
 /// If the text is none, or the number is below one byte.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let units = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("KB", 1e3), ("B", 1.0)];
-    let unit = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)));
+    let decimal = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("KB", 1e3)];
+    let kib = 1024.0_f64;
+    let binary = [("TiB", 4), ("GiB", 3), ("MiB", 2), ("KiB", 1)];
+    let binary = binary.map(|(name, power)| (name, kib.powi(power)));
+    let mut units = decimal.into_iter().chain(binary).chain([("B", 1.0)]);
+    let unit = units.find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)));
     let number = unit.and_then(|(number, unit)| Some(number.trim().parse::<f64>().ok()? * unit));
     let number = number.filter(|bytes| (1.0..1e18).contains(bytes));
     number.map(|bytes| bytes as u64).ok_or_else(|| {
@@ -139,7 +143,9 @@ mod tests {
 
     #[test]
     fn bytes_are_read_as_they_are_told() {
-        for (text, expected) in [("2GB", 2_000_000_000), ("1.25 MB", 1_250_000), ("64kB", 64_000)] {
+        for (text, expected) in
+            [("2GB", 2_000_000_000), ("1.25 MB", 1_250_000), ("64kB", 64_000), ("3MiB", 3 << 20)]
+        {
             assert_eq!(parse_bytes(text), Ok(expected));
         }
         for text in ["", "2", "GB", "-1GB", "0.5B", "2gb", "1e30GB", "nanB"] {

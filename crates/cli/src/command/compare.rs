@@ -5,7 +5,7 @@ use thinwire_sync::Policy;
 
 use crate::ranks;
 use crate::size::ensure_fixed;
-use crate::training::{self, Settings, TrainingJob, Typed};
+use crate::training::{self, GRADIENTS, Settings, TrainingJob, Typed};
 
 /// Enough steps to tell codecs apart, few enough that all of them take a few minutes.
 const STEPS: u64 = 120;
@@ -13,11 +13,11 @@ const STEPS: u64 = 120;
 /// Trains the model anew under each of several codecs and shows the results side by side.
 #[derive(clap::Args)]
 // Its ranks neither come nor go.
-#[command(mut_arg("ranks", |ranks| ranks.help("Number of ranks to start on this machine [default: 2]")))]
-#[command(mut_arg("coordinator", |it| it.help("Where rank 0 can be reached by all ranks")))]
+#[command(mut_arg("ranks", |it| it.help("Ranks to start here [default: 2]").long_help(None)))]
+#[command(mut_arg("coordinator", |it| it.long_help(None)))]
 pub struct Args {
     /// The codecs
-    #[arg(long, value_delimiter = ',', default_value = "none,int8,topk:0.01,powersgd:4,auto")]
+    #[arg(long, value_name = "CODEC,...", value_delimiter = ',', default_value = "none,int8,topk:0.01,powersgd:4,auto", help_heading = GRADIENTS)]
     codecs: Vec<Policy>,
     #[command(flatten)]
     settings: Settings,
@@ -28,6 +28,7 @@ pub struct Args {
 /// # Errors
 /// If the training cannot be done as asked, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
+    args.settings.talk.set();
     ensure_fixed(args.settings.ranks, "compare")?;
     let mut settings = args.settings.clone();
     settings.recipe.steps.get_or_insert(STEPS);

@@ -23,27 +23,35 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// the coordinator is away, and connect to one that is started again at the same address.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address of this host as ranks reach it [default with --store: that by which it reaches etcd]
+    /// Address of this host as ranks reach it
+    ///
+    /// With --store, the default is that by which it reaches etcd.
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "store")]
     listen: Option<String>,
-    /// Keep the job's state in this file, and continue from it: then any ranks that are left can continue.
-    /// Without it, half of the last epoch's ranks must be left, and more than half after a restart
+    /// Keep the job's state in this file, and continue from it
+    ///
+    /// Then any ranks that are left can continue. Without it, half of the last epoch's ranks must be left, and more
+    /// than half after a restart.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Keep the job's state in etcd, where several coordinators may stand by for the same job
+    /// Keep the job's state in etcd
+    ///
+    /// Several coordinators may stand by for the same job there.
     #[arg(long, value_name = "etcd://HOST:PORT/JOB", conflicts_with = "state")]
     store: Option<Store>,
     /// Fewest and most ranks that train
     #[arg(long, value_name = "MIN:MAX", default_value = "1:256", value_parser = size::up_to(4096))]
     ranks: Size,
-    /// Coordinate the servers of a parameter server, too, which are started elsewhere by `thinwire server`
+    /// Coordinate the servers of a parameter server, too
+    ///
+    /// `thinwire server` starts them elsewhere.
     #[arg(long)]
     servers: bool,
-    /// The job's secret (better given as THINWIRE_TOKEN)
-    #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    /// Secret of the job; better as THINWIRE_TOKEN
+    #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     token: Option<String>,
     /// Print one JSON object per event to standard output
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
     metrics: metrics::Flags,

@@ -3,8 +3,11 @@
 pub mod bench;
 pub mod codec;
 pub mod compare;
+pub mod completions;
 pub mod coordinator;
+pub mod doctor;
 pub mod graph;
+pub mod man;
 pub mod model;
 pub mod plan;
 pub mod resize;

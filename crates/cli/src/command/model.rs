@@ -32,17 +32,23 @@ pub struct Show {
     /// One of the names below, or a file: model.json, model.onnx
     #[arg(value_name = "MODEL")]
     name: String,
-    /// Sequences or images of a micro-batch [default: 1, or what the file is for]
+    /// Sequences or images that are shown [default: 1]
+    ///
+    /// Or as many as the file is for.
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// Tokens of a sequence [default: what the model is usually trained with]
+    /// Tokens of a sequence [default: the model's usual ones]
     #[arg(long, value_name = "N")]
     sequence: Option<usize>,
-    /// Writes the model here, for any batch, as a file that --model takes
+    /// File for the model, which --model takes
+    ///
+    /// For any batch.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Tensors of an ONNX file that keep their numbers and are not trained, as buffers of torch, which the file
-    /// does not tell from parameters; --output keeps this choice
+    /// Tensors of an ONNX file that are not trained
+    ///
+    /// They keep their numbers, as buffers of torch, which the file does not tell from parameters; --output keeps this
+    /// choice.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     freeze: Vec<String>,
     /// One JSON object

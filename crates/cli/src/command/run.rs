@@ -6,30 +6,43 @@ use anyhow::{Result, anyhow};
 
 use crate::failure::hinted;
 use crate::launch::{self, CommandLine, elastic::Shutdown};
-use crate::output::say;
+use crate::output::{Talk, say};
 use crate::place::{Flags, ensure_ranks};
 use crate::size::{self, ElasticFlags, Size};
 
 /// Start any program N times, as the ranks of one job.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Number of ranks to start on this machine, or MIN:MAX for an elastic job of a program that can
-    /// do so [default: 2]
-    #[arg(long, value_name = "N", value_parser = size::up_to(4096))]
+    /// Ranks to start here, or MIN:MAX [default: 2]
+    ///
+    /// The program of an elastic job must be able to do so.
+    #[arg(long, value_name = "N", value_parser = size::up_to(4096), help_heading = "Ranks")]
     ranks: Option<Size>,
     #[command(flatten)]
     elastic: ElasticFlags,
+    /// Address of the job's coordinator or of rank 0
+    ///
     /// With --ranks MIN:MAX, the address at which the job's coordinator listens; with THINWIRE_MEMBER=new, the
-    /// coordinator of the elastic job that the program joins; inside another launcher's job, rank 0's address
-    #[arg(long, value_name = "HOST:PORT")]
+    /// coordinator of the elastic job that the program joins; inside another launcher's job, rank 0's address.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Ranks")]
     coordinator: Option<String>,
-    /// The job's secret; a fresh one unless given
-    #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    /// Secret of the job [default: THINWIRE_TOKEN or fresh]
+    #[arg(
+        long,
+        env = "THINWIRE_TOKEN",
+        hide_env = true,
+        value_name = "SECRET",
+        help_heading = "Ranks"
+    )]
     token: Option<String>,
-    /// One TCP port for all ranks of this machine, for firewalls and containers [default: THINWIRE_PORT, else a
-    /// free port for each rank]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Port of all ranks of a host [default: THINWIRE_PORT]
+    ///
+    /// The TCP port behind which all ranks of this machine are reached by others, for firewalls and containers.
+    /// Without it and THINWIRE_PORT, each rank has a free port.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Ranks")]
     port: Option<u16>,
+    #[command(flatten)]
+    talk: Talk,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true)]
     program: Vec<OsString>,
@@ -40,6 +53,7 @@ pub struct Args {
 /// # Errors
 /// If ranks cannot be started, or one fails.
 pub fn run(args: &Args) -> Result<u8> {
+    args.talk.set();
     let (coordinator, token) = (args.coordinator.clone(), args.token.clone());
     let flags = Flags { coordinator, token, ..Flags::default() };
     let program = CommandLine { words: args.program.clone(), port: args.port };

@@ -10,18 +10,21 @@ use thinwire_train::spmd::Sampled;
 
 use crate::output::{harmless, print_json};
 use crate::training::Model;
+use crate::units;
 
 /// Let a checkpoint's model write.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A checkpoint, or a folder or s3://BUCKET/PREFIX of them: then the newest
+    /// A checkpoint, or a folder of them: then the newest
+    ///
+    /// The folder may be s3://BUCKET/PREFIX.
     #[arg(default_value = "thinwire-checkpoints")]
     checkpoint: PathBuf,
     /// Initial of the text
     #[arg(long, default_value = "")]
     prompt: String,
-    /// Number of bytes to write
-    #[arg(long, default_value_t = 400, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    /// Length of the text
+    #[arg(long, default_value = "400", value_name = "BYTES", value_parser = units::bytes(0..=1_u32 << 20))]
     length: u32,
     /// 0 takes the likeliest byte, 1 draws as the model predicts
     #[arg(long, default_value_t = 0.7, value_name = "T")]

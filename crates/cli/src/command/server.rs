@@ -35,22 +35,27 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    /// Address of the job's coordinator, or of the store that has it [default: THINWIRE_COORDINATOR]
+    /// The job's coordinator or store [default: THINWIRE_COORDINATOR]
     #[arg(long, value_name = "HOST:PORT")]
     coordinator: Option<String>,
-    /// Address at which ranks and other servers reach this one [default: the address by which this machine reaches
-    /// the coordinator, at THINWIRE_PORT, which ranks and servers of this machine share, else at a free port]
+    /// Address of this server [default: a free port]
+    ///
+    /// Ranks and other servers reach it there. The default is the address by which this machine reaches the
+    /// coordinator, at THINWIRE_PORT, which ranks and servers of this machine share, else at a free port.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// The job's secret (better given as THINWIRE_TOKEN)
-    #[arg(long, env = "THINWIRE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    /// Secret of the job; better as THINWIRE_TOKEN
+    #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     token: Option<String>,
-    /// Folder for snapshots of the job, which all servers share, or s3://BUCKET/PREFIX [default: the job takes no
-    /// snapshots]
-    #[arg(long, value_name = "FOLDER")]
+    /// Folder of the job's snapshots [default: none are taken]
+    ///
+    /// All servers share it. It may be s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
-    /// Begin with the rows of this snapshot, or of the newest in this folder, or with the values of this
-    /// safetensors file; the same as for the job's ranks
+    /// Snapshot or safetensors file to begin with
+    ///
+    /// Begin with the rows of this snapshot, or of the newest in this folder, or with the values of this safetensors
+    /// file; the same as for the job's ranks.
     #[arg(long, value_name = "PATH")]
     restore: Option<PathBuf>,
     #[command(flatten)]
@@ -63,16 +68,20 @@ pub struct Args {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitFlags {
-    /// Limit on the memory of rows, such as 2GB; rows beyond it are evicted to a file
-    /// [default: no limit]
+    /// Memory of rows, such as 2GB [default: no limit]
+    ///
+    /// Rows beyond it are evicted to a file in --spill-dir.
     #[arg(long, value_name = "BYTES", requires = "spill_dir", value_parser = parse_bytes)]
     memory: Option<u64>,
-    /// With --memory, folder for that file, on a disk; the file has no name and is gone when the server ends
-    #[arg(long, value_name = "FOLDER", requires = "memory")]
+    /// With --memory, folder for that file, on a disk
+    ///
+    /// The file has no name and is gone when the server ends.
+    #[arg(long, value_name = "DIR", requires = "memory")]
     spill_dir: Option<PathBuf>,
-    /// Limit on the rate of each client's requests and their answers, such as 800mbit; a client that sends
-    /// more is read from more slowly [default: no limit]
-    #[arg(long, value_name = "RATE")]
+    /// Rate of each client, such as 800mbit [default: no limit]
+    ///
+    /// Of its requests and their answers; a client that sends more is read from more slowly.
+    #[arg(long, value_name = "BANDWIDTH")]
     client_rate: Option<Bandwidth>,
 }
 

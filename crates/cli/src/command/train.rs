@@ -11,8 +11,10 @@ use crate::launch::is_launched;
 use crate::ranks;
 use crate::size::{Elastic, ElasticFlags, Size, ensure_fixed};
 use crate::training::{
-    self, Codec, PathFlag, PlanFlags, ServerFlags, ServerMode, Settings, TrainingJob, Typed,
+    self, CHECKPOINTS, Codec, GRADIENTS, OUTPUT, PathFlag, PlanFlags, ServerFlags, ServerMode,
+    Settings, TRAINING, TrainingJob, Typed,
 };
+use crate::units;
 
 /// Ranks of a training against servers, unless it is told.
 const RANKS: u32 = 2;
@@ -20,37 +22,56 @@ const RANKS: u32 = 2;
 /// Train a model of text or images, and see where the time of a step goes.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Codec of gradients: none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your
-    /// own (./mine.codec:tau=0.02), auto, or auto among some (auto:int8+onebit). With --plan, it takes
-    /// the place of the plan's codecs; with --parallel, the plan uses it where that is faster, unless
-    /// no plan can hold it (powersgd:4, a file) or flags say how it travels [default: auto; with
-    /// --parallel, nothing; with --plan, as the plan says]
-    #[arg(long)]
+    #[command(flatten)]
+    settings: Settings,
+    /// Codec of gradients, such as int8 [default: auto]
+    ///
+    /// none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your own (./mine.codec:tau=0.02), auto, or
+    /// auto among some (auto:int8+onebit). With --plan, it takes the place of the plan's codecs, and the default is
+    /// as the plan says; with --parallel, the default is nothing, and the plan uses it where that is faster, unless
+    /// no plan can hold it (powersgd:4, a file) or flags say how it travels.
+    #[arg(long, help_heading = GRADIENTS, display_order = 0)]
     codec: Option<Codec>,
     #[command(flatten)]
     plan: PlanFlags,
-    /// Continue from this checkpoint, or from the newest in this folder or s3://BUCKET/PREFIX
-    #[arg(long, value_name = "CHECKPOINT", value_parser = training::checkpoint_folder::<PathBuf>())]
+    /// Checkpoint to continue from, or its folder
+    ///
+    /// The newest one in a folder, or in s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "CHECKPOINT", value_parser = training::checkpoint_folder::<PathBuf>(), help_heading = CHECKPOINTS)]
     resume: Option<PathBuf>,
-    /// Where checkpoints go: a folder that all ranks share, s3://BUCKET/PREFIX, or none
-    #[arg(long, default_value = "thinwire-checkpoints", value_name = "FOLDER", value_parser = training::checkpoint_folder::<PathFlag>())]
+    /// Folder of checkpoints, or none
+    ///
+    /// All ranks share it. It may be s3://BUCKET/PREFIX.
+    #[arg(long, default_value = "thinwire-checkpoints", value_name = "DIR", value_parser = training::checkpoint_folder::<PathFlag>(), help_heading = CHECKPOINTS)]
     checkpoint_dir: PathFlag,
-    /// After how many steps a checkpoint is written [default: after the last one only]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Steps between checkpoints [default: only the last one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = CHECKPOINTS)]
     checkpoint_every: Option<u64>,
-    /// Seconds to wait at the start until the places of --resume and --checkpoint-dir are there, where a folder is mounted late
-    #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
-    checkpoint_wait: u64,
-    /// Adapt the training while it runs: noise-scale:max=512 (the batch), goodput, deadline:8h and price:FILE,max=0.5 (the
-    /// number of ranks of an elastic job), wait:max=0.3 (the error budget of auto); may be given several times
-    #[arg(long = "policy", value_name = "POLICY")]
+    /// Time to wait at the start for folders that are mounted late
+    ///
+    /// The places of --resume and --checkpoint-dir.
+    #[arg(long, default_value = "0s", value_name = "TIME", value_parser = units::time(0..=86_400), help_heading = CHECKPOINTS, hide_short_help = true)]
+    checkpoint_wait: Duration,
+    /// Adapt batch, ranks or error budget while training
+    ///
+    /// noise-scale:max=512 (the batch), goodput, deadline:8h and price:FILE,max=0.5 (the number of ranks of an elastic
+    /// job), wait:max=0.3 (the error budget of auto); may be given several times.
+    #[arg(long = "policy", value_name = "POLICY", help_heading = TRAINING)]
     policies: Vec<Spec>,
+    /// File with flags, such as steps = 400
+    ///
+    /// TOML, with the long names of flags as keys. Flags that are typed win over those of the file.
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    config: Option<PathBuf>,
+    /// Write the given flags to a file
+    ///
+    /// --config takes it. The token and the rank are left out. The training then goes on.
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    save_config: Option<PathBuf>,
     #[command(flatten)]
     elastic: ElasticFlags,
     #[command(flatten)]
     server: ServerFlags,
-    #[command(flatten)]
-    settings: Settings,
 }
 
 /// Trains; rank 0 prints.
@@ -58,6 +79,7 @@ pub struct Args {
 /// # Errors
 /// If the training cannot be done as asked, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
+    args.settings.talk.set();
     let mode = args.server.resolve(args.settings.ranks.unwrap_or(Size::Fixed(RANKS)))?;
     if let Some(mode) = mode {
         return with_servers(args, &mode);
@@ -65,7 +87,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let job = ranks::prepared(&args.settings.place, || resolved(args))?;
     if let Some(elastic) = to_launch(args)? {
         job.check(&[job.codec.as_ref()])?;
-        let elastic = Elastic { silence: args.settings.link.silence(), ..elastic };
+        let elastic = Elastic { silence: args.settings.link.heartbeat_timeout, ..elastic };
         return ranks::launch_elastic(&args.settings.place, &elastic, args.settings.link.port);
     }
     training::train(&job, &[job.codec.as_ref()])
@@ -92,7 +114,7 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     };
     let elastic = args.elastic.resolve(Some(size), &args.settings.place)?;
     let elastic = elastic.context("a job with servers is elastic")?;
-    let elastic = mode.job(elastic, args.settings.link.silence());
+    let elastic = mode.job(elastic, args.settings.link.heartbeat_timeout);
     ranks::launch_elastic(&args.settings.place, &elastic, args.settings.link.port)
 }
 
@@ -107,7 +129,7 @@ fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
     let recipe = &args.settings.recipe;
     let rates = [
         recipe.lr.map(|rate| format!("--lr {rate}")),
-        recipe.warmup.map(|steps| format!("--warmup {steps}")),
+        recipe.lr_warmup_steps.map(|steps| format!("--lr-warmup-steps {steps}")),
     ];
     let rate = rates.into_iter().flatten().find(|_| !mode.is_hybrid());
     refuse_flag(rate, "with --mode server, where --optimizer has the learning rate")?;
@@ -157,7 +179,7 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
         resume: training::checkpoints::resolve(
             args.resume.as_deref(),
             args.checkpoint_dir.0.as_deref(),
-            Duration::from_secs(args.checkpoint_wait),
+            args.checkpoint_wait,
         )?,
         policy: kept.map(|folder| training::checkpoints::policy(folder, args.checkpoint_every)),
     })?;

@@ -16,7 +16,7 @@ use super::elastic::Elastic;
 use super::errors::{self, Errors};
 use super::process::{self, CommandLine, Program, Variables};
 use crate::failure;
-use crate::output::say;
+use crate::output::{is_verbose, say};
 
 /// Longest wait for another launcher to tell how the job has ended.
 const LAST_REPORT: Duration = Duration::from_secs(3);
@@ -203,6 +203,9 @@ impl Launcher {
         let word = self.supervisor.word();
         let mut child = command.spawn().with_context(|| format!("starting {word} {number}"))?;
         self.groups.push(Some(Pid::from_child(&child)));
+        if is_verbose() {
+            say(format!("{word} {number} is process {}", child.id()));
+        }
         // The launcher is gone only when the job is over.
         let (unread, ends) = (self.sender.clone(), self.sender.clone());
         let prefix = format!("[{word} {number}] ");

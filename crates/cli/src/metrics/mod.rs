@@ -26,9 +26,11 @@ const PORTS_MAX: u16 = 16;
 /// Flag of a process that exports metrics.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Flags {
-    /// Export metrics for Prometheus at http://ADDRESS:PORT/metrics. Several ranks or servers on one machine take
-    /// consecutive ports. Anyone who reaches the address can read the metrics
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    /// Export metrics for Prometheus at this address
+    ///
+    /// At http://ADDRESS:PORT/metrics. Several ranks or servers on one machine take consecutive ports. Anyone who
+    /// reaches the address can read the metrics.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, help_heading = "Output")]
     metrics: Option<SocketAddr>,
 }
 

@@ -69,12 +69,12 @@ impl Exchange {
                 .or_hint("give --codec as before, or another one")?,
             (None, None) => default,
         };
-        if let (Some(asked), Some(kept)) = (settings.warmup_steps, kept)
+        if let (Some(asked), Some(kept)) = (settings.codec_warmup_steps, kept)
             && kept.warmup_steps != Some(asked)
         {
             let before = kept.warmup_steps.map_or("the usual ones".to_owned(), |n| n.to_string());
             return Err(hinted(
-                anyhow!("--warmup-steps {asked}, but the checkpoint's training has {before}"),
+                anyhow!("--codec-warmup-steps {asked}, but the checkpoint's training has {before}"),
                 "leave it out: a warm-up is a training's first steps, and these are over or continue",
             ));
         }
@@ -97,7 +97,7 @@ impl Exchange {
             feedback: settings.feedback.unwrap_or(base.feedback),
             error_budget: settings.error_budget.unwrap_or(base.error_budget),
             momentum_correction: settings.momentum_correction.or(base.momentum_correction),
-            warmup_steps: settings.warmup_steps.or(base.warmup_steps),
+            warmup_steps: settings.codec_warmup_steps.or(base.warmup_steps),
             bucket_bytes: settings.bucket_bytes.unwrap_or(base.bucket_bytes),
             mode,
         };
@@ -114,9 +114,9 @@ impl Exchange {
         let given = [
             self.momentum_correction.map(|factor| format!("--momentum-correction {factor}")),
             asked
-                .warmup_steps
+                .codec_warmup_steps
                 .filter(|steps| *steps > 0)
-                .map(|steps| format!("--warmup-steps {steps}")),
+                .map(|steps| format!("--codec-warmup-steps {steps}")),
         ];
         let is_pair = matches!(self.mode, Mode::Pair { .. });
         let of_buckets = [
@@ -255,13 +255,13 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
         "leaves nothing to feed back",
         "int8, topk:0.01 and powersgd:4 leave residuals, for instance",
     )?;
-    let warm_up = settings.warmup_steps.filter(|steps| *steps > 0);
+    let warm_up = settings.codec_warmup_steps.filter(|steps| *steps > 0);
     let why = match named.iter().all(|codec| codec == "none") {
         true => "travels raw in every step",
         false => "measures its codecs instead",
     };
     refuse(
-        "--warmup-steps",
+        "--codec-warmup-steps",
         warm_up.map(|steps| steps.to_string()),
         |codec| matches!(codec, Policy::Fixed(_)) && codec.to_string() != "none",
         why,

@@ -164,7 +164,7 @@ impl TrainingJob {
     ) -> session::Settings<'_> {
         let sync = thinwire_sync::Options {
             seed: self.recipe.seed,
-            timeout: self.settings.link.timeout(),
+            timeout: self.settings.link.timeout,
             local_ranks: Some(place.local_world as usize),
             unchecked: self.settings.unchecked,
             ..self.exchange.options(codec, self.recipe.steps)

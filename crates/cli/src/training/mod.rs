@@ -27,7 +27,8 @@ pub use job::TrainingJob;
 pub use machine::{command_line, ensure_writable};
 pub use model::Model;
 pub use server_flags::{ServerFlags, ServerMode, StoreFlags};
-pub use settings::{Codec, PathFlag, PlanFlags, Settings, Typed, folder as checkpoint_folder};
+pub use settings::{CHECKPOINTS, Codec, GRADIENTS, OUTPUT, RANKS, TRAINING};
+pub use settings::{PathFlag, PlanFlags, Settings, Typed, folder as checkpoint_folder};
 pub use snapshots::{PATIENCE as SNAPSHOT_PATIENCE, ensure_writable as ensure_snapshots};
 
 use anyhow::{Context, Result};
@@ -180,7 +181,7 @@ fn agreed(
 ) -> Result<(Option<Built>, Group)> {
     let Process { place, interrupt, .. } = *process;
     interrupt.end_at_once();
-    let mut group = Group::new(meeting.link()?).with_timeout(job.settings.link.timeout());
+    let mut group = Group::new(meeting.link()?).with_timeout(job.settings.link.timeout);
     thinwire_sync::agree(&mut group, &job.facts())?;
     check_folder(job.policy.as_ref(), &mut group)?;
     interrupt.remember();

@@ -5,7 +5,7 @@ use thinwire_report::figures::{bytes, seconds};
 use thinwire_sync::Planning;
 use thinwire_train::session::Step;
 
-use crate::output::{is_lively, say};
+use crate::output::{is_lively, is_quiet, is_verbose, say};
 
 /// About so many lines are written where there is no bar.
 const LINES: u64 = 10;
@@ -23,8 +23,12 @@ pub struct Progress {
 impl Progress {
     /// The progress of `steps` steps from `first` on.
     pub fn new(first: u64, steps: u64) -> Progress {
-        if !is_lively() {
-            let lines = Some((steps - first).div_ceil(LINES).max(1));
+        if is_quiet() {
+            return Progress::default();
+        }
+        if is_verbose() || !is_lively() {
+            let every = if is_verbose() { 1 } else { (steps - first).div_ceil(LINES).max(1) };
+            let lines = Some(every);
             return Progress { bar: None, lines, steps, planned: String::new() };
         }
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());

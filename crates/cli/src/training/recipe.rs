@@ -65,7 +65,7 @@ impl Recipe {
             steps,
             seed: flags.seed.unwrap_or(base.seed),
             lr: flags.lr.unwrap_or(base.lr),
-            warmup: flags.warmup.unwrap_or(warmup),
+            warmup: flags.lr_warmup_steps.unwrap_or(warmup),
             clip: flags.clip.unwrap_or(base.clip),
             grad_dtype: flags.grad_dtype.unwrap_or(base.grad_dtype),
         };

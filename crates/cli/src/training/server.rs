@@ -44,7 +44,7 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, address: &JobAddress) -> Resu
     let join = || Presence::join(address, &links, options, facts);
     let presence = messages::join(address, join)?;
     let ranks = mode.is_hybrid().then_some(mode.ranks);
-    let epoch = first_epoch(&presence, address, ranks, settings.link.timeout())?;
+    let epoch = first_epoch(&presence, address, ranks, settings.link.timeout)?;
     interrupt.remember();
     let codec = job.codec.clone().filter(|_| mode.is_hybrid());
     let codec: &Policy = &codec.map_or_else(|| "none".parse(), Ok)?;

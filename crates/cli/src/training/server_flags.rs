@@ -13,6 +13,7 @@ use thinwire_sync::Mode;
 use thinwire_train::session::ServerSettings;
 use thinwire_update::Optimizer;
 
+use super::settings::GRADIENTS;
 use super::snapshots::{SnapshotFlags, Snapshots};
 use crate::failure::hinted;
 use crate::size::{Elastic, Size, ensure_fixed};
@@ -67,27 +68,32 @@ impl FromStr for ModeFlag {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Parameter server")]
 pub struct ServerFlags {
-    /// How ranks train together: all-reduce (gradients are averaged in every step), auto (the same, and a line says
-    /// which other mode would hide what is sent, where no codec does), server (servers keep the
-    /// parameters), hybrid (servers keep those of --server-params); or each rank trains on its own and parameters are
-    /// exchanged now and then: local:STEPS (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser
-    /// follows their average; also alpha=PART, outer=RULE, lr=RATE), sma:PULL (drawn towards their mean),
-    /// pair:STEPS (averaged with one other rank) [default: all-reduce]
-    #[arg(long, help_heading = None, value_name = "MODE")]
+    /// Way in which ranks train [default: all-reduce]
+    ///
+    /// all-reduce (gradients are averaged in every step), auto (the same, and a line says which other mode would hide
+    /// what is sent, where no codec does), server (servers keep the parameters), hybrid (servers keep those of
+    /// --server-params); or each rank trains on its own and parameters are exchanged now and then: local:STEPS
+    /// (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser follows their average; also alpha=PART,
+    /// outer=RULE, lr=RATE), sma:PULL (drawn towards their mean), pair:STEPS (averaged with one other rank).
+    #[arg(long, help_heading = GRADIENTS, value_name = "MODE")]
     mode: Option<ModeFlag>,
-    /// With --mode hybrid, names of the parameters on servers, such as 'embedding.*', where * stands for any
-    /// letters; may be repeated
-    #[arg(long, value_name = "NAMES")]
+    /// With --mode hybrid, parameters on servers; may be repeated
+    ///
+    /// Names such as 'embedding.*', where * stands for any letters.
+    #[arg(long, value_name = "NAMES", hide_short_help = true)]
     server_params: Vec<String>,
-    /// With servers, number of servers with which the job begins [default: 2]; they are started on this machine (256
-    /// at most), unless THINWIRE_MEMBER=new makes this process a worker that joins
+    /// Servers with which the job begins [default: 2]
+    ///
+    /// They are started on this machine (256 at most), unless THINWIRE_MEMBER=new makes this process a worker that
+    /// joins.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     servers: Option<u32>,
     #[command(flatten)]
     store: StoreFlags,
-    /// With servers, optimiser that they apply, with a constant learning rate
-    /// [default: adamw:lr=0.001]
-    #[arg(long, value_name = "RULE:lr=RATE", value_parser = |text: &str| Optimizer::parse(text))]
+    /// Optimiser of servers [default: adamw:lr=0.001]
+    ///
+    /// With a constant learning rate.
+    #[arg(long, value_name = "RULE", value_parser = |text: &str| Optimizer::parse(text))]
     optimizer: Option<Optimizer>,
     #[command(flatten)]
     snapshots: SnapshotFlags,
@@ -96,16 +102,21 @@ pub struct ServerFlags {
 /// Flags of how servers keep their values, whatever these are.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct StoreFlags {
-    /// With servers, how far a rank may be ahead of the slowest: sync (all gradients of a step are one
-    /// update), bounded:STEPS or async [default: sync]
+    /// Steps that ranks may be apart [default: sync]
+    ///
+    /// With servers, how far a rank may be ahead of the slowest: sync (all gradients of a step are one update),
+    /// bounded:STEPS or async.
     #[arg(long, value_name = "HOW", value_parser = |text: &str| Consistency::parse(text))]
     consistency: Option<Consistency>,
-    /// With servers, number of servers that can be lost at once without losing values [default: 1, or 0 with
-    /// one server]
+    /// Servers that may be lost without losing values [default: 1]
+    ///
+    /// At once; the default is 0 with one server.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
-    /// With servers, format in which values and gradients travel: f32, f16 or int8 [default: f32]
-    #[arg(long, value_name = "FORMAT", value_parser = |text: &str| Format::parse(text))]
+    /// Format of values and gradients on their way [default: f32]
+    ///
+    /// With servers: f32, f16 or int8.
+    #[arg(long, value_name = "FORMAT", value_parser = |text: &str| Format::parse(text), hide_short_help = true)]
     values: Option<Format>,
     #[command(flatten)]
     limits: LimitFlags,
@@ -127,12 +138,15 @@ impl StoreFlags {
 /// Flags of the limits of servers.
 #[derive(clap::Args, Clone, Debug, Default)]
 struct LimitFlags {
-    /// With servers, limit on the memory of rows of each server that is started here, such as 2GB; rows beyond it
-    /// are evicted to a file in --spill-dir [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    /// Memory of rows of each server, such as 2GB [default: any]
+    ///
+    /// Of each server that is started here; rows beyond it are evicted to a file in --spill-dir.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, hide_short_help = true)]
     server_memory: Option<u64>,
-    /// With --server-memory, folder for these files, on a disk; a file has no name and is gone when its server ends
-    #[arg(long, value_name = "FOLDER")]
+    /// With --server-memory, folder for these files, on a disk
+    ///
+    /// A file has no name and is gone when its server ends.
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     spill_dir: Option<PathBuf>,
 }
 

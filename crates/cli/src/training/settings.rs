@@ -20,67 +20,99 @@ use crate::codings::{Activations, within};
 use crate::failure::hinted;
 use crate::link;
 use crate::metrics;
+use crate::output::Talk;
 use crate::place::Flags;
 use crate::size::{self, Size};
+use crate::units;
+
+/// Headings of a training's flags in its help.
+pub const TRAINING: &str = "Model and training";
+/// Heading of flags of gradients on the wire.
+pub const GRADIENTS: &str = "Gradients";
+/// Heading of flags of the job's ranks.
+pub const RANKS: &str = "Ranks";
+/// Heading of flags of checkpoints.
+pub const CHECKPOINTS: &str = "Checkpoints";
+/// Heading of flags of what is shown and written.
+pub const OUTPUT: &str = "Output";
 
 /// The flags that `train` and `compare` share. Settings that are not given come from the
 /// checkpoint, if one is resumed, else from the defaults.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Settings {
-    /// A text file, a folder or a glob to learn from [default: this program's own sources]; for a model
-    /// of images, a folder with a folder of .png or .jpg files for each class, or arrays of NumPy: a .npz
-    /// with x [N, C, H, W] and y [N], or a folder with x.npy and y.npy
-    #[arg(long, value_name = "PATH")]
+    /// Text or images to learn from [default: own]
+    ///
+    /// A text file, a folder or a glob; for a model of images, a folder with a folder of .png or .jpg files for each
+    /// class, or arrays of NumPy: a .npz with x [N, C, H, W] and y [N], or a folder with x.npy and y.npy. Without it,
+    /// a training learns from the sources of this program.
+    #[arg(long, value_name = "PATH", help_heading = TRAINING)]
     pub data: Option<PathBuf>,
-    /// Number of ranks to start on this machine, or MIN:MAX for an elastic job: it begins with MAX, and
-    /// continues while ranks die, leave and join as long as there are MIN [default: 2]
-    #[arg(long, value_name = "N", value_parser = size::up_to(256))]
+    /// Ranks to start here, or MIN:MAX [default: 2]
+    ///
+    /// An elastic job begins with MAX ranks, and continues while ranks die, leave and join as long as there are MIN.
+    #[arg(long, value_name = "N", value_parser = size::up_to(256), help_heading = RANKS)]
     pub ranks: Option<Size>,
-    /// Algorithm of the exchange: ring, two-shot, halving, gather, ring-gather, trees:2*0.0.0+1*1.1.1 (weights of
-    /// trees, each with the parent of every rank), hierarchical:2:two-shot (units of 2 ranks, two-shot between
-    /// them), auto [default: auto]
-    #[arg(long, value_name = "NAME")]
+    /// Algorithm, such as two-shot [default: auto]
+    ///
+    /// ring, two-shot, halving, gather, ring-gather, trees:2*0.0.0+1*1.1.1 (weights of trees, each with the parent of
+    /// every rank), hierarchical:2:two-shot (units of 2 ranks, two-shot between them) or auto.
+    #[arg(long, value_name = "NAME", help_heading = GRADIENTS)]
     pub algorithm: Option<AlgorithmFlag>,
+    /// Error that auto may make [default: 0.02]
+    ///
     /// With auto, the relative error, squared or absolute, with twice its excess of energy, that one
     /// encoding of a bucket may have; three times as much if it is gathered; less in the first 400 steps of a
-    /// training. With --parallel, the mean error of all gradients, whatever the codec [default: 0.02]
-    #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"))]
+    /// training. With --parallel, the mean error of all gradients, whatever the codec.
+    #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"), help_heading = GRADIENTS)]
     pub error_budget: Option<f64>,
-    /// Error feedback: the codec's error is added to the next gradient (classic), ef21,
-    /// average:BETA, decay:FACTOR; not for none, f16, bf16, intsgd and others that leave no residual
-    /// [default: classic]
-    #[arg(long, value_name = "KIND")]
+    /// Feedback of the codec's error [default: classic]
+    ///
+    /// classic adds the codec's error to the next gradient; ef21, average:BETA and decay:FACTOR are others. Not for
+    /// none, f16, bf16, intsgd and others that leave no residual.
+    #[arg(long, value_name = "KIND", help_heading = GRADIENTS, hide_short_help = true)]
     pub feedback: Option<Feedback>,
-    /// Factor of momentum that is added up before encoding; the optimiser then has none
-    #[arg(long, value_name = "FACTOR", value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"))]
+    /// Factor of momentum that is added up before encoding
+    ///
+    /// The optimiser then has none.
+    #[arg(long, value_name = "FACTOR", value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"), help_heading = GRADIENTS, hide_short_help = true)]
     pub momentum_correction: Option<f32>,
-    /// Number of first steps that travel raw before the codec begins; auto has no such steps [default: 20 for
-    /// powersgd, 50 for topk, blocktopk, dgc and graddrop, unless that exceeds a fifth of the steps]
-    #[arg(long, value_name = "N")]
-    pub warmup_steps: Option<u64>,
-    /// Train with a codec from a file without checking the laws that `thinwire codec check` checks
-    #[arg(long)]
+    /// First steps that travel raw [default: by codec]
+    ///
+    /// Number of first steps before the codec begins; auto has no such steps. The default is 20 for powersgd, 50 for
+    /// topk, blocktopk, dgc and graddrop, unless that exceeds a fifth of the steps.
+    #[arg(long, value_name = "N", help_heading = GRADIENTS)]
+    pub codec_warmup_steps: Option<u64>,
+    /// Train with a codec from a file without checking its laws
+    ///
+    /// `thinwire codec check` checks them, too.
+    #[arg(long, help_heading = GRADIENTS, hide_short_help = true)]
     pub unchecked: bool,
-    /// Size of a bucket of gradients, in bytes of f32 [default: a sixteenth of all]
-    #[arg(long, value_name = "BYTES", value_parser = within(1024_usize..=1 << 30, "1024 to 1073741824"))]
+    /// Bytes of f32 in a bucket [default: a sixteenth of all]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes(1024_usize..=1 << 30), help_heading = GRADIENTS, hide_short_help = true)]
     pub bucket_bytes: Option<usize>,
-    /// Where the report goes, or none
-    #[arg(long, default_value = "report.html", value_name = "PATH")]
+    /// Report, or none
+    #[arg(long, default_value = "report.html", value_name = "PATH", help_heading = OUTPUT)]
     pub report: PathFlag,
-    /// File for the times of every step's exchange, or under a plan for the times of rank 0's instructions,
-    /// one line of JSON each
-    #[arg(long, value_name = "PATH")]
+    /// File for the times of every step's exchange
+    ///
+    /// Under a plan it gets the times of rank 0's instructions. One line of JSON each.
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub trace: Option<PathBuf>,
-    /// Most batches on which the validation loss is measured, ten times in a training, and in the end the
-    /// accuracy of a model of images; 0 for never
-    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16))]
+    /// Batches of a validation, or 0
+    ///
+    /// The validation loss is measured on at most so many batches, ten times in a training, and in the end the accuracy of a model of images.
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16), help_heading = OUTPUT)]
     pub validation_batches: u16,
-    /// Bytes of text that the trained model writes in the end, if it is one of text; 0 for none
-    #[arg(long, default_value_t = 400, value_name = "BYTES", value_parser = clap::value_parser!(u16))]
+    /// Bytes of text that the trained model writes; 0 for none
+    ///
+    /// Models of images write nothing.
+    #[arg(long, default_value = "400", value_name = "BYTES", value_parser = units::bytes(0..=u16::MAX), help_heading = OUTPUT, hide_short_help = true)]
     pub sample_bytes: u16,
     /// One JSON object per training on standard output
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
+    #[command(flatten)]
+    pub talk: Talk,
     #[command(flatten)]
     pub recipe: RecipeFlags,
     #[command(flatten)]
@@ -99,7 +131,7 @@ impl Settings {
             self.algorithm.map(|value| format!("--algorithm {value}")),
             feedback.map(|value| format!("--feedback {value}")),
             self.momentum_correction.map(|value| format!("--momentum-correction {value}")),
-            self.warmup_steps.map(|value| format!("--warmup-steps {value}")),
+            self.codec_warmup_steps.map(|value| format!("--codec-warmup-steps {value}")),
             self.bucket_bytes.map(|value| format!("--bucket-bytes {value}")),
         ];
         given.into_iter().flatten().next()
@@ -139,18 +171,29 @@ pub fn folder<T: From<OsString> + Clone + Send + Sync + 'static>()
 
 /// The flags of a plan for the whole model.
 #[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Plan")]
 pub struct PlanFlags {
-    /// Train the model of this plan as it says; `thinwire plan make --output FILE` writes one
+    /// Train the model of this plan as it says
+    ///
+    /// `thinwire plan make --output FILE` writes one.
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-    /// Plan the model's parallelism for these ranks, and train so; none continues without the plan of
-    /// a checkpoint
+    /// Plan the parallelism for these ranks
+    ///
+    /// They train by this plan; none continues without the plan of a checkpoint.
     #[arg(long, value_enum, value_name = "HOW", conflicts_with = "plan")]
     pub parallel: Option<Parallel>,
-    /// With --parallel semi, a cut that is decided: 'block.*.mlp.up: n=tp'; may be repeated
-    #[arg(long, value_name = "NODES: AXIS=DIMENSION", requires = "parallel")]
+    /// With --parallel semi, a cut that is decided
+    ///
+    /// Such as 'block.*.mlp.up: n=tp'; may be repeated.
+    #[arg(
+        long,
+        value_name = "NODES: AXIS=DIMENSION",
+        requires = "parallel",
+        hide_short_help = true
+    )]
     pub pin: Vec<String>,
-    /// With --parallel, the ranks and their links [default: they are measured]
+    /// With --parallel, ranks and links [default: measured]
     #[arg(long, value_name = "FILE", requires = "parallel")]
     pub cluster: Option<PathBuf>,
     #[command(flatten)]
@@ -228,17 +271,23 @@ pub fn refuse<const N: usize>(
 
 /// The flags that decide what is learnt: equal recipes on equal data give equal losses.
 #[derive(clap::Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Model and training")]
+#[command(next_help_heading = TRAINING)]
 pub struct RecipeFlags {
-    /// Model to train: llama2-7b, llama:layers=2,..., model.json, model.onnx; `thinwire model show`
-    /// tells more [default: a GPT of bytes by the sizes below]
+    /// Model, by name or file [default: GPT of bytes]
+    ///
+    /// llama2-7b, llama:layers=2,..., model.json, model.onnx; `thinwire model show` tells more. Without it, a GPT of
+    /// bytes by the sizes below.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// With --model or --plan, what the model calls its tokens, where that is not clear
-    #[arg(long, value_name = "tokens=NAME")]
+    /// With --model or --plan, the name of its input of tokens
+    ///
+    /// Where that is not clear.
+    #[arg(long, value_name = "tokens=NAME", hide_short_help = true)]
     pub input: Option<Tokens>,
-    /// Begin with the values of this safetensors file, which has every parameter under its name and in
-    /// its shape, as transformers writes it [default: values are drawn]
+    /// Begin with the values of this safetensors file
+    ///
+    /// It has every parameter under its name and in its shape, as transformers writes it. Without it, values are
+    /// drawn.
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
     /// Elements of an activation [default: 128]
@@ -250,29 +299,35 @@ pub struct RecipeFlags {
     /// Attention heads; they divide the width [default: 4]
     #[arg(long, value_name = "N")]
     pub heads: Option<usize>,
-    /// Bytes of text that a prediction is made from [default: 128]
+    /// Bytes that a prediction is made from [default: 128]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
-    /// Rows per step, all ranks together [default: 16]
+    /// Rows of a step, all ranks together [default: 16]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
-    /// Steps to train [default: 400, of `thinwire compare` 120 with each codec]
+    /// Steps to train [default: 400]
+    ///
+    /// By default, `thinwire compare` trains 120 with each codec.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub steps: Option<u64>,
-    /// The seed of everything random [default: 1]
+    /// Seed of everything random [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// The highest learning rate [default: 0.004]
+    /// Highest learning rate [default: 0.004]
     #[arg(long, value_name = "RATE")]
     pub lr: Option<f32>,
-    /// Steps in which the learning rate rises [default: a tenth of the steps, at least 40]
+    /// Steps of rising rate [default: a tenth]
+    ///
+    /// The learning rate rises from 0 in so many steps, by default a tenth of them and at least 40.
     #[arg(long, value_name = "N")]
-    pub warmup: Option<u64>,
-    /// The greatest norm of the averaged gradient; 0 does not clip [default: 1]
+    pub lr_warmup_steps: Option<u64>,
+    /// Greatest norm of a gradient, or 0 [default: 1]
+    ///
+    /// The norm of the averaged gradient; 0 does not clip.
     #[arg(long, value_name = "NORM")]
     pub clip: Option<f32>,
-    /// Precision that gradients are rounded to before they leave [default: f32]
-    #[arg(long, value_enum, value_name = "DTYPE")]
+    /// Precision of gradients before they leave [default: f32]
+    #[arg(long, value_enum, value_name = "DTYPE", help_heading = GRADIENTS, hide_short_help = true)]
     pub grad_dtype: Option<GradDtype>,
 }
 

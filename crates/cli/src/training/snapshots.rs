@@ -20,16 +20,21 @@ pub const PATIENCE: Duration = Duration::from_secs(900);
 /// Flags of snapshots.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct SnapshotFlags {
-    /// With servers, folder for their snapshots, which all servers share, or s3://BUCKET/PREFIX
-    #[arg(long, value_name = "FOLDER")]
+    /// Folder of the servers' snapshots
+    ///
+    /// All servers share it. It may be s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
-    /// With --snapshot-dir, take a snapshot after every N steps [default: only on request, by thinwire
-    /// snapshot]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Steps between snapshots [default: only on request]
+    ///
+    /// `thinwire snapshot` requests one.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
     snapshot_every: Option<u64>,
-    /// With servers, begin with the rows of this snapshot, or of the newest in this folder, or with the
-    /// values of this safetensors file; the number of servers may differ
-    #[arg(long, value_name = "PATH")]
+    /// Snapshot or safetensors file to begin with
+    ///
+    /// With servers, begin with the rows of this snapshot, or of the newest in this folder, or with the values of this
+    /// safetensors file; the number of servers may differ.
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     restore: Option<PathBuf>,
 }
 

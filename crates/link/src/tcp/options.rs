@@ -81,7 +81,7 @@ impl Connections {
     }
 
     /// Returns the number for a round trip.
-    pub(super) fn for_round_trip(self, round_trip: Duration) -> u16 {
+    pub fn for_round_trip(self, round_trip: Duration) -> u16 {
         let filling = (round_trip.as_secs_f64() * RATE_BYTES_PER_S / WINDOW_BYTES).ceil();
         (filling as u16).clamp(self.least(), self.most())
     }

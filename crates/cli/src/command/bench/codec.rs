@@ -6,12 +6,13 @@ use thinwire_codec::{CODECS, Choice, speed};
 use thinwire_report::figures::{bytes, bytes_per_s, ratio};
 
 use crate::output::{print_lines, say};
+use crate::units;
 
 /// Encode and decode, beside a plain copy.
 #[derive(clap::Args)]
 pub struct Args {
     /// The codecs to measure [default: one of every kind]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
     codecs: Vec<Choice>,
     #[command(flatten)]
     how: How,
@@ -20,15 +21,22 @@ pub struct Args {
 /// Size and number of measurements.
 #[derive(clap::Args)]
 pub struct How {
-    /// The size of the buffer in MiB
-    #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    size: u32,
-    /// Number of measurements of each, whose median is shown
+    /// Size of the buffer; a bare number counts MiB
+    #[arg(long, default_value = "64MiB", value_name = "BYTES", value_parser = buffer)]
+    size: usize,
+    /// Measurements of each, whose median is shown
     #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// One JSON object per line
     #[arg(long)]
     json: bool,
+}
+
+/// Reads the size of a buffer; before sizes had units, a number counted MiB.
+fn buffer(text: &str) -> Result<usize, String> {
+    let number: Option<usize> = text.parse().ok();
+    let text = number.map_or(text.to_owned(), |number| format!("{number}MiB"));
+    units::bytes(1 << 20..=1 << 32)(&text)
 }
 
 #[derive(Serialize)]
@@ -60,7 +68,7 @@ pub fn run(args: &Args) -> Result<u8> {
 /// # Errors
 /// If standard output is closed.
 pub fn measure(codecs: &[Choice], args: &How) -> Result<u8> {
-    let elements = args.size as usize * (1 << 20) / 4;
+    let elements = args.size / 4;
     let size = bytes(4.0 * elements as f64);
     say(format!(
         "{} kernels, one thread, {size} of f32, median of {} rounds",

@@ -22,6 +22,7 @@ use crate::link::Settings;
 use crate::output::{Format, print_lines, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
+use crate::units;
 
 const BUDGET: Duration = Duration::from_secs(1);
 const SMALL_TENSORS: usize = 10_000;
@@ -30,21 +31,25 @@ const SMALL_ELEMENTS: usize = 8;
 /// All-reduce, beside the bytes over the bandwidth of a plain TCP stream.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Number of ranks to start on this machine [default: 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    /// Ranks to start here [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64), help_heading = "Ranks")]
     ranks: Option<u32>,
-    /// Sizes of the tensor in bytes
-    #[arg(long, value_delimiter = ',', default_value = "32768,1048576,4194304,26214400,104857600")]
+    /// Sizes of the tensor
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', default_value = "32KiB,1MiB,4MiB,25MiB,100MiB", value_parser = units::bytes(0..=usize::MAX))]
     sizes: Vec<usize>,
-    /// Algorithms: ring, halving, two-shot, gather, ring-gather; trees (computed for the measured rates of the
-    /// ranks), or trees:WEIGHT*PARENTS+… with the parent of each rank, as in trees:2*0.0.0+1*1.1.1;
-    /// hierarchical:UNIT:ALGORITHM for units of that many ranks [default: what a call would take]
-    #[arg(long, value_delimiter = ',')]
+    /// Algorithms [default: what a call would take]
+    ///
+    /// ring, halving, two-shot, gather, ring-gather; trees (computed for the measured rates of the ranks), or
+    /// trees:WEIGHT*PARENTS+… with the parent of each rank, as in trees:2*0.0.0+1*1.1.1; hierarchical:UNIT:ALGORITHM
+    /// for units of that many ranks.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     algorithms: Vec<Requested>,
-    /// Codec of the values; one that needs no error feedback
+    /// Codec of the values, one without error feedback
     #[arg(long, default_value = "none")]
     codec: Choice,
-    /// Also reduce ten thousand tensors of 8 elements, and one of the same total size
+    /// Reduce ten thousand tensors of 8 elements, too
+    ///
+    /// And one of the same total size.
     #[arg(long)]
     small: bool,
     #[command(flatten)]
@@ -123,7 +128,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
     let limit = args.link.limit().map(|limit| limit.bytes_per_s());
     let (plain, rates) = rates::of_ranks(&meeting, limit)?;
-    let mut group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
+    let mut group = Group::new(meeting.link()?).with_timeout(args.link.timeout);
     if place.rank == 0 {
         say(format!(
             "link: {}; one plain TCP stream: {}{}",

@@ -14,6 +14,7 @@ use crate::link::Settings;
 use crate::output::{Format, print_lines, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
+use crate::units;
 
 const RUNS: usize = 3;
 const MESSAGES_MAX: usize = 1 << 14;
@@ -22,8 +23,8 @@ const QUEUE_BYTES: usize = 64 << 20;
 /// A link between two ranks, beside a plain TCP stream.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Sizes of messages in bytes
-    #[arg(long, value_delimiter = ',', default_value = "4096,65536,1048576,16777216")]
+    /// Sizes of messages
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', default_value = "4KiB,64KiB,1MiB,16MiB", value_parser = units::bytes(0..=usize::MAX))]
     sizes: Vec<usize>,
     #[command(flatten)]
     link: Settings,
@@ -72,12 +73,12 @@ pub fn run(args: &Args) -> Result<u8> {
     let mut lines = Vec::new();
     for encryption in [Encryption::Never, Encryption::Always] {
         meeting.bare(encryption);
-        let mut ends = Ends { link: meeting.link()?, plain, rates, timeout: args.link.timeout() };
+        let mut ends = Ends { link: meeting.link()?, plain, rates, timeout: args.link.timeout };
         for size in &args.sizes {
             lines.push(ends.measure(*size, encryption)?);
         }
         ends.plain.agree(0)?;
-        ends.link.finish(args.link.timeout())?;
+        ends.link.finish(args.link.timeout)?;
     }
     if place.rank == 0 { show(&lines, args.json.into()) } else { Ok(0) }
 }

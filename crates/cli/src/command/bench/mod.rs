@@ -6,7 +6,7 @@
 pub(crate) mod codec;
 mod collective;
 mod link;
-mod plain;
+pub(crate) mod plain;
 mod rates;
 
 use anyhow::Result;

@@ -10,20 +10,28 @@ use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::session::{check_folder, hold_in_all};
 
 use crate::failure::hinted;
-use crate::training::{checkpoint_folder, checkpoints, ensure_writable};
+use crate::training::{CHECKPOINTS, checkpoint_folder, checkpoints, ensure_writable};
+use crate::units;
 
 /// Flags of checkpoints.
 #[derive(clap::Args)]
+#[command(next_help_heading = CHECKPOINTS)]
 pub struct Flags {
-    /// Continue from this checkpoint, or from the newest in this folder or s3://BUCKET/PREFIX, up to --passes
-    #[arg(long, value_name = "FOLDER", value_parser = checkpoint_folder::<PathBuf>())]
+    /// Checkpoint to continue from, or its folder
+    ///
+    /// Up to --passes. The newest one in a folder, or in s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "CHECKPOINT", value_parser = checkpoint_folder::<PathBuf>())]
     resume: Option<PathBuf>,
-    /// Writes a checkpoint after every pass to this folder, which all ranks share, or to s3://BUCKET/PREFIX
-    #[arg(long, value_name = "FOLDER", value_parser = checkpoint_folder::<PathBuf>())]
+    /// Folder for a checkpoint after every pass
+    ///
+    /// All ranks share it. It may be s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "DIR", value_parser = checkpoint_folder::<PathBuf>())]
     checkpoint_dir: Option<PathBuf>,
-    /// Seconds to wait at the start until the places of --resume and --checkpoint-dir are there, where a folder is mounted late
-    #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
-    checkpoint_wait: u64,
+    /// Time to wait at the start for folders that are mounted late
+    ///
+    /// The places of --resume and --checkpoint-dir.
+    #[arg(long, default_value = "0s", value_name = "TIME", value_parser = units::time(0..=86_400), hide_short_help = true)]
+    checkpoint_wait: Duration,
 }
 
 impl Flags {
@@ -57,8 +65,7 @@ impl Checkpoints {
     /// If there is no such checkpoint, it has no passes left, or the folder cannot be written.
     pub fn resolve(flags: &Flags, passes: u64) -> Result<Checkpoints> {
         let (resume, folder) = (flags.resume.as_deref(), flags.checkpoint_dir.as_deref());
-        let resumed =
-            checkpoints::resolve(resume, folder, Duration::from_secs(flags.checkpoint_wait))?;
+        let resumed = checkpoints::resolve(resume, folder, flags.checkpoint_wait)?;
         if let Some(found) = &resumed {
             let done = found.progress().position.pass;
             if done >= passes {

@@ -34,7 +34,9 @@ pub struct Common {
     /// File to write
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
-    /// Share of vertices to train on; half of the others each are for validation and test
+    /// Share of vertices to train on
+    ///
+    /// Half of the others each are for validation and test.
     #[arg(long, value_name = "SHARE", default_value = "0.1", value_parser = share::parse)]
     train: f32,
     /// Seed of the random numbers
@@ -70,8 +72,9 @@ pub struct BlockArgs {
     /// Mean number of neighbours in other blocks
     #[arg(long, value_name = "N", default_value_t = 2.0)]
     between: f64,
-    /// Numbers of a vertex's features; those beyond the number of blocks are noise, and with
-    /// fewer the last blocks look alike
+    /// Numbers of a vertex's features
+    ///
+    /// Numbers beyond that of blocks are noise, and with fewer the last blocks look alike.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
     columns: u32,
     /// Standard deviation of features around the place of their block

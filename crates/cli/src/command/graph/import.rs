@@ -16,7 +16,9 @@ use crate::{file, memory};
 /// Import a graph. An edge goes from the first vertex of a line to the second, and carries messages that way.
 #[derive(clap::Args)]
 pub struct Args {
-    /// File to read: .txt .csv .tsv .el .edges .mtx .graph-txt .npy, each perhaps with .gz, or .npz
+    /// File to read
+    ///
+    /// .txt .csv .tsv .el .edges .mtx .graph-txt .npy, each perhaps with .gz, or .npz.
     #[arg(value_name = "FILE")]
     input: PathBuf,
     /// File to write
@@ -25,29 +27,42 @@ pub struct Args {
     /// Format of the file [default: by the end of its name]
     #[arg(long, value_name = "FORMAT")]
     from: Option<From>,
-    /// Number of vertices [default: as the file says, or the highest vertex and those before it]
+    /// Number of vertices [default: as the file says]
+    ///
+    /// Or the highest vertex and those before it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..4_294_967_295))]
     vertices: Option<u32>,
-    /// Columns of source, destination and perhaps weight in an edge list, from 1 on [default: the only two]
+    /// Columns of an edge list [default: the only two]
+    ///
+    /// Columns of source, destination and perhaps weight, from 1 on.
     #[arg(long, value_name = "N,N[,N]", value_parser = parse_columns)]
     columns: Option<Columns>,
-    /// Whether the first line of an edge list names columns [default: yes if it begins with a letter]
-    #[arg(long, value_name = "yes|no")]
+    /// Whether the first line of an edge list names columns
+    ///
+    /// By default if it begins with a letter.
+    #[arg(long, value_name = "yes|no", hide_possible_values = true)]
     header: Option<Answer>,
-    /// Vertices of an edge list or an edge index have ids, any whole numbers or texts: numbers vertices in the
-    /// order of their ids, and keeps the ids in the file
+    /// Number vertices in the order of their ids
+    ///
+    /// Vertices of an edge list or an edge index may have any whole numbers or texts as ids; the file keeps them.
     #[arg(long, conflicts_with_all = ["vertices", "one_based"])]
     relabel: bool,
     /// Vertices of an edge list or an edge index are numbered from 1 on
     #[arg(long)]
     one_based: bool,
-    /// Neighbours that indptr and indices list in an .npz file without a format: in (CSC) or out (CSR)
-    #[arg(long, value_name = "in|out")]
+    /// Neighbours in an .npz file: in (CSC) or out (CSR)
+    ///
+    /// indptr and indices list these, where the file has no format.
+    #[arg(long, value_name = "in|out", hide_possible_values = true)]
     orientation: Option<Orientation>,
-    /// Leaves out the weights of edges that a matrix or an index has
+    /// Leave out the weights of edges
+    ///
+    /// A matrix or an index may have some.
     #[arg(long)]
     unweighted: bool,
-    /// Adds the other direction of every edge, and keeps one of equal edges, with the largest weight
+    /// Add the other direction of every edge
+    ///
+    /// Of equal edges, one is kept, with the largest weight.
     #[arg(long)]
     symmetric: bool,
     /// Features: an array of NumPy with a row per vertex
@@ -56,16 +71,24 @@ pub struct Args {
     /// Format of features in the file: f32, f16 or int8
     #[arg(long, value_name = "FORMAT", default_value = "f32", requires = "features", value_parser = |text: &str| Format::parse(text))]
     format: Format,
-    /// Labels: an array of NumPy with a class per vertex, below 0 where a vertex has none
+    /// Labels: an array of NumPy with a class per vertex
+    ///
+    /// Below 0 where a vertex has none.
     #[arg(long, value_name = "FILE.npy")]
     labels: Option<PathBuf>,
-    /// Types of vertices: an array of NumPy with a number per vertex, from 0 on
+    /// Types: an array of NumPy with a number per vertex
+    ///
+    /// From 0 on.
     #[arg(long, value_name = "FILE.npy")]
     types: Option<PathBuf>,
-    /// Uses of vertices: an array of NumPy with 0 for none, 1 training, 2 validation, 3 test
+    /// Uses: an array of NumPy with a number per vertex
+    ///
+    /// 0 for none, 1 training, 2 validation, 3 test.
     #[arg(long, value_name = "FILE.npy", conflicts_with = "train")]
     split: Option<PathBuf>,
-    /// Draws this share of vertices for training, and half of the others each for validation and test
+    /// Share of vertices that is drawn for training
+    ///
+    /// Half of the others each are for validation and test.
     #[arg(long, value_name = "SHARE", value_parser = share::parse)]
     train: Option<f32>,
     /// Seed of --train

@@ -17,10 +17,12 @@ pub struct Args {
     /// File of a graph
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Reads the whole file and compares it with its checksums
+    /// Compare the whole file with its checksums
     #[arg(long)]
     verify: bool,
-    /// Shows the id of every vertex, as `graph import --relabel` has kept them
+    /// Show the id of every vertex
+    ///
+    /// As `thinwire graph import --relabel` has kept them.
     #[arg(long, conflicts_with = "verify")]
     ids: bool,
     /// One JSON object; of --ids one per vertex

@@ -25,8 +25,10 @@ pub struct Args {
     /// Hops of a batch: layers of the model
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=64))]
     hops: u32,
-    /// hash, ranges, ldg, fennel, pagraph, metis; auto tries all and takes the one with the least redundancy
-    /// whose training vertices are balanced
+    /// Method, such as fennel or metis
+    ///
+    /// hash, ranges, ldg, fennel, pagraph, metis; auto tries all and takes the one with the least redundancy whose
+    /// training vertices are balanced.
     #[arg(long, value_name = "METHOD", default_value = "auto", value_parser = parse)]
     method: Choice,
     /// Largest part by the mean
@@ -35,7 +37,7 @@ pub struct Args {
     /// Seed of random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Writes the graph here, with its vertices numbered by part
+    /// File for the graph with vertices numbered by part
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// One JSON object per method, and per way to get features

@@ -21,8 +21,10 @@ use crate::training::{self, ServerFlags, ServerMode, StoreFlags};
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Rows on servers")]
 pub struct Flags {
-    /// With --features learned:WIDTH, keep the rows on N servers, which are started on this machine (256 at most)
-    /// unless THINWIRE_MEMBER=new makes this process a rank that joins. Without it, every rank keeps all rows
+    /// Servers of the rows of --features learned:WIDTH
+    ///
+    /// They are started on this machine (256 at most) unless THINWIRE_MEMBER=new makes this process a rank that joins.
+    /// Without them, every rank keeps all rows.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     servers: Option<u32>,
     #[command(flatten)]
@@ -77,7 +79,7 @@ pub fn launch(
     let size = Size::Elastic { min: mode.ranks, max: mode.ranks };
     let elastic = ElasticFlags::default().resolve(Some(size), flags)?;
     let elastic = elastic.context("a job with servers is elastic")?;
-    ranks::launch_elastic(flags, &mode.job(elastic, settings.silence()), settings.port)
+    ranks::launch_elastic(flags, &mode.job(elastic, settings.heartbeat_timeout), settings.port)
 }
 
 /// Gives the loss of rows a hint that fits a training without snapshots.
@@ -114,7 +116,7 @@ impl Member {
         let options = Options::new(CoordinatorMode::Saved, 1, WORLD_SIZE_MAX);
         let presence = Presence::join(&job_address, &links, options, mode.facts().collect())?;
         let ranks = Some(mode.ranks);
-        let epoch = training::first_epoch(&presence, &job_address, ranks, settings.timeout())?;
+        let epoch = training::first_epoch(&presence, &job_address, ranks, settings.timeout)?;
         let world = epoch.world(presence.id()).context("an epoch without this process")?;
         let link = presence.meet(&epoch)?;
         let link = link.context("the first epoch has ended before its ranks had met")?;
@@ -134,7 +136,7 @@ impl Member {
         seed: u64,
         settings: &link::Settings,
     ) -> Result<ServedRows> {
-        let (address, timeout) = (&self.job_address, settings.timeout());
+        let (address, timeout) = (&self.job_address, settings.timeout);
         Ok(ServedRows::open(address, &mode.settings, sizes, seed, timeout)?)
     }
 

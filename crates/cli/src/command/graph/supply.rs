@@ -14,17 +14,22 @@ use thinwire_loader::{Demand, REQUEST_BYTES};
 use thinwire_report::figures::{bytes, parse_bytes};
 use thinwire_rows::SLOT_BYTES;
 
+use super::task::per_rank;
 use crate::failure::hinted;
 use crate::output::{Format, print_lines};
 
+/// Seeds of a rank's batch, unless they are given.
+const BATCH: u32 = 1024;
 /// Batches that a foreseeing cache knows, as the loader of Python has them.
 const AHEAD: u32 = 32;
 
 /// What is predicted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Fan-outs of the hops, that of the seeds first, -1 for all: predicts the bytes of features that ranks
-    /// send, for copies of whole closures and for remote rows, and chooses
+    /// Fan-outs of the hops, of which bytes are predicted
+    ///
+    /// That of the seeds first, -1 for all: predicts the bytes of features that ranks send, for copies of whole closures
+    /// and for remote rows, and chooses.
     #[arg(
         long,
         value_name = "N,N",
@@ -34,16 +39,16 @@ pub struct Args {
         value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX))
     )]
     pub fan_outs: Vec<i64>,
-    /// Seeds of a batch on a rank
-    #[arg(long, value_name = "N", default_value_t = 1024, requires = "fan_outs", value_parser = clap::value_parser!(u32).range(1..))]
-    batch: u32,
-    /// Passes of the training, over which copies are spread
+    /// Seeds of a step, all ranks together [default: 1024 per rank]
+    #[arg(long, value_name = "N", requires = "fan_outs", value_parser = clap::value_parser!(u32).range(1..))]
+    batch: Option<u32>,
+    /// Passes over which copies are spread
     #[arg(long, value_name = "N", default_value_t = 5, requires = "fan_outs", value_parser = clap::value_parser!(u64).range(1..10_000))]
     passes: u64,
-    /// Most bytes of a rank's cache before remote rows [default: no cache]
+    /// Bytes of a rank's cache before remote rows [default: none]
     #[arg(long, value_name = "BYTES", requires = "fan_outs", value_parser = parse_bytes)]
     cache: Option<u64>,
-    /// Most bytes of features in a rank's memory [default: any]
+    /// Bytes of features in a rank's memory [default: any]
     #[arg(long, value_name = "BYTES", requires = "fan_outs", value_parser = parse_bytes)]
     memory: Option<u64>,
 }
@@ -113,7 +118,8 @@ fn requested(args: &Args, store: &Store, parts: &Parts, cached: u64, seed: u64) 
     let sampling = Sampling { fan_outs, frontier: Frontier::New, ..Sampling::new(&[]) };
     let demand = Demand { sampling, passes: args.passes, cached, ahead: AHEAD };
     let training = parts.deal(&store.vertices_of(Split::Train));
-    let batches = Batches::local(training, args.batch, seed)?;
+    let batch = per_rank(args.batch, training.len() as u32, BATCH)?;
+    let batches = Batches::local(training, batch, seed)?;
     let (graph, parts) = (store.adjacency(), Arc::new(parts.clone()));
     let (demand, batches, parts) = (&demand, &batches, &parts);
     let workers = thread::available_parallelism().map_or(1, usize::from) as u32;

@@ -74,6 +74,22 @@ fn rows(store: &Arc<Store>, learned: Option<Learned>) -> Result<Rows> {
     }
 }
 
+/// Returns the seeds of a rank's batch: its part of those of all ranks together, or the usual number.
+///
+/// # Errors
+/// If the ranks' parts would differ.
+pub fn per_rank(batch: Option<u32>, ranks: u32, usual: u32) -> Result<u32> {
+    match batch {
+        None => Ok(usual),
+        Some(batch) if batch % ranks == 0 => Ok(batch / ranks),
+        Some(batch) => {
+            let error =
+                anyhow!("--batch {batch} over {ranks} ranks, expected a multiple of {ranks}");
+            Err(hinted(error, format!("give --batch {}", batch.next_multiple_of(ranks))))
+        }
+    }
+}
+
 /// Returns the batches of the training: of each rank's own part, where there is one per rank.
 ///
 /// # Errors

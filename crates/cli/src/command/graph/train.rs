@@ -18,7 +18,7 @@ use thinwire_train::session::{Event, GraphSession, Observer, Pass};
 use super::checkpoints::{self, Checkpoints};
 use super::served::{self, Member};
 use super::supply::fan_out;
-use super::task::{Learned, batches, dealt, held_out, parse_learned, task};
+use super::task::{Learned, batches, dealt, held_out, parse_learned, per_rank, task};
 use crate::codings::within;
 use crate::failure::hinted;
 use crate::file;
@@ -28,12 +28,14 @@ use crate::memory;
 use crate::output::{print, print_json, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
-use crate::training::{Codec, usual_warm_up_steps};
+use crate::training::{Codec, OUTPUT, RANKS, usual_warm_up_steps};
 
 /// Bytes of a parameter of the network: its value, gradient, two means of Adam and buffers of its exchange.
 const BYTES_PER_PARAMETER: u64 = 24;
 /// Bytes of a number of a trained row: its value and two means of Adam.
 const BYTES_PER_TRAINED: u64 = 12;
+/// Seeds of a rank's batch, unless they are given.
+const BATCH: u32 = 256;
 /// Heads of attention, unless they are given.
 const HEADS: usize = 4;
 
@@ -45,20 +47,25 @@ pub struct Args {
     /// File of a graph, with features, labels and training vertices
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Layers: sage (GraphSAGE with the mean), gcn or gat
+    /// Layers: sage, gcn or gat
+    ///
+    /// sage is GraphSAGE with the mean.
     #[arg(long, value_name = "MODEL", default_value = "sage", value_parser = parse_model)]
     model: Model,
-    /// Features where the file has none: learned:WIDTH trains a row per vertex, which every rank keeps, or servers
-    /// (--servers)
-    #[arg(long, value_name = "learned:WIDTH", value_parser = parse_learned)]
+    /// Features where the file has none: learned:WIDTH
+    ///
+    /// It trains a row per vertex, which every rank keeps, or servers (--servers).
+    #[arg(long, value_name = "HOW", value_parser = parse_learned)]
     features: Option<Learned>,
     /// Outputs of all layers but the last
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     hidden: u32,
-    /// Heads of attention of gat, which divide --hidden [default: 4]
+    /// Heads of gat, which divide --hidden [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     heads: Option<u32>,
-    /// Fan-outs of the layers, that of the seeds first, -1 for all in-neighbours; validation and test use them too
+    /// Fan-outs of the layers, -1 for all in-neighbours
+    ///
+    /// That of the seeds first; validation and test use them too.
     #[arg(
         long,
         value_name = "N,N",
@@ -68,19 +75,19 @@ pub struct Args {
         value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX))
     )]
     fan_outs: Vec<i64>,
-    /// Way to draw in-neighbours: uniform, or weighted, in proportion to the weights of edges
-    #[arg(long, value_name = "SAMPLER", default_value = "uniform")]
+    /// Way to draw in-neighbours: uniform or weighted
+    #[arg(long, value_name = "SAMPLER", default_value = "uniform", hide_possible_values = true)]
     sampler: Sampler,
-    /// Seeds of a batch on a rank
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
-    batch: u32,
+    /// Seeds of a step, all ranks together [default: 256 per rank]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    batch: Option<u32>,
     /// Passes over the training vertices
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     passes: u64,
     /// Learning rate of Adam
     #[arg(long, value_name = "RATE", default_value_t = 0.01, value_parser = within(0.0_f32..=1e3, "a number from 0 to 1000"))]
     lr: f32,
-    /// Times the values of matrices, added to their gradients
+    /// Part of matrices that is added to their gradients
     #[arg(long, value_name = "FACTOR", default_value_t = 0.0, value_parser = within(0.0_f32..=1e3, "a number from 0 to 1000"))]
     weight_decay: f32,
     /// Share of the inputs of every layer that is dropped
@@ -92,17 +99,21 @@ pub struct Args {
     /// Codec of gradients, as of `thinwire train`
     #[arg(long, default_value = "none")]
     codec: Codec,
-    /// Train with a codec from a file without checking the laws that `thinwire codec check` checks
-    #[arg(long)]
+    /// Train with a codec from a file without checking its laws
+    ///
+    /// `thinwire codec check` checks them, too.
+    #[arg(long, hide_short_help = true)]
     unchecked: bool,
-    /// Number of ranks to start on this machine [default: as many as the file has parts, at most 8 per core, else 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    /// Ranks to start here [default: the file's parts]
+    ///
+    /// The default is as many as the file has parts, at most 8 per core, else 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), help_heading = RANKS)]
     ranks: Option<u32>,
-    /// Writes the trained parameters here, as safetensors
-    #[arg(long, value_name = "FILE")]
+    /// File for the trained parameters, as safetensors
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
     /// One JSON object per pass, and one of the test
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
     /// There is none of these models.
     #[arg(long, hide = true, value_name = "FILE")]
@@ -295,9 +306,12 @@ fn prepare(args: &Args) -> Result<(Started, u32)> {
     let store = Arc::new(Store::open(&args.file)?);
     let task = task(&store, args.features)?;
     let network = Network::new(settings(args, draw(args, &store)?, 1).shape(&task))?;
-    batches(&store, &Place::alone(Form::Flags), args.batch, args.seed)?;
     let checkpoints = Checkpoints::resolve(&args.checkpoints, args.passes)?;
     let parts = store.bounds().len().saturating_sub(1).max(1) as u32;
+    // The batches of all ranks have the same vertices, whoever they are dealt to.
+    let ranks = args.place.find()?.map_or(args.ranks.unwrap_or(parts), |place| place.world);
+    let batch = per_rank(args.batch, ranks, BATCH)?;
+    batches(&store, &Place::alone(Form::Flags), batch, args.seed)?;
     ensure_fits(args, parts, &network, &task)?;
     Ok((Started { store, task, checkpoints }, parts))
 }
@@ -309,12 +323,13 @@ fn train(
     link: Link,
     threads: usize,
 ) -> Result<()> {
-    let batches = batches(&store, place, args.batch, args.seed)?;
-    let validation = held_out(&store, place, Split::Validation, args.batch)?;
-    let test = held_out(&store, place, Split::Test, args.batch)?;
+    let batch = per_rank(args.batch, place.world, BATCH)?;
+    let batches = batches(&store, place, batch, args.seed)?;
+    let validation = held_out(&store, place, Split::Validation, batch)?;
+    let test = held_out(&store, place, Split::Test, batch)?;
     let exchange = exchange(args, &batches);
     let settings = settings(args, draw(args, &store)?, threads);
-    let mut group = Group::new(link).with_timeout(args.link.timeout());
+    let mut group = Group::new(link).with_timeout(args.link.timeout);
     let lock = checkpoints.hold(place.rank, &mut group)?;
     let mut trainer = Trainer::start(group, task, batches, settings, exchange)?;
     if place.rank == 0 {
@@ -371,7 +386,7 @@ fn exchange(args: &Args, batches: &Batches) -> thinwire_sync::Options {
         warm_up_steps: usual_warm_up_steps(&policy, steps),
         policy,
         seed: args.seed,
-        timeout: args.link.timeout(),
+        timeout: args.link.timeout,
         unchecked: args.unchecked,
         ..thinwire_sync::Options::default()
     }

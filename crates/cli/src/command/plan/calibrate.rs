@@ -15,10 +15,10 @@ use crate::{file, link};
 /// Measures ranks and links, and writes them down as a cluster.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Number of ranks to start on this machine [default: 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    /// Ranks to start here [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), help_heading = "Ranks")]
     ranks: Option<u32>,
-    /// Writes the cluster here, instead of to standard output
+    /// File for the cluster [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<u8> {
         Start::Done(code) => return Ok(code),
     };
     let meeting = args.link.meet(&place, &args.place, args.link.limit())?;
-    let group = Group::new(meeting.link()?).with_timeout(args.link.timeout());
+    let group = Group::new(meeting.link()?).with_timeout(args.link.timeout);
     let measured = thinwire_train::with_threads(ranks::threads(&place), || plan::calibrate(group));
     let (text, _group) = measured?.map_err(|error| match failure::is_echo(&error) {
         true => hinted(error, "look at that rank's own output, and calibrate again"),

@@ -10,22 +10,30 @@ use crate::codings::{self, Activations, fraction, one_of};
 /// Precision, memory, pins and codecs.
 #[derive(clap::Args)]
 pub struct Choices {
-    /// Precision of numbers in training: single, as thinwire train runs it, or mixed, half precision
-    /// with exact parameters beside it, which it does not run; both with Adam
-    #[arg(long, value_name = "NUMBERS", default_value = "single", value_parser = one_of(PRECISION))]
+    /// Precision of numbers in training: single or mixed
+    ///
+    /// single, as thinwire train runs it, or mixed, half precision with exact parameters beside it, which it does not
+    /// run; both with Adam.
+    #[arg(long, value_name = "NUMBERS", default_value = "single", hide_possible_values = true, value_parser = one_of(PRECISION))]
     precision: Numbers,
     /// The part of a device's memory that stays free
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction())]
     reserve: f64,
-    /// An axis that nodes put on a dimension of the mesh: 'block.*.mlp.up: n=tensor'
+    /// Axis that nodes put on a dimension of the mesh
+    ///
+    /// Such as 'block.*.mlp.up: n=tensor'; may be repeated.
     #[arg(long, value_name = "NODES: AXIS=DIMENSION")]
     pin: Vec<String>,
-    /// Codecs that gradients may be encoded with, planned together with everything else; auto stands
-    /// for those of bf16, int8, int4, int3, int2 and onebit that keep to the budget
+    /// Codecs that gradients may be encoded with
+    ///
+    /// They are planned together with everything else; auto stands for those of bf16, int8, int4, int3, int2 and onebit
+    /// that keep to the budget.
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
     codecs: Vec<String>,
-    /// The part of gradients that codecs may lose: the mean of relative squared errors
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction(), requires = "codecs")]
+    /// Error that codecs may make in gradients
+    ///
+    /// The mean of relative squared errors.
+    #[arg(long, value_name = "ERROR", default_value_t = thinwire_sync::Options::default().error_budget, value_parser = fraction(), requires = "codecs")]
     error_budget: f64,
     #[command(flatten)]
     activations: Activations,

@@ -23,10 +23,12 @@ pub struct Args {
     subject: Subject,
     #[command(flatten)]
     choices: Choices,
-    /// Shows every strategy of a node, what it takes and why one was chosen
+    /// Show every strategy of a node, and why one was chosen
     #[arg(long, value_name = "NODE", conflicts_with = "json")]
     explain: Option<String>,
-    /// Writes a page here: the pipeline's timeline, mesh, memory, links, expert plans
+    /// File for a page about the plan
+    ///
+    /// The pipeline's timeline, mesh, memory, links, expert plans.
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
 }

@@ -31,19 +31,27 @@ pub struct Args {
     /// Micro-batches of a step
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one())]
     micro_batches: NonZeroUsize,
-    /// ZeRO stage: parts of a parameter that are divided among the ranks which share its work, 0,
-    /// 1, 2 or 3 for all parameters alike, or 'each' for the fastest stage of each parameter
+    /// ZeRO stage: 0, 1, 2, 3 or each
+    ///
+    /// Parts of a parameter that are divided among the ranks which share its work, 0, 1, 2 or 3 for all parameters
+    /// alike, or 'each' for the fastest stage of each parameter.
     #[arg(long, value_name = "STAGE", default_value = "0", value_parser = division)]
     zero: Division,
-    /// Axes that may be cut: all (free), the batch alone (data), the batch on the first dimension of
-    /// the mesh and any other axis on the second (grid), or batch and features without sequences (plain)
-    #[arg(long, value_name = "AXES", default_value = "free", value_parser = one_of(CUTS))]
+    /// Axes that may be cut: free, data, grid or plain
+    ///
+    /// All (free), the batch alone (data), the batch on the first dimension of the mesh and any other axis on the second
+    /// (grid), or batch and features without sequences (plain).
+    #[arg(long, value_name = "AXES", default_value = "free", hide_possible_values = true, value_parser = one_of(CUTS))]
     cuts: Rule,
-    /// gpipe, 1f1b, interleaved:CHUNKS or zero-bubble
+    /// Order of micro-batches, such as gpipe
+    ///
+    /// gpipe, 1f1b, interleaved:CHUNKS or zero-bubble.
     #[arg(long, value_name = "NAME", default_value = "1f1b", value_parser = schedule)]
     schedule: Schedule,
-    /// Computes forward again in backward: never, always, or in the blocks where memory needs it (free)
-    #[arg(long, value_name = "WHEN", num_args = 0..=1, default_value = "never", default_missing_value = "always", value_parser = one_of(RECOMPUTE))]
+    /// When backward computes forward again
+    ///
+    /// never, always, or in the blocks where memory needs it (free).
+    #[arg(long, value_name = "WHEN", hide_possible_values = true, num_args = 0..=1, default_value = "never", default_missing_value = "always", value_parser = one_of(RECOMPUTE))]
     recompute: Recompute,
     #[command(flatten)]
     choices: Choices,

@@ -21,13 +21,13 @@ pub struct Subject {
     /// The machines: a TOML file of devices and levels
     #[arg(long, value_name = "FILE")]
     cluster: PathBuf,
-    /// Sequences, or images, of a step
+    /// Sequences or images of a step, all ranks together
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub batch: NonZeroUsize,
-    /// Tokens of a sequence [default: what the model is usually trained with]
+    /// Tokens of a sequence [default: the model's usual ones]
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     sequence: Option<NonZeroUsize>,
-    /// Writes the plan here
+    /// File for the plan
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// One JSON object: the plan

@@ -18,9 +18,9 @@ use crate::word_wrap::wrapped;
 #[derive(clap::Args)]
 pub struct Args {
     /// Trace of a training, by `thinwire train --trace`
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "FILE")]
     trace: PathBuf,
-    /// The plan that was in force after this step [default: the last one]
+    /// Step after which the plan was in force [default: the last]
     #[arg(long, value_name = "N")]
     step: Option<u64>,
     /// One JSON object

@@ -14,11 +14,12 @@ use serde_json::Value;
 
 use crate::operator::Flags;
 use crate::output::{draw, print, print_json, say};
+use crate::units;
 use screen::{Size, clipped, screen};
 pub use state::State;
 
 /// Interval at which a terminal is drawn anew.
-const EVERY_S: u64 = 1;
+const EVERY: Duration = Duration::from_secs(1);
 /// Characters in a line where there is no terminal.
 const COLUMNS: usize = 80;
 
@@ -29,9 +30,9 @@ const COLUMNS: usize = 80;
 /// or --json, it is printed once, unless --every is given.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Show it again after this many seconds [default: 1 on a terminal]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    every: Option<u64>,
+    /// Show it again after so long [default: 1s on a terminal]
+    #[arg(long, value_name = "TIME", value_parser = units::time(1..=86_400))]
+    every: Option<Duration>,
     /// Show it once, on a terminal too
     #[arg(long, conflicts_with = "every")]
     once: bool,
@@ -51,8 +52,8 @@ pub fn run(args: &Args) -> Result<u8> {
     let mut answer = operator.status()?;
     loop {
         let is_over = show(args, &answer)?;
-        let Some(seconds) = pause(args).filter(|_| !is_over) else { return Ok(0) };
-        std::thread::sleep(Duration::from_secs(seconds));
+        let Some(pause) = pause(args).filter(|_| !is_over) else { return Ok(0) };
+        std::thread::sleep(pause);
         answer = match operator.status() {
             Ok(answer) => answer,
             Err(_) => {
@@ -64,9 +65,9 @@ pub fn run(args: &Args) -> Result<u8> {
     }
 }
 
-/// Returns the seconds until the screen is shown again; none if it is shown once.
-fn pause(args: &Args) -> Option<u64> {
-    args.every.or_else(|| (is_drawn(args) && !args.once).then_some(EVERY_S))
+/// Returns the time until the screen is shown again; none if it is shown once.
+fn pause(args: &Args) -> Option<Duration> {
+    args.every.or_else(|| (is_drawn(args) && !args.once).then_some(EVERY))
 }
 
 /// Returns whether each screen takes the place of the one before.

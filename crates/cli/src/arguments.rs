@@ -1,0 +1,263 @@
+//! Words that were typed, on their way to the parser: former names of flags, and the flags of a file.
+//!
+//! Law: a flag that is typed wins over the same flag of a file.
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+use clap::{Arg, ArgAction, ArgMatches};
+use toml::de::{DeTable, DeValue};
+
+use crate::failure::{OrHint, hinted};
+use crate::file::{self, Sort};
+use crate::launch::is_launched;
+use crate::output::say;
+
+/// A flag with another name in the last version.
+struct Renamed {
+    commands: &'static [&'static str],
+    before: &'static str,
+    now: &'static str,
+}
+
+const RENAMED: [Renamed; 2] = [
+    Renamed { commands: &["train", "compare"], before: "warmup", now: "lr-warmup-steps" },
+    Renamed { commands: &["train", "compare"], before: "warmup-steps", now: "codec-warmup-steps" },
+];
+
+/// The command whose flags a file may have.
+const COMMAND: &str = "train";
+/// Flag of the file that is read.
+const CONFIG: &str = "config";
+/// Flag of the file that is written.
+const SAVE: &str = "save-config";
+/// Flags that no file may have.
+const NOT_IN_FILES: [&str; 3] = [CONFIG, SAVE, "help"];
+/// Flags that are not written: a secret, and what differs from rank to rank.
+const NOT_WRITTEN: [&str; 2] = ["token", "rank"];
+
+/// A file of flags.
+const FLAGS: Sort = Sort {
+    name: "a file of flags",
+    bytes_max: 1 << 20,
+    hint: "thinwire train --save-config FILE writes one; its lines are those such as steps = 400",
+};
+
+/// Returns the words to parse: those that were typed, and the flags of the file that they name.
+///
+/// # Errors
+/// If the file cannot be read, or has what is no flag.
+pub fn resolve(command: &clap::Command, mut words: Vec<OsString>) -> Result<Vec<OsString>> {
+    with_new_names(&mut words);
+    let Some(path) = config(&words) else { return Ok(words) };
+    let train = command.find_subcommand(COMMAND).expect("there is a command of trainings");
+    let typed: Vec<&str> = words.iter().filter_map(name).collect();
+    let flags = read(&path, train, &typed)?;
+    // A flag of the file that the parser refuses is then named as if it were typed.
+    words.splice(1..1, flags);
+    Ok(words)
+}
+
+/// Returns the name of the flag that a word is, without its value.
+fn name(word: &OsString) -> Option<&str> {
+    let flag = word.to_str()?.strip_prefix("--")?;
+    Some(flag.split_once('=').map_or(flag, |(name, _)| name))
+}
+
+/// Gives flags the names that they have now, and says so once.
+fn with_new_names(words: &mut [OsString]) {
+    let Some((command, words)) = words.split_first_mut() else { return };
+    for renamed in RENAMED.iter().filter(|it| it.commands.iter().any(|name| command == name)) {
+        let Renamed { before, now, .. } = renamed;
+        let mut found = words.iter_mut().filter(|word| name(word) == Some(before)).peekable();
+        if found.peek().is_some() && !is_launched() {
+            say(format!("warning: --{before} is --{now} now; the next version has --{now} only"));
+        }
+        for word in found {
+            let text = word.to_string_lossy().replacen(before, now, 1);
+            *word = text.into();
+        }
+    }
+}
+
+/// Returns the file of flags that these words name.
+fn config(words: &[OsString]) -> Option<PathBuf> {
+    let words = words.split_first().filter(|(command, _)| *command == COMMAND)?.1;
+    let at = words.iter().position(|word| name(word) == Some(CONFIG))?;
+    match words[at].to_str()?.split_once('=') {
+        Some((_, path)) => Some(path.into()),
+        None => words.get(at + 1).map(PathBuf::from),
+    }
+}
+
+/// Returns the flags of a file as words, without those that were typed.
+fn read(path: &Path, command: &clap::Command, typed: &[&str]) -> Result<Vec<OsString>> {
+    let text = file::text(path, &FLAGS)?;
+    let at = |span: Range<usize>| {
+        let line = text[..span.start].matches('\n').count() + 1;
+        format!("{}, line {line}", path.display())
+    };
+    let table = DeTable::parse(&text).map_err(|error| {
+        let place = error.span().map_or_else(|| path.display().to_string(), at);
+        hinted(anyhow!("{place}: {}", error.message()), FLAGS.hint)
+    })?;
+    let mut words = Vec::new();
+    for (key, value) in table.get_ref() {
+        let (key, place) = (key.get_ref().as_ref(), at(key.span()));
+        let flag = flag(command, key).ok_or_else(|| unknown(command, key, &place))?;
+        let long = flag.get_long().unwrap_or_default();
+        if typed.contains(&long) {
+            continue;
+        }
+        let values = values(value.get_ref(), flag).map_err(|expected| {
+            let found = value.get_ref().type_str();
+            hinted(anyhow!("{place}: {key} is of type {found}, expected {expected}"), FLAGS.hint)
+        })?;
+        words.extend(values.into_iter().map(OsString::from));
+    }
+    Ok(words)
+}
+
+/// Returns the flag of a key, which may have its former name.
+fn flag<'a>(command: &'a clap::Command, key: &str) -> Option<&'a Arg> {
+    let renamed = RENAMED.iter().find(|renamed| renamed.before == key);
+    let key = renamed.map_or(key, |renamed| renamed.now);
+    flags(command).find(|flag| flag.get_long() == Some(key))
+}
+
+/// Returns the flags that a file may have.
+fn flags(command: &clap::Command) -> impl Iterator<Item = &Arg> {
+    let may = |flag: &&Arg| flag.get_long().is_some_and(|name| !NOT_IN_FILES.contains(&name));
+    command.get_arguments().filter(may)
+}
+
+fn unknown(command: &clap::Command, key: &str, place: &str) -> anyhow::Error {
+    let error = anyhow!("{place}: unknown flag '{key}'");
+    let names = flags(command).filter_map(Arg::get_long);
+    let nearest = names.map(|name| (distance(key, name), name)).min();
+    // Beyond half of its letters, another name is no typing mistake.
+    match nearest.filter(|(distance, name)| 2 * distance <= name.len()) {
+        Some((_, name)) => hinted(error, format!("the nearest one is {name}")),
+        None => hinted(error, format!("its keys are flags of thinwire {COMMAND}, without --")),
+    }
+}
+
+/// Returns the number of letters to insert, to delete or to change between two words.
+fn distance(this: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (place, letter) in this.chars().enumerate() {
+        let mut before = std::mem::replace(&mut row[0], place + 1);
+        for (column, found) in other.chars().enumerate() {
+            let changed = before + usize::from(letter != found);
+            before = row[column + 1];
+            row[column + 1] = changed.min(before + 1).min(row[column] + 1);
+        }
+    }
+    row[row.len() - 1]
+}
+
+/// Returns the words of a flag with the value that a file gives it; otherwise the type that it has.
+fn values(value: &DeValue<'_>, flag: &Arg) -> Result<Vec<String>, &'static str> {
+    let name = flag.get_long().unwrap_or_default();
+    let one = |text: &str| format!("--{name}={text}");
+    let takes_value = flag.get_action().takes_values();
+    match value {
+        DeValue::Boolean(given) if !takes_value => {
+            Ok(given.then(|| format!("--{name}")).into_iter().collect())
+        }
+        _ if !takes_value => Err("true or false"),
+        DeValue::Array(all) if is_list(flag) => {
+            all.iter().map(|value| text(value.get_ref()).map(|text| one(&text))).collect()
+        }
+        value => Ok(vec![one(&text(value)?)]),
+    }
+}
+
+fn is_list(flag: &Arg) -> bool {
+    matches!(flag.get_action(), ArgAction::Append)
+}
+
+fn text(value: &DeValue<'_>) -> Result<String, &'static str> {
+    match value {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_owned()),
+        DeValue::Float(number) => Ok(number.as_str().to_owned()),
+        _ => Err("a text or a number, and a list of these where a flag may be repeated"),
+    }
+}
+
+/// Writes the flags that were given, those of a file included, if the words ask for it.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn save(command: &clap::Command, matches: &ArgMatches) -> Result<()> {
+    let Some((COMMAND, matches)) = matches.subcommand() else { return Ok(()) };
+    let path = matches.get_one::<PathBuf>("save_config");
+    // Each of its ranks has the same words.
+    let Some(path) = path.filter(|_| !is_launched()) else { return Ok(()) };
+    let train = command.find_subcommand(COMMAND).expect("it was parsed");
+    file::ensure_place(Some(path), "the flags", "--save-config")?;
+    let text = written(train, matches);
+    file::write(path, &text).or_hint("give the path of a writable file with --save-config")
+}
+
+/// Returns the text of a file with the flags that were given.
+fn written(command: &clap::Command, matches: &ArgMatches) -> String {
+    let mut text = format!("# Flags of thinwire {COMMAND}: thinwire {COMMAND} --{CONFIG} FILE\n");
+    for flag in flags(command) {
+        let (id, name) = (flag.get_id().as_str(), flag.get_long().unwrap_or_default());
+        let is_given = matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
+        if !is_given || NOT_WRITTEN.contains(&name) {
+            continue;
+        }
+        let raw = matches.get_raw(id).into_iter().flatten();
+        let values: Vec<_> = raw.map(|value| literal(&value.to_string_lossy())).collect();
+        let value = match &values[..] {
+            _ if !flag.get_action().takes_values() => "true".to_owned(),
+            [value] if !is_list(flag) => value.clone(),
+            values => format!("[{}]", values.join(", ")),
+        };
+        text += &format!("{name} = {value}\n");
+    }
+    text
+}
+
+/// Returns a value as TOML: a number where it is one that is read as the same text, else a string.
+fn literal(value: &str) -> String {
+    let is_number = value.parse::<i64>().is_ok_and(|number| number.to_string() == value)
+        || value.parse::<f64>().is_ok_and(|number| format!("{number:?}") == value);
+    match is_number && value.starts_with(|letter: char| letter.is_ascii_digit()) {
+        true => value.to_owned(),
+        false => toml::Value::from(value).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distance_of_words_counts_letters() {
+        for (this, other, expected) in
+            [("steps", "steps", 0), ("step", "steps", 1), ("stpes", "steps", 2), ("", "lr", 2)]
+        {
+            assert_eq!(distance(this, other), expected, "{this} {other}");
+            assert_eq!(distance(other, this), expected, "{other} {this}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_literals_and_other_values_texts() {
+        for (value, expected) in [
+            ("400", "400"),
+            ("0.01", "0.01"),
+            ("007", r#""007""#),
+            ("topk:0.01", r#""topk:0.01""#),
+            ("2:4", r#""2:4""#),
+        ] {
+            assert_eq!(literal(value), expected);
+        }
+    }
+}
