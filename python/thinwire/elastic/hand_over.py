@@ -6,6 +6,8 @@ from rank 0, the oldest state source.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from thinwire._core import Epoch
@@ -16,7 +18,9 @@ def from_oldest(epoch: Epoch, mine: bytes) -> bytes:
     return from_state_sources(epoch, 1, octets(mine)).tobytes()
 
 
-def from_state_sources(epoch: Epoch, state_sources: int, mine: np.ndarray | None) -> np.ndarray:
+def from_state_sources(
+    epoch: Epoch, state_sources: int, mine: np.ndarray[Any, Any] | None
+) -> np.ndarray[Any, Any]:
     """Returns the bytes of the first `state_sources` ranks, which are the same, on every rank; these get
     their own array back. `mine` of other ranks is ignored. The array is contiguous, of uint8."""
     flat = octets(b"") if mine is None or epoch.rank >= state_sources else mine
@@ -26,6 +30,6 @@ def from_state_sources(epoch: Epoch, state_sources: int, mine: np.ndarray | None
     return flat if epoch.rank < state_sources else octets(found)
 
 
-def octets(found: bytes) -> np.ndarray:
+def octets(found: bytes) -> np.ndarray[Any, Any]:
     """Bytes as an array that may be written to."""
     return np.frombuffer(bytearray(found), np.uint8)

@@ -24,10 +24,10 @@ NAME = re.compile(r"rank(\d+)\.(.+)", re.DOTALL)
 Tensors = dict[str, tuple[list[int], bytes]]
 
 
-def of_rank(group: Group, synchronizer: _core.Synchronizer) -> dict[str, np.ndarray]:
+def of_rank(group: Group, synchronizer: _core.Synchronizer) -> dict[str, np.ndarray[Any, Any]]:
     """The state of this rank, between steps."""
     plan, tensors = synchronizer.state()
-    arrays = {
+    arrays: dict[str, np.ndarray[Any, Any]] = {
         PLAN: np.frombuffer(plan.encode(), np.uint8),
         WORLD: np.array([group.world], np.int32),
     }
@@ -73,11 +73,11 @@ def for_rank(
     return plans[0], _core.reshard(group.rank, group.world, world, raw)
 
 
-def parsed(entries: Mapping[str, Any]) -> dict[int, dict[str, np.ndarray]]:
+def parsed(entries: Mapping[str, Any]) -> dict[int, dict[str, np.ndarray[Any, Any]]]:
     """The arrays of each rank."""
     if not isinstance(entries, Mapping):
         raise InvalidError(f"the state is {shown(entries)}, expected what state_dict gave")
-    ranks: dict[int, dict[str, np.ndarray]] = {}
+    ranks: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
     for name, value in entries.items():
         found = NAME.fullmatch(name) if isinstance(name, str) else None
         if found is None or not hasattr(value, "dtype"):
@@ -90,7 +90,7 @@ def parsed(entries: Mapping[str, Any]) -> dict[int, dict[str, np.ndarray]]:
     return ranks
 
 
-def world_of(rank: int, arrays: Mapping[str, np.ndarray]) -> int:
+def world_of(rank: int, arrays: Mapping[str, np.ndarray[Any, Any]]) -> int:
     """The number of ranks with which a rank has saved."""
     world = arrays.get(WORLD)
     if world is None or world.size != 1 or world.dtype.kind not in "iu" or world.item() < 1:
@@ -100,7 +100,7 @@ def world_of(rank: int, arrays: Mapping[str, np.ndarray]) -> int:
     return int(world.item())
 
 
-def text_of(rank: int, arrays: Mapping[str, np.ndarray]) -> str:
+def text_of(rank: int, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
     """The plan that a rank has saved."""
     plan = arrays.get(PLAN)
     if plan is None or plan.dtype != np.uint8:
@@ -110,7 +110,7 @@ def text_of(rank: int, arrays: Mapping[str, np.ndarray]) -> str:
     return plan.tobytes().decode(errors="replace")
 
 
-def tensors_of(rank: int, arrays: Mapping[str, np.ndarray]) -> Tensors:
+def tensors_of(rank: int, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Tensors:
     """The tensors that a rank has saved."""
     tensors = {name: array for name, array in arrays.items() if name not in (PLAN, WORLD)}
     for name, array in tensors.items():

@@ -169,7 +169,7 @@ def find(
     place = mine.index(group.rank)
     members = [dist.get_global_rank(process_group, rank) for rank in mine]
     backend = dist.get_backend_config(process_group if within == HOST else within)
-    made = dist.new_group(
+    made: Any = dist.new_group(
         members,
         timeout=timedelta(seconds=groups.TIMEOUT_S if timeout_s is None else timeout_s),
         backend=backend,

@@ -7,6 +7,7 @@ of steps. Parameters that only the network has, such as running statistics, are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -32,24 +33,24 @@ class State:
                 parameter.init_data()
 
 
-def arrays(parameters: Iterable[ms.Parameter]) -> list[np.ndarray]:
+def arrays(parameters: Iterable[ms.Parameter]) -> list[np.ndarray[Any, Any]]:
     """Values of parameters, in their own memory."""
     return [memory.view(each) for each in parameters]
 
 
-def packed(values: Iterable[np.ndarray]) -> np.ndarray:
+def packed(values: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """The bytes of arrays, one after the other."""
     flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in values]
     return np.concatenate(flat) if flat else np.empty(0, np.uint8)
 
 
-def unpacked(flat: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
+def unpacked(flat: np.ndarray[Any, Any], sizes: Sequence[int]) -> list[np.ndarray[Any, Any]]:
     """The bytes of each array, which has `sizes` bytes."""
     ends = np.cumsum(sizes)
     return [flat[end - size : end] for end, size in zip(ends, sizes)]
 
 
-def store(parameters: Sequence[ms.Parameter], values: Sequence[np.ndarray]) -> None:
+def store(parameters: Sequence[ms.Parameter], values: Sequence[np.ndarray[Any, Any]]) -> None:
     """Writes the bytes of values to parameters."""
     for parameter, value in zip(parameters, values):
         array = memory.view(parameter)
