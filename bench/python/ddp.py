@@ -119,7 +119,7 @@ def run(method: str | None, bucket_mb: float | None, options: argparse.Namespace
         "loss": validate(model, data) if loss_steps else None,
     }
     if hook is not None:
-        codecs = [bucket["codec"] for bucket in hook.plan().get("assignments", [])]
+        codecs = [bucket["codec"] for bucket in hook.exchange_plan().get("assignments", [])]
         result["plan"] = {codec: codecs.count(codec) for codec in sorted(set(codecs))}
     return result
 

@@ -235,7 +235,9 @@ def timed(training: Training, warmup: int) -> dict:
         "load": os.getloadavg()[0],
     }
     if training.hook is not None:
-        codecs = [bucket["codec"] for bucket in training.hook.plan().get("assignments", [])]
+        codecs = [
+            bucket["codec"] for bucket in training.hook.exchange_plan().get("assignments", [])
+        ]
         result["plan"] = {codec: codecs.count(codec) for codec in sorted(set(codecs))}
     return result
 

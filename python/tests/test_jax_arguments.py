@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import public_names
+
 pytestmark = pytest.mark.needs("jax", "optax")
 
 REFUSED = {
@@ -154,6 +156,12 @@ def test_mistakes_are_refused_in_one_line(ranks):
                 kind,
                 text,
             )
+
+
+@pytest.mark.parametrize("module", ["jax", "keras", "tensorflow"])
+@pytest.mark.needs("jax", "optax", "keras", "tensorflow")
+def test_public_names_are_those_of_before(module):
+    public_names.expect_as_before(f"thinwire.{module}")
 
 
 def versions() -> list:

@@ -96,7 +96,10 @@ def everything(folder: str) -> dict[str, Any]:
         optimizer = tk.distributed(optimizer_of("adam"), codec, seed=3, warmup_steps=0)
         history = fit(model, optimizer, *place, callbacks=[tk.MetricAverage()])
         answers["bits"][codec] = weights_of(model), history.history
-        assert optimizer.exchange.plan()["assignments"] and optimizer.exchange.record()["step"] >= 7
+        assert (
+            optimizer.exchange.exchange_plan()["assignments"]
+            and optimizer.exchange.record()["step"] >= 7
+        )
     answers["given"] = {
         codec: given(keras, tk, group, codec) for codec in ("none", "int8", "topk:0.25")
     }

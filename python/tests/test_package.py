@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy
 import pytest
 
+import public_names
+
 WHEEL = os.environ.get("THINWIRE_WHEEL")
 pytestmark = pytest.mark.skipif(not WHEEL, reason="no wheel at hand: run `cargo xtask python`")
 
@@ -201,3 +203,11 @@ def test_no_rank_outlives_a_killed_command(clean):
     launcher.kill()
     assert finish(launcher).returncode == -signal.SIGKILL
     wait_until_gone(ranks)
+
+
+@pytest.mark.needs("torch", "mindspore")
+@pytest.mark.parametrize(
+    "module", ["thinwire", "thinwire.torch", "thinwire.torch.graph", "thinwire.mindspore"]
+)
+def test_public_names_are_those_of_before(module):
+    public_names.expect_as_before(module)

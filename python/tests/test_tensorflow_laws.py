@@ -86,7 +86,7 @@ def everything() -> dict[str, Any]:
         return average(tape.gradient(loss, model))
 
     answers["dense none"] = trained(tf, by_exchange, *place)
-    assert len(averages[True].plan()["assignments"]) > 1
+    assert len(averages[True].exchange_plan()["assignments"]) > 1
     return answers
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 
 import pytest
 
@@ -334,3 +335,81 @@ def test_options_of_a_backend_are_refused():
             )
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def test_mistakes_are_those_of_python_too():
+    import thinwire.torch
+
+    for wrong, kinds in (
+        ({"codec": "int9"}, (ValueError,)),
+        ({"timeout_s": -1}, (ValueError,)),
+        ({"codec": 8}, (ValueError, TypeError)),
+        ({"seed": "1"}, (ValueError, TypeError)),
+        ({"group": "gloo"}, (ValueError, TypeError)),
+    ):
+        with pytest.raises(thinwire.InvalidError) as caught:
+            thinwire.torch.hook(**wrong)
+        found = [kind for kind in (ValueError, TypeError) if isinstance(caught.value, kind)]
+        assert found == list(kinds), wrong
+
+
+def test_times_are_seconds_or_timedelta():
+    from datetime import timedelta
+
+    import thinwire.torch
+    from thinwire import InvalidError
+
+    group = thinwire.init(rank=0, world=1, timeout_s=timedelta(minutes=1))
+    group.close()
+    hook, _ = thinwire.torch.hook(
+        timeout_s=timedelta(minutes=2), heartbeat_timeout_s=timedelta(seconds=3)
+    )
+    assert hook._timeouts_s == (120.0, 3.0)
+    thinwire.torch.ParameterServer("sgd:lr=0.1", timeout_s=timedelta(seconds=5))
+    with pytest.raises(
+        InvalidError, match="timeout_s is 1 day, 0:00:01, expected seconds from 0.1 to"
+    ):
+        thinwire.torch.hook(timeout_s=timedelta(days=1, seconds=1))
+
+
+def test_old_names_work_and_warn():
+    import thinwire.torch
+
+    with pytest.warns(DeprecationWarning, match="^values= is deprecated, expected codec= "):
+        server = thinwire.torch.ParameterServer("sgd:lr=0.1", values="f16")
+    assert server._codec == "f16"
+    with pytest.raises(TypeError, match="got values and codec, expected codec"):
+        thinwire.torch.ServerEmbedding(2, 2, values="f16", codec="f16")
+    hook, _ = thinwire.torch.hook()
+    with pytest.warns(
+        DeprecationWarning, match=r"^plan\(\) is deprecated, expected exchange_plan\(\)"
+    ) as told:
+        assert hook.plan() == hook.exchange_plan() == {}
+    assert told[0].filename == __file__
+
+
+def test_submodules_are_there_without_an_import_of_their_own():
+    import thinwire.torch
+
+    for name in ("accelerate", "graph", "lightning", "ray", "transformers"):
+        assert getattr(thinwire.torch, name).__name__ == f"thinwire.torch.{name}"
+    with pytest.raises(AttributeError, match="no attribute 'grpah'"):
+        _ = thinwire.torch.grpah
+
+
+def test_codecs_by_name_are_text_for_the_core():
+    from thinwire import InvalidError, arguments
+
+    assert arguments.codec({"*.weight": "int4", "*": "none"}) == "*.weight=int4,*=none"
+    names = ["a.weight", "a.bias", "b[0]", "c=d"]
+    chosen = {"a.weight": "int8", "a.bias": "none", "b[0]": "none", "c=d": "int4"}
+    assert arguments.codec(chosen.get, names) == "a.weight=int8,c?d=int4,*=none"
+    for wrong, text in (
+        ({}, "codec is an empty mapping"),
+        ({"a=b": "int8"}, "codec has \"a=b\", expected no '='"),
+        ({"a": "int8,b=int4"}, "expected no ','"),
+        ({"a": 8}, "codec of a is 8, expected str"),
+        (len, "codec is a function of names, and no parameter has one"),
+    ):
+        with pytest.raises(InvalidError, match=re.escape(text)):
+            arguments.codec(wrong)

@@ -28,7 +28,7 @@ def both(name, steps, codec="none", accumulate=1, dtype=None, **options):
         "difference": (weights(plain) - weights(model)).abs().max().item(),
         "digest": digest(model),
         "fell": training.fell(),
-        "codecs": [each["codec"] for each in hook[0].plan()["assignments"]],
+        "codecs": [each["codec"] for each in hook[0].exchange_plan()["assignments"]],
         "sent": sum(each["sent_bytes"] for each in hook[0].record()["buckets"]),
     }
 
@@ -240,3 +240,56 @@ def alone():
 
 def test_one_rank_alone_changes_nothing_and_pays_nothing(ranks):
     assert ranks(1, alone) == [["Alone", True]]
+
+
+def by_names():
+    """The codecs of buckets, by the names that are in them, and what is said of names without one."""
+    import torch.distributed as dist
+
+    import thinwire
+    import thinwire.torch
+    from torch_models import Training, digest, wrapped
+
+    dist.init_process_group("gloo")
+    found = {}
+    rules = {"4.*": "none", "[0-2].weight": "int8", "*": "int4"}
+    of_name = {"0.weight": "int8", "2.weight": "int8"}
+    for label, codec in (("mapping", rules), ("function", lambda name: of_name.get(name, "none"))):
+        model = wrapped("mlp", bucket_cap_mb=100)
+        hook = thinwire.torch.attach(model, codec)
+        training = Training("mlp", model).run(10)
+        buckets = {each["name"]: each["codec"] for each in hook.record()["buckets"]}
+        found[label] = buckets, digest(model), bool(training.fell())
+        again = thinwire.torch.attach(wrapped("mlp"), {"*": "int8"})
+        if dist.get_world_size() > 1:
+            with pytest.raises(thinwire.InvalidError, match=r"this one has codec \*=int8 \(hint"):
+                again.load_state_dict(hook.state_dict())
+    model = wrapped("mlp")
+    thinwire.torch.attach(model, {"0.*": "int8"})
+    try:
+        Training("mlp", model).run(1)
+    except thinwire.Error as error:
+        found["unnamed"] = str(error)
+    dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_codecs_by_names_of_parameters(ranks, world):
+    results = ranks(world, by_names)
+    for result in results:
+        unnamed = result["unnamed"]
+        assert "codec 0.*=int8 has no pattern for " in unnamed and "\n" not in unnamed, unnamed
+    if world == 1:
+        return
+    for label in ("mapping", "function"):
+        (buckets, first, fell), (_, second, _) = (result[label] for result in results)
+        assert first == second and fell
+        codecs = {
+            name: codec
+            for names, codec in buckets.items()
+            for name in names.split(" (")[0].split(" … ")
+        }
+        assert {codecs["0.weight"], codecs["2.weight"]} == {"int8"}, codecs
+        # Vectors are never compressed.
+        assert {codecs["4.weight"], codecs["0.bias"]} == {"none"}, codecs

@@ -462,14 +462,14 @@ def test_parameters_that_another_rank_has_used_are_updated_everywhere():
         ("groups", ["different number of parameter groups"]),
     ],
 )
-def test_a_process_of_another_training_is_refused_in_one_line(different, values, tmp_path, capfd):
+def test_a_process_of_another_training_is_refused_in_one_line(different, values, tmp_path, caplog):
     world, said = with_coordinator(2, join, [different, str(tmp_path)])
     assert world == 1
     assert all(value in said for value in values) and "\n" not in said
     if different not in ("data", "groups"):  # which the process itself sees, once it has joined
         # Ids of processes, which other lines have, may contain any number.
-        told = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
-        assert len(told) == 1 and told[0].startswith("thinwire: ") and values[-1] in told[0]
+        told = [each for each in caplog.records if "refused" in each.getMessage()]
+        assert len(told) == 1 and told[0].name == "thinwire" and values[-1] in told[0].getMessage()
 
 
 def test_a_torchrun_that_ends_all_its_ranks_is_refused_with_a_hint(tmp_path):

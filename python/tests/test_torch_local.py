@@ -548,8 +548,8 @@ def test_parameters_that_would_not_be_exchanged_are_refused(ranks):
         assert first[mode]["unfrozen"].startswith("InvalidError: 1.weight")
         assert second[mode]["unfrozen"].startswith("PeerError: ")
     for said in (first, second):
-        assert said["model"] == "InvalidError: model is 3, expected Module"
+        assert said["model"] == "InvalidTypeError: model is 3, expected Module"
         assert (
             said["outer"] == "InvalidError: outer is 3, expected a function that makes an optimizer"
         )
-        assert said["made"] == "InvalidError: what outer makes is None, expected Optimizer"
+        assert said["made"] == "InvalidTypeError: what outer makes is None, expected Optimizer"

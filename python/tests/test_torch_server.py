@@ -401,7 +401,7 @@ def keep(address):
     for wrong in ("64 apples", "MB", "-1"):
         with pytest.raises(thinwire.InvalidError, match="expected bytes, or such as"):
             ServerEmbedding(ROWS, WIDTH, cache=wrong)
-    model = ServerEmbedding(ROWS, WIDTH, initial="zeros", values="f16", cache="64kB", staleness=1)
+    model = ServerEmbedding(ROWS, WIDTH, initial="zeros", codec="f16", cache="64kB", staleness=1)
     assert model.served.cache_bytes == 64_000 and model.cache_stats == {}
     server = client(address)
     optimizer = ServerOptimizer(server, model)

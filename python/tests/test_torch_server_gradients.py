@@ -1,5 +1,7 @@
 """Gradients of tables on servers: what changes them between backward and step reaches them."""
 
+import functools
+
 import pytest
 
 from servers import Job, client
@@ -47,6 +49,7 @@ def drawn(seed):
         "is_scaled": draw.random() < 0.5,
         "frozen": [draw.random() < 0.25 for _ in range(STEPS)],
         "huge": [draw.random() < 0.25 for _ in range(STEPS)],
+        "decays": draw.random() < 0.5,
     }
 
 
@@ -98,6 +101,12 @@ def train(model, optimizers, case, seed):
 
     draw = torch.Generator().manual_seed(seed)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, enabled=case["is_scaled"])
+    groups = optimizers[0].param_groups
+    # The rates of other rules are constant on servers.
+    factor = 0.5 if case["decays"] and case["rule"] == "sgd" else 1.0
+    of_group = [factor if group.get("rule", "sgd").startswith("sgd") else 1.0 for group in groups]
+    decay = [functools.partial(pow, each) for each in of_group]
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizers[0], decay)
     for frozen, huge in zip(case["frozen"], case["huge"]):
         for each in optimizers:
             each.zero_grad()
@@ -121,6 +130,9 @@ def train(model, optimizers, case, seed):
             if has:
                 scaler.step(each)
         scaler.update()
+        scheduler.step()
+    for group in groups:
+        group["lr"] = group["initial_lr"]
 
 
 def test_tables_are_parameters_among_others(ranks, tmp_path):

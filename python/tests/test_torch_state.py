@@ -224,7 +224,7 @@ def auto_interrupted(file):
         plans = []
         for _ in range(steps):
             training.run(1)
-            plans.append([each["codec"] for each in hook.plan()["assignments"]])
+            plans.append([each["codec"] for each in hook.exchange_plan()["assignments"]])
         return plans, digest(training.model)
 
     def trials(hook):
@@ -244,7 +244,9 @@ def auto_interrupted(file):
         went_on = goes_on(whole, hook)
         again, new_hook = fresh(name)
         resume(again, new_hook, kept)
-        results.append((went_on, goes_on(again, new_hook), new_hook.plan().get("line", "")))
+        results.append(
+            (went_on, goes_on(again, new_hook), new_hook.exchange_plan().get("line", ""))
+        )
         whole.run(1)
         while not decided(hook):
             whole.run(4)

@@ -47,7 +47,7 @@ def trained(name, steps, codec="none", within="host", accumulate=1, dtype=None, 
         "difference": (weights(plain) - weights(model)).abs().max().item(),
         "digest": digest(model),
         "fell": training.fell(),
-        "codecs": [each["codec"] for each in hook.plan().get("assignments", [])],
+        "codecs": [each["codec"] for each in hook.exchange_plan().get("assignments", [])],
         "sent": sum(each["sent_bytes"] for each in hook.record().get("buckets", [])),
     }
 

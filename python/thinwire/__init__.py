@@ -12,12 +12,22 @@ name.
 from typing import TYPE_CHECKING
 
 from thinwire import lifetime as _lifetime  # noqa: F401  # exits and forks of this process
-from thinwire._core import Error, InvalidError, PeerError, Store, __version__
+from thinwire._core import Store, __version__
+from thinwire.errors import Error, InvalidError, InvalidTypeError, PeerError
 
 if TYPE_CHECKING:
     from thinwire.group import Group, init
 
-__all__ = ["Error", "Group", "InvalidError", "PeerError", "Store", "__version__", "init"]
+__all__ = [
+    "Error",
+    "Group",
+    "InvalidError",
+    "InvalidTypeError",
+    "PeerError",
+    "Store",
+    "__version__",
+    "init",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Literal, final
 
+from thinwire.errors import Error, InvalidError, NoRankError, PeerError
+
 __all__ = [
     "Averager",
     "Coordinator",
@@ -58,18 +60,6 @@ _Done = Callable[[BaseException | None], object] | None
 _Tensors = dict[str, tuple[list[int], bytes]]
 # Number of a parameter or bucket, address, elements and, for f32 in the memory of a device, the device.
 _Target = tuple[int, int, int] | tuple[int, int, int, "Cuda"]
-
-class Error(RuntimeError):
-    """Whatever went wrong in Thinwire."""
-
-class InvalidError(Error):
-    """The caller's mistake; nothing has changed."""
-
-class PeerError(Error):
-    """A rank is lost, silent, has raised or disagrees; the group is over."""
-
-class NoRankError(InvalidError):
-    """This process has a part in the job, but no rank: it is a scheduler."""
 
 def check(
     codec: str = "none",

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import datetime
+import glob
 import json
 import numbers
 import operator
 import os
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy
 
 from thinwire import _core
-from thinwire._core import InvalidError
+from thinwire.errors import InvalidError, InvalidTypeError
 
+Codecs = str | Mapping[str, str] | Callable[[str], str]
+"""A codec, or codecs by the names of parameters."""
+Seconds = float | datetime.timedelta
+"""A time: a number of seconds, or a timedelta."""
 UINT32_MAX = 2**32 - 1
 INT64_MAX = 2**63 - 1
 TIMEOUT_S_MIN, TIMEOUT_S_MAX = 0.1, 86_400.0
@@ -29,7 +37,7 @@ def shown(value: Any) -> str:
     and shape, anything else by its type."""
     if isinstance(value, str):
         return json.dumps(value[:SHOWN_MAX], ensure_ascii=False)
-    if value is None or isinstance(value, numbers.Number):
+    if value is None or isinstance(value, (numbers.Number, datetime.timedelta)):
         return str(value)
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{type(value).__name__} {value.dtype} {list(value.shape)}"
@@ -41,11 +49,11 @@ def instance(name: str, value: Any, *kinds: type) -> Any:
 
     # Errors
 
-    InvalidError for another type.
+    InvalidTypeError for another type.
     """
     if not isinstance(value, kinds):
         expected = " or ".join(kind.__name__ for kind in kinds).replace("NoneType", "None")
-        raise InvalidError(f"{name} is {shown(value)}, expected {expected}")
+        raise InvalidTypeError(f"{name} is {shown(value)}, expected {expected}")
     return value
 
 
@@ -54,10 +62,10 @@ def flag(name: str, value: Any) -> bool:
 
     # Errors
 
-    InvalidError for any other value.
+    InvalidTypeError for any other value.
     """
     if not isinstance(value, (bool, numpy.bool_)):
-        raise InvalidError(f"{name} is {shown(value)}, expected True or False")
+        raise InvalidTypeError(f"{name} is {shown(value)}, expected True or False")
     return bool(value)
 
 
@@ -66,7 +74,8 @@ def whole(name: str, value: Any, least: int = 0, most: int = INT64_MAX) -> int:
 
     # Errors
 
-    InvalidError for a number out of range, and for anything else, booleans and floats included.
+    InvalidError for a number out of range, and InvalidTypeError for anything else, booleans and floats
+    included.
     """
     try:
         found = None if isinstance(value, bool) else operator.index(value)
@@ -74,7 +83,8 @@ def whole(name: str, value: Any, least: int = 0, most: int = INT64_MAX) -> int:
         found = None
     if found is None or not least <= found <= most:
         end = f"to {most}" if found is not None and found > most else "on"
-        raise InvalidError(f"{name} {shown(value)}, expected a whole number from {least} {end}")
+        kind = InvalidTypeError if found is None else InvalidError
+        raise kind(f"{name} {shown(value)}, expected a whole number from {least} {end}")
     return found
 
 
@@ -83,11 +93,11 @@ def wholes(name: str, values: Any, least: int = 0, most: int = INT64_MAX) -> lis
 
     # Errors
 
-    InvalidError for other numbers, and for anything but a sequence.
+    InvalidError for other numbers, and InvalidTypeError for anything but a sequence.
     """
     found = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(found, (str, bytes)) or not isinstance(found, Sequence):
-        raise InvalidError(f"{name} is {shown(values)}, expected a list of whole numbers")
+        raise InvalidTypeError(f"{name} is {shown(values)}, expected a list of whole numbers")
     return [whole(f"{name} has", value, least, most) for value in found]
 
 
@@ -96,41 +106,46 @@ def path(name: str, value: Any) -> str:
 
     # Errors
 
-    InvalidError for anything but a path.
+    InvalidTypeError for anything but a path.
     """
     try:
         return os.fsdecode(value)
     except TypeError:
-        raise InvalidError(f"{name} is {shown(value)}, expected the path of a file") from None
+        raise InvalidTypeError(f"{name} is {shown(value)}, expected the path of a file") from None
 
 
 def seconds(name: str, value: Any, least: float, most: float) -> float:
-    """Returns a number of seconds from `least` to `most`.
+    """Returns a number of seconds from `least` to `most`, given as such or as a timedelta.
 
     # Errors
 
-    InvalidError for any other number, NaN included, and for anything else.
+    InvalidError for any other number, NaN included, and InvalidTypeError for anything else.
     """
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not least <= value <= most:
-        raise InvalidError(f"{name} is {shown(value)}, expected seconds from {least:g} to {most:g}")
-    return float(value)
+    number = value.total_seconds() if isinstance(value, datetime.timedelta) else value
+    is_number = isinstance(number, numbers.Real) and not isinstance(number, bool)
+    if not is_number or not least <= number <= most:
+        kind = InvalidError if is_number else InvalidTypeError
+        raise kind(f"{name} is {shown(value)}, expected seconds from {least:g} to {most:g}")
+    return float(number)
 
 
-def timeouts(timeout_s: Any, heartbeat_timeout_s: Any = None) -> None:
-    """Refuses timeouts of a group that the core would not take; no heartbeat timeout is None.
+def timeouts(timeout_s: Any, heartbeat_timeout_s: Any = None) -> tuple[float, float | None]:
+    """Returns the timeouts of a group in seconds; no heartbeat timeout is None.
 
     # Errors
 
-    InvalidError that names the first of them.
+    InvalidError that names the first of them that the core would not take.
     """
-    most = seconds("timeout_s", timeout_s, TIMEOUT_S_MIN, TIMEOUT_S_MAX)
+    timeout_s = seconds("timeout_s", timeout_s, TIMEOUT_S_MIN, TIMEOUT_S_MAX)
     if heartbeat_timeout_s is not None:
-        seconds("heartbeat_timeout_s", heartbeat_timeout_s, HEARTBEAT_S_MIN, most)
+        heartbeat_timeout_s = seconds(
+            "heartbeat_timeout_s", heartbeat_timeout_s, HEARTBEAT_S_MIN, timeout_s
+        )
+    return timeout_s, heartbeat_timeout_s
 
 
-def job(coordinator: Any, token: Any, timeout_s: Any) -> None:
-    """Refuses what is no place of a job: its address and secret, or None, and a timeout.
+def job(coordinator: Any, token: Any, timeout_s: Any) -> float:
+    """Refuses what is no place of a job, its address and secret, or None; returns its timeout in seconds.
 
     # Errors
 
@@ -138,7 +153,7 @@ def job(coordinator: Any, token: Any, timeout_s: Any) -> None:
     """
     text_or_none("coordinator", coordinator)
     text_or_none("token", token)
-    timeouts(timeout_s)
+    return timeouts(timeout_s)[0]
 
 
 def options(world: int | None = None, **given: Any) -> None:
@@ -151,8 +166,56 @@ def options(world: int | None = None, **given: Any) -> None:
     InvalidError that names the first of them.
     """
     for name, value in given.items():
-        KINDS.get(name, lambda *_: None)(name, value)
+        if name in KINDS:
+            KINDS[name](name, value)
     _core.check(**given, world=world)
+
+
+def codec(given: Any, names: Collection[str] = ()) -> Any:
+    """Returns codecs by the names of parameters as the core takes them, PATTERN=CODEC,PATTERN=CODEC, and
+    anything else as it is. A function is asked for each of `names`.
+
+    # Errors
+
+    InvalidError for a mapping without a pattern, a pattern that the core cannot read, and a function
+    without names; InvalidTypeError for other types of patterns and codecs.
+    """
+    if isinstance(given, Mapping):
+        rules = list(given.items())
+        if not rules:
+            raise InvalidError(
+                'codec is an empty mapping, expected patterns, such as {"*": "int8"}'
+            )
+    elif callable(given):
+        rules = chosen(given, names)
+    else:
+        return given
+    for pattern, each in rules:
+        instance("pattern of codec", pattern, str)
+        instance(f"codec of {pattern}", each, str)
+        for place, sign in ((pattern, "="), (pattern, ","), (each, ",")):
+            if sign in place:
+                raise InvalidError(
+                    f"codec has {shown(place)}, expected no '{sign}' (hint: ? is any)"
+                )
+    return ",".join(f"{pattern}={each}" for pattern, each in rules)
+
+
+def chosen(function: Callable[[str], Any], names: Collection[str]) -> list[tuple[str, Any]]:
+    """Returns the codec of each name that a function gives, with the most frequent one for all others."""
+    if not names:
+        raise InvalidError(
+            "codec is a function of names, and no parameter has one (hint: "
+            "named_parameters=model.named_parameters())"
+        )
+    codecs = {name: function(name) for name in names}
+    usual, _ = Counter(codecs.values()).most_common(1)[0]
+    # The core reads patterns; no other character is special to it, but for those between rules.
+    escaped = {name: re.sub("[=,]", "?", glob.escape(name)) for name in names}
+    return [
+        *((escaped[name], each) for name, each in codecs.items() if each != usual),
+        ("*", usual),
+    ]
 
 
 def text(name: str, value: Any) -> None:
@@ -168,7 +231,7 @@ def text_or_none(name: str, value: Any) -> None:
 def integer(name: str, value: Any) -> None:
     """Refuses anything but a whole number of any size."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InvalidError(f"{name} is {shown(value)}, expected a whole number")
+        raise InvalidTypeError(f"{name} is {shown(value)}, expected a whole number")
 
 
 def integer_or_none(name: str, value: Any) -> None:
@@ -180,10 +243,10 @@ def integer_or_none(name: str, value: Any) -> None:
 def number_or_none(name: str, value: Any) -> None:
     """Refuses anything but a number or None."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
-        raise InvalidError(f"{name} is {shown(value)}, expected a number")
+        raise InvalidTypeError(f"{name} is {shown(value)}, expected a number")
 
 
-KINDS = {
+KINDS: dict[str, Callable[[str, Any], object]] = {
     "codec": text,
     "feedback": text,
     "algorithm": text_or_none,

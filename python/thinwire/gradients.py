@@ -120,13 +120,14 @@ class Gradients:
             places = self.buckets[bucket]
             for place, array in zip(places, arrays):
                 self._expect(place, array)
+            synchronizer = self._started
             with self._lock:
                 if not self._begun:
-                    self.synchronizer.begin()
+                    synchronizer.begin()
                     self._begun = True
             for place, array in zip(places, arrays):
                 whole = numpy.ascontiguousarray(array)
-                self.synchronizer.ready(place, whole.ctypes.data, whole.size)
+                synchronizer.ready(place, whole.ctypes.data, whole.size)
 
     def finish(self) -> list[Array]:
         """Waits for the averages of all buckets, and returns them in the order of the variables.
@@ -153,9 +154,15 @@ class Gradients:
         """Values and row numbers of all ranks' sparse gradients of a variable, in the ranks' order."""
         with self._noted():
             name = self.all[index].name
-            return tuple(gathered(self.group, each, name) for each in (values, rows))
+            return gathered(self.group, values, name), gathered(self.group, rows, name)
 
-    def plan(self) -> dict[str, Any]:
+    @property
+    def _started(self) -> _core.Synchronizer:
+        """The synchronizer, after the first call."""
+        assert self.synchronizer is not None
+        return self.synchronizer
+
+    def exchange_plan(self) -> dict[str, Any]:
         """Codec, algorithm and partitions of each exchange; empty before the first step."""
         return {} if self.synchronizer is None else json.loads(self.synchronizer.plan())
 
@@ -216,7 +223,7 @@ class Gradients:
             found.append((error, owner))
             over.set()
 
-        self.synchronizer.finish_into(targets, done)
+        self._started.finish_into(targets, done)
         try:
             while not over.wait(LOOK_S):
                 if interrupts.pressed():
@@ -228,9 +235,9 @@ class Gradients:
             # Python's first thread has an interrupt of its own, which a framework may make another error.
             self.interrupted = True
             over.wait()
-        error, _ = found[0]
-        if error is not None:
-            raise error
+        failure, _ = found[0]
+        if failure is not None:
+            raise failure
 
     def _expect_same(self, found: Sequence[Gradient]) -> None:
         """Refuses other gradients than those of the first call; one that is missing now counts as zeros."""

@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from typing import Any
 
 import numpy
 
 from thinwire import _core, arguments
+from thinwire.arguments import Seconds
 from thinwire.lifetime import open_groups
 
 NATIVE = {numpy.dtype("float32"): "f32", numpy.dtype("float16"): "f16"}
@@ -35,9 +37,9 @@ def init(
     encryption: str = "auto",
     connections: int | None = None,
     link: str | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: Seconds = 60.0,
     launched: bool = False,
-    heartbeat_timeout_s: float | None = None,
+    heartbeat_timeout_s: Seconds | None = None,
     port: int | None = None,
 ) -> Group:
     """Joins the job that this process belongs to, and returns the group of all its ranks.
@@ -65,12 +67,12 @@ def init(
     """
     for name, each in (("rank", rank), ("world", world), ("port", port)):
         arguments.integer_or_none(name, each)
-    for name, each in (("coordinator", coordinator), ("token", token), ("link", link)):
-        arguments.text_or_none(name, each)
+    for name, text in (("coordinator", coordinator), ("token", token), ("link", link)):
+        arguments.text_or_none(name, text)
     arguments.text("encryption", encryption)
     arguments.integer_or_none("connections", connections)
     arguments.flag("launched", launched)
-    arguments.timeouts(timeout_s, heartbeat_timeout_s)
+    timeout_s, heartbeat_timeout_s = arguments.timeouts(timeout_s, heartbeat_timeout_s)
     meeting = rank, world, coordinator, token, encryption, connections, link, timeout_s, launched
     given = *meeting, heartbeat_timeout_s
     usual = (None, None, None, None, "auto", None, None, 60.0, False, None)
@@ -141,8 +143,8 @@ class Group:
         return Group(self.core.split(name))
 
     def all_reduce(
-        self, array: numpy.ndarray, codec: str = "none", average: bool = False
-    ) -> numpy.ndarray:
+        self, array: numpy.ndarray[Any, Any], codec: str = "none", average: bool = False
+    ) -> numpy.ndarray[Any, Any]:
         """Replaces `array` by its sum (or average) over all ranks, in place, and returns it.
 
         All ranks end with the same bits. `codec` is "none", "f16", "bf16" or a stochastic one, as
@@ -163,8 +165,8 @@ class Group:
         return array
 
     def reduce_scatter(
-        self, array: numpy.ndarray, codec: str = "none", average: bool = False
-    ) -> numpy.ndarray:
+        self, array: numpy.ndarray[Any, Any], codec: str = "none", average: bool = False
+    ) -> numpy.ndarray[Any, Any]:
         """The sum (or average) over all ranks of this rank's part of `array`.
 
         The parts are equal pieces of the first dimension, which must divide by the world's size.
@@ -188,14 +190,14 @@ class Group:
         part[...] = total[self.rank * part.shape[0] :][: part.shape[0]]
         return part
 
-    def all_gather(self, array: numpy.ndarray) -> numpy.ndarray:
+    def all_gather(self, array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
         """The arrays of all ranks, one after the other along the first dimension."""
         check(array)
         rows = array.reshape(1) if array.ndim == 0 else array
         stacked = self._gathered(rows, described("all_gather", rows))
         return stacked.reshape(self.world * rows.shape[0], *rows.shape[1:])
 
-    def broadcast(self, array: numpy.ndarray, root: int = 0) -> numpy.ndarray:
+    def broadcast(self, array: numpy.ndarray[Any, Any], root: int = 0) -> numpy.ndarray[Any, Any]:
         """Replaces `array` of all ranks by that of `root`, in place, and returns it."""
         check(array, writable=True)
         call = f"{described('broadcast', array)} from rank {root}"
@@ -218,7 +220,7 @@ class Group:
         open_groups.discard(self)
         self.core.close()
 
-    def _gathered(self, array: numpy.ndarray, call: str) -> numpy.ndarray:
+    def _gathered(self, array: numpy.ndarray[Any, Any], call: str) -> numpy.ndarray[Any, Any]:
         """What all ranks hold, stacked in rank order, for a call in these words."""
         stacked = numpy.empty((self.world, *array.shape), array.dtype)
         addresses = array.ctypes.data, stacked.ctypes.data
@@ -226,7 +228,7 @@ class Group:
         return stacked
 
 
-def check(array: numpy.ndarray, writable: bool = False) -> None:
+def check(array: numpy.ndarray[Any, Any], writable: bool = False) -> None:
     """Refuses what is no plain block of memory."""
     if not isinstance(array, numpy.ndarray):
         raise _core.InvalidError(f"a {type(array).__name__}, expected a NumPy array")
@@ -240,7 +242,7 @@ def check(array: numpy.ndarray, writable: bool = False) -> None:
         raise _core.InvalidError("array is read-only, and the result is written in place")
 
 
-def check_sum(array: numpy.ndarray, average: bool) -> None:
+def check_sum(array: numpy.ndarray[Any, Any], average: bool) -> None:
     """Refuses what cannot be summed, or not averaged, before anything is sent."""
     if array.dtype.kind not in NUMBERS:
         raise _core.InvalidError(f"array of {array.dtype}, expected numbers")
@@ -255,29 +257,30 @@ def check_sum(array: numpy.ndarray, average: bool) -> None:
         )
 
 
-def check_raw(array: numpy.ndarray, codec: str) -> None:
+def check_raw(array: numpy.ndarray[Any, Any], codec: str) -> None:
     """Refuses a codec for numbers that none knows."""
     if codec != "none":
         raise _core.InvalidError(f"codec {codec} on {array.dtype}, expected float32 or float16")
 
 
 def described(
-    operation: str, array: numpy.ndarray, codec: str = "none", average: bool = False
+    operation: str, array: numpy.ndarray[Any, Any], codec: str = "none", average: bool = False
 ) -> str:
     """A call in words, which must be the same on all ranks."""
     words = f"{operation} of {array.dtype}{list(array.shape)}"
     return words + f" by {codec}" * (codec != "none") + ", averaged" * average
 
 
-def merged(rows: numpy.ndarray, average: bool) -> numpy.ndarray:
+def merged(rows: numpy.ndarray[Any, Any], average: bool) -> numpy.ndarray[Any, Any]:
     """The sum or average over the first dimension, the ranks."""
     if average and rows.dtype.kind in "iu":
         return integer_mean(rows)
     total = rows.sum(axis=0, dtype=rows.dtype)
-    return total / len(rows) if average else total
+    found: numpy.ndarray[Any, Any] = total / len(rows) if average else total
+    return found
 
 
-def integer_mean(rows: numpy.ndarray) -> numpy.ndarray:
+def integer_mean(rows: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
     """The exact mean over the first dimension, rounded towards zero.
 
     Quotients and remainders are summed apart, because the sum of 64-bit integers may not fit.
@@ -287,4 +290,5 @@ def integer_mean(rows: numpy.ndarray) -> numpy.ndarray:
     quotients, remainders = numpy.divmod(wide, ranks)
     carry, rest = numpy.divmod(remainders.sum(axis=0), ranks)
     floor = quotients.sum(axis=0) + carry
-    return floor + ((floor < 0) & (rest > 0))
+    found: numpy.ndarray[Any, Any] = floor + ((floor < 0) & (rest > 0))
+    return found

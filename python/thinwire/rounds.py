@@ -18,7 +18,7 @@ from thinwire._core import Averager, Group, InvalidError
 from thinwire.agreement import together
 from thinwire.arguments import shown
 
-Arrays = Mapping[str, numpy.ndarray]
+Arrays = Mapping[str, numpy.ndarray[Any, Any]]
 
 
 def options_of(mode: str, codec: str | None, **others: Any) -> dict[str, Any]:

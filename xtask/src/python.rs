@@ -55,15 +55,28 @@ pub fn test(arguments: &[String]) -> Result<Summary> {
 
 /// Checks the style of every Python file.
 pub fn lint() -> Result<()> {
-    let environment = match environment(Frameworks::Torch)? {
-        Ok(environment) => environment,
-        Err(Missing(what)) => {
-            eprintln!("skipped ruff: {what}");
-            return Ok(());
-        }
-    };
+    let Some(environment) = tools("ruff")? else { return Ok(()) };
     succeed(environment.tool("ruff").args(["check", "--no-cache"]))?;
     succeed(environment.tool("ruff").args(["format", "--check", "--no-cache"]))
+}
+
+/// Checks the types of the package; `pyproject.toml` says how.
+pub fn check_types() -> Result<()> {
+    match tools("mypy")? {
+        Some(environment) => succeed(&mut environment.tool("mypy")),
+        None => Ok(()),
+    }
+}
+
+/// The environment that has the tools; none, and that is said, where this machine cannot have it.
+fn tools(tool: &str) -> Result<Option<Environment>> {
+    match environment(Frameworks::Torch)? {
+        Ok(environment) => Ok(Some(environment)),
+        Err(Missing(what)) => {
+            eprintln!("skipped {tool}: {what}");
+            Ok(None)
+        }
+    }
 }
 
 /// Builds the site of the docs, with the reference of the package that the tests use.

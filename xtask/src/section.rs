@@ -14,11 +14,12 @@ struct Section {
 }
 
 /// Every section, cheapest first.
-const SECTIONS: [Section; 7] = [
+const SECTIONS: [Section; 8] = [
     Section { name: "fmt", run: fmt },
     Section { name: "tidy", run: tidy::run },
     Section { name: "clippy", run: clippy },
     Section { name: "ruff", run: python::lint },
+    Section { name: "types", run: python::check_types },
     Section { name: "test", run: || test::run(&[]) },
     Section { name: "doc", run: doc },
     Section { name: "site", run: python::site },
@@ -82,7 +83,7 @@ mod tests {
         let error = choose(&["tests".to_owned()]).err().unwrap().to_string();
         assert_eq!(
             error,
-            "unknown section 'tests', expected one of fmt, tidy, clippy, ruff, test, doc, site"
+            "unknown section 'tests', expected one of fmt, tidy, clippy, ruff, types, test, doc, site"
         );
     }
 }

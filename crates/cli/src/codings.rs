@@ -83,19 +83,21 @@ pub fn tell(settings: &Settings) {
 /// # Errors
 /// If one makes no bytes, or has no name that a plan could hold.
 pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
-    let named = match policy {
-        Policy::Auto(among) if among.is_empty() => {
-            let all = Policy::AUTO.iter().map(|name| Coding::parse(name));
-            let all = all.collect::<Result<Vec<_>, _>>()?.into_iter();
-            // The bytes of a plan are those that it sends, so their lengths must be known.
-            let is_usable =
-                |coding: &Coding| coding.loss <= budget && !coding.codec().is_variable();
-            return Ok(all.filter(is_usable).collect());
-        }
-        Policy::Auto(among) => among,
-        Policy::Fixed(choice) => std::slice::from_ref(choice),
-    };
-    let encoded = named.iter().filter(|choice| choice.to_string() != "none");
+    if policy.keeps_a_budget() {
+        let all = Policy::AUTO.iter().map(|name| Coding::parse(name));
+        let all = all.collect::<Result<Vec<_>, _>>()?.into_iter();
+        // The bytes of a plan are those that it sends, so their lengths must be known.
+        let is_usable = |coding: &Coding| coding.loss <= budget && !coding.codec().is_variable();
+        return Ok(all.filter(is_usable).collect());
+    }
+    if let Policy::Named(_) = policy {
+        let error = anyhow!("codec {policy} is chosen by names of parameters, expected one codec");
+        return Err(hinted(
+            error,
+            "a plan chooses the codec of every gradient from those it is given",
+        ));
+    }
+    let encoded = policy.choices().filter(|choice| choice.to_string() != "none");
     encoded.map(of_choice).collect()
 }
 

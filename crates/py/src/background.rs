@@ -53,6 +53,28 @@ impl Background {
     ) {
         self.run(move || call(done, work()));
     }
+
+    /// Logs a line by Python's `logging`, as a warning: loggers show these unless the program says otherwise.
+    pub(crate) fn log(&self, text: impl Into<String>) {
+        let text = text.into();
+        self.run(move || {
+            let logged = Python::try_attach(|py| {
+                let logger = py.import("logging")?.call_method1("getLogger", ("thinwire",))?;
+                // The text may have percent signs.
+                logger.call_method1("warning", ("%s", &text)).map(drop)
+            });
+            // Without an interpreter somebody may still read this.
+            if !matches!(logged, Some(Ok(()))) {
+                eprintln!("thinwire: {text}");
+            }
+        });
+    }
+}
+
+/// Lets refusals of clients be logged, too, in programs that are not the command.
+pub(crate) fn log_refusals() {
+    // The endpoint must not wait for the GIL, and a fork has no thread of its parent's.
+    thinwire_link::endpoint::tell_refusals_by(|text| Background::start().log(text));
 }
 
 fn call(done: Py<PyAny>, result: Result<Option<bool>, Failure>) {

@@ -9,6 +9,7 @@ use thinwire_server::Configuration;
 use thinwire_wire::WORLD_SIZE_MAX;
 
 use crate::arguments;
+use crate::background::{self, Background};
 use crate::error::Failure;
 
 /// A coordinator in this process; it lives as long as this object.
@@ -44,6 +45,7 @@ impl Coordinator {
             arguments::number("min_ranks", min_ranks)?,
             arguments::number("max_ranks", max_ranks)?,
         );
+        background::log_refusals();
         let mode = match state {
             Some(_) => CoordinatorMode::Saved,
             None => CoordinatorMode::Unsaved,
@@ -52,7 +54,9 @@ impl Coordinator {
         let silence = thinwire_job::silence(usual.silence, &thinwire_job::process);
         let options = Options { silence: silence.map_err(Failure::from)?, ..usual };
         let job = job(options, servers)?;
-        let tell = |event: &elastic::Event| eprintln!("thinwire: {}", event.text);
+        // The coordinator must not wait for the GIL.
+        let thread = Background::start();
+        let tell = move |event: &elastic::Event| thread.log(&*event.text);
         let bind = || elastic::Coordinator::bind(address, token, job, state.as_deref(), tell);
         let inner = Some(py.detach(bind).map_err(Failure::from)?);
         Ok(Coordinator { inner, token: token.to_owned(), process: std::process::id() })

@@ -1,24 +1,13 @@
 //! Errors as Python exceptions, one line with the hint at its end, and warnings.
 
-use pyo3::create_exception;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::import_exception;
 use pyo3::prelude::*;
 use thinwire_wire::Hint;
 
-create_exception!(thinwire, Error, PyRuntimeError, "Whatever went wrong in Thinwire.");
-create_exception!(thinwire, InvalidError, Error, "The caller's mistake; nothing has changed.");
-create_exception!(
-    thinwire,
-    PeerError,
-    Error,
-    "A rank is lost, silent, has raised or disagrees; the group is over."
-);
-create_exception!(
-    thinwire._core,
-    NoRankError,
-    InvalidError,
-    "This process has a part in the job, but no rank: it is a scheduler."
-);
+import_exception!(thinwire.errors, Error);
+import_exception!(thinwire.errors, InvalidError);
+import_exception!(thinwire.errors, NoRankError);
+import_exception!(thinwire.errors, PeerError);
 
 /// Warns through Python's `warnings`, so that filters apply.
 pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {

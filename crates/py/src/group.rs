@@ -12,7 +12,7 @@ use thinwire_wire::World;
 
 use crate::arguments;
 use crate::arguments::settings;
-use crate::background::Background;
+use crate::background::{self, Background};
 use crate::calls::{self, Call, Sum};
 use crate::error::Failure;
 use crate::lifetime::{Cell, Context, Lifetime};
@@ -130,6 +130,7 @@ impl Group {
         let given = Overrides { rank, world, coordinator, host, token, form: Form::Arguments };
         let settings =
             settings(encryption, connections, link, timeout_s, heartbeat_timeout_s, port)?;
+        background::log_refusals();
         let watch = || watch.as_ref().map_or(Ok(()), |watch| watch.call0(py).map(drop));
         wait::for_work_beside(py, watch, move || {
             let place = find(&given, &process)?.unwrap_or_else(|| Place::alone(Form::Arguments));
@@ -138,7 +139,7 @@ impl Group {
                 _ => self::token(&given, &place.coordinator, &process)?,
             };
             if let Some(warning) = thinwire_job::warning(&place, &secret) {
-                eprintln!("thinwire: {warning}");
+                Background::start().log(warning);
             }
             Joined::check(&place)?;
             let meeting = Arc::new(Meeting::new(&place, &secret, &settings)?);

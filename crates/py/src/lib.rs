@@ -44,7 +44,9 @@ use pyo3::prelude::*;
 mod _core {
     use std::ffi::OsString;
 
-    use pyo3::{Python, pyfunction};
+    use pyo3::prelude::*;
+
+    use crate::error::{Error, InvalidError, NoRankError, PeerError};
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's own name")]
@@ -62,8 +64,6 @@ mod _core {
     use crate::elastic_steps::{ElasticSteps, EpochEntry};
     #[pymodule_export]
     use crate::epoch::Epoch;
-    #[pymodule_export]
-    use crate::error::{Error, InvalidError, NoRankError, PeerError};
     #[pymodule_export]
     use crate::graph::{Graph, GraphBatch, GraphLoader};
     #[pymodule_export]
@@ -94,6 +94,16 @@ mod _core {
     use crate::synchronizer::Synchronizer;
     #[pymodule_export]
     use crate::xla::{fail_at_exit, xla_handlers};
+
+    /// Finds the exceptions while there is an interpreter for sure.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        module.add("Error", py.get_type::<Error>())?;
+        module.add("InvalidError", py.get_type::<InvalidError>())?;
+        module.add("NoRankError", py.get_type::<NoRankError>())?;
+        module.add("PeerError", py.get_type::<PeerError>())
+    }
 
     /// Runs the command `thinwire` for a script or a module, and returns the exit code.
     #[pyfunction]

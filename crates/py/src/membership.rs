@@ -10,6 +10,7 @@ use thinwire_sync::Channel;
 use thinwire_wire::WORLD_SIZE_MAX;
 
 use crate::arguments::settings;
+use crate::background::Background;
 use crate::epoch::Epoch;
 use crate::error::Failure;
 use crate::lifetime::{Context, Lifetime};
@@ -146,7 +147,7 @@ impl Membership {
         wait::for_work(py, move || {
             // The training is complete all the same.
             if let Err(error) = inner.lock().expect("no holder panics").complete() {
-                eprintln!("thinwire: {error}");
+                Background::start().log(error.to_string());
             }
             Ok(())
         })
@@ -172,12 +173,13 @@ impl Drop for Membership {
 /// Waits for what comes next, and says why nothing comes unless a launcher does.
 fn next(membership: &mut elastic::Membership) -> Result<Next, Failure> {
     let is_launched = process(elastic::NUMBER).is_some();
+    let thread = Background::start();
     loop {
         if let Some(next) = membership.next_within(LOOK_EVERY)? {
             return Ok(next);
         }
         if let Some(reason) = membership.obstacle().filter(|_| !is_launched) {
-            eprintln!("thinwire: waiting: {reason}");
+            thread.log(format!("waiting: {reason}"));
         }
     }
 }

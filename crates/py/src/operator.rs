@@ -9,6 +9,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use crate::background::Background;
 use crate::error::Failure;
 use crate::registry::{self, known};
 use crate::shared::Source;
@@ -116,7 +117,8 @@ fn status(result: Result<(), Failure>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(failure) => {
-            eprintln!("thinwire: {failure}");
+            // The thread that has called the operator may have the GIL, and others wait for it.
+            Background::start().log(failure.to_string());
             1
         }
     }

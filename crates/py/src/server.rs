@@ -9,6 +9,7 @@ use thinwire_job::elastic::JobAddress;
 use thinwire_server::ServerOptions;
 
 use crate::arguments::settings;
+use crate::background;
 use crate::error::Failure;
 use crate::wait;
 
@@ -41,6 +42,7 @@ impl Server {
         restore: Option<PathBuf>,
     ) -> PyResult<Server> {
         let settings = settings("auto", None, None, timeout_s, None, None)?;
+        background::log_refusals();
         let job_address = JobAddress::server(coordinator, token).map_err(Failure::from)?;
         let listen = listen.to_owned();
         wait::for_work(py, move || {

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use thinwire_job::process;
 use thinwire_link::store::tcp::Server;
 
+use crate::background;
 use crate::error::Failure;
 
 /// A rendezvous server in this process; it lives as long as this object.
@@ -21,6 +22,7 @@ impl Store {
     #[new]
     #[pyo3(signature = (host, port = 0, token = ""))]
     fn new(host: &str, port: u16, token: &str) -> PyResult<Store> {
+        background::log_refusals();
         let shared = thinwire_job::port(None, &process).map_err(Failure::from)?;
         let opened = match shared.filter(|_| port == 0) {
             Some(shared) => thinwire_job::open_behind(host, shared, token),

@@ -43,17 +43,28 @@ pub(crate) fn check_names(parameters: &[Parameter]) -> Result<(), Error> {
     }
 }
 
+/// Refuses a parameter for which no rule has a codec.
+pub(crate) fn check_rules(options: &Options, parameters: &[Parameter]) -> Result<(), Error> {
+    let Policy::Named(rules) = &options.policy else { return Ok(()) };
+    let is_left = |it: &&Parameter| {
+        it.transport.is_none() && !rules.iter().any(|rule| rule.matches(&it.name))
+    };
+    match parameters.iter().find(is_left) {
+        Some(Parameter { name, .. }) => Err(Error::Invalid(format!(
+            "codec {} has no pattern for {name}, expected one for every parameter (hint: *=none at the end)",
+            options.policy
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Refuses codecs from files that break a law, whether options or a plan ask for them.
 pub(crate) fn check_laws(options: &Options, parameters: &[Parameter]) -> Result<(), Error> {
     if options.unchecked {
         return Ok(());
     }
     let planned = parameters.iter().filter_map(|parameter| parameter.transport.as_ref());
-    let named = match &options.policy {
-        Policy::Fixed(choice) => std::slice::from_ref(choice),
-        Policy::Auto(among) => among,
-    };
-    let codecs = named.iter().chain(planned.map(|transport| &transport.codec));
+    let codecs = options.policy.choices().chain(planned.map(|transport| &transport.codec));
     let codecs: BTreeMap<String, &Choice> =
         codecs.map(|codec| (codec.to_string(), codec)).collect();
     codecs.values().try_for_each(|codec| laws::check_file(codec)).map_err(Error::Invalid)
@@ -96,11 +107,8 @@ fn check_exchange(options: &Options, world: World) -> Result<(), Error> {
         )));
     }
     let Some(asked) = options.algorithm else { return Ok(()) };
-    let named = match &options.policy {
-        Policy::Fixed(choice) => std::slice::from_ref(choice),
-        Policy::Auto(among) => among,
-    };
-    let Some(choice) = named.iter().find(|choice| !asked.carries(choice.exchange())) else {
+    let mut choices = options.policy.choices();
+    let Some(choice) = choices.find(|choice| !asked.carries(choice.exchange())) else {
         return Ok(());
     };
     let needed = preferred(choice.exchange(), world, 0);

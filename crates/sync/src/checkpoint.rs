@@ -155,7 +155,7 @@ impl Synchronizer {
                 self.check_plan(&plan).map_err(Error::Invalid)?;
                 self.follow(Plan { fingerprint: String::new(), ..plan })
             }
-            Policy::Fixed(_) => Ok(()),
+            Policy::Fixed(_) | Policy::Named(_) => Ok(()),
         }
     }
 

@@ -40,6 +40,7 @@ mod policy;
 mod readable;
 mod record;
 mod rounds;
+mod rule;
 mod scatter;
 mod synchronizer;
 mod worker;
@@ -70,5 +71,6 @@ pub use rounds::{
     Action, Averager, AveragerState, Delayed, DelayedRows, DiLoCo, InvalidMode, Mode, Replica,
     Round, RoundRecord, Timetable, partner,
 };
+pub use rule::Rule;
 pub use scatter::{Part, Place, Scatter};
 pub use synchronizer::Synchronizer;

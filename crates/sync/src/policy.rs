@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use thinwire_codec::{Choice, Kind};
 
+use crate::Rule;
 use crate::bucket::momentum;
 use crate::exchange::choose::leaves_residual;
 
@@ -16,6 +17,8 @@ pub enum Policy {
     /// `auto`: for each bucket raw or one of these codecs, or if there are none one of [`Policy::AUTO`] within
     /// the error budget, by measurements and by trials.
     Auto(Vec<Choice>),
+    /// `PATTERN=CODEC,PATTERN=CODEC`: for each parameter the codec of the first rule that matches its name.
+    Named(Vec<Rule>),
 }
 
 impl Policy {
@@ -41,41 +44,62 @@ impl Policy {
     /// The codec that a plan calls `name`: one of those that were asked for, or any that has a name of
     /// its own. A codec's text is only known to whoever was given its file.
     pub(crate) fn choice(&self, name: &str) -> Result<Choice, thinwire_codec::Error> {
-        let named = match self {
-            Policy::Fixed(choice) => std::slice::from_ref(choice),
-            Policy::Auto(among) => among,
-        };
-        match named.iter().find(|choice| choice.to_string() == name) {
+        match self.choices().find(|choice| choice.to_string() == name) {
             Some(choice) => Ok(choice.clone()),
             None => Choice::parse(name),
         }
     }
 
+    /// The codecs that it names.
+    pub fn choices(&self) -> impl Iterator<Item = &Choice> {
+        let (choices, rules): (&[Choice], &[Rule]) = match self {
+            Policy::Fixed(choice) => (std::slice::from_ref(choice), &[]),
+            Policy::Auto(among) => (among, &[]),
+            Policy::Named(rules) => (&[], rules),
+        };
+        choices.iter().chain(rules.iter().map(|rule| &rule.codec))
+    }
+
+    /// The number of the rule for a parameter of this name, the same for all rules with one codec; none if
+    /// there are no rules, or none matches.
+    pub(crate) fn rule(&self, parameter: &str) -> Option<usize> {
+        let Policy::Named(rules) = self else { return None };
+        let codec = rules.iter().find(|rule| rule.matches(parameter))?.codec.to_string();
+        rules.iter().position(|rule| rule.codec.to_string() == codec)
+    }
+
+    /// The codec of parameters with this rule; none with `auto`.
+    pub(crate) fn of_rule(&self, rule: Option<usize>) -> Option<&Choice> {
+        match self {
+            Policy::Fixed(choice) => Some(choice),
+            Policy::Auto(_) => None,
+            Policy::Named(rules) => rules.get(rule?).map(|rule| &rule.codec),
+        }
+    }
+
     /// Whether any of its codecs leaves a residual, which feedback could do something with.
     pub fn leaves_a_residual(&self) -> bool {
-        match self {
-            Policy::Fixed(choice) => leaves_residual(choice),
-            Policy::Auto(among) => among.is_empty() || among.iter().any(leaves_residual),
-        }
+        self.keeps_a_budget() || self.choices().any(leaves_residual)
     }
 
     /// The recommended number of steps of a warm-up ([`crate::Options::warm_up_steps`]): 20 for `powersgd`, 50 for
     /// codecs that send few elements (`topk`, `blocktopk`, `dgc`, `graddrop`), else 0. docs/numerics.md has the
     /// measurements.
     pub fn warm_up_steps(&self) -> u64 {
-        match self {
-            Policy::Fixed(Choice::LowRank(_)) => 20,
-            Policy::Fixed(choice) if momentum::is_sparse(&choice.to_string()) => 50,
+        let steps = |choice: &Choice| match choice {
+            Choice::LowRank(_) => 20,
+            choice if momentum::is_sparse(&choice.to_string()) => 50,
             _ => 0,
+        };
+        match self {
+            Policy::Auto(_) => 0,
+            named => named.choices().map(steps).max().unwrap_or(0),
         }
     }
 
     /// Warnings to print before a training, a line each: codecs whose residuals would grow.
     pub fn warnings(&self) -> Vec<String> {
-        match self {
-            Policy::Fixed(choice) => choice.warning().into_iter().collect(),
-            Policy::Auto(among) => among.iter().filter_map(Choice::warning).collect(),
-        }
+        self.choices().filter_map(Choice::warning).collect()
     }
 
     /// Returns whether codecs must keep to an error budget: true of `auto` without names only.
@@ -93,11 +117,15 @@ impl fmt::Display for Policy {
                 let names: Vec<_> = among.iter().map(Choice::to_string).collect();
                 write!(f, "auto:{}", names.join("+"))
             }
+            Policy::Named(rules) => {
+                let rules: Vec<_> = rules.iter().map(Rule::to_string).collect();
+                f.write_str(&rules.join(","))
+            }
         }
     }
 }
 
-/// A name that is neither a codec nor `auto` nor `auto:CODEC+CODEC`.
+/// A name that is neither a codec nor `auto`, `auto:CODEC+CODEC` or `PATTERN=CODEC,PATTERN=CODEC`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct UnknownPolicy {
@@ -111,7 +139,7 @@ impl UnknownPolicy {
         self.excerpt.as_deref()
     }
 
-    fn new(message: String) -> UnknownPolicy {
+    pub(crate) fn new(message: String) -> UnknownPolicy {
         UnknownPolicy { message, excerpt: None }
     }
 }
@@ -131,11 +159,17 @@ impl FromStr for Policy {
             return Ok(Policy::Auto(Vec::new()));
         }
         let Some(names) = name.strip_prefix("auto:") else {
-            let unknown = |error: thinwire_codec::Error| match error.kind() {
-                Kind::Unknown => UnknownPolicy::new(format!("{error}, or auto")),
-                _ => error.into(),
+            return match Choice::parse(name) {
+                Ok(choice) => Ok(Policy::Fixed(choice)),
+                // The name of a file may have an equals sign, too.
+                Err(_) if name.contains('=') => {
+                    name.split(',').map(str::parse).collect::<Result<_, _>>().map(Policy::Named)
+                }
+                Err(error) if error.kind() == Kind::Unknown => {
+                    Err(UnknownPolicy::new(format!("{error}, or auto")))
+                }
+                Err(error) => Err(error.into()),
             };
-            return Choice::parse(name).map(Policy::Fixed).map_err(unknown);
         };
         let bytes = |name: &str| match Choice::parse(name) {
             Ok(choice @ Choice::Bytes(_)) => Ok(choice),
@@ -190,6 +224,26 @@ mod tests {
         {
             assert_eq!(of(name), 0, "{name}");
         }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_gives_the_codec() {
+        let policy: Policy = "head.*=none,*.weight=int8,*.embed=powersgd:4,*=int8".parse().unwrap();
+        let codec = |name: &str| policy.of_rule(policy.rule(name)).unwrap().to_string();
+        assert_eq!(codec("head.weight"), "none");
+        assert_eq!(codec("up.weight"), "int8");
+        assert_eq!(codec("tok.embed"), "powersgd:4");
+        assert_eq!(policy.rule("up.bias"), policy.rule("up.weight"), "one codec, one rule");
+        assert_eq!(policy.to_string().parse::<Policy>().unwrap().to_string(), policy.to_string());
+        assert_eq!(policy.warm_up_steps(), 20);
+        assert!(policy.leaves_a_residual());
+        let some: Policy = "*.weight=int8".parse().unwrap();
+        assert!(some.of_rule(some.rule("up.bias")).is_none());
+        let error = "*.weight=int8,none".parse::<Policy>().unwrap_err().to_string();
+        assert!(
+            error.starts_with("'none' among codecs by name, expected PATTERN=CODEC"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use thinwire_link::Link;
 use thinwire_wire::World;
 
 use crate::absence::Absence;
-use crate::agreement::{check_combination, check_laws, check_names, identity};
+use crate::agreement::{check_combination, check_laws, check_names, check_rules, identity};
 use crate::auto::plan::Plan;
 use crate::auto::planner::{Limits, Planner};
 use crate::bucket::state::BucketState;
@@ -96,6 +96,7 @@ impl Synchronizer {
         // Before any rank ends alone: all of them check the codec, or none does.
         channel.agree(&identity(&parameters, &options))?;
         check_laws(&options, &parameters)?;
+        check_rules(&options, &parameters)?;
         let planner = Synchronizer::planner(&channel, &parameters, &options)?;
         let mut sync = Synchronizer {
             world,

@@ -16,7 +16,7 @@ use thinwire_testkit::{self as testkit, Network};
 use thinwire_wire::DType;
 use thinwire_wire::random::Key;
 
-const CODECS: [&str; 26] = [
+const CODECS: [&str; 27] = [
     "none",
     "f16",
     "bf16",
@@ -43,6 +43,7 @@ const CODECS: [&str; 26] = [
     "lossless:bf16",
     "intsgd",
     "intsgd:16",
+    "head.*=powersgd:2,thin.*=none,*.weight=int4,*=int8",
 ];
 
 /// Residuals by parameter; zero where there is none.

@@ -1,10 +1,10 @@
-//! Codecs in files, on ranks that have them in different places.
+//! Codecs as text: in files, on ranks that have them in different places, and by the names of parameters.
 
 mod made;
 
 use std::path::PathBuf;
 
-use made::{give, options, parameters};
+use made::{averages, give, options, parameters, spawn};
 use thinwire_sync::{Error, Options, Outcome, Synchronizer};
 use thinwire_testkit::{self as testkit, Network};
 
@@ -67,5 +67,55 @@ fn texts_that_differ_are_refused() {
         let error = refused.unwrap_err().to_string();
         assert!(error.starts_with("ranks disagree on codec: this rank has mine+own#"), "{error}");
         assert!(error.contains(&format!(", rank {} has mine+own#", 1 - rank)), "{error}");
+    }
+}
+
+#[test]
+fn one_rule_for_all_names_is_its_codec() {
+    let steps = |codec| {
+        spawn(2, codec, |mut sync| {
+            (0..3).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
+            (averages(&sync), sync.state().tensors, sync.plan().assignments.clone())
+        })
+    };
+    for codec in ["int4", "powersgd:2", "none"] {
+        assert_eq!(steps(codec), steps(&format!("head.*={codec},*={codec}")), "{codec}");
+    }
+}
+
+#[test]
+fn buckets_have_parameters_of_one_codec() {
+    let found = spawn(2, "head.*=powersgd:2,*.weight=int4,*=int8", |sync| {
+        let codecs = sync.plan().assignments.iter().map(|assignment| assignment.codec.clone());
+        let names = |bucket: Vec<usize>| {
+            bucket.into_iter().map(|at| sync.parameters()[at].name.clone()).collect::<Vec<_>>()
+        };
+        sync.buckets().map(names).zip(codecs).collect::<Vec<_>>()
+    });
+    for (names, codec) in &found[0] {
+        for name in names {
+            let expected = match name.as_str() {
+                "head.weight" => "powersgd:2",
+                "hidden.weight" | "thin.weight" | "input.weight" => "int4",
+                // Vectors are never compressed.
+                _ => "none",
+            };
+            assert_eq!(codec, expected, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_parameter_that_no_pattern_matches_is_named() {
+    let start = |link| {
+        let started = Synchronizer::start(link, parameters(), options("*.weight=int8"));
+        started.err().unwrap().to_string()
+    };
+    for said in testkit::spawn(Network::Mem, 2, start) {
+        assert_eq!(
+            said,
+            "codec *.weight=int8 has no pattern for head.bias, expected one for every parameter (hint: *=none at \
+             the end)"
+        );
     }
 }

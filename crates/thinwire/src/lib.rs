@@ -114,7 +114,7 @@ pub use half::{bf16, f16};
 #[doc(inline)]
 pub use thinwire_sync::{
     Channel, Error, ExternalBuffer, Feedback, Gradient, Momentum, Options, Outcome, Parameter,
-    Policy, Reduction, Synchronizer, Target, Transport, UnknownFeedback, UnknownPolicy,
+    Policy, Reduction, Rule, Synchronizer, Target, Transport, UnknownFeedback, UnknownPolicy,
 };
 #[doc(inline)]
 pub use thinwire_wire::{DType, Hint, InvalidWorld, Rank, UnknownDType, World};

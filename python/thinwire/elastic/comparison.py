@@ -75,7 +75,8 @@ def digests(entries: Mapping[str, Any]) -> dict[str, str]:
 def digest(value: Any) -> str:
     """A short text that differs if values do."""
     if isinstance(value, np.ndarray):
-        return f"{zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8)):08x}"
+        octets = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
+        return f"{zlib.crc32(octets):08x}"
     text = repr(value)
     return text if len(text) <= 24 else f"{zlib.crc32(text.encode()):08x}"
 

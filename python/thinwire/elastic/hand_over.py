@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from thinwire._core import Epoch, Synchronizer
 
 
 def state(
-    epoch: Epoch, state_sources: int, sync: Synchronizer, arrays: Sequence[np.ndarray]
-) -> list[np.ndarray]:
+    epoch: Epoch, state_sources: int, sync: Synchronizer, arrays: Sequence[np.ndarray[Any, Any]]
+) -> list[np.ndarray[Any, Any]]:
     """Gives arrays, and what codecs have alike, from the first `state_sources` ranks to the others.
 
     The others have arrays of the same sizes. Returns the bytes of each on all ranks.
@@ -45,7 +46,9 @@ def from_oldest(epoch: Epoch, mine: bytes) -> bytes:
     return from_state_sources(epoch, 1, octets(mine)).tobytes()
 
 
-def from_state_sources(epoch: Epoch, state_sources: int, mine: np.ndarray | None) -> np.ndarray:
+def from_state_sources(
+    epoch: Epoch, state_sources: int, mine: np.ndarray[Any, Any] | None
+) -> np.ndarray[Any, Any]:
     """Returns the bytes of the first `state_sources` ranks, which are the same, on every rank; these get
     their own array back. `mine` of other ranks is ignored. The array is contiguous, of uint8."""
     flat = octets(b"") if mine is None or epoch.rank >= state_sources else mine
@@ -55,18 +58,18 @@ def from_state_sources(epoch: Epoch, state_sources: int, mine: np.ndarray | None
     return flat if epoch.rank < state_sources else octets(found)
 
 
-def octets(found: bytes) -> np.ndarray:
+def octets(found: bytes) -> np.ndarray[Any, Any]:
     """Bytes as an array that may be written to."""
     return np.frombuffer(bytearray(found), np.uint8)
 
 
-def packed(values: Iterable[np.ndarray]) -> np.ndarray:
+def packed(values: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """The bytes of arrays, one after the other."""
     flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in values]
     return np.concatenate(flat) if flat else octets(b"")
 
 
-def unpacked(flat: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
+def unpacked(flat: np.ndarray[Any, Any], sizes: Sequence[int]) -> list[np.ndarray[Any, Any]]:
     """The bytes of each array, which has `sizes` bytes."""
     ends = np.cumsum(sizes)
     return [flat[end - size : end] for end, size in zip(ends, sizes)]

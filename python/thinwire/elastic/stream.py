@@ -117,11 +117,14 @@ class Stream:
         """Indices in the data of some rows of a pass."""
         if not self.shuffle:
             return list(rows)
-        return permutation(self.samples, self.seed, number)[rows.start : rows.stop].tolist()
+        found: list[int] = permutation(self.samples, self.seed, number)[
+            rows.start : rows.stop
+        ].tolist()
+        return found
 
 
 @functools.lru_cache(maxsize=4)  # a pass, the next one, and those of a second stream
-def permutation(samples: int, seed: int, number: int) -> np.ndarray:
+def permutation(samples: int, seed: int, number: int) -> np.ndarray[Any, Any]:
     """The order of one pass.
 
     Random words are sorted, since NumPy promises the words of a bit generator in all its versions, but not

@@ -33,7 +33,7 @@ def broadcast(tree: Any, group: thinwire.Group | None = None, root: int = 0) -> 
     named, structure = jax.tree_util.tree_flatten_with_path(tree)
     called = names(named)
 
-    def arrays() -> list[np.ndarray]:
+    def arrays() -> list[np.ndarray[Any, Any]]:
         return [copied(name, leaf) for name, leaf in zip(called, values(named))]
 
     copies = together(group.core, arrays)
@@ -45,7 +45,7 @@ def broadcast(tree: Any, group: thinwire.Group | None = None, root: int = 0) -> 
     return jax.tree_util.tree_unflatten(structure, found)
 
 
-def copied(name: str, leaf: Any) -> np.ndarray:
+def copied(name: str, leaf: Any) -> np.ndarray[Any, Any]:
     """A copy of a leaf's values in host memory."""
     if isinstance(leaf, jax.core.Tracer):
         raise InvalidError(
@@ -60,7 +60,7 @@ def copied(name: str, leaf: Any) -> np.ndarray:
     raise InvalidError(f"{name} is {shown(leaf)}, expected an array or a number")
 
 
-def like(leaf: Any, values: np.ndarray) -> Any:
+def like(leaf: Any, values: np.ndarray[Any, Any]) -> Any:
     """The values as a leaf of the same kind, where it is."""
     if isinstance(leaf, NUMBERS):
         return type(leaf)(values.item())

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 
 import thinwire
-from thinwire import arguments
+from thinwire import arguments, deprecated
 from thinwire._core import InvalidError, Synchronizer
 from thinwire.agreement import agree, together
 from thinwire.arguments import shown
@@ -79,7 +79,7 @@ def exchange(
     InvalidError on all ranks for leaves of other dtypes, and where ranks have other parameters or options;
     at once for an unknown codec or a number out of range. PeerError if a rank is lost.
     """
-    options = {
+    options: dict[str, Any] = {
         "codec": codec,
         "bucket_bytes": bucket_bytes,
         "seed": seed,
@@ -199,7 +199,7 @@ class Exchange:
         place = f"rank {self.group.rank} of {self.group.world}"
         return f"thinwire.jax.Exchange(codec={self._options['codec']!r}, {place})"
 
-    def plan(self) -> dict[str, Any]:
+    def exchange_plan(self) -> dict[str, Any]:
         """How each bucket travels: codec, algorithm, partitions.
 
         On rank 0 `line` says what `auto` has chosen and why. Waits for the steps that this thread has
@@ -207,6 +207,8 @@ class Exchange:
         """
         ending.settle()
         return json.loads(self.synchronizer.plan())
+
+    plan = deprecated.method("plan", exchange_plan)
 
     def record(self) -> dict[str, Any]:
         """Where the time of the last step went. Waits for the steps that this thread has dispatched."""
@@ -289,7 +291,7 @@ class Exchange:
         """The averages, as calls in a program."""
         leaves = handlers.plain.bind(*leaves, meshed=self._mesh is not None, kept=self._steps)
         if not self._exchanges:
-            return leaves
+            return list(leaves)
         return (
             self._called(leaves) if self._mesh is None else once(self._mesh, self._called, leaves)
         )

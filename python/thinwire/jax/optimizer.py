@@ -7,6 +7,7 @@ leave out an exchange that the others make.
 from __future__ import annotations
 
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def refuse_outside() -> None:
 
     InvalidError if there is one.
     """
-    frame = sys._getframe()
+    frame: types.FrameType | None = sys._getframe()
     while frame is not None:
         file = Path(frame.f_code.co_filename)
         if file.name in OUTSIDE and "optax" in file.parts:

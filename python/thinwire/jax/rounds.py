@@ -115,7 +115,7 @@ class Rounds:
         "sent_bytes"."""
         return self._record
 
-    def state_dict(self, params: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    def state_dict(self, params: Any) -> tuple[Any, dict[str, np.ndarray[Any, Any]]]:
         """Returns parameters and what this rank continues from beside them; a collective call, since rounds
         that are on their way end before.
 

@@ -27,15 +27,19 @@ NAME = re.compile(r"rank(\d+)\.(.+)", re.DOTALL)
 Tensors = dict[str, tuple[list[int], bytes]]
 
 
-def of_rank(group: Group, synchronizer: _core.Synchronizer) -> dict[str, np.ndarray]:
+def of_rank(group: Group, synchronizer: _core.Synchronizer) -> dict[str, np.ndarray[Any, Any]]:
     """The state of this rank, between steps."""
     plan, tensors = synchronizer.state()
     return named(group, {PLAN: plan}, arrays_of(tensors))
 
 
 def of_rounds(
-    group: Group, mode: str, progress: str, tensors: Tensors, exact: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+    group: Group,
+    mode: str,
+    progress: str,
+    tensors: Tensors,
+    exact: Mapping[str, np.ndarray[Any, Any]],
+) -> dict[str, np.ndarray[Any, Any]]:
     """The state of rounds on this rank, between steps."""
     arrays = {f"{CORE}{name}": each for name, each in arrays_of(tensors).items()}
     arrays.update({f"{EXACT}{name}": each for name, each in exact.items()})
@@ -44,7 +48,7 @@ def of_rounds(
 
 def for_rounds(
     group: Group, mode: str, entries: Mapping[str, Any]
-) -> tuple[str, Tensors, dict[str, np.ndarray]]:
+) -> tuple[str, Tensors, dict[str, np.ndarray[Any, Any]]]:
     """The progress, the core's tensors and the parameters with which a rank continues in a mode.
 
     # Errors
@@ -64,7 +68,7 @@ def for_rounds(
             f"{group.world}"
         )
 
-    def under(prefix: str) -> dict[str, np.ndarray]:
+    def under(prefix: str) -> dict[str, np.ndarray[Any, Any]]:
         found = [(name, each) for name, each in arrays.items() if name.startswith(prefix)]
         return {name.removeprefix(prefix): as_f32(group.rank, name, each) for name, each in found}
 
@@ -73,15 +77,15 @@ def for_rounds(
 
 
 def named(
-    group: Group, texts: Mapping[str, str], arrays: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+    group: Group, texts: Mapping[str, str], arrays: Mapping[str, np.ndarray[Any, Any]]
+) -> dict[str, np.ndarray[Any, Any]]:
     """Texts, the number of ranks and arrays of this rank, by names that begin with it."""
     found = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
     found[WORLD] = np.array([group.world], np.int32)
     return {f"rank{group.rank}.{name}": each for name, each in {**found, **arrays}.items()}
 
 
-def arrays_of(tensors: Tensors) -> dict[str, np.ndarray]:
+def arrays_of(tensors: Tensors) -> dict[str, np.ndarray[Any, Any]]:
     """What the core has as arrays."""
     return {
         name: np.frombuffer(data, np.float32).reshape(shape)
@@ -127,11 +131,11 @@ def for_rank(
     return plans[0], _core.reshard(group.rank, group.world, world, raw)
 
 
-def parsed(entries: Mapping[str, Any]) -> dict[int, dict[str, np.ndarray]]:
+def parsed(entries: Mapping[str, Any]) -> dict[int, dict[str, np.ndarray[Any, Any]]]:
     """The arrays of each rank."""
     if not isinstance(entries, Mapping):
         raise InvalidError(f"the state is {shown(entries)}, expected what state_dict gave")
-    ranks: dict[int, dict[str, np.ndarray]] = {}
+    ranks: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
     for name, value in entries.items():
         found = NAME.fullmatch(name) if isinstance(name, str) else None
         if found is None or not hasattr(value, "dtype"):
@@ -144,7 +148,7 @@ def parsed(entries: Mapping[str, Any]) -> dict[int, dict[str, np.ndarray]]:
     return ranks
 
 
-def world_of(rank: int, arrays: Mapping[str, np.ndarray]) -> int:
+def world_of(rank: int, arrays: Mapping[str, np.ndarray[Any, Any]]) -> int:
     """The number of ranks with which a rank has saved."""
     world = arrays.get(WORLD)
     if world is None or world.size != 1 or world.dtype.kind not in "iu" or world.item() < 1:
@@ -154,7 +158,7 @@ def world_of(rank: int, arrays: Mapping[str, np.ndarray]) -> int:
     return int(world.item())
 
 
-def text_of(rank: int, arrays: Mapping[str, np.ndarray], name: str = PLAN) -> str:
+def text_of(rank: int, arrays: Mapping[str, np.ndarray[Any, Any]], name: str = PLAN) -> str:
     """The plan, or another text, that a rank has saved."""
     text = arrays.get(name)
     if text is None or text.dtype != np.uint8:
@@ -164,13 +168,13 @@ def text_of(rank: int, arrays: Mapping[str, np.ndarray], name: str = PLAN) -> st
     return text.tobytes().decode(errors="replace")
 
 
-def as_f32(rank: int, name: str, array: np.ndarray) -> np.ndarray:
+def as_f32(rank: int, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """An array of a state, which is f32."""
     if array.dtype != np.float32:
         raise InvalidError(f"rank{rank}.{name} in the state is {shown(array)}, expected float32")
     return array
 
 
-def tensors_of(arrays: Mapping[str, np.ndarray]) -> Tensors:
+def tensors_of(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Tensors:
     """Arrays as the core takes them."""
     return {name: (list(array.shape), array.tobytes()) for name, array in arrays.items()}

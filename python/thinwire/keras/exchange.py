@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy
 
+from thinwire import deprecated
 from thinwire._core import InvalidError
 from thinwire.arguments import shown
 from thinwire.gradients import Gradient, Gradients
@@ -64,9 +65,11 @@ class Exchange:
         """The gradient of a variable that has none on this rank."""
         return keras.ops.zeros(gradient.shape, gradient.dtype)
 
-    def plan(self) -> dict[str, Any]:
+    def exchange_plan(self) -> dict[str, Any]:
         """Codec, algorithm and partitions of each exchange, as in PyTorch; empty before the first step."""
-        return self.gradients.plan()
+        return self.gradients.exchange_plan()
+
+    plan = deprecated.method("plan", exchange_plan)
 
     def record(self) -> dict[str, Any]:
         """Where the time of the last step went, as in PyTorch; empty before the first."""
@@ -109,7 +112,9 @@ class OnJax(Exchange):
 
     def averaged(self, given: list[Any]) -> list[Any]:
         """The averages of JAX's arrays, traced or not."""
-        return self.gradients.averaged(given)
+        gradients: Any = self.gradients
+        averages: list[Any] = gradients.averaged(given)
+        return averages
 
 
 class OnTorch(Exchange):

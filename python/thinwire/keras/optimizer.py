@@ -35,8 +35,8 @@ def distributed(
     """Makes an optimizer average gradients over all ranks before each update, and returns it.
 
     It changes the class of `optimizer`, which keeps its state and is saved as what it was: a saved model
-    loads without Thinwire. `optimizer.exchange` has `plan()` and `record()`. The first step is a collective
-    call. Clipping, weight decay and accumulation come after the exchange, as in one process.
+    loads without Thinwire. `optimizer.exchange` has `exchange_plan()` and `record()`. The first step is a
+    collective call. Clipping, weight decay and accumulation come after the exchange, as in one process.
 
         model.compile(thinwire.keras.distributed(keras.optimizers.Adam(1e-3), codec="int8"), loss)
 
@@ -85,7 +85,7 @@ class Distributed:
 
     @property
     def exchange(self) -> Exchange:
-        """The exchange of gradients: `plan()` and `record()`."""
+        """The exchange of gradients: `exchange_plan()` and `record()`."""
         return self._exchange
 
     @property

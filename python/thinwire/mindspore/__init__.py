@@ -35,11 +35,11 @@ from thinwire.server.job import ParameterServer
 
 from .broadcast import broadcast_parameters
 from .callback import GradExchange
-from .cell import Reducer, reducer
+from .cell import reducer
 from .elastic.job import Elastic
 from .export import export_graph
 from .guard import guard
-from .loop import Exchange, exchange
+from .loop import exchange
 from .pair_averaging import PairAveraging
 from .residuals import load_residuals, save_residuals
 from .rounds import Rounds
@@ -50,11 +50,9 @@ from .synchronous_sgd import SynchronousSGD
 
 __all__ = [
     "Elastic",
-    "Exchange",
     "GradExchange",
     "PairAveraging",
     "ParameterServer",
-    "Reducer",
     "Rounds",
     "ServerEmbedding",
     "ServerOptimizer",
@@ -68,3 +66,19 @@ __all__ = [
     "reducer",
     "save_residuals",
 ]
+
+
+_RENAMED = {"Exchange": ("loop", "exchange"), "Reducer": ("cell", "reducer")}
+
+
+def __getattr__(name: str) -> object:
+    # There were two names for one job: a function, and the class of what it makes.
+    if name not in _RENAMED:
+        raise AttributeError(f"module 'thinwire.mindspore' has no attribute '{name}'")
+    from importlib import import_module
+
+    from thinwire.deprecated import warn
+
+    module, function = _RENAMED[name]
+    warn(f"thinwire.mindspore.{name}", f"thinwire.mindspore.{function}")
+    return getattr(import_module(f"thinwire.mindspore.{module}"), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,6 +68,13 @@ class GradExchange(Callback):
         if self.reducer is None:
             raise thinwire.InvalidError("GradExchange has no state before model.train has begun")
         return self.reducer.synchronizer
+
+    def exchange_plan(self) -> dict[str, Any]:
+        """How each bucket travels: codec, algorithm, partitions.
+
+        On rank 0 `line` says what `auto` has chosen and why.
+        """
+        return json.loads(self.synchronizer.plan())
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Puts the reducer where MindSpore's own would be, and gives all ranks the same parameters."""

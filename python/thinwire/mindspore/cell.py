@@ -5,6 +5,7 @@ In a graph with backward, ready buckets travel while backward computes the other
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -98,6 +99,13 @@ class Reducer(nn.Cell):
         # Without it a call from Python in Graph mode takes the gradients for constants, and compiles
         # the graph anew for each step.
         self.enable_tuple_broaden = True
+
+    def exchange_plan(self) -> dict[str, Any]:
+        """How each bucket travels: codec, algorithm, partitions.
+
+        On rank 0 `line` says what `auto` has chosen and why.
+        """
+        return json.loads(self.synchronizer.plan())
 
     def construct(self, gradients):
         """The averages of a tuple of gradients, in the order and of the dtypes of the parameters."""

@@ -7,7 +7,7 @@ optimizer must not.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import mindspore as ms
 import numpy as np
@@ -22,7 +22,7 @@ NonFinite = Literal["raise", "nan"]
 def refuse(fault: str | None = None) -> None:
     """Raises the error of a step that is not finite; `fault` describes the gradient, if it is known."""
     because = f" ({fault})" if fault else ""
-    error = thinwire.InvalidError(
+    error: Any = thinwire.InvalidError(
         f"a gradient of some rank is not finite{because}, no rank has made this step (hint: a lower "
         "learning rate, or amp.DynamicLossScaler in a loop of your own, with exchange or reducer and "
         "non_finite='nan')"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import thinwire
+from thinwire._core import Synchronizer
 
 from .finite import is_everywhere
 
@@ -24,6 +25,13 @@ class Synchronizing(Protocol):
 
     def abort(self, reason: str) -> None:
         """Makes every peer fail with `reason`."""
+
+
+class Averaging(Protocol):
+    """What has residuals: GradExchange, a reducer, an Exchange, SynchronousSGD."""
+
+    synchronizer: Synchronizer
+    group: thinwire.Group
 
 
 class Exchanging(Protocol):

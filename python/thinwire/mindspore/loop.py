@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -75,6 +76,13 @@ class Exchange:
         self.synchronizer = _core.Synchronizer(
             self.group.core, described, bucket_bytes=bucket_bytes(parameters), **options
         )
+
+    def exchange_plan(self) -> dict[str, Any]:
+        """How each bucket travels: codec, algorithm, partitions.
+
+        On rank 0 `line` says what `auto` has chosen and why.
+        """
+        return json.loads(self.synchronizer.plan())
 
     def __call__(self, gradients: Sequence[ms.Tensor]) -> tuple[ms.Tensor, ...]:
         """The averages of the gradients over all ranks, as new tensors; blocks until they are there.

@@ -71,7 +71,7 @@ def python_operator(
     # MindSpore counts the operator's inputs in the signature of the function.
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     named = [inspect.Parameter(f"array_{i}", kind) for i in range(inputs)]
-    called.__signature__ = inspect.Signature(named)
+    setattr(called, "__signature__", inspect.Signature(named))  # noqa: B010
     return ops.Custom(called, shapes, dtypes, func_type="pyfunc")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -64,7 +65,7 @@ class Swap:
         self.mine = np.empty(sum(4 * each.size for each in parameters), np.uint8)
         self.theirs = np.empty_like(self.mine)
 
-    def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    def __call__(self, *arrays: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
         """The partner's parameters, views of one buffer that the next step overwrites."""
         other = _core.partner(self.core.rank, self.core.world, self.seed, self.step)
         self.step += 1
@@ -104,9 +105,9 @@ class Sent:
 
     def __init__(self) -> None:
         self.event = threading.Event()
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
-    def __call__(self, error: Exception | None) -> None:
+    def __call__(self, error: BaseException | None) -> None:
         """Takes the news."""
         self.error = error
         self.event.set()
@@ -118,7 +119,7 @@ class Sent:
             raise self.error
 
 
-def flat(array: np.ndarray) -> np.ndarray:
+def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The bytes of an array."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 

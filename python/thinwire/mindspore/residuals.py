@@ -18,14 +18,14 @@ import thinwire
 from thinwire import _core
 from thinwire.agreement import together
 
-from .guard import Exchanging
+from .guard import Averaging
 
 PLAN = "thinwire.plan"
 RANKS = "thinwire.ranks"
 Tensors = dict[str, tuple[list[int], bytes]]
 
 
-def save_residuals(exchanging: Exchanging, path: str) -> str:
+def save_residuals(exchanging: Averaging, path: str) -> str:
     """Writes the residuals of this rank to `path` with `.rank<rank>.ckpt` added, and returns that.
 
     Call it on every rank, between steps, where the model is saved.
@@ -42,7 +42,7 @@ def save_residuals(exchanging: Exchanging, path: str) -> str:
     return file
 
 
-def load_residuals(exchanging: Exchanging, path: str) -> None:
+def load_residuals(exchanging: Averaging, path: str) -> None:
     """Reads what `save_residuals` wrote with the same path; call it on every rank.
 
     Where another number of ranks has saved, each rank reads the files of those that it follows: what all

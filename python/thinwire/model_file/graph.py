@@ -81,7 +81,7 @@ class Graph:
             self.weights[weight] = self.source(weight.name, weight.shape, "float", role)
         return self.weights[weight]
 
-    def constant(self, name: str, value: np.ndarray) -> int:
+    def constant(self, name: str, value: np.ndarray[Any, Any]) -> int:
         """Known numbers, which are never trained."""
         values = value.astype(np.float32)
         if values.size > KNOWN_MAX:
@@ -143,6 +143,7 @@ class Graph:
         repeated = merged and self.made_by(merged["inputs"][0], "broadcast")
         if not repeated:
             return x
+        assert merged is not None  # what is repeated was merged
         before, after = self.shape(repeated["inputs"][0]), self.shape(repeated["outputs"][0])
         groups = [*before[:2], *before[3:]]
         if len(before) != 5 or before[2] != 1 or after != [*before[:2], after[2], *before[3:]]:

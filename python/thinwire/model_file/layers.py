@@ -54,7 +54,7 @@ def embedding(padding: int | None) -> dict[str, Any]:
     return {"embedding": None if padding is None else {"padding": padding}}
 
 
-def rows(graph: Graph, name: str, table: int, row: np.ndarray, shape: Shape) -> int:
+def rows(graph: Graph, name: str, table: int, row: np.ndarray[Any, Any], shape: Shape) -> int:
     """Rows that are known: positions, or a range, or one of them, for every sequence alike."""
     first, count = int(row[0]), len(row)
     if np.array_equal(row, np.arange(count)):

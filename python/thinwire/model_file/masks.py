@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 FAR = -1e4  # what stands for minus infinity in masks is at most this
 
 
-def seen(mask: np.ndarray) -> str | None:
+def seen(mask: np.ndarray[Any, Any]) -> str | None:
     """What queries see by a mask: "all", "earlier" keys and their own, or none of these.
 
     A mask is true where a key is seen, or it is added to scores.
@@ -26,7 +28,7 @@ def seen(mask: np.ndarray) -> str | None:
     return "earlier" if (shown == earlier).all() else None
 
 
-def added(mask: np.ndarray) -> np.ndarray:
+def added(mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A mask as numbers that are added to scores, all of them finite."""
     lowest = np.finfo(np.float32).min / 4  # scores that are lower still stay finite
     if mask.dtype == bool:
@@ -34,7 +36,7 @@ def added(mask: np.ndarray) -> np.ndarray:
     return np.maximum(mask.astype(np.float32), np.float32(lowest))
 
 
-def lessened(value: np.ndarray) -> np.ndarray:
+def lessened(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Known numbers without what repeats along a dimension."""
     for dim in range(value.ndim):
         first = value.take([0], dim)

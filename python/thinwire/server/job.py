@@ -16,25 +16,29 @@ import numpy as np
 
 from thinwire import arguments
 from thinwire._core import InvalidError, ServerClient
+from thinwire.arguments import Seconds
+from thinwire.deprecated import renamed
 
 SHARDS_PER_SERVER = 8
 """Enough shards to divide them evenly over other numbers of servers."""
-Gradient = tuple[int, np.ndarray, np.ndarray]
+FORMATS = {"none": "f32"}
+"""The core's names of formats that differ from those of codecs."""
+Gradient = tuple[int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
 """Table number, rows (int64) and gradients (float32, row by row); contiguous arrays."""
-Rows = tuple[int, np.ndarray]
+Rows = tuple[int, np.ndarray[Any, Any]]
 """Table number and rows (int64, contiguous)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table that has no number yet. `optimizer` and `values` default to those of the job."""
+    """A table that has no number yet. `optimizer` and `codec` default to those of the job."""
 
     name: str
     rows: int
     width: int
     initial: str
     optimizer: str | None = None
-    values: str | None = None
+    codec: str | None = None
 
 
 class ParameterServer:
@@ -54,9 +58,9 @@ class ParameterServer:
             one server.
         shards: number of parts into which the rows are divided; by default 8 per server.
         seed: seed of the initial values.
-        values: format in which rows and gradients are sent: "f32" (unchanged), "f16" or "int8". Gradients
-            are rounded without bias, or with error feedback in "sync" for parameters that are pushed whole;
-            pulled rows are rounded to the nearest. Servers compute in f32.
+        codec: how rows and gradients travel: "none" (as f32), "f16" or "int8". Gradients are rounded
+            without bias, or with error feedback in "sync" for parameters that are pushed whole; pulled rows
+            are rounded to the nearest. Servers compute in f32.
         restore: files with which the job begins, the same as those of its servers (`thinwire server
             --restore PATH`): a snapshot or a folder of snapshots for all tables, or a safetensors file,
             such as a checkpoint of the model, for tables whose initial values are "checkpoint".
@@ -66,6 +70,7 @@ class ParameterServer:
             longest step of the slowest worker.
     """
 
+    @renamed(values="codec")
     def __init__(
         self,
         optimizer: str,
@@ -75,16 +80,17 @@ class ParameterServer:
         replicas: int | None = None,
         shards: int | None = None,
         seed: int = 0,
-        values: str = "f32",
+        codec: str = "none",
         restore: str | os.PathLike[str] | None = None,
         coordinator: str | None = None,
         token: str | None = None,
-        timeout_s: float = 60.0,
+        timeout_s: Seconds = 60.0,
     ) -> None:
         """Checks the arguments. Nothing is connected yet."""
-        arguments.job(coordinator, token, timeout_s)
+        timeout_s = arguments.job(coordinator, token, timeout_s)
         for name, value, least in (("servers", servers, 1), ("seed", seed, 0)):
             arguments.whole(f"{name} is", value, least)
+        arguments.text("codec", codec)
         for name, given in (("replicas", replicas), ("shards", shards)):
             arguments.integer_or_none(name, given)
         replicas = min(1, servers - 1) if replicas is None else replicas
@@ -95,8 +101,12 @@ class ParameterServer:
         self._counts = {"servers": servers, "backups": replicas}
         self._counts["shards"] = SHARDS_PER_SERVER * servers if shards is None else shards
         self._seed = seed
-        self._values = values
-        self._place = {"coordinator": coordinator, "token": token, "timeout_s": timeout_s}
+        self._codec = codec
+        self._place: dict[str, Any] = {
+            "coordinator": coordinator,
+            "token": token,
+            "timeout_s": timeout_s,
+        }
         self._restore = restore
         self._client: ServerClient | None = None
         self._tables: tuple[Table, ...] = ()
@@ -142,7 +152,7 @@ class ParameterServer:
         ]
         self._core.begin_push(pushed)
 
-    def pull(self, groups: Sequence[Rows]) -> np.ndarray:
+    def pull(self, groups: Sequence[Rows]) -> np.ndarray[Any, Any]:
         """Returns the values of rows, group after group, as one flat array. They contain all pushes of
         this worker."""
         count = sum(rows.size * self._tables[table].width for table, rows in groups)
@@ -157,7 +167,8 @@ class ParameterServer:
 
     def hits(self, table: int) -> dict[str, int]:
         """Returns the counters of a table's cache; empty if the table is not cached."""
-        return json.loads(self._core.hits(table) or "{}")
+        found: dict[str, int] = json.loads(self._core.hits(table) or "{}")
+        return found
 
     def tell(self, steps: int, step_s: float) -> None:
         """Tells what `thinwire top` shows of this worker after `steps` steps, each of `step_s` seconds."""
@@ -213,7 +224,7 @@ class ParameterServer:
                 "initial": table.initial,
                 "seed": self._seed,
                 "stream": number,
-                "values": table.values or self._values,
+                "values": FORMATS.get(table.codec or self._codec, table.codec or self._codec),
             }
             for number, table in enumerate(tables)
         ]

@@ -29,7 +29,7 @@ class ServedTable:
         *,
         initial: str,
         optimizer: str | None,
-        values: str | None,
+        codec: str | None,
         cache: int | str | None,
         staleness: int,
     ) -> None:
@@ -37,17 +37,17 @@ class ServedTable:
         self.rows, self.width = whole("rows", rows, 1), whole("width", width, 1, UINT32_MAX)
         instance("initial", initial, str)
         instance("optimizer", optimizer, str, NoneType)
-        instance("values", values, str, NoneType)
+        instance("codec", codec, str, NoneType)
         self.cache_bytes = None if cache is None else bytes_of(cache)
-        self._initial, self._optimizer, self._values = initial, optimizer, values
+        self._initial, self.optimizer, self._codec = initial, optimizer, codec
         self._staleness = whole("staleness", staleness)
         self._server: ParameterServer | None = None
         self.name, self._number = "", 0
-        self._owed: list[tuple[np.ndarray, np.ndarray]] = []
+        self._owed: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
 
     def table(self, name: str) -> Table:
         """Returns the definition of the table under this name."""
-        return Table(name, self.rows, self.width, self._initial, self._optimizer, self._values)
+        return Table(name, self.rows, self.width, self._initial, self.optimizer, self._codec)
 
     def attach(self, server: ParameterServer, name: str, number: int) -> None:
         """Sets the servers of the table, and its name and number in the job."""
@@ -76,7 +76,7 @@ class ServedTable:
             return {}
         return self._server.hits(self._number)
 
-    def pull(self, rows: np.ndarray) -> np.ndarray:
+    def pull(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Returns the values of ascending rows as an array [len(rows), width].
 
         # Errors
@@ -92,7 +92,7 @@ class ServedTable:
             raise InvalidError(f"row {rows[0]} of table '{self.name}', expected 0 or more")
         return self._server.pull([(self._number, rows)]).reshape(-1, self.width)
 
-    def pull_all(self) -> np.ndarray:
+    def pull_all(self) -> np.ndarray[Any, Any]:
         """Returns the values of all rows as an array [rows, width]. They contain all pushes of this worker.
 
         # Errors
@@ -105,7 +105,7 @@ class ServedTable:
             whole[start:end] = self.pull(np.arange(start, end, dtype=np.int64))
         return whole
 
-    def owe(self, rows: np.ndarray, gradient: np.ndarray) -> None:
+    def owe(self, rows: np.ndarray[Any, Any], gradient: np.ndarray[Any, Any]) -> None:
         """Stores gradients of rows, [len(rows), width], until the next push, which sums those of a row."""
         self._owed.append((rows, gradient))
 

@@ -33,7 +33,7 @@ def all_reduce(
     arguments.text("codec", codec)
     met, given = group_or_default(group), numbers(tensor)
 
-    def summed(array: numpy.ndarray) -> numpy.ndarray:
+    def summed(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
         total = numpy.array(array, order="C")
         dtype = gradients.DTYPES.get(given.dtype.name)
         if dtype is None:
@@ -51,7 +51,7 @@ def all_gather(tensor: Any, group: Group | None = None) -> tf.Tensor:
     met, given = group_or_default(group), numbers(tensor)
     rows = tf.reshape(given, [1]) if given.shape.rank == 0 else given
 
-    def stacked(array: numpy.ndarray) -> numpy.ndarray:
+    def stacked(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
         return gradients.gathered(met, array, "tensors")
 
     shape = None if rows.shape.rank is None else (None, *rows.shape[1:])
@@ -64,7 +64,7 @@ def broadcast(tensor: Any, root: int = 0, group: Group | None = None) -> tf.Tens
     met, given = group_or_default(group), numbers(tensor)
     arguments.whole("root", root, 0, met.world - 1)
 
-    def copied(array: numpy.ndarray) -> numpy.ndarray:
+    def copied(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
         return met.broadcast(numpy.array(array, order="C"), root)
 
     return shaped(call(copied, [given], given.dtype), given.shape)

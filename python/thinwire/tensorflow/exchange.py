@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from thinwire import deprecated
 from thinwire._core import InvalidError
 from thinwire.arguments import shown
 from thinwire.gradients import Gradient, Gradients, Kind
@@ -118,9 +119,11 @@ class Exchange:
             averages[index] = average
         return averages
 
-    def plan(self) -> dict[str, Any]:
+    def exchange_plan(self) -> dict[str, Any]:
         """Codec, algorithm and partitions of each exchange, as in PyTorch; empty before the first step."""
-        return self.gradients.plan()
+        return self.gradients.exchange_plan()
+
+    plan = deprecated.method("plan", exchange_plan)
 
     def record(self) -> dict[str, Any]:
         """Where the time of the last step went, as in PyTorch; empty before the first."""

@@ -56,3 +56,14 @@ __all__ = [
     "hook",
     "resharded",
 ]
+
+# These need other frameworks, or take a while.
+_SUBMODULES = ("accelerate", "graph", "lightning", "ray", "transformers")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _SUBMODULES:
+        raise AttributeError(f"module 'thinwire.torch' has no attribute '{name}'")
+    from importlib import import_module
+
+    return import_module(f"thinwire.torch.{name}")

@@ -217,7 +217,8 @@ class Adaptation:
                 f"a policy has asked for {answer}, expected batch, rate, ranks or reason, none negative"
             )
         self._expect_even(batch)
-        changed = {name: answer[name] for name in ("batch", "rate", "reason") if name in answer}
+        kinds = ("batch", "rate", "reason")
+        changed: dict[str, Any] = {name: answer[name] for name in kinds if name in answer}
         if self._asked == (0.0, 0.0):
             self._asked = (float(batch), float(rate))
         ranks = answer.get("ranks")

@@ -49,7 +49,10 @@ class Alone:
         layout = Layout.of(flats)
         if not self._names:
             self._names = names(layout, self._given)
-            Synchronizer(self._group, layout.described(self._names))
+            codec = str(self._options["codec"])
+            # Codecs by names must have one for each; others refuse nothing here, and auto would measure.
+            named = codec if "=" in codec else "none"
+            Synchronizer(self._group, layout.described(self._names), codec=named)
         elif not self._layout.same(layout):
             same_model({id(each) for each in layout.parameters}, self._names)
         self._layout = layout

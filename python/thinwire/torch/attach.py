@@ -14,18 +14,21 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from thinwire.arguments import Codecs
 from thinwire.torch import ddp
 from thinwire.torch.hook import Hook, hook
 from thinwire.torch.signature import options_of
 
 
 @options_of(hook)
-def attach(model: torch.nn.Module, codec: str = "auto", group: Any = None, **options: Any) -> Hook:
+def attach(
+    model: torch.nn.Module, codec: Codecs = "auto", group: Any = None, **options: Any
+) -> Hook:
     """Registers a communication hook that averages gradients over the process group of `model`.
 
     Call it once, after `DistributedDataParallel(...)` and before the first step, on every rank of the
-    model's process group. `torch.compile` may come before or after. The returned hook has `plan()`,
-    `record()` and, for a restart, `state_dict()` and `load_state_dict()`.
+    model's process group. `torch.compile` may come before or after. The returned hook has
+    `exchange_plan()`, `record()` and, for a restart, `state_dict()` and `load_state_dict()`.
 
     Args:
         model: a DistributedDataParallel.

@@ -128,6 +128,7 @@ class Attached:
         if not same or not all(map(operator.is_, parameters, self._parameters)):
             self.hook, self._function = hook(**options)
             self._parameters = parameters
+        assert self.hook is not None
         return self.hook, self._function
 
 

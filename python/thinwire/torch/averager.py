@@ -89,7 +89,7 @@ class Averager:
         if self.sync is None:
             self._start(layout, next((flat.device for flat in flats if flat.device), None))
         if not self._begun:
-            self.sync.begin()
+            self._made.begin()
         if self._layout.same(layout):
             self._finish_buckets(flats, given, done)
         else:
@@ -98,11 +98,17 @@ class Averager:
         self._resumed = False
         self._marks.clear()
 
+    @property
+    def _made(self) -> Synchronizer:
+        """The synchronizer, after the first step's backward."""
+        assert self.sync is not None
+        return self.sync
+
     def saved(self) -> Saved | None:
         """What a restart must know, None before the first step."""
         if self.sync is None:
             return self._saved
-        following = self._following and self._following.named(self._names)
+        following = None if self._following is None else self._following.named(self._names)
         plan, tensors = state.read(self.sync)
         tensors = self._reordered(tensors, of_memory)
         if self._part is not None:
@@ -132,7 +138,7 @@ class Averager:
     def _follow(self) -> None:
         """Takes on the layout that the last step had."""
         if self._following is not None and not self._layout.same(self._following):
-            self.sync.relayout(self._following.described(self._names, self._shape))
+            self._made.relayout(self._following.described(self._names, self._shape))
             self._layout = self._following
         self._following = None
 
@@ -142,7 +148,7 @@ class Averager:
         saved, self._saved = self._saved, None
         self._layout = layout.arranged(saved.buckets, self._names) if saved else layout
         described = self._layout.described(self._names, self._shape)
-        core = device and device.core
+        core = None if device is None else device.core
         self.sync = Synchronizer(self._group, described, **self._options, device=core)
         if self.sync.keeps():
             self._marks.watch(self._layout.parameters)
@@ -152,7 +158,7 @@ class Averager:
     def _resume(self, saved: Saved) -> None:
         """Takes up a state. The next step keeps its layout: DDP may not have made its new buckets yet."""
         tensors = {key: values for key, values in saved.tensors.items() if key != state.PART}
-        state.write(self.sync, saved.plan, self._reordered(tensors, to_memory))
+        state.write(self._made, saved.plan, self._reordered(tensors, to_memory))
         if saved.following is not None:
             self._following = self._layout.arranged(saved.following, self._names)
             self._follow()
@@ -181,7 +187,7 @@ class Averager:
             if not given[index]:
                 self._leave(index, flat)
         targets = [flat.target(index) for index, flat in enumerate(flats)]
-        self.sync.finish_buckets(targets, done)
+        self._made.finish_buckets(targets, done)
 
     def _finish_parameters(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
         """Ends a step with other buckets than those of the layout."""
@@ -193,22 +199,22 @@ class Averager:
             if was_given
         }
         targets: list[Target] = []
-        self.sync.absent(self._marks.without(self._layout.parameters))
+        self._made.absent(self._marks.without(self._layout.parameters))
         for number, parameter in enumerate(self._layout.parameters):
             flat, start = places[id(parameter)]
             target = flat.target(number, start, math.prod(self._shape(parameter)))
             if id(parameter) not in taken:
-                self.sync.ready(*target)
+                self._made.ready(*target)
             targets.append(target)
-        self.sync.finish_into(targets, done)
+        self._made.finish_into(targets, done)
 
     def _leave(self, index: int, flat: Flat) -> None:
         """Gives bucket `index` of the layout to the core."""
         first = sum(len(bucket) for bucket in self._layout.buckets[:index])
         missing = self._marks.without(flat.parameters)
         if missing:
-            self.sync.absent([first + place for place in missing])
-        self.sync.ready_bucket(*flat.target(index))
+            self._made.absent([first + place for place in missing])
+        self._made.ready_bucket(*flat.target(index))
 
     def _places(self, flats: Sequence[Flat]) -> dict[int, tuple[Flat, int]]:
         """Bucket of each parameter's gradient, and its start there, by the parameter's identity."""

@@ -68,19 +68,23 @@ class Named(c10d.Backend):
 
     def rank(self) -> int:
         """The group's, as are all that follow."""
-        return self.group.rank()
+        found: int = self.group.rank()
+        return found
 
     def size(self) -> int:
         """How many ranks there are."""
-        return self.group.size()
+        found: int = self.group.size()
+        return found
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> Work:
         """Sends a tensor to a rank."""
-        return self.group.send(tensors, to, tag)
+        found: Work = self.group.send(tensors, to, tag)
+        return found
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Work:
         """Receives from a rank into a tensor."""
-        return self.group.recv(tensors, source, tag)
+        found: Work = self.group.recv(tensors, source, tag)
+        return found
 
     def set_timeout(self, timeout: timedelta) -> None:
         """How long operations from now on may take."""
@@ -92,11 +96,13 @@ class Named(c10d.Backend):
 
     def get_reconfigure_handle(self) -> str:
         """Where the ranks that this rank is the first of meet."""
-        return self.group.get_reconfigure_handle()
+        found: str = self.group.get_reconfigure_handle()
+        return found
 
     def reconfigure(self, opts: c10d.ReconfigureOptions) -> Work:
         """Continues among other ranks."""
-        return self.group.reconfigure(opts)
+        found: Work = self.group.reconfigure(opts)
+        return found
 
 
 class ProcessGroup(Collectives, Messages):
@@ -145,6 +151,7 @@ class ProcessGroup(Collectives, Messages):
         meeting = Meeting(opts.uuid, handles, handles.index(mine), limit_s)
         self.shutdown()
         self.take(self.place, None, self.timeout_s)
+        assert self.door is not None  # its handle was among those given
         self.store, connection = meeting.hold(self.door, connected_s)
         self.barriers = 0
         self.take((meeting.rank, meeting.world), connection, connected_s)

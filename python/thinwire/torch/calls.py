@@ -110,7 +110,8 @@ class Calls(c10d.ProcessGroup):
         works, self.coalesced = self.coalesced or [], None
         return Together(works, self)
 
-    _start_coalescing, _end_coalescing = start_coalescing, end_coalescing
+    _start_coalescing = start_coalescing  # type: ignore[assignment]
+    _end_coalescing = end_coalescing  # type: ignore[assignment]
 
 
 def perform(begin: Begin, work: Work) -> None:

@@ -78,7 +78,9 @@ class Collectives(Calls):
 
         return self.run("reduce", begin, stage, listed(tensors), opts)
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> Work:
+    def allgather(  # type: ignore[override]
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None
+    ) -> Work:
         """Rank r's i-th input into the r-th tensor of the i-th list of outputs."""
         opts = options(c10d.AllgatherOptions, opts, timeout)
         outputs = [outputs] if isinstance(inputs, torch.Tensor) else outputs
@@ -215,7 +217,9 @@ class Collectives(Calls):
         )
         return self.run("all_to_all", begin, stage, [output], opts, single=True)
 
-    def barrier(self, opts: Any = None, timeout: Any = None) -> Work:
+    def barrier(  # type: ignore[override]
+        self, opts: Any = None, timeout: Any = None
+    ) -> Work:
         """Returns when every rank has come here."""
         opts = options(c10d.BarrierOptions, opts, timeout)
         return self.run("barrier", self.core.barrier, Staging(), [], opts, single=True)
@@ -223,7 +227,7 @@ class Collectives(Calls):
     # The names of these before torch 2.13
 
     _allgather_base = all_gather_single
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-    _reduce_scatter_base = reduce_scatter_single
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
+    alltoall_base = all_to_all_single  # type: ignore[assignment]

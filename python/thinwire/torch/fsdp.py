@@ -26,6 +26,7 @@ import torch.distributed as dist
 from thinwire import arguments
 from thinwire._core import InvalidError, Scatter
 from thinwire.agreement import together
+from thinwire.arguments import Seconds
 from thinwire.torch import device as devices
 from thinwire.torch import group as groups
 from thinwire.torch import skipped
@@ -56,8 +57,8 @@ def fsdp(
     *,
     seed: int = 0,
     unchecked: bool = False,
-    timeout_s: float | None = None,
-    heartbeat_timeout_s: float | None = None,
+    timeout_s: Seconds | None = None,
+    heartbeat_timeout_s: Seconds | None = None,
     device: str | None = None,
     replicas: Any = None,
 ) -> Exchange | Replicas:
@@ -94,7 +95,7 @@ def fsdp(
     arguments.instance("model", model, torch.nn.Module)
     check_codecs(codec, gather_codec, seed)
     arguments.flag("unchecked", unchecked)
-    groups.check(group, timeout_s, heartbeat_timeout_s)
+    timeouts_s = groups.check(group, timeout_s, heartbeat_timeout_s)
     devices.check(device)
     units = sharded(model)
     if not units:
@@ -104,7 +105,6 @@ def fsdp(
         )
     for name, module in units.items():
         check_unit(name, module)
-    timeouts_s = timeout_s, heartbeat_timeout_s
     if replicas is not None:
         for name, given in (("group", group), ("gather_codec", gather_codec)):
             if given is not None:
@@ -390,7 +390,7 @@ class ReduceScatter(Communication):
         device = None if self.exchange.on_host else devices.of(input_tensor)
         stage = Resident(device) if device else Staging()
         source, target = stage.read(input_tensor), stage.write(output_tensor)
-        core = device and device.core
+        core = None if device is None else device.core
 
         def begin(done: Done = None) -> None:
             addresses = source.data_ptr(), target.data_ptr()
@@ -420,7 +420,7 @@ class AllGather(Communication):
         scatter = self.exchange.scatter(group)
         # No name of a parameter has a slash.
         key = number(f"{self.unit}/")
-        codec = self.exchange.gather_codec
+        codec = self.exchange.gather_codec or "none"
         stage = Staging()
         source, target = stage.read(input_tensor), stage.write(output_tensor)
 

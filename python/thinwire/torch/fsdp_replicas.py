@@ -226,7 +226,7 @@ class AllReduce:
     def saved(self) -> tuple[str, states.Tensors] | None:
         """The plan and the tensors of the exchange, None before the first."""
         if self._sync is None:
-            return self._saved and (self._saved.plan, self._saved.tensors)
+            return None if self._saved is None else (self._saved.plan, self._saved.tensors)
         return states.read(self._sync)
 
     def load(self, saved: states.Saved | None) -> None:
@@ -262,7 +262,7 @@ class AllReduce:
     def _resume(self) -> None:
         """Passes a loaded state to the core, once."""
         saved, self._saved = self._saved, None
-        if saved is not None:
+        if saved is not None and self._sync is not None:
             states.write(self._sync, saved.plan, saved.tensors)
 
     def _average(self, parameters: Sequence[Parameter], gradients: torch.Tensor) -> None:
@@ -296,17 +296,19 @@ class AllReduce:
             for number, each in zip(missing, zeros)
             for target in targets(each, [self._known[number]], numbers, staging)
         ]
-        self._sync.begin(self._owner.next())
-        self._sync.absent(missing)
+        sync = self._sync
+        assert sync is not None  # or the exchange was made above
+        sync.begin(self._owner.next())
+        sync.absent(missing)
         for target in (*found, *absent):
-            self._sync.ready(*target)
-        averaged = self._sync.finish()
+            sync.ready(*target)
+        averaged = sync.finish()
         for target in (*found, *absent):
-            self._sync.write(*target)
+            sync.write(*target)
         staging.deliver()
         staging.follow()
         if not averaged:
-            return self._owner.look_at(self._sync.fault())
+            return self._owner.look_at(sync.fault())
         for number, each in zip(missing, zeros):
             if bool(each.any()):
                 raise InvalidError(

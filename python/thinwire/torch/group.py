@@ -26,6 +26,8 @@ import torch.distributed as dist
 import thinwire
 from thinwire import arguments
 from thinwire._core import Error, Group, InvalidError, PeerError, Store
+from thinwire.arguments import Seconds
+from thinwire.errors import InvalidTypeError
 from thinwire.torch.pauses import Pauses
 
 TIMEOUT_S = 1800.0
@@ -57,7 +59,7 @@ class Lost:
 
 
 def of(
-    group: Any = None, timeout_s: float | None = None, heartbeat_timeout_s: float | None = None
+    group: Any = None, timeout_s: Seconds | None = None, heartbeat_timeout_s: Seconds | None = None
 ) -> Connection:
     """The group meant by `group`: a thinwire group, a process group of PyTorch, or None for its default.
 
@@ -74,7 +76,7 @@ def of(
             "the hook is a copy, and its group is not copied with it, expected a hook of its own "
             "(hint: thinwire.torch.attach(model))"
         )
-    check(group, timeout_s, heartbeat_timeout_s)
+    timeout_s, heartbeat_timeout_s = check(group, timeout_s, heartbeat_timeout_s)
     made = existing(group)
     if made is not None:
         return made
@@ -83,7 +85,7 @@ def of(
             "torch.distributed has no process group "
             "(hint: call torch.distributed.init_process_group first, or give group=thinwire.init())"
         )
-    process_group = dist.group.WORLD if group is None else group
+    process_group: Any = dist.group.WORLD if group is None else group
     store = dist.distributed_c10d._get_default_store()
     rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
     name = process_group.group_name
@@ -98,8 +100,10 @@ def watch_of(process_group: dist.ProcessGroup, timeout_s: float) -> Callable[[],
     gloo notices the loss of a rank only in an operation, so a barrier is begun that ends when all ranks
     have come. PyTorch's store notices nothing if torchrun hosts it.
     """
-    found = process_group._get_backend(torch.device("cpu")) if has_cpu(process_group) else None
-    if not isinstance(found, getattr(dist, "ProcessGroupGloo", ())):
+    gloo: Any = getattr(dist, "ProcessGroupGloo", ())
+    has = has_cpu(process_group)
+    found: Any = process_group._get_backend(torch.device("cpu")) if has else None
+    if not isinstance(found, gloo):
         return lambda: None
     options = dist.BarrierOptions()
     options.timeout = timedelta(seconds=timeout_s)
@@ -121,12 +125,15 @@ def has_cpu(process_group: dist.ProcessGroup) -> bool:
     return torch.device("cpu") in process_group._device_types
 
 
-def check(group: Any, timeout_s: Any = None, heartbeat_timeout_s: Any = None) -> None:
-    """Refuses what `of` refuses, before anybody is met."""
-    arguments.timeouts(TIMEOUT_S if timeout_s is None else timeout_s, heartbeat_timeout_s)
-    given = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
+def check(
+    group: Any, timeout_s: Any = None, heartbeat_timeout_s: Any = None
+) -> tuple[float | None, float | None]:
+    """Refuses what `of` refuses, before anybody is met. Returns both timeouts in seconds, or None."""
+    waited_s = TIMEOUT_S if timeout_s is None else timeout_s
+    waited_s, silent_s = arguments.timeouts(waited_s, heartbeat_timeout_s)
+    found_s = None if timeout_s is None else waited_s, silent_s
     if existing(group) is not None:
-        for name, value in given.items():
+        for name, value in zip(("timeout_s", "heartbeat_timeout_s"), found_s):
             if value is not None:
                 raise InvalidError(
                     f"{name} is {value:g} for a group that has one already "
@@ -135,9 +142,10 @@ def check(group: Any, timeout_s: Any = None, heartbeat_timeout_s: Any = None) ->
     elif dist.is_available() and group == dist.GroupMember.NON_GROUP_MEMBER:
         raise InvalidError("this rank is not in the process group, expected one of its ranks")
     elif group is not None and not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
-        raise InvalidError(
+        raise InvalidTypeError(
             f"group is {arguments.shown(group)}, expected a thinwire.Group or a process group of PyTorch"
         )
+    return found_s
 
 
 def existing(group: Any) -> Connection | None:
@@ -168,8 +176,10 @@ def connect(
     called about once a second; an exception that it raises ends the wait.
     """
     if world == 1:
-        timeouts = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
-        return Connection(Group.join(rank=0, world=1, **timeouts))
+        alone = Group.join(
+            rank=0, world=1, timeout_s=timeout_s, heartbeat_timeout_s=heartbeat_timeout_s
+        )
+        return Connection(alone)
     shared = dist.PrefixStore(f"thinwire/{name}", store)
     with store_used():
         key = f"meeting/{shared.add(f'calls/{rank}', 1)}"

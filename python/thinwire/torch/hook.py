@@ -30,8 +30,9 @@ import torch.distributed as dist
 from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
-from thinwire import arguments
+from thinwire import arguments, deprecated
 from thinwire._core import Group, InvalidError, PeerError
+from thinwire.arguments import Codecs, Seconds
 from thinwire.torch import ddp, hosts, skipped, state
 from thinwire.torch import device as devices
 from thinwire.torch import group as groups
@@ -48,7 +49,7 @@ LOOK_S = 1.0
 
 
 def hook(
-    codec: str = "auto",
+    codec: Codecs = "auto",
     group: Any = None,
     *,
     bucket_bytes: int = 1 << 20,
@@ -60,8 +61,8 @@ def hook(
     warmup_steps: int | None = None,
     unchecked: bool = False,
     named_parameters: Iterable[tuple[str, torch.Tensor]] = (),
-    timeout_s: float | None = None,
-    heartbeat_timeout_s: float | None = None,
+    timeout_s: Seconds | None = None,
+    heartbeat_timeout_s: Seconds | None = None,
     device: str | None = None,
     within: Any = None,
 ) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
@@ -74,7 +75,10 @@ def hook(
         codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "int3", one of these three
             as "int8:stochastic", "topk:0.01", "powersgd:4", a file "./mine.codec", or "auto", which
             measures the network and chooses for each bucket; "auto:int8+onebit" chooses from these and raw
-            alone. f16 and bf16 gradients travel in their own dtype under "none".
+            alone. f16 and bf16 gradients travel in their own dtype under "none". A mapping gives codecs by
+            the names of parameters, {"*.embed.*": "none", "*": "int4"}: the first pattern that matches, as
+            `fnmatch` reads it, and each name has one; so does a function of a parameter's name. Buckets
+            then have parameters of one codec, which is not "auto".
         group: the ranks: a `thinwire.Group`, a process group of PyTorch, or None for its default one.
         bucket_bytes: DDP's buckets are cut into exchanges of about this many bytes.
         seed: of stochastic rounding and low rank; the same on all ranks.
@@ -94,8 +98,8 @@ def hook(
             checks.
         named_parameters: the model's, for messages and states with names; without them a parameter
             is called by its place.
-        timeout_s: how long a rank waits for the others, in seconds; None is 1,800, or the timeout of a
-            `thinwire.Group`, with which no other is taken.
+        timeout_s: how long a rank waits for the others, in seconds or as a timedelta; None is 1,800, or the
+            timeout of a `thinwire.Group`, with which no other is taken.
         heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, at most
             `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10, or that of a `thinwire.Group`.
         device: None encodes gradients where they are, on the CPU or on a GPU; "host" copies those of a GPU
@@ -114,8 +118,9 @@ def hook(
     all ranks fail. InvalidError on all ranks for hosts of unequal numbers of ranks, or process groups
     `within` that are no partition of the ranks.
     """
+    given = given_names(named_parameters)
     options = {
-        "codec": codec,
+        "codec": arguments.codec(codec, given.values()),
         "bucket_bytes": bucket_bytes,
         "seed": seed,
         "algorithm": algorithm,
@@ -126,23 +131,27 @@ def hook(
         "unchecked": unchecked,
     }
     timeouts = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
-    check({**options, "group": group, **timeouts, "device": device, "within": within})
-    given = given_names(named_parameters)
-    made = Hook(options, given, group, timeout_s, heartbeat_timeout_s, device, within)
+    checked = {**options, "group": group, **timeouts, "device": device, "within": within}
+    made = Hook(options, given, group, *check(checked), device, within)
     if group is not None or (dist.is_available() and dist.is_initialized()):
         made.connect()
     return made, average
 
 
-def check(given: Mapping[str, Any]) -> None:
-    """Refuses arguments of `hook`, by name, before anybody is met."""
+def check(given: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Refuses arguments of `hook`, by name, before anybody is met. Returns the timeouts in seconds."""
     options = dict(given)
-    given_names(options.pop("named_parameters", ()))
+    named = given_names(options.pop("named_parameters", ()))
     devices.check(options.pop("device", None))
     hosts.check(options.pop("within", None), options.get("group"), options.get("algorithm"))
     names = ("group", "timeout_s", "heartbeat_timeout_s")
-    groups.check(*(options.pop(name, None) for name in names))
-    arguments.options(**options)
+    timeouts_s = groups.check(*(options.pop(name, None) for name in names))
+    # A function of names is asked when the names of a model are there.
+    if named or not callable(options.get("codec")):
+        arguments.options(
+            **{**options, "codec": arguments.codec(options.get("codec"), named.values())}
+        )
+    return timeouts_s
 
 
 def average(state: "Hook", bucket: dist.GradBucket) -> Future[torch.Tensor]:
@@ -227,7 +236,7 @@ class Hook:
             else:
                 alone = group if host is None else Group.join(rank=0, world=1)
                 self._averager = Alone(alone, self._options, self._given)
-            self._host, self._parts = host, host and Parts(host)
+            self._host, self._parts = host, None if host is None else Parts(host)
             self._connection = connection
         return self._connection
 
@@ -235,6 +244,12 @@ class Hook:
     def group(self) -> Group:
         """The ranks; the first use is a collective call."""
         return self.connect().group
+
+    @property
+    def _made(self) -> Averager | Alone:
+        """The averager of a hook that is connected."""
+        assert self._averager is not None
+        return self._averager
 
     def follow(self, model: DistributedDataParallel) -> None:
         """Records whose hook this is, so that the model need not be looked up."""
@@ -264,13 +279,15 @@ class Hook:
             self._send(step, index)
         return future
 
-    def plan(self) -> dict[str, Any]:
+    def exchange_plan(self) -> dict[str, Any]:
         """How each bucket travels: codec, algorithm, partitions; empty before the first step.
 
         On rank 0 `line` says what `auto` has chosen and why.
         """
         sync = self._averager and self._averager.sync
         return json.loads(sync.plan()) if sync else {}
+
+    plan = deprecated.method("plan", exchange_plan)
 
     def record(self) -> dict[str, Any]:
         """Where the time of the last step went; empty before the first.
@@ -283,7 +300,7 @@ class Hook:
     def state_dict(self) -> dict[str, Any]:
         """Returns residuals, momenta, factors and plan of this rank, with which a resumed run continues."""
         group = self.connect().group
-        return state.of_rank(group, self._averager.saved())
+        return state.of_rank(group, self._made.saved())
 
     def state_of_all(self) -> dict[str, Any]:
         """The states of all ranks on rank 0, none on the others; a collective call between steps.
@@ -308,7 +325,7 @@ class Hook:
         group = self.connect().group
         part = None if self._host is None else hosts.part_of(self._host)
         saved = state.for_ranks(group, entries, self._options, part)
-        self._averager.load(saved)
+        self._made.load(saved)
 
     def _step_of(self, index: int) -> Step:
         """The step to which bucket `index` belongs: the current one, or with bucket 0 a new one."""
@@ -325,12 +342,12 @@ class Hook:
             return
         try:
             step.arrived(index)
-            step.given.append(self._averager.give(index, step.flats[index]))
+            step.given.append(self._made.give(index, step.flats[index]))
             if step.complete and index + 1 == len(step.flats):
                 done = functools.partial(self._ended, step)
-                self._averager.finish(step.flats, step.given, done)
+                self._made.finish(step.flats, step.given, done)
         except Exception as error:
-            self._averager.abort(str(error))
+            self._made.abort(str(error))
             self._ended(step, error)
             raise
 
@@ -395,7 +412,8 @@ class Hook:
         if step.error is not None:
             raise step.error
         if not step.averaged and not self._warned:
-            fault = self._averager.sync.fault()
+            sync = self._made.sync
+            fault = sync.fault() if sync is not None else None
             if fault is not None and self._host is not None:
                 # The core has seen the average of the host's ranks.
                 fault = fault.replace("on this rank", "on this host")
@@ -403,7 +421,8 @@ class Hook:
             if fault is not None:
                 skipped.warn(fault)
         if step.on_device and not self._staged:
-            staged = self._averager.sync and self._averager.sync.staged()
+            sync = self._made.sync
+            staged = sync.staged() if sync is not None else None
             self._staged = bool(staged)
             if staged:
                 devices.warn(staged)
@@ -435,7 +454,7 @@ class Hook:
         Then it calls the hook after backward, for every bucket as number 0, of which none is the last.
         """
         return (
-            self._averager.sync is None
+            self._made.sync is None
             and bucket.index() == 0
             and not bucket.is_last()
             and in_backward()
@@ -456,7 +475,7 @@ class Hook:
             )
         host = buffer.cpu()
         address, elements = host.data_ptr(), host.numel()
-        self._connection.group.all_reduce(address, elements, dtype(host), average=True)
+        self.connect().group.all_reduce(address, elements, dtype(host), average=True)
         return buffer if host is buffer else buffer.copy_(host)
 
 

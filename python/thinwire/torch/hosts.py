@@ -185,7 +185,12 @@ def find(
     members = [dist.get_global_rank(process_group, rank) for rank in mine]
     backend = dist.get_backend_config(process_group if within == HOST else within)
     limit = timedelta(seconds=groups.TIMEOUT_S if timeout_s is None else timeout_s)
-    options = {"timeout": limit, "backend": backend, "use_local_synchronization": True}
+    options: dict[str, Any] = {
+        "timeout": limit,
+        "backend": backend,
+        "use_local_synchronization": True,
+    }
+    made: Any
     with counted_apart(group, mine):
         try:
             made = dist.new_group(members, **options)

@@ -145,7 +145,7 @@ def is_place(name: str) -> bool:
     return re.fullmatch(r"parameter\.\d+", name) is not None
 
 
-def raw_bytes(tensor: torch.Tensor) -> numpy.ndarray:
+def raw_bytes(tensor: torch.Tensor) -> numpy.ndarray[Any, Any]:
     """The bytes of a tensor of any dtype, in host memory."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 

@@ -28,7 +28,7 @@ import torch
 from thinwire import arguments
 from thinwire._core import Group, InvalidError, Synchronizer
 from thinwire.agreement import agree, together
-from thinwire.arguments import shown, whole
+from thinwire.arguments import Seconds, shown, whole
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.layout import plain
@@ -75,11 +75,11 @@ class DiLoCo:
         seed: int = 0,
         algorithm: str | None = None,
         unchecked: bool = False,
-        timeout_s: float | None = None,
-        heartbeat_timeout_s: float | None = None,
+        timeout_s: Seconds | None = None,
+        heartbeat_timeout_s: Seconds | None = None,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
-        options = {
+        options: dict[str, Any] = {
             "bucket_bytes": bucket_bytes,
             "seed": seed,
             "algorithm": algorithm,
@@ -221,7 +221,8 @@ class DiLoCo:
             # What the model was given: otherwise rounding would count as progress, in every round.
             given = common.to(value.dtype).float()
             common.grad = given - value.detach().cpu().float()
-        gradients = [common.grad for common in self._common.values()]
+        found = (common.grad for common in self._common.values())
+        gradients = [gradient for gradient in found if gradient is not None]
         if self._sync is None:
             return all(bool(gradient.isfinite().all()) for gradient in gradients)
         addresses = [gradient.data_ptr() for gradient in gradients]

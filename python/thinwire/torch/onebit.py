@@ -35,7 +35,7 @@ import torch
 from thinwire import arguments
 from thinwire._core import Group, InvalidError, Synchronizer
 from thinwire.agreement import agree
-from thinwire.arguments import shown, whole
+from thinwire.arguments import Seconds, shown, whole
 from thinwire.torch import group as groups
 from thinwire.torch import state
 from thinwire.torch.replica import broadcast, expect_whole
@@ -76,11 +76,15 @@ class OneBitAdam(torch.optim.Optimizer):
         bucket_bytes: int = 1 << 20,
         seed: int = 0,
         unchecked: bool = False,
-        timeout_s: float | None = None,
-        heartbeat_timeout_s: float | None = None,
+        timeout_s: Seconds | None = None,
+        heartbeat_timeout_s: Seconds | None = None,
     ) -> None:
         """Forms the group and gives all ranks the parameters of rank 0."""
-        options = {"bucket_bytes": bucket_bytes, "seed": seed, "unchecked": unchecked}
+        options: dict[str, Any] = {
+            "bucket_bytes": bucket_bytes,
+            "seed": seed,
+            "unchecked": unchecked,
+        }
         arguments.options(codec=codec, **options)
         if warm_up is not None:
             whole("warm_up is", warm_up, 1)
@@ -90,7 +94,7 @@ class OneBitAdam(torch.optim.Optimizer):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults)
         self._warm_up = warm_up
-        self._options = {"codec": codec, **options}
+        self._options: dict[str, Any] = {"codec": codec, **options}
         self._places = [(group, each) for group in self.param_groups for each in group["params"]]
         for index, (_, each) in enumerate(self._places):
             expect_whole(f"parameter {index}", each)
@@ -194,7 +198,7 @@ class OneBitAdam(torch.optim.Optimizer):
 
     def _kept(self, each: torch.Tensor) -> dict[str, torch.Tensor]:
         """The moments of a parameter, one row of f32 each in host memory, which begin as zeros."""
-        kept = self.state[each]
+        kept: dict[str, torch.Tensor] = self.state[each]
         if not kept:
             zeros = torch.zeros(each.numel())
             kept.update({"step": torch.tensor(0.0), MEAN: zeros, VARIANCE: zeros.clone()})

@@ -28,7 +28,7 @@ from thinwire import arguments
 from thinwire._core import InvalidError
 from thinwire._core import partner as draw
 from thinwire.agreement import agree, together
-from thinwire.arguments import shown, whole
+from thinwire.arguments import Seconds, shown, whole
 from thinwire.torch import group as groups
 from thinwire.torch.replica import Pending, begin_alike, every_steps, expect_no_more, trainable
 
@@ -58,8 +58,8 @@ class PairAveraging:
         seed: int = 0,
         group: Any = None,
         *,
-        timeout_s: float | None = None,
-        heartbeat_timeout_s: float | None = None,
+        timeout_s: Seconds | None = None,
+        heartbeat_timeout_s: Seconds | None = None,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
         arguments.text("codec", codec)

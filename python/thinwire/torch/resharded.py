@@ -43,8 +43,7 @@ def resharded(stateful: Stateful, checkpoint: str | os.PathLike[str] | StorageRe
 
     InvalidError if nobody has saved a state of Thinwire there.
     """
-    is_reader = isinstance(checkpoint, StorageReader)
-    reader = checkpoint if is_reader else FileSystemReader(checkpoint)
+    reader = checkpoint if isinstance(checkpoint, StorageReader) else FileSystemReader(checkpoint)
     names = map(ENTRY.search, reader.read_metadata().state_dict_metadata)
     ranks = {int(found[1]) for found in names if found}
     if not ranks:

@@ -20,7 +20,7 @@ import torch
 
 from thinwire._core import Group, InvalidError
 from thinwire.agreement import agree, together
-from thinwire.arguments import shown
+from thinwire.arguments import Seconds, shown
 from thinwire.rounds import Arrays, Copy, options_of
 from thinwire.torch import group as groups
 from thinwire.torch import state
@@ -56,8 +56,8 @@ class Rounds:
         algorithm: str | None = None,
         feedback: str = "classic",
         unchecked: bool = False,
-        timeout_s: float | None = None,
-        heartbeat_timeout_s: float | None = None,
+        timeout_s: Seconds | None = None,
+        heartbeat_timeout_s: Seconds | None = None,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
         options = options_of(

@@ -27,7 +27,7 @@ def sharded(model: torch.nn.Module) -> dict[str, Any]:
     """
     from torch.distributed import fsdp as torch_fsdp
 
-    FSDPModule = getattr(torch_fsdp, "FSDPModule", None)
+    FSDPModule: Any = getattr(torch_fsdp, "FSDPModule", None)
     if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
         raise InvalidError(
             f"PyTorch {torch.__version__} has no FSDP2 with custom communication, expected 2.9 or later"

@@ -110,7 +110,7 @@ def on_rank_0(group: Group, entries: Mapping[str, Any], steps: int) -> dict[str,
     parts = [torch.empty(size, dtype=torch.uint8) for size in sizes.view(-1).tolist()]
     parts = parts if group.rank == 0 else []
     exchange.to_root(group, parts, mine, 0)
-    read = (torch.load(io.BytesIO(part.numpy()), weights_only=True) for part in parts)
+    read = (torch.load(io.BytesIO(part.numpy().data), weights_only=True) for part in parts)
     return {name: entry for part in read for name, entry in part.items()}
 
 
@@ -249,9 +249,10 @@ def followed(group: Group, world: int) -> list[int]:
 
 def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
     """An entry, and the number of ranks that it is of."""
-    kinds = (str, Mapping, (list, tuple), (list, tuple, type(None)), int)
+    kinds: tuple[Any, ...] = (str, Mapping, (list, tuple), (list, tuple, type(None)), int)
     parts = list(entry) if isinstance(entry, (list, tuple)) else [entry]
-    if len(parts) != len(kinds) or not all(map(isinstance, parts, kinds)):
+    pairs = zip(parts, kinds)
+    if len(parts) != len(kinds) or not all(isinstance(part, kind) for part, kind in pairs):
         found = ", ".join(type(part).__name__ for part in parts)
         raise InvalidError(f"the state of {name} is ({found}), expected what state_dict gave")
     *parts, world = parts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -82,8 +83,9 @@ class Step:
         if error is None:
             error = self._attempt(self._deliver)
         self.error = error
-        for future in self._futures if error is not None else ():
-            fail(future, error)
+        if error is not None:
+            for future in self._futures:
+                fail(future, error)
         self.over.set()
 
     def _attempt(self, action: Callable[[], None]) -> BaseException | None:
@@ -113,6 +115,6 @@ def completed(buffer: torch.Tensor) -> Future[torch.Tensor]:
 
 def fail(future: Future[torch.Tensor], error: BaseException) -> None:
     """Gives a future an error, unless it is complete."""
-    reason = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+    reason: Any = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
     with contextlib.suppress(RuntimeError):
         future.set_exception(reason)

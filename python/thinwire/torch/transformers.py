@@ -66,8 +66,9 @@ class Callback(TrainerCallback):
         """Registers the hook and loads its state, now that the trainer has wrapped and loaded its model."""
         self._attached.follow(self._trainer.model_wrapped)
         last = self._checkpoint is True and get_last_checkpoint(args.output_dir)
-        if last or self._checkpoint:
-            self._attached.load(last or self._checkpoint)
+        found: Any = last or self._checkpoint
+        if found:
+            self._attached.load(found)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Adds the state to a new checkpoint; those of a hyperparameter search are never resumed."""

@@ -87,7 +87,7 @@ class Work(BaseWork):
         with self.guard:
             first = self.future is None
             if first:
-                devices = sorted(self.staging.devices, key=str)
+                devices: list[Any] = sorted(self.staging.devices, key=str)
                 self.future = torch.futures.Future(devices=devices)
                 self.raised = self.future.then(self.opened)
             finished = self.finished.is_set()

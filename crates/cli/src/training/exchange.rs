@@ -263,7 +263,7 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
     refuse(
         "--codec-warmup-steps",
         warm_up.map(|steps| steps.to_string()),
-        |codec| matches!(codec, Policy::Fixed(_)) && codec.to_string() != "none",
+        |codec| !matches!(codec, Policy::Auto(_)) && codec.to_string() != "none",
         why,
         "leave it out, or name one codec: --codec powersgd:4",
     )

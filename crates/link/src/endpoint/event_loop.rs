@@ -4,7 +4,7 @@
 //! places ([`Places`]) and little time. Connections that it dials have [`Deadline::Dial`] until they are open.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::duplex::{fill, flush, set_up, timespec};
 use crate::endpoint::dial::{self, Resolver};
 use crate::endpoint::dispatcher::Dispatcher;
 use crate::endpoint::server_connection::ServerConnection;
-use crate::endpoint::{ClientId, Node, Outbox};
+use crate::endpoint::{ClientId, Node, Outbox, tell};
 use crate::gate::Answers;
 use crate::shared_port::Listener;
 use crate::tcp::wake::Wake;
@@ -380,8 +380,7 @@ impl<S: Node> EventLoop<S> {
     fn refuse(&mut self, error: Error) {
         if self.said < SAID_MAX {
             self.said += 1;
-            // Where nobody reads, nobody is told.
-            let _ = writeln!(io::stderr(), "thinwire: {error}");
+            tell(&error);
         }
         self.dispatcher.outbox().refusals.keep(error);
     }

@@ -52,9 +52,9 @@ pub struct Plan {
 pub(crate) const GAIN_MIN: f64 = 0.02;
 
 impl Plan {
-    /// Returns the plan for one codec, without measuring: the same every time.
+    /// Returns the plan for buckets with named codecs, without measuring: the same every time.
     pub(crate) fn fixed(
-        choice: &Choice,
+        named: impl Fn(&Bucket) -> Choice,
         overrides: Overrides,
         buckets: &[(&Bucket, World)],
     ) -> Plan {
@@ -64,8 +64,9 @@ impl Plan {
                 return Assignment { codec, algorithm, partitions: *partitions };
             }
             let raw = Choice::Bytes(bucket.raw());
-            let plain = matches!(choice, Choice::Bytes(codec) if codec.is_raw());
-            let choice = if bucket.exempt || plain { &raw } else { choice };
+            let choice = named(bucket);
+            let plain = matches!(&choice, Choice::Bytes(codec) if codec.is_raw());
+            let choice = if bucket.exempt || plain { &raw } else { &choice };
             let suited = bucket.suited(choice);
             let choice = suited.as_ref().unwrap_or(choice);
             let exchange = choice.exchange();

@@ -14,7 +14,7 @@ use thinwire_codec::{Choice, Codec};
 use thinwire_schedule::{Algorithm, Summation};
 use thinwire_wire::{DType, Rank};
 
-use crate::{Parameter, Target, Transport};
+use crate::{Parameter, Policy, Target, Transport};
 
 /// A set of parameters that is exchanged as one tensor.
 #[derive(Clone, Debug)]
@@ -33,10 +33,12 @@ pub(crate) struct Bucket {
     pub(crate) target: Target,
     /// The codec and the schedule that a plan gives it, whatever the policy.
     pub(crate) transport: Option<Transport>,
+    /// The rule that gives its codec, where codecs are given by the names of parameters.
+    pub(crate) rule: Option<usize>,
 }
 
-/// Facts that parameters of one bucket have in common: whether they are exempt, their dtype, kind and ranks.
-type Shared = (bool, DType, u32, Arc<[Rank]>);
+/// Facts that parameters of one bucket have in common: whether they are exempt, their rule, dtype, kind and ranks.
+type Shared = (bool, Option<usize>, DType, u32, Arc<[Rank]>);
 
 /// Whether vectors have buckets of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,7 @@ pub(crate) fn layout(
     parameters: &[Parameter],
     bytes_max: usize,
     apart: Apart,
+    policy: &Policy,
 ) -> (Vec<Bucket>, Vec<(usize, Range<usize>)>) {
     let mut buckets: Vec<Bucket> = Vec::new();
     let mut open: BTreeMap<Shared, Bucket> = BTreeMap::new();
@@ -61,15 +64,18 @@ pub(crate) fn layout(
         if framework_bucket.replace(parameter.bucket) != Some(parameter.bucket) {
             buckets.extend(std::mem::take(&mut open).into_values());
         }
+        let rule = policy.rule(&parameter.name);
         if parameter.is_alone() {
             let exempt = parameter.transport.is_none() && parameter.is_exempt();
-            buckets.push(Bucket { exempt, ..Bucket::of_one(index, parameter) });
+            buckets.push(Bucket { exempt, rule, ..Bucket::of_one(index, parameter) });
             continue;
         }
         let exempt = apart == Apart::No || parameter.is_exempt();
+        // Gradients that travel uncompressed share buckets, whatever their rules.
+        let rule = rule.filter(|_| !exempt);
         let Parameter { dtype, kind, ranks, .. } = parameter;
-        let kind = (exempt, *dtype, *kind, Arc::clone(ranks));
-        let new = || Bucket { exempt, ..Bucket::like(parameter) };
+        let kind = (exempt, rule, *dtype, *kind, Arc::clone(ranks));
+        let new = || Bucket { exempt, rule, ..Bucket::like(parameter) };
         let bucket = open.entry(kind.clone()).or_insert_with(new);
         let end = bucket.elements + parameter.elements();
         bucket.members.push((index, bucket.elements..end));
@@ -93,7 +99,8 @@ impl Bucket {
     /// Returns an empty bucket for gradients that travel as this parameter's.
     fn like(parameter: &Parameter) -> Bucket {
         let Parameter { dtype, ranks, target, transport, .. } = parameter.clone();
-        Bucket { members: Vec::new(), elements: 0, exempt: false, dtype, ranks, target, transport }
+        let (members, elements, exempt, rule) = (Vec::new(), 0, false, None);
+        Bucket { members, elements, exempt, dtype, ranks, target, transport, rule }
     }
 
     /// Returns the bucket of one parameter, with this place in a list, which a codec may compress whatever
@@ -159,7 +166,8 @@ mod tests {
                 ..Parameter::new(&format!("p{index}"), shape)
             };
             let parameters: Vec<Parameter> = shapes.iter().enumerate().map(parameter).collect();
-            let (buckets, places) = layout(&parameters, bytes_max, Apart::Vectors);
+            let policy: Policy = "p1*=int4,*=int8".parse().unwrap();
+            let (buckets, places) = layout(&parameters, bytes_max, Apart::Vectors, &policy);
             let mut seen = vec![0; parameters.len()];
             for (number, bucket) in buckets.iter().enumerate() {
                 let mut end = 0;
@@ -168,6 +176,8 @@ mod tests {
                     prop_assert_eq!(range.len(), parameters[*parameter].elements());
                     prop_assert_eq!(bucket.exempt, parameters[*parameter].is_exempt());
                     prop_assert_eq!(bucket.dtype, parameters[*parameter].dtype);
+                    let rule = policy.rule(&parameters[*parameter].name);
+                    prop_assert_eq!(bucket.rule, rule.filter(|_| !bucket.exempt));
                     let first = bucket.members[0].0;
                     prop_assert_eq!(parameters[first].bucket, parameters[*parameter].bucket);
                     prop_assert_eq!(&places[*parameter], &(number, range.clone()));

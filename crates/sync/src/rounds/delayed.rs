@@ -114,6 +114,6 @@ fn refuse_auto(options: &Options, steps: u64) -> Result<(), Error> {
             "codec auto with mode delayed:{steps}, expected a codec such as int8: auto measures the link, on which other exchanges \
              are under way"
         ))),
-        Policy::Fixed(_) => Ok(()),
+        Policy::Fixed(_) | Policy::Named(_) => Ok(()),
     }
 }

@@ -32,8 +32,8 @@ impl Synchronizer {
     pub fn keeps(&self) -> bool {
         self.options.momentum.is_some()
             || match &self.options.policy {
-                Policy::Fixed(choice) => choose::keeps(choice),
                 auto @ Policy::Auto(_) => auto.leaves_a_residual(),
+                named => named.choices().any(choose::keeps),
             }
             || self.has_transports_that_keep(&self.parameters)
     }

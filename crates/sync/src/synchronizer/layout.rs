@@ -15,7 +15,7 @@ use crate::bucket::momentum::Velocity;
 use crate::bucket::state::{BucketState, Travel};
 use crate::exchange::choose::check_world;
 use crate::synchronizer::phase::Phase;
-use crate::{Error, Parameter, Policy, Synchronizer};
+use crate::{Error, Options, Parameter, Policy, Synchronizer};
 
 /// More parts of a bucket than any plan has.
 const PARTITIONS_MAX: usize = 1 << 16;
@@ -60,49 +60,53 @@ impl Synchronizer {
     /// Makes the buckets and a first plan for them.
     pub(crate) fn lay_out(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
         self.warm_up.lay_out();
-        let fixed = self.fixed_choice();
-        let raw = matches!(&fixed, Some(Choice::Bytes(codec)) if codec.is_raw());
-        let apart = if raw { Apart::No } else { Apart::Vectors };
-        let (buckets, places) = layout(&parameters, self.options.bucket_bytes, apart);
+        let Options { policy, bucket_bytes, .. } = &self.options;
+        let apart = if self.is_raw() { Apart::No } else { Apart::Vectors };
+        let (buckets, places) = layout(&parameters, *bucket_bytes, apart, policy);
         self.buckets = self.states(&parameters, buckets)?;
         (self.parameters, self.places) = (parameters, places);
         (self.plan, self.first, self.aged) = (Plan::default(), None, 0);
         self.phase = Phase::Before;
         self.prepare_absence();
-        let plan = match fixed {
-            Some(choice) => self.fixed_plan(&choice, self.step),
-            None => self.first_plan()?,
+        let plan = match self.has_named_codecs() {
+            true => self.fixed_plan(self.step),
+            false => self.first_plan()?,
         };
         self.adopt(plan)
     }
 
-    /// The one codec for all buckets: during a warm-up the one that loses nothing; none with `auto`.
-    fn fixed_choice(&self) -> Option<Choice> {
-        match &self.options.policy {
-            Policy::Auto(_) => None,
-            Policy::Fixed(_) if self.warm_up.is_in_force() => {
-                Some(Choice::Bytes(thinwire_codec::raw()))
-            }
-            Policy::Fixed(choice) => Some(choice.clone()),
-        }
+    /// Whether the codec of every bucket was named, so that nothing is planned.
+    fn has_named_codecs(&self) -> bool {
+        !matches!(self.options.policy, Policy::Auto(_))
     }
 
-    /// The plan for one codec after a number of steps: momentum's own warm-up may send more.
-    fn fixed_plan(&self, choice: &Choice, steps: u64) -> Plan {
+    /// Whether nothing is compressed: by the named codecs, or during a warm-up.
+    fn is_raw(&self) -> bool {
+        let is_raw = |choice: &Choice| matches!(choice, Choice::Bytes(codec) if codec.is_raw());
+        let all = self.warm_up.is_in_force() || self.options.policy.choices().all(is_raw);
+        all && self.has_named_codecs()
+    }
+
+    /// The plan for named codecs after a number of steps: momentum's own warm-up may send more.
+    fn fixed_plan(&self, steps: u64) -> Plan {
         let buckets = self.buckets.iter().map(|state| (&state.bucket, state.world()));
         let buckets: Vec<(&Bucket, World)> = buckets.collect();
-        let momentum = self.options.momentum.as_ref();
-        let warm = momentum.and_then(|momentum| momentum.warmed_up(choice, steps));
-        let overrides = self.options.overrides();
-        Plan::fixed(warm.as_ref().unwrap_or(choice), overrides, &buckets)
+        let named = |bucket: &Bucket| {
+            let choice = self.options.policy.of_rule(bucket.rule).filter(|_| !self.is_raw());
+            // Exempt buckets have no rule.
+            let choice = choice.cloned().unwrap_or(Choice::Bytes(thinwire_codec::raw()));
+            let momentum = self.options.momentum.as_ref();
+            momentum.and_then(|momentum| momentum.warmed_up(&choice, steps)).unwrap_or(choice)
+        };
+        Plan::fixed(named, self.options.overrides(), &buckets)
     }
 
     /// Lets the next step send as little as momentum's own warm-up has come to.
     pub(crate) fn thin_out(&mut self) -> Result<(), Error> {
-        let (Some(choice), Some(_)) = (self.fixed_choice(), self.options.momentum) else {
+        if !self.has_named_codecs() || self.options.momentum.is_none() {
             return Ok(());
-        };
-        let plan = self.fixed_plan(&choice, self.step.saturating_add(1));
+        }
+        let plan = self.fixed_plan(self.step.saturating_add(1));
         if plan == self.plan { Ok(()) } else { self.adopt(plan) }
     }
 

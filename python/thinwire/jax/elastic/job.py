@@ -232,7 +232,7 @@ class Elastic(Job):
                     "(hint: donate_argnums for update alone)"
                 )
 
-    def _arrays(self) -> dict[str, np.ndarray]:
+    def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Copies of the state by name, in host memory."""
         return {name: copied(name, leaf) for name, leaf in self._named()}
 
@@ -276,7 +276,7 @@ class Elastic(Job):
 
 
 def facts(
-    state: Mapping[str, np.ndarray], parameters: Iterable[str], options: Mapping[str, Any]
+    state: Mapping[str, np.ndarray[Any, Any]], parameters: Iterable[str], options: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
     """Returns the facts that all members must have in common, as pairs of name and value."""
     leaves = [f"{name} {each.dtype} {list(each.shape)}" for name, each in state.items()]

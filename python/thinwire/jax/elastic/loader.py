@@ -69,7 +69,7 @@ def rows_of(data: Any) -> int:
     return int(counts.pop())
 
 
-def pieces(data: Any, rows: int) -> Iterator[tuple[Any, np.ndarray]]:
+def pieces(data: Any, rows: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
     """Pieces of `rows` rows, each with the weights of its rows, which add up to 1 over all pieces.
 
     Rows that fill up the last piece are copies of the last row, with which every function can compute.
@@ -81,6 +81,6 @@ def pieces(data: Any, rows: int) -> Iterator[tuple[Any, np.ndarray]]:
         yield taken(data, places), weights
 
 
-def taken(data: Any, places: np.ndarray) -> Any:
+def taken(data: Any, places: np.ndarray[Any, Any]) -> Any:
     """Some rows of a pytree of arrays."""
     return jax.tree_util.tree_map(lambda array: array[places], data)

@@ -148,7 +148,7 @@ class Dataset:
         return tuple(ms.Tensor.from_numpy(np.ascontiguousarray(each)) for each in columns)
 
 
-def collated(samples: Sequence[Any]) -> list[np.ndarray]:
+def collated(samples: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
     """Columns of samples, each sample a tuple of a value for each column, or one value."""
     rows = [each if isinstance(each, (tuple, list)) else (each,) for each in samples]
     return [np.stack([np.asarray(value) for value in column]) for column in zip(*rows)]

@@ -55,7 +55,7 @@ class Exchange(exchange.Exchange):
         self._ended.clear()
         self.attempt(self.begin)
 
-    def give(self, numbers: Sequence[int], gradients: Sequence[np.ndarray]) -> None:
+    def give(self, numbers: Sequence[int], gradients: Sequence[np.ndarray[Any, Any]]) -> None:
         """Takes the gradients of some parameters, from any thread."""
 
         def give() -> None:
@@ -64,7 +64,7 @@ class Exchange(exchange.Exchange):
 
         self.attempt(give)
 
-    def finish(self) -> tuple[np.ndarray, ...]:
+    def finish(self) -> tuple[np.ndarray[Any, Any], ...]:
         """Waits for all averages, and returns them and whether they may be applied, above zero if so."""
         self._outcome = Outcome.VOID
         averaged = []

@@ -14,6 +14,7 @@ from mindspore import nn
 
 from thinwire import arguments
 from thinwire._core import Epoch, EpochEntry, InvalidError, Membership, __version__, measure_codecs
+from thinwire.arguments import Seconds
 from thinwire.elastic import hand_over
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
@@ -67,7 +68,7 @@ class Elastic(Job):
         *,
         coordinator: str | None = None,
         token: str | None = None,
-        timeout_s: float = 60.0,
+        timeout_s: Seconds = 60.0,
         members: Members | None = None,
         compare_every: int = 100,
         **options: Any,
@@ -75,13 +76,13 @@ class Elastic(Job):
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": 0, **options}
         arguments.options(**options)
-        arguments.job(coordinator, token, timeout_s)
+        timeout_s = arguments.job(coordinator, token, timeout_s)
         arguments.whole("batch is", batch, 1)
         arguments.whole("compare_every is", compare_every, 0)
         refuse_agent(os.environ)
         require_cpu()
         self._state = state.State(network, optimizer)
-        self._kept: list[np.ndarray] = []
+        self._kept: list[np.ndarray[Any, Any]] = []
         self._random: ms.Tensor | None = None
         measure_codecs(codec, max(each.size for each in optimizer.parameters))
         about = facts(

@@ -7,6 +7,7 @@ of steps. Parameters that only the network has, such as running statistics, are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -32,12 +33,12 @@ class State:
                 parameter.init_data()
 
 
-def arrays(parameters: Iterable[ms.Parameter]) -> list[np.ndarray]:
+def arrays(parameters: Iterable[ms.Parameter]) -> list[np.ndarray[Any, Any]]:
     """Values of parameters, in their own memory."""
     return [memory.view(each) for each in parameters]
 
 
-def store(parameters: Sequence[ms.Parameter], values: Sequence[np.ndarray]) -> None:
+def store(parameters: Sequence[ms.Parameter], values: Sequence[np.ndarray[Any, Any]]) -> None:
     """Writes the bytes of values to parameters."""
     for parameter, value in zip(parameters, values):
         array = memory.view(parameter)

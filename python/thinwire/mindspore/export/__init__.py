@@ -47,7 +47,8 @@ def export_graph(
         for size in (batch, 2 * batch):
             examples = [_repeated(value, length, size) for value in inputs]
             graphs.append(convert(compiled(network, examples), size))
-        graph = merged(*graphs, batch)
+        once, twice = graphs
+        graph = merged(once, twice, batch)
     except ValueError as error:
         raise InvalidError(str(error)) from None
     if sequence is None:

@@ -48,7 +48,7 @@ def max_pool(walk: Walk, x: Any) -> int:
 @converts("AvgPool")
 def mean_pool(walk: Walk, x: Any, size: Any, stride: Any, pad_mode: int, *_: Any) -> int:
     """The mean of windows without padding."""
-    sizes = tuple(layers.both("windows", value) for value in (size, stride))
+    sizes = layers.both("windows", size), layers.both("windows", stride)
     if pad_mode == 1 and any(_padding_of(walk.shape(x), walk.result, *sizes)):
         raise ValueError("means of windows do not count their padding, expected none of it")
     return _pool(walk, ("mean", walk.tensor(x)), sizes, [0] * 4)

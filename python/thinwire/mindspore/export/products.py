@@ -141,7 +141,7 @@ def _indices(walk: Walk, ids: int) -> int:
     return ids if flat is None else flat["inputs"][0]
 
 
-def _row(walk: Walk, ids: np.ndarray) -> np.ndarray:
+def _row(walk: Walk, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The known rows of one sequence, if those of all were put side by side."""
     if ids.size % walk.batch == 0 and (ids != ids[0]).any():
         sequences = ids.reshape(walk.batch, -1)

@@ -154,9 +154,9 @@ def _begin(walk: Walk) -> None:
         else:
             walk.values[place] = parameter.asnumpy().copy()
     for node in program.nodes:
-        weight = walk.values.get(node.inputs[0]) if node.operator == "Load" else None
-        if isinstance(weight, Weight):
-            walk.uses[weight.name] += program.users[node.name]
+        loaded = walk.values.get(node.inputs[0]) if node.operator == "Load" else None
+        if isinstance(loaded, Weight):
+            walk.uses[loaded.name] += program.users[node.name]
     for place, (shape, element) in program.inputs.items():
         name = place.split(":", 1)[-1]
         walk.values[place] = Made(walk.graph.source(name, shape, element, "input"))

@@ -15,6 +15,7 @@ import numpy as np
 from mindspore import nn, ops
 
 import thinwire
+from thinwire.deprecated import renamed
 from thinwire.server.table import ServedTable
 
 from ..operator import python_operator
@@ -28,6 +29,7 @@ class ServerEmbedding(nn.Cell):
     those of `thinwire.torch.ServerEmbedding`.
     """
 
+    @renamed(values="codec")
     def __init__(
         self,
         rows: int,
@@ -35,13 +37,13 @@ class ServerEmbedding(nn.Cell):
         *,
         initial: str = "normal:1",
         optimizer: str | None = None,
-        values: str | None = None,
+        codec: str | None = None,
         cache: int | str | None = None,
         staleness: int = 0,
     ) -> None:
         """Checks the arguments. The cell has no servers yet."""
         super().__init__()
-        options = {"values": values, "cache": cache, "staleness": staleness}
+        options: dict[str, Any] = {"codec": codec, "cache": cache, "staleness": staleness}
         self.served = ServedTable(rows, width, initial=initial, optimizer=optimizer, **options)
         self.anchor = ms.Parameter(ms.Tensor(np.zeros(1, np.float32)), name="anchor")
         self.lookup = Lookup(self.served)
@@ -87,11 +89,15 @@ class Rows:
         self.error: thinwire.Error | None = None
         """Error of an operator, if one has failed."""
 
-    def pull(self, ids: np.ndarray, _anchor: np.ndarray) -> np.ndarray:
+    def pull(
+        self, ids: np.ndarray[Any, Any], _anchor: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
         """Returns the rows of `ids`, pulling each row once."""
         return self._noted(self._pull, ids)
 
-    def owe(self, ids: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    def owe(
+        self, ids: np.ndarray[Any, Any], gradient: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
         """Stores the gradients of rows. Returns the anchor's gradient."""
         values = np.array(gradient, np.float32).reshape(-1, self.served.width)
         self.served.owe(ids.astype(np.int64).reshape(-1), values)
@@ -106,7 +112,7 @@ class Rows:
             )
         self.is_read = False
 
-    def _pull(self, ids: np.ndarray) -> np.ndarray:
+    def _pull(self, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if ids.dtype not in (np.int32, np.int64):
             name = self.served.name
             raise thinwire.InvalidError(f"ids of '{name}' are {ids.dtype}, expected int32 or int64")
@@ -115,7 +121,7 @@ class Rows:
         self.is_read = True
         return values[places.reshape(-1)].reshape(*ids.shape, self.served.width)
 
-    def _noted(self, function: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    def _noted(self, function: Callable[..., Any], *arrays: np.ndarray[Any, Any]) -> Any:
         try:
             return function(*arrays)
         except thinwire.Error as error:

@@ -22,6 +22,7 @@ from torch.utils.data import Dataset
 
 from thinwire import arguments
 from thinwire._core import Epoch, EpochEntry, Membership, __version__, measure_codecs
+from thinwire.arguments import Seconds
 from thinwire.elastic.deal import Deal
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, refuse_agent
@@ -82,7 +83,7 @@ class Elastic(Job):
         *,
         coordinator: str | None = None,
         token: str | None = None,
-        timeout_s: float = 60.0,
+        timeout_s: Seconds = 60.0,
         members: Members | None = None,
         compare_every: int = 100,
         find_unused_parameters: bool = False,
@@ -95,7 +96,7 @@ class Elastic(Job):
         device = options.pop("device", None)
         devices.check(device)
         arguments.options(**options)
-        arguments.job(coordinator, token, timeout_s)
+        timeout_s = arguments.job(coordinator, token, timeout_s)
         arguments.whole("batch is", batch, 1)
         arguments.whole("compare_every is", compare_every, 0)
         refuse_agent(os.environ)
@@ -105,7 +106,7 @@ class Elastic(Job):
         self._unclaimed: dict[str, dict[str, Any]] = {}
         self._rollback = Rollback(model, optimizer, self._followed)
         used = None if device else next(filter(None, map(devices.of, model.parameters())), None)
-        core = used and used.core
+        core = None if used is None else used.core
         measure_codecs(codec, max((each.numel() for each in model.parameters()), default=0), core)
         about = facts(model, optimizer, {"batch": batch, "compare_every": compare_every, **options})
         members = members or Membership(about, coordinator, token, timeout_s=timeout_s)

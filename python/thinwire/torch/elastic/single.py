@@ -31,7 +31,9 @@ class Single(ProcessGroup):
         self._add_used = add_used
         self._work: Used | None = None
 
-    def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
+    def allreduce(  # type: ignore[override]
+        self, tensors: Any, opts: Any = None, timeout: Any = None
+    ) -> dist.Work:
         """Sums which parameters were used; DDP calls it in a step with `find_unused_parameters`."""
         (used,) = tensors
         self._work = Used(used, self._add_used)

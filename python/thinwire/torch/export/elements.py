@@ -110,7 +110,8 @@ def elementwise(walk: Walk, x: Any, y: Any, *, alpha: float = 1) -> int:
     name = str(walk.node.target).removeprefix("aten.").split(".")[0].removesuffix("_")
     if alpha != 1:
         raise ValueError(f"alpha is {alpha}, expected 1")
-    return arithmetic(walk, name, x, y)
+    found: int = arithmetic(walk, name, x, y)
+    return found
 
 
 def number(walk: Walk, value: Any, at: int) -> float | None:
@@ -146,7 +147,8 @@ def normal(walk: Walk, x: Any, y: Any) -> int | None:
         return None
     norm["inputs"][1] = walk.tensor(gain, "ones")
     graph.last(norm)
-    return x
+    known: int | None = x
+    return known
 
 
 def formula(walk: Walk, name: str, x: Any, y: Any) -> Any:

@@ -110,7 +110,7 @@ def attention(
             )
         scores = graph.matmul(f"{name}.scores", q, k, ("bgsd", "bgtd", "bgst"))
         scores = graph.scale(f"{name}.scale", scores, 1.0 / math.sqrt(size))
-        if found is None:
+        if found is None and attn_mask is not None:
             mask = graph.constant(f"{name}.mask", lessened(added(known(attn_mask))))
             shape = graph.shape(scores)
             scores = graph.one(f"{name}.masked", {"arithmetic": "add"}, [scores, mask], shape)

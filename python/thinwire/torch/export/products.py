@@ -27,7 +27,8 @@ def linear(walk: Walk, x: Any, weight: Any, bias: Any = None) -> int:
 def matmul(walk: Walk, x: Any, y: Any) -> int:
     """A product over the last dimension of x and the one before the last of y."""
     if isinstance(y, Weight) and len(y.shape) == 2:
-        return linear(walk, x, y.turn())
+        found: int = linear(walk, x, y.turn())
+        return found
     return layers.product(walk.graph, walk.name, walk.tensor(x), walk.tensor(y))
 
 
@@ -37,8 +38,9 @@ def addmm(walk: Walk, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha:
     if (beta, alpha) != (1, 1):
         raise ValueError(f"beta and alpha are {beta} and {alpha}, expected 1")
     if isinstance(weight, Weight) and isinstance(bias, Weight):
-        return linear(walk, x, weight.turn(), bias)
-    return arithmetic(walk, "add", matmul(walk, x, weight), bias)
+        return int(linear(walk, x, weight.turn(), bias))
+    found: int = arithmetic(walk, "add", matmul(walk, x, weight), bias)
+    return found
 
 
 @converts("embedding")

@@ -11,7 +11,7 @@ from torch.nn import functional
 Values = dict[int, torch.Tensor]
 Meaning = Callable[..., Any]
 MEANINGS: dict[str, Meaning] = {}
-ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "gelu": lambda x: functional.gelu(x, approximate="tanh"),
     "gelu_erf": functional.gelu,
     "relu": functional.relu,
@@ -19,7 +19,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
     "tanh": torch.tanh,
 }
-ARITHMETIC = {
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "add": torch.add,
     "subtract": torch.sub,
     "multiply": torch.mul,

@@ -74,7 +74,8 @@ def _half(graph: Graph, x: int, at: int) -> int | None:
 
 def _table(known: dict[str, Any], shape: list[int]) -> torch.Tensor | None:
     """Known numbers as a row for each token, if they are the same for all sequences and heads."""
-    *leading, rows, columns = [1, 1, *known["shape"]]
+    shape_of_known: list[int] = known["shape"]
+    *leading, rows, columns = [1, 1, *shape_of_known]
     if max(leading) > 1:
         return None
     return torch.tensor(known["values"], dtype=torch.float64).view(rows, columns).expand(*shape)

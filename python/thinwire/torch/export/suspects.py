@@ -25,17 +25,18 @@ class Witness:
         self.hooks = _Hooks()
         self.stack = ExitStack()
         self.drawn = ""
-        self.before = (random.getstate(), numpy.random.get_state())
+        self.before: Any = (random.getstate(), numpy.random.get_state())
 
     def __enter__(self) -> Witness:
         self.stack.enter_context(self.hooks)
-        self.stack.enter_context(_Kept())
+        self.stack.enter_context(_Kept())  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.stack.close()
         python, (_, words, *rest) = self.before
-        _, found, *other = numpy.random.get_state()
+        state: Any = numpy.random.get_state()
+        _, found, *other = state
         if random.getstate() != python:
             self.drawn = "Python's random"
         elif rest != other or (words != found).any():
@@ -116,7 +117,7 @@ def first_other(
     }
     given = iter(inputs)
     places = [node for node in exported.program.graph.nodes if node.op == "placeholder"]
-    with torch.no_grad(), _Kept():
+    with torch.no_grad(), _Kept():  # type: ignore[no-untyped-call]
         runner.run(*(held[names[x.name]] if x.name in names else next(given) for x in places))
     # Where the program and the file agree, a call of the module is not what was traced.
     return runner.found or f"the forward of {type(module).__name__}, called again,"

@@ -120,7 +120,7 @@ class Walk:
         return sum(len(node.users) for node in nodes)
 
 
-def known(value: torch.Tensor) -> np.ndarray:
+def known(value: torch.Tensor) -> np.ndarray[Any, Any]:
     """Known numbers as NumPy has them, in single precision or as they are true or false."""
     value = value.detach().cpu()
     return (value if value.dtype is torch.bool else value.float()).numpy()
@@ -234,6 +234,7 @@ def visit(walk: Walk) -> Any:
         return node.target(*args, **kwargs)  # numbers that are known
     sources = [x for x in node.all_input_nodes if not isinstance(walk.values[x], torch.Tensor)]
     check_numbers(node, short, sources)
+    assert function is not None  # or it was refused above
     args, kwargs = taken(node, function, args, kwargs)
     return function(walk, *args, **kwargs)
 

@@ -8,9 +8,10 @@ Threads of the loader sample batches and copy their features ahead of the traini
 `torch.distributed` every rank gets its own part of each pass.
 """
 
+from thinwire.torch.graph.batch import Batch
 from thinwire.torch.graph.blocks import Block
 from thinwire.torch.graph.file import StoredGraph, save
-from thinwire.torch.graph.loader import Batch, Loader
+from thinwire.torch.graph.loader import Loader
 from thinwire.torch.graph.shared import SharedFeatures
 
 __all__ = ["Batch", "Block", "Loader", "SharedFeatures", "StoredGraph", "save"]

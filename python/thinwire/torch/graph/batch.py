@@ -87,7 +87,8 @@ class Batch:
 def attributes_of(batch: Any) -> Lazy:
     """Returns the attributes of a batch, in which a `Later` may stand for a value."""
     if isinstance(batch, Batch):
-        return vars(batch)
+        of_batch: Any = vars(batch)  # Batch makes it a Lazy
+        return of_batch
     found = Lazy(batch._store._mapping)
     batch._store._mapping = found
     return found

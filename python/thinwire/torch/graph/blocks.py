@@ -33,17 +33,17 @@ class Block(tuple[Any, ...]):
     @property
     def edge_index(self) -> torch.Tensor:
         """Sources and destinations of edges by their number in the batch, int64 [2, edges]."""
-        return self[0]  # type: ignore[no-any-return]
+        return self[0]
 
     @property
     def e_id(self) -> torch.Tensor:
         """Numbers of the edges in the graph's edge list, int64 [edges]."""
-        return self[1]  # type: ignore[no-any-return]
+        return self[1]
 
     @property
     def size(self) -> tuple[int, int]:
         """Numbers of sources and destinations."""
-        return self[2]  # type: ignore[no-any-return]
+        return self[2]
 
     def __getitem__(self, place: Any) -> Any:
         """Returns one of the three, or a part of them."""
@@ -74,7 +74,7 @@ def value_of(value: Any) -> Any:
 class Edges(NamedTuple):
     """Edges of all hops, that of the seeds first."""
 
-    index: torch.Tensor
+    index: torch.Tensor  # type: ignore[assignment]  # tuples have a method of that name
     counts: list[int]
     """Number of edges per hop."""
     sources: list[int]

@@ -45,7 +45,7 @@ def checksum(tensor: torch.Tensor | None) -> str:
     """Returns a short text that differs where tensors do: the last dimension and a checksum."""
     if tensor is None:
         return "none"
-    return f"{tensor.shape[-1]} with checksum {zlib.crc32(raw_bytes(tensor)):08x}"
+    return f"{tensor.shape[-1]} with checksum {zlib.crc32(raw_bytes(tensor).data):08x}"
 
 
 def agree(lines: Sequence[str], place: Place) -> None:

@@ -11,6 +11,7 @@ import torch
 from thinwire import arguments
 from thinwire._core import GraphFile, InvalidError
 from thinwire.arguments import UINT32_MAX, instance, shown, whole, wholes
+from thinwire.deprecated import renamed
 from thinwire.torch.graph.rows import (
     VERTICES_MAX,
     Rows,
@@ -27,12 +28,13 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 CLASS_MAX, TYPE_MAX = UINT32_MAX - 1, 65_535
 
 
+@renamed(format="codec")
 def save(
     data: Any,
     path: str | os.PathLike[str],
     bounds: Sequence[int] | None = None,
     *,
-    format: str | None = None,
+    codec: str | None = None,
     ids: Sequence[int] | Sequence[str] | None = None,
 ) -> None:
     """Writes a graph to a file, which ranks open with `StoredGraph`.
@@ -42,7 +44,7 @@ def save(
     file), `train_mask`, `val_mask` and `test_mask` (bool [V]), of which a vertex is in one at most,
     `edge_weight` [E], finite and 0 or more, and `node_type` (whole numbers [V], 0 to 65535). `bounds` are
     the first vertices of parts, and the number of vertices; `thinwire graph partition` makes parts with few
-    edges between them. `format` is that of the features: None for that of `x`, "int8" for a scale per row
+    edges between them. `codec` is how features are kept: None as `x` has them, "int8" with a scale per row
     and a byte per value. `ids` are the vertices' ids in their source, all int64 or all str, by default
     `data.vertex_ids`, as `read_parquet` returns them; `StoredGraph.ids` returns them.
 
@@ -52,14 +54,15 @@ def save(
     """
     path = arguments.path("path", path)
     vertices, x = count_vertices(data), getattr(data, "x", None)
-    graph = topology(getattr(data, "edge_index", None), vertices)
+    edges: Any = getattr(data, "edge_index", None)
+    graph = topology(edges, vertices)
     features = None
     if x is not None:
         x = x.detach().contiguous()
-        features = (x.data_ptr(), x.shape[-1], format_of(x, format))
+        features = (x.data_ptr(), x.shape[-1], format_of(x, codec))
         check_finite(x)
-    elif format is not None:
-        raise InvalidError(f"format {shown(format)} of a graph without x, expected None")
+    elif codec is not None:
+        raise InvalidError(f"codec {shown(codec)} of a graph without x, expected None")
     y = column(data, "y", vertices)
     if y is not None:
         refuse(y > CLASS_MAX, y, "y", f"at most {CLASS_MAX}", "at vertex")
@@ -72,9 +75,9 @@ def save(
     labels = None if y is None else y.data_ptr()
     uses = split.data_ptr() if split.any() else None
     parts = None if bounds is None else checked_bounds(bounds, vertices)
-    extras = [None if it is None else it.data_ptr() for it in (weights, types)]
+    of_edges, of_vertices = [None if it is None else it.data_ptr() for it in (weights, types)]
     table = ids_of(getattr(data, "vertex_ids", None) if ids is None else ids, vertices)
-    GraphFile.write(path, graph.core, features, labels, uses, parts, *extras, table)
+    GraphFile.write(path, graph.core, features, labels, uses, parts, of_edges, of_vertices, table)
 
 
 def ids_of(ids: Any, vertices: int) -> list[int] | list[str] | None:
@@ -116,21 +119,21 @@ def weights_of(data: Any, graph: Topology, name: str = "edge_weight") -> torch.T
     return (weights if graph.edges is None else weights[graph.edges]).contiguous()
 
 
-def format_of(x: torch.Tensor, format: str | None) -> str:
+def format_of(x: torch.Tensor, codec: str | None) -> str:
     """Returns the format in which a file keeps features.
 
     # Errors
 
-    InvalidError for another shape, dtype or format.
+    InvalidError for another shape, dtype or codec.
     """
     names = {torch.float32: "f32", torch.float16: "f16"}
     if x.dim() != 2 or x.dtype not in names:
         raise InvalidError(f"x is {x.dtype} {list(x.shape)}, expected float32 or float16 [V, F]")
-    name = names[x.dtype] if format is None else format
+    name = names[x.dtype] if codec is None else codec
     known = [name for name, dtype in DTYPES.items() if dtype == x.dtype]
     if name not in known:
         expected = f"expected one of {', '.join(known)}"
-        raise InvalidError(f"format {shown(name)} of {x.dtype}, {expected}")
+        raise InvalidError(f"codec {shown(name)} of {x.dtype}, {expected}")
     return name
 
 

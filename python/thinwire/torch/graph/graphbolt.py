@@ -82,6 +82,7 @@ class Feature(graphbolt.Feature):
 
     def size(self) -> torch.Size:
         """Returns the shape of a row."""
+        assert self._rows.like is not None  # rows without features are refused at first
         return self._rows.like.shape[1:]
 
     def update(self, value: Any, ids: Any = None) -> None:

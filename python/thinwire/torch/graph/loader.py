@@ -91,7 +91,7 @@ class Loader:
         data: Any,
         num_neighbors: Sequence[int],
         batch_size: int = 1,
-        input_nodes: torch.Tensor | numpy.ndarray | Sequence[int] | None = None,
+        input_nodes: torch.Tensor | numpy.ndarray[Any, Any] | Sequence[int] | None = None,
         *,
         replace: bool = False,
         weight_attr: str | None = None,
@@ -279,7 +279,7 @@ class Loader:
         x = getattr(self.data, "x", None)
         if self._rows.like is not None and not (self._has_own_x and x is None):
             made.x = self._rows.of(batch)
-        elif is_dense(x):
+        elif x is not None and is_dense(x):
             made.x = x[n_id.get()]
         made.num_nodes = batch.vertices
         lazy["n_id"], lazy["e_id"] = n_id, e_id
@@ -314,7 +314,7 @@ def edges_in(data: Any) -> torch.Tensor:
 
     InvalidError for data with `adj_t` alone.
     """
-    edges = getattr(data, "edge_index", None)
+    edges: Any = getattr(data, "edge_index", None)
     if edges is None and getattr(data, "adj_t", None) is not None:
         raise InvalidError(
             "the graph has adj_t and no edge_index (hint: ToSparseTensor(remove_edge_index=False))"

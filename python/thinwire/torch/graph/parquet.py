@@ -61,13 +61,13 @@ def read_parquet(
         known = None if ids is None else named(vertices, ids)
         data.edge_index, data.vertex_ids = relabelled(edges, columns[:2], known)
     else:
-        ends = [whole(read(edges, name), f"{edges}: {name}") for name in columns[:2]]
-        data.edge_index = torch.stack(ends)
+        both = [whole(read(edges, name), f"{edges}: {name}") for name in columns[:2]]
+        data.edge_index = torch.stack(both)
     ends = data.edge_index
     if len(columns) == 3:
         data.edge_weight = numbers(read(edges, columns[2]), f"{edges}: {columns[2]}")
         refuse(data.edge_weight < 0, data.edge_weight, f"{edges}: {columns[2]}", "0 and more")
-    found = int(ends.max()) + 1 if ends.numel() else 0
+    count = int(ends.max()) + 1 if ends.numel() else 0
     of_vertices = isinstance(vertices, (str, bytes, os.PathLike))
     if (features is not None or labels is not None) and not of_vertices:
         raise InvalidError("features and labels without a file of vertices, expected vertices=FILE")
@@ -83,11 +83,11 @@ def read_parquet(
         if labels is not None:
             data.y = classes(read(vertices, labels), f"{vertices}: {labels}")
     else:
-        data.num_nodes = len(data.vertex_ids) if relabel else found
+        data.num_nodes = len(data.vertex_ids) if relabel else count
         if vertices is not None:
             data.num_nodes = arguments.whole("vertices", vertices, 0, VERTICES_MAX)
-    if found > data.num_nodes:
-        raise InvalidError(f"{edges} has vertex {found - 1}, expected 0..{data.num_nodes}")
+    if count > data.num_nodes:
+        raise InvalidError(f"{edges} has vertex {count - 1}, expected 0..{data.num_nodes}")
     return data
 
 
@@ -122,11 +122,12 @@ def named(vertices: Any, ids: str) -> pyarrow.Array:
     """Returns the ids of vertices, each once."""
     if not isinstance(vertices, (str, bytes, os.PathLike)):
         raise InvalidError("ids without a file of vertices, expected vertices=FILE")
-    column = callable_by(read(vertices, ids), f"{vertices}: {ids}")
+    file = arguments.path("vertices", vertices)
+    column = callable_by(read(file, ids), f"{file}: {ids}")
     counts = pyarrow.compute.value_counts(column)
     if len(counts) < len(column):
         twice = counts.filter(pyarrow.compute.greater(counts.field("counts"), 1))[0]["values"]
-        raise InvalidError(f"{vertices}: {ids} has {shown(twice.as_py())} twice, expected it once")
+        raise InvalidError(f"{file}: {ids} has {shown(twice.as_py())} twice, expected it once")
     return column
 
 

@@ -51,7 +51,7 @@ class Rows(NamedTuple):
             return self.like.new_empty(shape)
         if self.format is not None:
             return self._decoded((address, count), shape)
-        memory = (ctypes.c_byte * count).from_address(address)
+        memory: Any = (ctypes.c_byte * count).from_address(address)
         memory.batch = batch  # keeps it as long as the tensor's storage does
         return torch.frombuffer(memory, dtype=self.like.dtype).view(shape)
 
@@ -74,26 +74,27 @@ class Rows(NamedTuple):
 
     def _decoded(self, rows: tuple[int, int], shape: tuple[int, ...]) -> torch.Tensor:
         """Returns the float32 of encoded rows, at an address and of some bytes."""
+        assert self.format is not None
         out = torch.empty(shape, dtype=torch.float32)
         decode_rows(rows, math.prod(shape[1:]), self.format, (out.data_ptr(), shape[0]))
         return out
 
 
-def rows_of_tensor(x: torch.Tensor, format: str | None = None) -> Rows:
-    """Returns the rows of a tensor [rows, ...], which may not change; in a format a copy of them.
+def rows_of_tensor(x: torch.Tensor, codec: str | None = None) -> Rows:
+    """Returns the rows of a tensor [rows, ...], which may not change; with a codec a copy of them.
 
     # Errors
 
-    InvalidError for another shape or format, or a tensor that is not on the CPU.
+    InvalidError for another shape or codec, or a tensor that is not on the CPU.
     """
     x = checked_features(x).detach().contiguous()
-    if format is None:
+    if codec is None:
         return Rows(x[:0], RowSource.of_memory(x.data_ptr(), len(x), row_bytes(x), x))
-    if format != "int8":
-        raise InvalidError(f'format {shown(format)}, expected "int8", or None for that of x')
+    if codec != "int8":
+        raise InvalidError(f'codec {shown(codec)}, expected "int8", or None for rows as x has them')
     x = x.float()
     return Rows(
-        x[:0].clone(), encode_rows(x.data_ptr(), len(x), math.prod(x.shape[1:]), format), format
+        x[:0].clone(), encode_rows(x.data_ptr(), len(x), math.prod(x.shape[1:]), codec), codec
     )
 
 

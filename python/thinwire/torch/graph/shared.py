@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from numbers import Real
 from types import NoneType
+from typing import Any
 
 import torch
 import torch.distributed
 
 from thinwire._core import InvalidError, RowServer, RowSource
-from thinwire.arguments import instance, shown
+from thinwire.arguments import Seconds, instance, seconds, shown
+from thinwire.deprecated import renamed
 from thinwire.torch.graph.rows import Rows, rows_of_tensor
 from thinwire.torch.group import master, own_address
 
@@ -28,21 +29,22 @@ class SharedFeatures:
     Arguments:
         x: Rows of this rank: a tensor [own vertices, ...] on the CPU, which may not change, or
             `StoredGraph.part`.
-        format: Format of a tensor's rows in memory, in caches and on the network. "int8" has a scale per
-            row and a byte per value, of finite values; batches have float32. None is that of the tensor.
+        codec: How a tensor's rows are in memory, in caches and on the network. "int8" has a scale per row
+            and a byte per value, of finite values; batches have float32. None leaves them as they are.
         host: Name or address of this machine for the other ranks; None finds one. It listens on all
             interfaces, or on loopback alone if that is the address.
-        timeout: Longest wait for another rank, in seconds, at least 2: a rank that sends gradients holds
-            rows back for a second.
+        timeout: Longest wait for another rank, in seconds or as a timedelta, at least 2 s: a rank that
+            sends gradients holds rows back for a second.
     """
 
+    @renamed(format="codec")
     def __init__(
         self,
         x: torch.Tensor | Rows,
         *,
-        format: str | None = None,
+        codec: str | None = None,
         host: str | None = None,
-        timeout: float = 60.0,
+        timeout: Seconds = 60.0,
     ) -> None:
         """Starts to answer other ranks, and connects to all of them.
 
@@ -51,9 +53,7 @@ class SharedFeatures:
         InvalidError if ranks have rows of other shapes or dtypes, or for a short timeout; PeerError if a
         rank does not answer.
         """
-        if not (isinstance(timeout, Real) and TIMEOUT_S_MIN <= timeout <= TIMEOUT_S_MAX):
-            expected = f"expected at least {TIMEOUT_S_MIN} s, at most {TIMEOUT_S_MAX:.0e} s"
-            raise InvalidError(f"timeout {shown(timeout)} s, {expected}")
+        timeout_s = seconds("timeout", timeout, TIMEOUT_S_MIN, TIMEOUT_S_MAX)
         instance("host", host, str, NoneType)
         if not isinstance(x, (torch.Tensor, Rows)):
             hint = "hint: torch.as_tensor, StoredGraph.part"
@@ -62,16 +62,16 @@ class SharedFeatures:
             raise InvalidError(
                 "SharedFeatures needs ranks (hint: torch.distributed.init_process_group)"
             )
-        if format is not None and not isinstance(x, torch.Tensor):
+        if codec is not None and not isinstance(x, torch.Tensor):
             hint = "hint: thinwire graph import --format"
-            raise InvalidError(f"format {shown(format)} of rows that have one, {x.about} ({hint})")
-        own = rows_of_tensor(x, format) if isinstance(x, torch.Tensor) else x
+            raise InvalidError(f"codec {shown(codec)} of rows that have one, {x.about} ({hint})")
+        own = rows_of_tensor(x, codec) if isinstance(x, torch.Tensor) else x
         if own.like is None:
             raise InvalidError("a graph without features has nothing to share")
         rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
         tokens = [secrets.token_hex(16)]
         torch.distributed.broadcast_object_list(tokens)
-        counts: list = [None] * world
+        counts: list[Any] = [None] * world
         torch.distributed.all_gather_object(counts, (own.source.rows, own.about))
         for other, (_, about) in enumerate(counts):
             if about != counts[0][1]:
@@ -81,12 +81,12 @@ class SharedFeatures:
             host = own_address(*master(torch.distributed.distributed_c10d._get_default_store()))
         address = f"[{host}]:0" if ":" in host else f"{host}:0"
         server = RowServer(own.source, first, address, tokens[0])
-        addresses: list = [None] * world
+        addresses: list[Any] = [None] * world
         torch.distributed.all_gather_object(addresses, server.address)
         parts = [
             own.source if other == rank else address for other, address in enumerate(addresses)
         ]
-        source = RowSource.of_parts(parts, tokens[0], timeout)
+        source = RowSource.of_parts(parts, tokens[0], timeout_s)
         self.rows = Rows(own.like, source, own.format, server)
 
     def __len__(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -108,7 +109,7 @@ def sizes(parameter: torch.Tensor) -> tuple[int, int]:
     return max(1, -(-parameter.numel() // width)), width
 
 
-def padded(gradient: torch.Tensor, table: Table, weight: float) -> np.ndarray:
+def padded(gradient: torch.Tensor, table: Table, weight: float) -> np.ndarray[Any, Any]:
     """Returns a gradient, multiplied by `weight`, as the rows of its table, padded with zeros."""
     values = torch.zeros(table.rows * table.width)
     values[: gradient.numel()] = gradient.to_dense().mul(weight).flatten()

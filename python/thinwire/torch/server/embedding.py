@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from thinwire._core import InvalidError
 from thinwire.arguments import shown
+from thinwire.deprecated import renamed
 from thinwire.server.table import ServedTable
 
 
@@ -38,8 +39,8 @@ class ServerEmbedding(torch.nn.Module):
             or "checkpoint" for those in the safetensors file of `ParameterServer(restore=…)`. The name of
             the tensor is that of this module in the model, with or without ".weight".
         optimizer: rule of this table; by default that of the `ParameterServer`.
-        values: format in which rows and gradients are sent: "f32" (unchanged), "f16" or "int8"; by default
-            that of the `ParameterServer`.
+        codec: how rows and gradients travel: "none" (as f32), "f16" or "int8"; by default that of the
+            `ParameterServer`.
         cache: memory for cached rows, in bytes or as text such as "64MB"; by default no row is cached.
         staleness: number of this worker's own steps for which a cached row is used; 0 means until the next
             step. Cached rows contain all gradients of this worker. Those of other workers may be missing
@@ -47,6 +48,7 @@ class ServerEmbedding(torch.nn.Module):
             never sees its cached rows change.
     """
 
+    @renamed(values="codec")
     def __init__(
         self,
         rows: int,
@@ -54,14 +56,14 @@ class ServerEmbedding(torch.nn.Module):
         *,
         initial: str = "normal:1",
         optimizer: str | None = None,
-        values: str | None = None,
+        codec: str | None = None,
         cache: int | str | None = None,
         staleness: int = 0,
     ) -> None:
         """Checks the arguments. The module has no servers yet."""
         super().__init__()
         self.rows, self.width = rows, width
-        options = {"values": values, "cache": cache, "staleness": staleness}
+        options: dict[str, Any] = {"codec": codec, "cache": cache, "staleness": staleness}
         self.served = ServedTable(rows, width, initial=initial, optimizer=optimizer, **options)
         """The table on servers."""
         self.batch = torch.nn.Parameter(torch.empty(0, width))
@@ -139,6 +141,7 @@ class ServerEmbedding(torch.nn.Module):
     @torch.no_grad()
     def _accumulate(self, rows: torch.Tensor, leaf: torch.Tensor) -> None:
         """Adds the gradient of a lookup, whose leaf holds these ascending rows, to that of `batch`."""
+        assert leaf.grad is not None
         values, gradient, leaf.grad = leaf.detach(), leaf.grad.detach(), None
         if not len(rows):
             return  # norms of no elements are errors

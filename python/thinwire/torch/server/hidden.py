@@ -17,11 +17,14 @@ from thinwire._core import InvalidError
 
 
 class Hidden:
-    """Hides the gradients of tables while an optimizer of PyTorch makes a step."""
+    """Hides the gradients of tables while another optimizer of PyTorch makes a step."""
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Begins, and ends when the object does."""
+    def __init__(
+        self, parameters: Iterable[torch.nn.Parameter], owner: torch.optim.Optimizer
+    ) -> None:
+        """Begins, and ends when the object does. `owner` is the optimizer that may see the gradients."""
         self._parameters = list(parameters)
+        self._owner = weakref.ref(owner)
         self._gradients: dict[int, list[torch.Tensor | None]] = {}
         self._sharer: str | None = None
         self._is_scaled = False
@@ -50,7 +53,7 @@ class Hidden:
 
     def _hide(self, other: torch.optim.Optimizer, closure: object = None) -> None:
         theirs = {id(each) for group in other.param_groups for each in group["params"]}
-        if theirs.isdisjoint(map(id, self._parameters)):
+        if other is self._owner() or theirs.isdisjoint(map(id, self._parameters)):
             return
         self._sharer = type(other).__name__
         self._expect_once()

@@ -1,5 +1,8 @@
 """Optimizer of a model on servers: workers push gradients, and servers apply them.
 
+Servers have the learning rate with which the job begins. Under `sgd` a scheduler works all the same: its
+update is linear in the gradient, which is pushed times the ratio of both rates.
+
 By default the gradients of a worker are divided by the number of workers, under every consistency. For
 rules that are linear in the gradient, such as sgd, another consistency therefore needs no other learning
 rate.
@@ -23,12 +26,12 @@ from thinwire.torch.server.embedding import ServerEmbedding
 from thinwire.torch.server.hidden import Hidden
 
 
-class ServerOptimizer:
+class ServerOptimizer(torch.optim.Optimizer):
     """Pushes the gradients of a model to servers in every step. Creating one joins the job.
 
     Between backward and `step`, clipping and `torch.amp.GradScaler` change the gradients of tables and of
-    dense parameters as those of a local model. It is no `torch.optim.Optimizer`: learning rates are
-    constant, so a scheduler would have no effect.
+    dense parameters as those of a local model. Parameters of one `rule` are one of `param_groups`, with its
+    `lr`. A scheduler may change that of `sgd`, on all workers alike; the rates of other rules are constant.
 
     Args:
         server: connection to the servers.
@@ -75,7 +78,13 @@ class ServerOptimizer:
         # A model that is itself an embedding has an empty name.
         served = {first[each] or "embedding": each.served for each in self._embeddings}
         self._stepper = Stepper(server, served, self._dense.tables, facts, weight)
-        self._hidden = Hidden(each.batch for each in self._embeddings)
+        groups = self._groups(server.optimizer, rule)
+        self._rules = list(groups)
+        listed = [
+            {"params": groups[each], "lr": rate_of(each), "rule": each} for each in self._rules
+        ]
+        super().__init__(listed, {"lr": 0.0})
+        self._hidden = Hidden((each.batch for each in self._embeddings), self)
         self._is_hybrid = is_one_of_several() and any(
             each.requires_grad for each in self.other_parameters()
         )
@@ -88,18 +97,27 @@ class ServerOptimizer:
         """Number of steps that this worker has made."""
         return self._stepper.steps
 
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The parameters of all tables and the dense parameters, as GradScaler looks for them."""
-        return [{"params": [*(each.batch for each in self._embeddings), *self._dense.parameters]}]
-
     def other_parameters(self) -> list[torch.nn.Parameter]:
         """Returns the model's parameters that no server trains, for an optimizer of their own."""
-        served = {id(each) for each in self.param_groups[0]["params"]}
+        served = {id(each) for group in self.param_groups for each in group["params"]}
         return [each for each in self._model.parameters() if id(each) not in served]
 
-    def step(self) -> None:
-        """Pushes all gradients since the last step and pulls the dense parameters.
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Takes the groups of the job's tables alone.
+
+        # Errors
+
+        InvalidError once the job has its tables.
+        """
+        if hasattr(self, "_hidden"):
+            raise InvalidError(
+                "a ServerOptimizer takes no more parameters, expected all of them when it joins the job"
+            )
+        super().add_param_group(param_group)
+
+    def step(self, closure: Any = None) -> Any:
+        """Pushes all gradients since the last step and pulls the dense parameters. Returns what `closure`
+        does, which computes the gradients if there is one.
 
         The push is sent in the background, and later pulls contain it. In "sync" and "bounded", all workers
         must make the same number of steps, or leave. A step in which `GradScaler.step` has found infinity
@@ -108,18 +126,27 @@ class ServerOptimizer:
         # Errors
 
         InvalidError if another optimizer has unscaled the gradients of a table, too, or if they were
-        unscaled by themselves beside parameters that ranks train together.
+        unscaled by themselves beside parameters that ranks train together; and for another learning rate
+        under a rule whose rate is constant.
         """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        ratios = self._ratios()
         factor = self._factor()
         for each in self._embeddings if factor else ():
-            each.owe(factor)
-        dense = self._dense.owed(factor * self._stepper.weight) if factor else ()
+            each.owe(factor * ratios[id(each.batch)])
+        # Dense parameters have one rule.
+        ratio = next((ratios[id(each)] for each in self._dense.parameters), 1.0)
+        dense = self._dense.owed(factor * ratio * self._stepper.weight) if factor else ()
         for each in self._embeddings:
             each.forget()
         self._stepper.step(dense)
         self._dense.pull(self._stepper.server)
+        return loss
 
-    def zero_grad(self) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients since the last step."""
         for each in self._embeddings:
             each.forget()
@@ -135,6 +162,34 @@ class ServerOptimizer:
         for name, each in self._names.items():
             state[f"{name}.weight" if name else "weight"] = rows[each]
         return state
+
+    def _groups(self, usual: str, dense: str) -> dict[str, list[torch.nn.Parameter]]:
+        """Returns the parameters of each rule, where `usual` is that of tables without one of their own."""
+        found: dict[str, list[torch.nn.Parameter]] = {}
+        for table in self._embeddings:
+            found.setdefault(table.served.optimizer or usual, []).append(table.batch)
+        for each in self._dense.parameters:
+            found.setdefault(dense, []).append(each)
+        return found
+
+    def _ratios(self) -> dict[int, float]:
+        """Returns the factor of the gradients of each parameter, for its learning rate of now.
+
+        # Errors
+
+        InvalidError for another rate than the servers', where the update is not linear in the gradient.
+        """
+        found: dict[int, float] = {}
+        for rule, group in zip(self._rules, self.param_groups):
+            rate, initial = float(group["lr"]), rate_of(rule)
+            if rate != initial and (initial == 0 or rule.partition(":")[0] != "sgd"):
+                raise InvalidError(
+                    f"lr is {rate:g} for {rule}, whose rate on servers is constant, expected {initial:g} "
+                    "(hint: a scheduler may change the rate of sgd)"
+                )
+            ratio = 1.0 if rate == initial else rate / initial
+            found |= {id(each): ratio for each in group["params"]}
+        return found
 
     def _factor(self) -> float:
         """Returns the factor of the gradients: 1 / GradScaler's scale, or 0 if it has found infinity.
@@ -168,6 +223,12 @@ class ServerOptimizer:
         for each in self._embeddings:
             if not each.is_finite:
                 each.forget()
+
+
+def rate_of(rule: str) -> float:
+    """Returns the learning rate of a rule that servers have taken, such as adagrad:lr=0.1."""
+    settings = rule.partition(":")[2].split(",")
+    return next(float(each[3:]) for each in settings if each.startswith("lr="))
 
 
 def is_one_of_several() -> bool:

@@ -98,7 +98,9 @@ fn missing(args: &Args, lines: &[Line]) -> Error {
             "the plan file says how they travel; thinwire plan make --explain NODE says why",
         ),
         _ => {
-            let is_fixed = |line: &&Line| matches!(line.codec.parse(), Ok(Policy::Fixed(_)));
+            let is_fixed = |line: &&Line| {
+                matches!(line.codec.parse(), Ok(Policy::Fixed(_) | Policy::Named(_)))
+            };
             let named = lines.first().filter(is_fixed);
             let error = named.map_or(anyhow!("{trace} has no plan"), |line| {
                 let codec = &line.codec;

@@ -13,7 +13,12 @@ use crate::{Channel, Feedback, Momentum, Target};
 /// The results of some steps of a bucket of two matrices among `ranks`, and the residual after each.
 fn exchanged(worker: &Worker, ranks: &Ranks, target: Target, codec: &str) -> Vec<[Vec<f32>; 2]> {
     let parameters = [Parameter::new("wide", &[24, 30]), Parameter::new("tall", &[40, 8])];
-    let (mut buckets, _) = crate::bucket::layout::layout(&parameters, usize::MAX, Apart::Vectors);
+    let (mut buckets, _) = crate::bucket::layout::layout(
+        &parameters,
+        usize::MAX,
+        Apart::Vectors,
+        &crate::Options::default().policy,
+    );
     let (bucket, world) = (buckets.swap_remove(0), ranks.world);
     let elements = bucket.elements;
     let velocity = Velocity::new(Momentum::default(), 1.0, world.size());

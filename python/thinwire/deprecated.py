@@ -1,0 +1,59 @@
+"""Names that were given up: they work for one minor version more, with a DeprecationWarning.
+
+Law: a name that is gone has warned for a minor version before (docs/compatibility.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+Called = TypeVar("Called", bound=Callable[..., Any])
+
+
+def warn(old: str, new: str, stacklevel: int = 3) -> None:
+    """Warns whoever uses an old name, which is `stacklevel` calls above."""
+    text = f"{old} is deprecated, expected {new} (hint: the next minor version is without {old})"
+    warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
+
+
+def renamed(**names: str) -> Callable[[Called], Called]:
+    """Lets a function take keyword arguments by their old names, each with its new name.
+
+    # Errors
+
+    TypeError for a call with both names of one argument.
+    """
+
+    def decorate(function: Called) -> Called:
+        @functools.wraps(function)
+        def called(*arguments: Any, **options: Any) -> Any:
+            for old in names.keys() & options.keys():
+                new = names[old]
+                if new in options:
+                    raise TypeError(
+                        f"{function.__qualname__}() got {old} and {new}, expected {new}"
+                    )
+                warn(f"{old}=", f"{new}=")
+                options[new] = options.pop(old)
+            return function(*arguments, **options)
+
+        return cast(Called, called)
+
+    return decorate
+
+
+def method(old: str, current: Called) -> Called:
+    """Returns a method by its old name, which calls the current one."""
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        warn(f"{old}()", f"{current.__name__}()")
+        return current(*arguments, **options)
+
+    called.__doc__ = f"`{current.__name__}`, under the name that it had."
+    called.__name__ = called.__qualname__ = old
+    called.__signature__ = inspect.signature(current)  # type: ignore[attr-defined]
+    return cast(Called, called)
