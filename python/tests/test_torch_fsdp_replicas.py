@@ -141,6 +141,7 @@ def several():
         said(lambda: fsdp(model, replicas=mesh["replicas"], gather_codec="int8")),
         said(lambda: fsdp(model, replicas=mesh)),
         said(lambda: fsdp(model, replicas=mesh["host"])),
+        said(lambda: fsdp(model, replicas=mesh["replicas"] if rank % 2 else None)),
         said(lambda: fsdp(resumed, replicas=mesh["replicas"])),
         said(lambda: other.load_state_dict({f"rank{rank}": (*state[:3], "int8")})),
         said(
@@ -230,6 +231,7 @@ def test_what_does_not_fit_is_refused():
         "gather_codec with replicas",
         "replicas is DeviceMesh of 2 dimensions, expected a mesh of one dimension or a process group",
         "expected replicas of one shard",
+        "has replicas given, rank ",
         "exchanges by Thinwire already",
         "the state is of codec int4:stochastic, expected int4:stochastic",
         "the state is of shard",
@@ -237,7 +239,7 @@ def test_what_does_not_fit_is_refused():
         "has 2 parts, expected modules, a count, a place and the codec",
         "has a gradient in an earlier micro-batch of this step and none in the last one",
     ]
-    expected[5] = "the state is of codec int8, expected int4:stochastic"
+    expected[6] = "the state is of codec int8, expected int4:stochastic"
     for seen in everything():
         for text, part in zip(seen["refused"], expected, strict=True):
             assert part in text and "\n" not in text, text

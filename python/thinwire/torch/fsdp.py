@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -105,6 +105,7 @@ def fsdp(
         )
     for name, module in units.items():
         check_unit(name, module)
+    check_alike(units, replicas)
     if replicas is not None:
         for name, given in (("group", group), ("gather_codec", gather_codec)):
             if given is not None:
@@ -123,6 +124,28 @@ def fsdp(
             module.set_custom_all_gather(AllGather(exchange, name))
     exchange.connect(units.values())
     return exchange
+
+
+def check_alike(units: Mapping[str, Any], replicas: Any) -> None:
+    """Refuses `replicas` that only some of the ranks pass which share the first module's shards.
+
+    A collective call: without it those ranks would wait for different ones.
+    """
+    infos = [group.mesh_info for unit in units.values() for group in param_groups(unit)]
+    group = next(
+        (info.shard_process_group for info in infos if hasattr(info, "shard_process_group")), None
+    )
+    if group is None:
+        return
+    found: list[Any] = [None] * group.size()
+    dist.all_gather_object(found, "none" if replicas is None else "given", group=group)
+    other = next((place for place, each in enumerate(found) if each != found[0]), None)
+    if other is not None:
+        first, second = (dist.get_global_rank(group, place) for place in (0, other))
+        raise InvalidError(
+            f"ranks disagree: rank {second} has replicas {found[other]}, rank {first} has replicas "
+            f"{found[0]} (hint: pass the mesh of replicas on every rank, or on none)"
+        )
 
 
 def check_unit(name: str, unit: Any) -> None:
