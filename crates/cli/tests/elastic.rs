@@ -317,10 +317,8 @@ fn united(folder: &Folder, ended: Vec<Ended>, step: u64) -> f64 {
     let checkpoint = Checkpoint::open(&checkpoint).unwrap();
     let alike = |rank| {
         let mut tensors = checkpoint.exchange(Rank(rank)).unwrap();
-        let differs = [".mean", ".square", ".updates"];
-        tensors.retain(|name, _| {
-            !name.starts_with("residual.") && !differs.iter().any(|it| name.ends_with(it))
-        });
+        let of_rank = ["residual.", ".mean@", ".square@", ".updates"];
+        tensors.retain(|name, _| !of_rank.iter().any(|part| name.contains(part)));
         tensors
     };
     let first = alike(0);

@@ -39,7 +39,7 @@ fn model(checkpoint: &Path) -> Vec<u8> {
 fn the_batch_grows_and_as_many_rows_are_read() {
     let folder = Folder::new("noise-scale");
     let policy = "noise-scale:max=8,every=10,rate=linear";
-    let flags = ["--policy", policy, "--steps", "240", "--codec", "int8", "--lr", "0.01"];
+    let flags = ["--policy", policy, "--steps", "480", "--codec", "int8", "--lr", "0.01"];
     let kept = ["--json", "--checkpoint-every", "20", "--checkpoint-dir", "whole"];
     let ended = folder.train(&[&flags[..], &kept].concat());
     let line = "batch 8, learning rate × 2.00 from step";
@@ -47,7 +47,7 @@ fn the_batch_grows_and_as_many_rows_are_read() {
     let run = &ended.json()[0];
     let adjusted = batches(run);
     let steps = run["losses"].as_array().unwrap().len() as u64;
-    assert_eq!(steps, expected_steps(240, &adjusted), "{adjusted:?}");
+    assert_eq!(steps, expected_steps(480, &adjusted), "{adjusted:?}");
     let [[after, 8]] = adjusted[..] else { panic!("{adjusted:?}") };
     // A resumed training has the batch of its checkpoint, and reads what is left.
     let last_kept = (steps - 1) / 20 * 20;
@@ -65,7 +65,7 @@ fn the_batch_grows_and_as_many_rows_are_read() {
     let name = format!("step-{steps:06}");
     assert!(model(&folder.path().join("half").join(&name)) == model(&whole.join(&name)));
     // Another first batch is another training.
-    let other = ["--batch", "6", "--steps", "250"];
+    let other = ["--batch", "6", "--steps", "500"];
     let ended = folder.run(&[&resumed[..], &other].concat());
     let dropped = "a batch that a policy has changed from 4 to 8 rows: it is 6 again";
     assert!(ended.stderr.contains(dropped), "{}", ended.stderr);

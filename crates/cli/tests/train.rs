@@ -341,10 +341,10 @@ fn modes_that_cannot_be_are_refused() {
 #[test]
 fn a_signal_ends_rounds_on_all_ranks_after_one_step() {
     let folder = Folder::new("rounds-signal");
-    let flags = ["--mode", "diloco:5,delay=2", "--steps", "100000", "--checkpoint-every", "100000"];
+    let flags = ["--mode", "diloco:5,delay=2", "--steps", "20000", "--checkpoint-every", "20000"];
     let arguments = train_arguments(&flags);
     let mut training = Talker::of(folder.command(&arguments).spawn().unwrap());
-    training.said("step 2");
+    training.said("/20000");
     signal(training.id(), "TERM");
     let ended = training.end();
     assert!(ended.stderr.contains("stopped by SIGTERM after step"), "{}", ended.stderr);
