@@ -74,17 +74,16 @@ def functions(compiled):
 
 def train(folder, deaths, options):
     """Trains as one process, which gets the signal and at the step that `deaths` names for it."""
-    # Rank 0 begins the job.
-    me, compiled = os.environ["RANK"], []
-    begins_after = 5 if me in options.get("late", []) else 0
-    until(lambda: me == "0" or len(lines(folder, "0")) > begins_after)
-
     import jax
 
     import jax_models as models
     import thinwire.jax
     from thinwire.jax.broadcast import is_key
 
+    me, compiled = os.environ["RANK"], []
+    # Rank 0 begins the job.
+    begins_after = 5 if me in options.get("late", []) else 0
+    until(lambda: me == "0" or len(lines(folder, "0")) > begins_after)
     state, gradient, update = functions(compiled)
     if me != "0":  # another state, until this rank takes over that of the job
         state = jax.tree.map(lambda x: x if is_key(x) else x + 1, state)
