@@ -257,8 +257,8 @@ def by_names():
     for label, codec in (("mapping", rules), ("function", lambda name: of_name.get(name, "none"))):
         model = wrapped("mlp", bucket_cap_mb=100)
         hook = thinwire.torch.attach(model, codec)
-        training = Training("mlp", model).run(10)
-        buckets = {each["name"]: each["codec"] for each in hook.record()["buckets"]}
+        training = Training("mlp", model).run(40)
+        buckets = {each["name"]: each["codec"] for each in hook.record().get("buckets", [])}
         found[label] = buckets, digest(model), bool(training.fell())
         again = thinwire.torch.attach(wrapped("mlp"), {"*": "int8"})
         if dist.get_world_size() > 1:

@@ -72,7 +72,7 @@ fn texts_that_differ_are_refused() {
 
 #[test]
 fn one_rule_for_all_names_is_its_codec() {
-    let steps = |codec| {
+    let steps = |codec: &str| {
         spawn(2, codec, |mut sync| {
             (0..3).for_each(|step| assert_eq!(give(&mut sync, step, false), Outcome::Averaged));
             (averages(&sync), sync.state().tensors, sync.plan().assignments.clone())
