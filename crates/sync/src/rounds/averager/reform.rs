@@ -26,8 +26,8 @@ struct Standing {
 }
 
 impl Averager {
-    /// Joins the rounds of the other ranks of a channel, which call [`Averager::reform`]. This rank is not rank 0. It begins
-    /// with the parameters that all ranks have in common; where pairs exchange, with its own.
+    /// Joins the rounds of the other ranks of a channel, which call [`Averager::reform`]. This rank is not rank 0. It
+    /// begins with the parameters that all ranks have in common; where pairs exchange, with its own.
     ///
     /// # Errors
     /// As [`Averager::start`].
