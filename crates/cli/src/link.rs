@@ -16,6 +16,7 @@ use crate::units;
 
 /// Link between ranks, as flags describe it.
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 #[command(next_help_heading = "Link")]
 pub struct Settings {
     /// Emulate a link, such as 100mbit or 1gbit, or none

@@ -18,6 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The coordinator of a job that runs.
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 pub struct Flags {
     /// The job's coordinator [default: THINWIRE_COORDINATOR]
     ///

@@ -9,6 +9,7 @@ use crate::failure::hinted;
 
 /// Where this rank is, given by hand.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq)]
+#[group(skip)]
 #[command(next_help_heading = "Ranks")]
 pub struct Flags {
     /// Rank of this process, started by hand

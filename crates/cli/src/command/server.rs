@@ -66,6 +66,7 @@ pub struct Args {
 
 /// Limits of the server.
 #[derive(clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = "Limits")]
 struct LimitFlags {
     /// Memory of rows, such as 2GB [default: no limit]

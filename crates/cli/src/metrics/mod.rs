@@ -25,6 +25,7 @@ const PORTS_MAX: u16 = 16;
 
 /// Flag of a process that exports metrics.
 #[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 pub struct Flags {
     /// Export metrics for Prometheus at this address
     ///

@@ -137,6 +137,7 @@ impl StoreFlags {
 
 /// Flags of the limits of servers.
 #[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 struct LimitFlags {
     /// Memory of rows of each server, such as 2GB [default: any]
     ///

@@ -39,6 +39,7 @@ pub const OUTPUT: &str = "Output";
 /// The flags that `train` and `compare` share. Settings that are not given come from the
 /// checkpoint, if one is resumed, else from the defaults.
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 pub struct Settings {
     /// Text or images to learn from [default: own]
     ///

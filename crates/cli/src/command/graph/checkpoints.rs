@@ -15,6 +15,7 @@ use crate::units;
 
 /// Flags of checkpoints.
 #[derive(clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = CHECKPOINTS)]
 pub struct Flags {
     /// Checkpoint to continue from, or its folder

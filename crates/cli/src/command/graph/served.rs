@@ -19,6 +19,7 @@ use crate::training::{self, ServerFlags, ServerMode, StoreFlags};
 
 /// Flags of rows on servers.
 #[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 #[command(next_help_heading = "Rows on servers")]
 pub struct Flags {
     /// Servers of the rows of --features learned:WIDTH

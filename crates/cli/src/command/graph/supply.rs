@@ -25,6 +25,7 @@ const AHEAD: u32 = 32;
 
 /// What is predicted.
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// Fan-outs of the hops, of which bytes are predicted
     ///
