@@ -444,7 +444,7 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
         ),
         (
             &["bare.graph", "--features", "learned:0"],
-            "invalid value 'learned:0' for '--features <learned:WIDTH>': features 'learned:0', exp",
+            "invalid value 'learned:0' for '--features <HOW>': features 'learned:0', exp",
         ),
         (&["all.graph", "--servers", "2"], "vertex 2 is for train and has no label\nhint: "),
         (&["none.graph"], "none.graph has no training vertices\nhint: "),

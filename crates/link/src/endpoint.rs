@@ -46,9 +46,7 @@ mod node;
 pub(crate) mod server_connection;
 
 use std::fmt;
-use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -64,26 +62,6 @@ use crate::tcp::wake::Wake;
 use crate::{Deadline, Error, Token, Waker};
 use dispatcher::Dispatcher;
 use event_loop::{Call, EventLoop};
-
-/// The function that tells people of refusals, where a program has its own.
-static TELLER: OnceLock<fn(String)> = OnceLock::new();
-
-/// Lets `teller` tell people why endpoints of this process refuse clients, instead of standard error. The first
-/// call counts.
-pub fn tell_refusals_by(teller: fn(String)) {
-    let _ = TELLER.set(teller);
-}
-
-/// Tells people why a client was refused.
-fn tell(error: &Error) {
-    match TELLER.get() {
-        Some(teller) => teller(error.to_string()),
-        None => {
-            // Where nobody reads, nobody is told.
-            let _ = writeln!(io::stderr(), "thinwire: {error}");
-        }
-    }
-}
 
 /// Address of an endpoint that nobody connects to.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);

@@ -72,6 +72,7 @@ mod shm;
 pub mod store;
 pub mod tcp;
 mod unauthenticated_peers;
+mod warning;
 
 pub use backoff::Backoff;
 pub use bandwidth::{Bandwidth, InvalidBandwidth};
@@ -81,6 +82,7 @@ pub use limiter::Limiter;
 pub use port::{Counters, Place, Port};
 pub use secure::Token;
 pub use tcp::{Link, Waker};
+pub use warning::log_warnings_by;
 
 /// State machines that read bytes from outside, without their sockets, for fuzz targets; no part of
 /// the interface.

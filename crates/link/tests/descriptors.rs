@@ -4,14 +4,15 @@ mod ports;
 
 use std::fs::File;
 use std::process::Command;
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
 use ports::{LONG, options};
 use socket2::{Domain, Socket, Type};
-use thinwire_link::Kind;
 use thinwire_link::store::{self, Store};
 use thinwire_link::tcp::{Connections, Options, connect};
+use thinwire_link::{Kind, log_warnings_by};
 use thinwire_wire::{Hint, World};
 
 const LIMIT: usize = 64;
@@ -84,9 +85,15 @@ fn the_rank_with_fewer_descriptors_decides_how_many_connections_there_are() {
     }
     let server = store::tcp::Server::bind("127.0.0.1:0".parse().unwrap(), &token).unwrap();
     let address = server.address().to_string();
+    static WARNED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    log_warnings_by(|text| WARNED.lock().unwrap().push(text));
     let mut zero = limited(test).env(ALONE, &address).spawn().unwrap();
     meet(1, &address, Connections::Exactly(LIMIT as u16));
     assert!(zero.wait().unwrap().success());
+    let warned = WARNED.lock().unwrap();
+    let fewer = format!("not {LIMIT}: one of the two has too few file descriptors");
+    let of_both = "connections between rank 1 and rank 0 are ";
+    assert!(warned.iter().any(|it| it.starts_with(of_both) && it.contains(&fewer)), "{warned:?}");
 }
 
 /// The kernel delivers a passed connection without its descriptor, which is no stranger's doing.

@@ -71,10 +71,10 @@ impl Background {
     }
 }
 
-/// Lets refusals of clients be logged, too, in programs that are not the command.
-pub(crate) fn log_refusals() {
+/// Lets warnings of links be logged, too, in programs that are not the command.
+pub(crate) fn log_warnings() {
     // The endpoint must not wait for the GIL, and a fork has no thread of its parent's.
-    thinwire_link::endpoint::tell_refusals_by(|text| Background::start().log(text));
+    thinwire_link::log_warnings_by(|text| Background::start().log(text));
 }
 
 fn call(done: Py<PyAny>, result: Result<Option<bool>, Failure>) {

@@ -45,7 +45,7 @@ impl Coordinator {
             arguments::number("min_ranks", min_ranks)?,
             arguments::number("max_ranks", max_ranks)?,
         );
-        background::log_refusals();
+        background::log_warnings();
         let mode = match state {
             Some(_) => CoordinatorMode::Saved,
             None => CoordinatorMode::Unsaved,

@@ -130,7 +130,7 @@ impl Group {
         let given = Overrides { rank, world, coordinator, host, token, form: Form::Arguments };
         let settings =
             settings(encryption, connections, link, timeout_s, heartbeat_timeout_s, port)?;
-        background::log_refusals();
+        background::log_warnings();
         let watch = || watch.as_ref().map_or(Ok(()), |watch| watch.call0(py).map(drop));
         wait::for_work_beside(py, watch, move || {
             let place = find(&given, &process)?.unwrap_or_else(|| Place::alone(Form::Arguments));

@@ -42,7 +42,7 @@ impl Server {
         restore: Option<PathBuf>,
     ) -> PyResult<Server> {
         let settings = settings("auto", None, None, timeout_s, None, None)?;
-        background::log_refusals();
+        background::log_warnings();
         let job_address = JobAddress::server(coordinator, token).map_err(Failure::from)?;
         let listen = listen.to_owned();
         wait::for_work(py, move || {

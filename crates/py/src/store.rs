@@ -22,7 +22,7 @@ impl Store {
     #[new]
     #[pyo3(signature = (host, port = 0, token = ""))]
     fn new(host: &str, port: u16, token: &str) -> PyResult<Store> {
-        background::log_refusals();
+        background::log_warnings();
         let shared = thinwire_job::port(None, &process).map_err(Failure::from)?;
         let opened = match shared.filter(|_| port == 0) {
             Some(shared) => thinwire_job::open_behind(host, shared, token),

@@ -15,11 +15,12 @@ use crate::duplex::{fill, flush, set_up, timespec};
 use crate::endpoint::dial::{self, Resolver};
 use crate::endpoint::dispatcher::Dispatcher;
 use crate::endpoint::server_connection::ServerConnection;
-use crate::endpoint::{ClientId, Node, Outbox, tell};
+use crate::endpoint::{ClientId, Node, Outbox};
 use crate::gate::Answers;
 use crate::shared_port::Listener;
 use crate::tcp::wake::Wake;
 use crate::unauthenticated_peers::{ACCEPTS_MAX, Places, REFUSED_PAUSE, UnauthenticatedPeer};
+use crate::warning::warn;
 use crate::{Deadline, Error, Kind};
 
 /// The most connections at a time: every rank of the largest world, and some unauthenticated peers.
@@ -380,7 +381,7 @@ impl<S: Node> EventLoop<S> {
     fn refuse(&mut self, error: Error) {
         if self.said < SAID_MAX {
             self.said += 1;
-            tell(&error);
+            warn(&error);
         }
         self.dispatcher.outbox().refusals.keep(error);
     }

@@ -22,6 +22,7 @@ use crate::tcp::reader::Traffic;
 use crate::unauthenticated_peers::{
     ACCEPTS_MAX, Places, REFUSED_PAUSE, Refusals, UnauthenticatedPeer,
 };
+use crate::warning::warn;
 use crate::{Error, Kind};
 
 /// The most connections that have not said who they are, besides those that are expected.
@@ -107,6 +108,7 @@ impl<'a> Mesh<'a> {
     /// # Errors
     /// If a rank cannot be connected to in time or is of another job, or the options' handle cancels it.
     pub fn make(mut self) -> Result<Vec<Option<Peer>>, Error> {
+        self.warn_of_fewer_connections();
         loop {
             let now = Instant::now();
             self.retry(now);
@@ -124,6 +126,23 @@ impl<'a> Mesh<'a> {
             self.options.check_awaited(&missing, doing)?;
             self.poll()?;
             self.accept();
+        }
+    }
+
+    /// Says so where this rank would make more connections than descriptors allow.
+    fn warn_of_fewer_connections(&self) {
+        let Connections::Exactly(asked) = self.options.connections else { return };
+        let lower = self.world.ranks().filter(|rank| *rank < self.world.rank());
+        let least = lower.min_by_key(|rank| self.connections_max[rank.index()]);
+        let most = |rank: &Rank| self.connections_max[rank.index()];
+        if let Some(rank) = least.filter(|rank| most(rank) < asked) {
+            let text = format!(
+                "connections between {} and {rank} are {}, not {asked}: one of the two has too few file \
+                 descriptors (hint: ulimit -n)",
+                self.world.rank(),
+                most(&rank),
+            );
+            warn(&text);
         }
     }
 
