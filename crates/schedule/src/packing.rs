@@ -268,11 +268,12 @@ mod tests {
 
     proptest! {
         #[test]
+        // Twice the coarse step of prices.
         fn where_ranks_alone_differ_the_bound_is_reached(rates in prop::collection::vec(1.0_f64..100.0, 3..9)) {
             let rates = of_ranks(&rates);
             let [trees, stars] = [rates.trees(), rates.stars()].map(Option::unwrap);
             let times = [trees, stars].map(|trees| rates.seconds(&trees) / rates.bound());
-            prop_assert!(times.iter().all(|times| (0.999..1.06).contains(times)), "{:?} {} {}", times, trees, stars);
+            prop_assert!(times.iter().all(|times| (0.999..1.1).contains(times)), "{:?} {} {}", times, trees, stars);
         }
 
         #[test]
