@@ -18,7 +18,7 @@ import numpy as np
 
 from thinwire import arguments
 from thinwire._core import Epoch, EpochEntry, InvalidError, Membership, __version__, measure_codecs
-from thinwire.arguments import shown
+from thinwire.arguments import Seconds, shown
 from thinwire.elastic import hand_over
 from thinwire.elastic.deal import Deal
 from thinwire.elastic.job import Job
@@ -80,7 +80,7 @@ class Elastic(Job):
         rows: int | None = None,
         coordinator: str | None = None,
         token: str | None = None,
-        timeout_s: float = 60.0,
+        timeout_s: Seconds = 60.0,
         members: Members | None = None,
         compare_every: int = 100,
         **options: Any,
@@ -88,7 +88,7 @@ class Elastic(Job):
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": None, **options}
         arguments.options(**options)
-        arguments.job(coordinator, token, timeout_s)
+        timeout_s = arguments.job(coordinator, token, timeout_s)
         arguments.whole("batch is", batch, 1)
         arguments.whole("compare_every is", compare_every, 0)
         self._rows = arguments.whole("rows is", -(-batch // PIECES) if rows is None else rows, 1)
