@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use clap::{Arg, ArgAction, ArgMatches};
+use strsim::levenshtein as distance;
 use toml::de::{DeTable, DeValue};
 
 use crate::failure::{OrHint, hinted};
@@ -142,20 +143,6 @@ fn unknown(command: &clap::Command, key: &str, place: &str) -> anyhow::Error {
         Some((_, name)) => hinted(error, format!("the nearest one is {name}")),
         None => hinted(error, format!("its keys are flags of thinwire {COMMAND}, without --")),
     }
-}
-
-/// Returns the number of letters to insert, to delete or to change between two words.
-fn distance(this: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
-    for (place, letter) in this.chars().enumerate() {
-        let mut before = std::mem::replace(&mut row[0], place + 1);
-        for (column, found) in other.chars().enumerate() {
-            let changed = before + usize::from(letter != found);
-            before = row[column + 1];
-            row[column + 1] = changed.min(before + 1).min(row[column] + 1);
-        }
-    }
-    row[row.len() - 1]
 }
 
 /// Returns the words of a flag with the value that a file gives it; otherwise the type that it has.

@@ -193,11 +193,11 @@ impl Dialect {
             None if step.is_some() => number(variables, SLURM.local_rank)?,
             own => own,
         };
+        // Where a launcher does not say it, that of one rank per machine.
+        let local_rank = local_rank.unwrap_or(0);
         let local_world = local_world.unwrap_or_else(|| unsaid(&coordinator, world));
         let own = variables(self.job).map(|job| format!("job {job} of {}", self.source));
         let job = own.or_else(|| step.map(|step| step.to_string()));
-        // Where a launcher does not say it, that of one rank per machine.
-        let local_rank = local_rank.unwrap_or(0);
         Ok(Some(Place { rank, world, local_rank, local_world, coordinator, host, source, job }))
     }
 

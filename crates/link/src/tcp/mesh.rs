@@ -132,17 +132,13 @@ impl<'a> Mesh<'a> {
     /// Says so where this rank would make more connections than descriptors allow.
     fn warn_of_fewer_connections(&self) {
         let Connections::Exactly(asked) = self.options.connections else { return };
-        let lower = self.world.ranks().filter(|rank| *rank < self.world.rank());
-        let least = lower.min_by_key(|rank| self.connections_max[rank.index()]);
-        let most = |rank: &Rank| self.connections_max[rank.index()];
-        if let Some(rank) = least.filter(|rank| most(rank) < asked) {
-            let text = format!(
-                "connections between {} and {rank} are {}, not {asked}: one of the two has too few file \
-                 descriptors (hint: ulimit -n)",
-                self.world.rank(),
-                most(&rank),
-            );
-            warn(&text);
+        let mine = self.world.rank();
+        let lower = self.connections_max.iter().zip(self.world.ranks()).take(mine.index());
+        if let Some((most, rank)) = lower.min().filter(|(most, _)| **most < asked) {
+            warn(&format_args!(
+                "connections between {mine} and {rank} are {most}, not {asked}: one of the two has too few file \
+                 descriptors (hint: ulimit -n)"
+            ));
         }
     }
 
