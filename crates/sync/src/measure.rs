@@ -2,6 +2,7 @@
 //! not move; processor time.
 
 pub(crate) mod codecs;
+pub(crate) mod hosts;
 pub(crate) mod link;
 pub(crate) mod pairs;
 pub(crate) mod units;

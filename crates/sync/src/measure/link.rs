@@ -11,8 +11,8 @@ use thinwire_wire::Rank;
 
 use crate::channel::Channel;
 use crate::measure::pairs::{self, Pair, Unequal};
-use crate::measure::processor_time;
 use crate::measure::units::Units;
+use crate::measure::{hosts, processor_time};
 
 /// The first probe grows until it takes this long.
 const PROBE_S: f64 = 0.06;
@@ -162,14 +162,14 @@ pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
             let bytes_per_s = rate(elements, size, seconds, round_s);
             let cpu_s_per_byte = first.cpu_s.min(second.cpu_s) / sent_bytes(elements, size);
             let latency_s = round_s / 2.0;
-            let pairs = pairs(group, latency_s, bytes_per_s)?;
+            let (pairs, unequal) = distances(group, latency_s, bytes_per_s)?;
             return Ok(LinkSpeed {
                 latency_s,
                 bytes_per_s,
                 fan_in,
                 cpu_s_per_byte,
                 cpu_s_per_message: cpu_s_per_message(group)?,
-                unequal: pairs::unequal(size, &pairs),
+                unequal,
                 pairs,
             });
         }
@@ -198,8 +198,7 @@ pub(crate) fn probe_again(
     let mut link = LinkSpeed { latency_s: round_s / 2.0, bytes_per_s, ..known.clone() };
     // Pairs take long to measure, except the only one of two ranks, which is the link.
     if size == 2 || link.differs(known) {
-        link.pairs = pairs(group, link.latency_s, bytes_per_s)?;
-        link.unequal = pairs::unequal(size, &link.pairs);
+        (link.pairs, link.unequal) = distances(group, link.latency_s, bytes_per_s)?;
     }
     Ok(link)
 }
@@ -221,13 +220,21 @@ pub(crate) fn of_rank_0(
     serde_json::from_slice(&json).map_err(wrong)
 }
 
-/// All pairs, where there are few enough to measure them; of two ranks the only one, as it was measured.
-fn pairs(group: &mut Group, latency_s: f64, bytes_per_s: f64) -> Result<Vec<Pair>, Error> {
-    match group.world().size() {
-        2 => Ok(vec![pairs::of_two(group, latency_s, bytes_per_s)?]),
-        3..=PAIRED_MAX => pairs::measure(group, Group::shares_host),
-        _ => Ok(Vec::new()),
-    }
+/// Measures who is how far from whom: all pairs, where there are few enough; of two ranks the only one, as it was
+/// measured; of many ranks none, but the units that their hosts make.
+fn distances(
+    group: &mut Group,
+    latency_s: f64,
+    bytes_per_s: f64,
+) -> Result<(Vec<Pair>, Option<Unequal>), Error> {
+    let size = group.world().size();
+    let pairs = match size {
+        2 => vec![pairs::of_two(group, latency_s, bytes_per_s)?],
+        3..=PAIRED_MAX => pairs::measure(group, Group::shares_host)?,
+        _ => return Ok((Vec::new(), hosts::measure(group, Group::shares_host)?)),
+    };
+    let unequal = pairs::unequal(size, &pairs);
+    Ok((pairs, unequal))
 }
 
 /// Returns the time of two-shot over that of the ring, which sends as many bytes.

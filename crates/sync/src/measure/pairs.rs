@@ -95,7 +95,7 @@ pub(crate) fn of_two(group: &mut Group, latency_s: f64, bytes_per_s: f64) -> Res
 
 /// Latency and bandwidth between this rank and another. Messages grow until they take long enough to
 /// trust, beyond what a token bucket has saved; both ends decide by the same number.
-fn of_pair(group: &mut Group, other: Rank) -> Result<[f32; 2], Error> {
+pub(crate) fn of_pair(group: &mut Group, other: Rank) -> Result<[f32; 2], Error> {
     let mut round_s = f32::INFINITY;
     for _ in 0..3 {
         round_s = round_s.min(meet(group, other, 1)?);
@@ -168,12 +168,12 @@ pub(crate) fn unequal(size: usize, pairs: &[Pair]) -> Option<Unequal> {
 }
 
 /// Rounds in which every pair meets.
-fn rounds(size: usize) -> usize {
+pub(crate) fn rounds(size: usize) -> usize {
     size.next_multiple_of(2) - 1
 }
 
 /// Returns whom a rank meets in a round; nobody in one of them if the number of ranks is odd.
-fn partner(rank: u32, round: usize, size: usize) -> Option<u32> {
+pub(crate) fn partner(rank: u32, round: usize, size: usize) -> Option<u32> {
     let (circle, rank) = (rounds(size), rank as usize);
     let other = if rank == circle {
         // The one in the middle meets whoever would meet themself.
