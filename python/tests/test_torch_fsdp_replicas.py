@@ -279,3 +279,28 @@ def test_a_lost_rank_is_an_error_in_backward_on_every_host():
         # On the lost rank's own host PyTorch's reduce-scatter fails.
         assert kind == "PeerError" and "rank 3" in text or outcome.rank == 2 and kind, text
         assert waited_s <= LIMIT_S
+
+
+def alone():
+    """Ranks 2 and 3 are a host that passes no replicas; what each rank hears."""
+    import torch.distributed as dist
+
+    from thinwire.torch import fsdp
+
+    mesh = meshes()
+    model = sharded(mesh["host"])
+    if dist.get_rank() > 1:
+        fsdp(model, "int8")
+        return None
+    return said(lambda: fsdp(model, "int8", replicas=mesh["replicas"]))
+
+
+def test_a_host_without_replicas_is_named():
+    first, second, *others = launch.results(launch.run(WORLD, alone))
+    assert first.startswith(
+        "ranks disagree: rank 2 has replicas none, rank 0 has replicas given (hint: "
+    )
+    assert second.startswith(
+        "ranks disagree: rank 3 has replicas none, rank 1 has replicas given (hint: "
+    )
+    assert others == [None, None]

@@ -28,8 +28,8 @@ from thinwire._core import InvalidError, Scatter
 from thinwire.agreement import together
 from thinwire.arguments import Seconds
 from thinwire.torch import device as devices
+from thinwire.torch import fsdp_hosts, skipped
 from thinwire.torch import group as groups
-from thinwire.torch import skipped
 from thinwire.torch import state as states
 from thinwire.torch.arguments import expect
 from thinwire.torch.device import Resident
@@ -127,10 +127,11 @@ def fsdp(
 
 
 def check_alike(units: Mapping[str, Any], replicas: Any) -> None:
-    """Refuses `replicas` that only some of the ranks pass which share the first module's shards.
+    """Refuses `replicas` that only some ranks pass, among those that shard a module and its replicas.
 
     A collective call: without it those ranks would wait for different ones.
     """
+    call = fsdp_hosts.tell(replicas)
     infos = [group.mesh_info for unit in units.values() for group in param_groups(unit)]
     group = next(
         (info.shard_process_group for info in infos if hasattr(info, "shard_process_group")), None
@@ -144,8 +145,9 @@ def check_alike(units: Mapping[str, Any], replicas: Any) -> None:
         first, second = (dist.get_global_rank(group, place) for place in (0, other))
         raise InvalidError(
             f"ranks disagree: rank {second} has replicas {found[other]}, rank {first} has replicas "
-            f"{found[0]} (hint: pass the mesh of replicas on every rank, or on none)"
+            f"{found[0]} {fsdp_hosts.HINT}"
         )
+    fsdp_hosts.refuse_hosts_without(call, replicas)
 
 
 def check_unit(name: str, unit: Any) -> None:

@@ -3,6 +3,7 @@ on the others."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,44 @@ from thinwire.arguments import shown
 from thinwire.torch import group as groups
 from thinwire.torch import hosts
 from thinwire.torch.shards import param_groups
+
+HINT = "(hint: pass the mesh of replicas on every rank, or on none)"
+
+# Calls of `tell` in this process.
+_calls = itertools.count()
+
+
+def tell(replicas: Any) -> int:
+    """Tells all ranks whether this one has `replicas`, and returns the number of the call.
+
+    Every rank calls it equally often.
+    """
+    call = next(_calls)
+    said = "none" if replicas is None else "given"
+    dist.distributed_c10d._get_default_store().set(place_of(call, dist.get_rank()), said)
+    return call
+
+
+def refuse_hosts_without(call: int, replicas: Any) -> None:
+    """Raises InvalidError where a rank of `replicas` has told in its call of this number that it has none.
+
+    Its host would train alone, and this one wait for it. Ranks that call later are waited for as long as
+    PyTorch's store waits.
+    """
+    if replicas is None:
+        return
+    store = dist.distributed_c10d._get_default_store()
+    for rank in dist.get_process_group_ranks(process_group_of(replicas)):
+        if store.get(place_of(call, rank)) == b"none":
+            raise InvalidError(
+                f"ranks disagree: rank {rank} has replicas none, rank {dist.get_rank()} has replicas given "
+                f"{HINT}"
+            )
+
+
+def place_of(call: int, rank: int) -> str:
+    """Returns the key of PyTorch's store for what a rank tells."""
+    return f"thinwire/replicas/{call}/{rank}"
 
 
 def connected(
