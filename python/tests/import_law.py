@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 TOKENS = 16
-STEPS, RATE, WARMUP, SEED = 20, 3e-3, 20, 1
+STEPS, RATE, WARMUP, SEED = 8, 3e-3, 20, 1
 # Rows of a step, of texts and of images: statistics of few images are noise.
 ROWS, IMAGE_ROWS = 4, 8
 CLASSES = 10

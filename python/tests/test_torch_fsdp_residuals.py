@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.needs("torch")
 
-MODELS, STEPS = 30, 6
+MODELS, STEPS = 18, 6
 CODECS = (
     "int8",
     "int4",

@@ -1,6 +1,7 @@
 """Ray Train: a run that Ray begins again ends with the bits of one that was not interrupted."""
 
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -88,19 +89,27 @@ def uninterrupted(folder):
     dist.destroy_process_group()
 
 
-@pytest.fixture
-def cluster(monkeypatch):
-    """Ray on this machine alone, without its dashboard and its telemetry."""
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
+@pytest.fixture(scope="module")
+def cluster():
+    """Ray on this machine alone, without its dashboard and its telemetry: it takes long to begin and to end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
 
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    monkeypatch.setenv("PYTHONPATH", path)
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-    ray.init(num_cpus=2, _node_ip_address="127.0.0.1", object_store_memory=80 << 20, **quiet)
-    yield
-    ray.shutdown()
+        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        patch.setenv("PYTHONPATH", path)
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+        ray.init(num_cpus=2, _node_ip_address="127.0.0.1", object_store_memory=80 << 20, **quiet)
+        yield
+        ray.shutdown()
+
+
+@pytest.mark.timeout(600)
+def test_the_example_runs(cluster):
+    """A worker that fails is an error here."""
+    example = Path(__file__).parents[2] / "examples/python/torch_ray_train.py"
+    runpy.run_path(str(example), run_name="__main__")
 
 
 @pytest.mark.timeout(600)

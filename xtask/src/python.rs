@@ -16,7 +16,8 @@ use anyhow::{Context, Result, bail};
 use crate::process::{root, succeed};
 use crate::summary::Summary;
 use environment::{Environment, Frameworks};
-use missing::Missing;
+pub use missing::Missing;
+use package::Package;
 
 /// Builds and tests the package; `arguments` go to pytest.
 pub fn run(arguments: &[String]) -> Result<()> {
@@ -30,27 +31,58 @@ pub fn run(arguments: &[String]) -> Result<()> {
 
 /// Builds and tests the package, and returns what the tests said.
 pub fn test(arguments: &[String]) -> Result<Summary> {
-    let environment = match environment(Frameworks::Torch)? {
-        Ok(environment) => environment,
-        Err(Missing(what)) => return Ok(Summary::skipped("every Python test", &what)),
+    let built = match build()? {
+        Ok(built) => built,
+        Err(missing) => return Ok(skipped(&missing)),
     };
-    let package = package::build(&environment).context("building the Python package")?;
-    let mut summary = Summary::default();
-    if let Some(arguments) = pytest::of_torch(arguments) {
-        summary.add(pytest::run(&environment, &package, &arguments)?);
-    }
-    if let Some(arguments) = pytest::of_jax(arguments)? {
-        summary.add(match self::environment(Frameworks::Jax)? {
-            Ok(environment) => pytest::run(&environment, &package, &arguments)?,
-            Err(Missing(what)) => {
-                Summary::skipped("every test of JAX, Keras and TensorFlow", &what)
-            }
-        });
-    }
+    let mut summary = built.test_torch(arguments)?;
+    summary.add(built.test_jax(arguments)?);
     if summary == Summary::default() {
         summary.failed.push(format!("no test has run of {}", arguments.join(" ")));
     }
     Ok(summary)
+}
+
+/// What a run without any Python says.
+pub fn skipped(Missing(what): &Missing) -> Summary {
+    Summary::skipped("every Python test", what)
+}
+
+/// The package, and the environment of PyTorch that has built it.
+pub struct Built {
+    environment: Environment,
+    package: Package,
+}
+
+/// Builds the package, where this machine has what that takes.
+pub fn build() -> Result<Result<Built, Missing>> {
+    let environment = match environment(Frameworks::Torch)? {
+        Ok(environment) => environment,
+        Err(missing) => return Ok(Err(missing)),
+    };
+    let package = package::build(&environment).context("building the Python package")?;
+    Ok(Ok(Built { environment, package }))
+}
+
+impl Built {
+    /// Runs the tests of PyTorch, MindSpore and the package itself that the arguments select.
+    pub fn test_torch(&self, arguments: &[String]) -> Result<Summary> {
+        match pytest::of_torch(arguments) {
+            Some(arguments) => pytest::run(&self.environment, &self.package, &arguments),
+            None => Ok(Summary::default()),
+        }
+    }
+
+    /// Runs the tests of JAX, Keras and TensorFlow that the arguments select.
+    pub fn test_jax(&self, arguments: &[String]) -> Result<Summary> {
+        let Some(arguments) = pytest::of_jax(arguments)? else { return Ok(Summary::default()) };
+        match self::environment(Frameworks::Jax)? {
+            Ok(environment) => pytest::run(&environment, &self.package, &arguments),
+            Err(Missing(what)) => {
+                Ok(Summary::skipped("every test of JAX, Keras and TensorFlow", &what))
+            }
+        }
+    }
 }
 
 /// Checks the style of every Python file.

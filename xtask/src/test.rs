@@ -10,26 +10,23 @@ mod programs;
 mod results;
 
 use std::process::{Command, Stdio};
-use std::thread::{self, ScopedJoinHandle};
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
 use crate::process::{cargo, cargo_of_all, follow};
-use crate::python;
+use crate::python::{self, Built};
 use crate::summary::Summary;
 use results::Results;
 
 /// Runs all tests; with `arguments`, which go to `cargo test`, those in Rust alone.
 ///
-/// Tests in Python run beside those in Rust, since most of a test's time is that of processes which start and wait.
+/// Tests in Python run beside those in Rust, since most of a test's time is that of processes which start and wait:
+/// those of PyTorch from the beginning, those of JAX once the programs in Rust have ended.
 pub fn run(arguments: &[String]) -> Result<()> {
-    let (in_rust, in_python) = thread::scope(|scope| {
-        let python = arguments.is_empty().then(|| scope.spawn(|| python::test(&[])));
-        let rust = rust(arguments);
-        let join = |run: ScopedJoinHandle<Result<Summary>>| run.join().expect("it does not panic");
-        (rust, python.map_or_else(|| Ok(Summary::default()), join))
-    });
-    let mut summary = in_rust?;
+    let (mut summary, in_python) =
+        if arguments.is_empty() { all()? } else { (rust(arguments)?, Ok(Summary::default())) };
     let in_python = in_python.and_then(|mut results| {
         retry(&mut results, python::test)?;
         Ok(results)
@@ -45,6 +42,31 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("{} tests failed", summary.failed.len());
     }
     Ok(())
+}
+
+/// Runs all tests in Rust, and beside them those in Python, which may fail to start.
+fn all() -> Result<(Summary, Result<Summary>)> {
+    let (send, receive) = mpsc::channel::<Arc<Built>>();
+    thread::scope(|scope| {
+        let torch = scope.spawn(move || match python::build()? {
+            Ok(built) => {
+                let built = Arc::new(built);
+                // Nobody receives it where the tests in Rust do not compile.
+                let _ = send.send(Arc::clone(&built));
+                built.test_torch(&[])
+            }
+            Err(missing) => Ok(python::skipped(&missing)),
+        });
+        let in_rust = rust(&[])?;
+        // Without a package the other thread says why.
+        let jax = receive.recv().map_or_else(|_| Ok(Summary::default()), |it| it.test_jax(&[]));
+        let torch = torch.join().expect("it does not panic");
+        let in_python = torch.and_then(|mut summary| {
+            summary.add(jax?);
+            Ok(summary)
+        });
+        Ok((in_rust, in_python))
+    })
 }
 
 /// Runs the tests that failed once more, by `run`.

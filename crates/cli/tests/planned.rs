@@ -325,8 +325,8 @@ const KINDS: [(usize, &str); 11] = [
     (2, "--mesh 2 --recompute always"),
 ];
 
-/// So many that a training with a checkpoint of every third is killed long before its end.
-const STEPS: &str = "90";
+/// Steps of a training that is killed after its first checkpoint.
+const STEPS: &str = "30";
 
 #[test]
 fn every_kind_of_plan_is_saved_and_goes_on_bit_for_bit() {
@@ -360,15 +360,23 @@ fn killed_after_a_checkpoint(folder: &Folder, ranks: usize) {
     let fixed = ["train", "--plan", "plan.toml", "--data", "text.txt", "--report", "none"];
     let long = ["--steps", STEPS, "--link", "none"];
     let often = ["--checkpoint-every", "3", "--checkpoint-dir", "killed"];
-    let launcher = folder.command(&[&fixed[..], &long, &often].concat()).spawn().unwrap();
-    let saved = folder.path().join("killed/step-000003");
-    let ranks = 0..u32::try_from(ranks).unwrap();
-    let all = ranks.map(|rank| rank_of(launcher.id(), rank).to_string());
-    let all: Vec<String> = all.collect();
-    eventually(|| saved.exists().then_some(()));
-    // All at once: the launcher ends those that outlive one.
-    std::process::Command::new("kill").args(["-s", "KILL"]).args(&all).status().unwrap();
-    assert!(finish(launcher).error().contains("was killed by signal 9"));
+    // On a busy machine a training may end before it is killed.
+    let is_killed = || {
+        let launcher = folder.command(&[&fixed[..], &long, &often].concat()).spawn().unwrap();
+        let saved = folder.path().join("killed/step-000003");
+        let ranks = 0..u32::try_from(ranks).unwrap();
+        let all = ranks.map(|rank| rank_of(launcher.id(), rank).to_string());
+        let all: Vec<String> = all.collect();
+        eventually(|| saved.exists().then_some(()));
+        // All at once: the launcher ends those that outlive one.
+        std::process::Command::new("kill").args(["-s", "KILL"]).args(&all).status().unwrap();
+        let is_killed = finish(launcher).stderr.contains("was killed by signal 9");
+        if !is_killed {
+            std::fs::remove_dir_all(folder.path().join("killed")).unwrap();
+        }
+        is_killed
+    };
+    assert!((0..5).any(|_| is_killed()), "each of five trainings ended before it was killed");
 }
 
 /// Bytes of the parameters and of the optimiser that the last checkpoint has, by file.
