@@ -23,7 +23,7 @@ open_groups: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def ended(group: Any) -> str:
-    """How a group has ended for this process: "closed", or "of the parent process" in a fork; "" for an open one."""
+    """How a group has ended here: "closed", or "of the parent process" in a fork; "" for an open one."""
     if group.process != os.getpid():
         return "of the parent process"
     return "" if group in open_groups else "closed"

@@ -47,9 +47,7 @@ def load_residuals(exchanging: Averaging, path: str) -> None:
     """
     group = exchanging.group
     file = functools.partial(file_of, path)
-    plan, tensors = together(
-        group.core, lambda: of_ranks(group.rank, group.world, file, read)
-    )
+    plan, tensors = together(group.core, lambda: of_ranks(group.rank, group.world, file, read))
     exchanging.synchronizer.load(plan, tensors)
 
 
