@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use thinwire_job::elastic::Wish;
 use thinwire_sync::{
-    Averager, AveragerState, Channel, DelayedRows, Mode, RoundRecord, Tensors, count_of, reshard,
-    tensor_of_count,
+    Averager, AveragerState, Channel, DelayedRows, Mode, RoundRecord, Tensors, reshard,
 };
 use thinwire_wire::{Rank, World};
 
@@ -175,7 +174,7 @@ impl Rounds {
         let own = executor.shards().into_iter();
         state.tensors.extend(own.map(|(name, tensor)| (format!("{OWN}{name}"), tensor)));
         // Ranks skip steps of their own.
-        let updates = tensor_of_count(executor.updates());
+        let updates = thinwire_sync::tensor_of_count(executor.updates());
         state.tensors.insert(format!("{OWN}{UPDATES}"), updates);
         state
     }
@@ -221,7 +220,9 @@ impl Rounds {
             .filter_map(|(name, tensor)| Some((name.strip_prefix(OWN)?.to_owned(), tensor)))
             .collect();
         executor.replace_shards(&own)?;
-        if let Some(updates) = own.get(UPDATES).and_then(|(_, values)| count_of(values)) {
+        if let Some(updates) =
+            own.get(UPDATES).and_then(|(_, values)| thinwire_sync::count_of(values))
+        {
             executor.set_updates(updates);
         }
         let state = AveragerState { tensors, progress: progress.plan.clone() };
