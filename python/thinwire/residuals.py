@@ -133,7 +133,8 @@ def read(file: str) -> Saved:
     for name, each in arrays.items():
         if each.dtype != numpy.float32:
             raise _core.InvalidError(f"{name} in {file} is {each.dtype}, expected float32")
-    return Saved(*ranks.tolist(), plan, tensors_of(arrays))
+    rank, world = ranks.tolist()
+    return Saved(rank, world, plan, tensors_of(arrays))
 
 
 def loaded(file: str) -> dict[str, Any]:
