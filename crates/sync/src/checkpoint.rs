@@ -19,10 +19,10 @@ use crate::{Error, Policy, Synchronizer};
 /// Named f32 tensors: shape and values.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Bits of a count that an f32 holds exactly.
+/// Number of bits of a whole number that an f32 holds exactly.
 const COUNT_BITS: u32 = 24;
 
-/// Returns a count as a tensor, of two f32 with so many bits each that they hold them exactly.
+/// Returns a count of at most 48 bits as a tensor of two f32, each of which holds 24 of them exactly.
 pub fn tensor_of_count(count: u64) -> (Vec<usize>, Vec<f32>) {
     let parts = [count >> COUNT_BITS, count & ((1 << COUNT_BITS) - 1)];
     (vec![2], parts.map(|part| part as f32).to_vec())
@@ -284,6 +284,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_count_is_read_as_it_was_put() {
+        for count in [0, 1, (1 << 24) - 1, 1 << 24, (1 << 48) - 1] {
+            assert_eq!(count_of(&tensor_of_count(count).1), Some(count));
+        }
+        for values in [&[1.0][..], &[0.0, 0.5], &[0.0, -1.0], &[16_777_216.0, 0.0], &[0.0; 3]] {
+            assert_eq!(count_of(values), None, "{values:?}");
+        }
+    }
 
     /// Whole numbers, so that sums are exact.
     fn old(rank: usize) -> Tensors {
