@@ -60,6 +60,21 @@ export TORCH_CPP_LOG_LEVEL=ERROR
 say() { echo "$*" >&2; }
 fail() { say "error: $*"; exit 2; }
 
+# Puts flags, of which each has a value, into the caller's variables of their names, and all others into its `rest` if
+# the names end with `...`.
+take_flags() { # 'NAME ...' [FLAG VALUE ...]
+    local known=" $1 "
+    shift
+    while [ $# -gt 0 ]; do
+        case "$known$1" in
+            *" ${1#--} "*--*) printf -v "${1#--}" %s "$2" ;;
+            *" ... "*) rest+=("$1" "$2") ;;
+            *) fail "unknown flag '$1'" ;;
+        esac
+        shift 2
+    done
+}
+
 need_binary() { [ -x "$THINWIRE" ] || fail "no $THINWIRE, run cargo build --release"; }
 
 # The measurements of bench/native. Their ranks keep what they free, as those of `thinwire train` do.
@@ -128,19 +143,9 @@ sizes_of() {
 }
 
 collective() {
-    local networks=loopback,100mbit,1gbit worlds=2,4 sizes='' rounds=3 json=$SCRATCH/lines.json THINWIRE_FLAGS=()
-    while [ $# -gt 0 ]; do
-        case "$1" in
-            --networks) networks=$2 ;;
-            --worlds) worlds=$2 ;;
-            --sizes) sizes=$2 ;;
-            --rounds) rounds=$2 ;;
-            --algorithms) THINWIRE_FLAGS=(--algorithms "$2") ;;
-            --json) json=$2 ;;
-            *) fail "unknown flag '$1'" ;;
-        esac
-        shift 2
-    done
+    local networks=loopback,100mbit,1gbit worlds=2,4 sizes='' rounds=3 json=$SCRATCH/lines.json algorithms=''
+    take_flags 'networks worlds sizes rounds algorithms json' "$@"
+    local THINWIRE_FLAGS=(${algorithms:+--algorithms "$algorithms"})
     find_peers
     machine
     : >"$json"

@@ -12,15 +12,7 @@ server_build() {
 server() { # [--networks LIST] [--workers N] [--servers N] [--backups LIST] [--formats LIST] [--size BYTES] [--runs N] [--rounds N] [--json FILE]
     local networks=loopback,1gbit workers=4 servers=2 backups=0,1 formats=f32 size=100000000 runs=5 rounds=3
     local json=$SCRATCH/server.json
-    while [ $# -gt 0 ]; do
-        case "$1" in
-            --networks | --workers | --servers | --backups | --formats | --size | --runs | --rounds | --json)
-                local "${1#--}=$2"
-                ;;
-            *) fail "unknown flag '$1'" ;;
-        esac
-        shift 2
-    done
+    take_flags 'networks workers servers backups formats size runs rounds json' "$@"
     server_build
     machine
     : >"$json"

@@ -7,17 +7,8 @@
 #   change    auto on a link that is cut to a quarter in mid-run, and recovers
 
 sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE] [thinwire-bench sync's flags]
-    local networks=1gbit,100mbit worlds=4 models=vgg19,bert-base json=$SCRATCH/sync.json flags=()
-    while [ $# -gt 0 ]; do
-        case "$1" in
-            --networks) networks=$2 ;;
-            --worlds) worlds=$2 ;;
-            --models) models=$2 ;;
-            --json) json=$2 ;;
-            *) flags+=("$1" "$2") ;;
-        esac
-        shift 2
-    done
+    local networks=1gbit,100mbit worlds=4 models=vgg19,bert-base json=$SCRATCH/sync.json rest=()
+    take_flags 'networks worlds models json ...' "$@"
     need_bench
     machine
     : >"$json"
@@ -28,7 +19,7 @@ sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE]
             for model in ${models//,/ }; do
                 say "$network, $world ranks, $model"
                 NETWORK_SECONDS_MAX=3600 network_ranks "$THINWIRE_BENCH" sync --timeout 600 \
-                    --model "$model" "${flags[@]}" 2>"$SCRATCH/errors" >>"$json" ||
+                    --model "$model" "${rest[@]}" 2>"$SCRATCH/errors" >>"$json" ||
                     say "failed: $(tail -n 3 "$SCRATCH/errors")"
             done
             network_down
@@ -40,17 +31,8 @@ sync_bench() { # [--networks LIST] [--worlds LIST] [--models LIST] [--json FILE]
 # A matrix of cells, in each auto over the fastest fixed codec within the error budget.
 choice() { # [--models LIST] [--networks LIST] [--cores LIST] [--json FILE] [thinwire-bench choice's flags]
     local models=gpt,lstm,cnn,layer,many networks=loopback,1gbit,100mbit,20mbit cores=shared,each
-    local json=$SCRATCH/choice.json flags=()
-    while [ $# -gt 0 ]; do
-        case "$1" in
-            --models) models=$2 ;;
-            --networks) networks=$2 ;;
-            --cores) cores=$2 ;;
-            --json) json=$2 ;;
-            *) flags+=("$1" "$2") ;;
-        esac
-        shift 2
-    done
+    local json=$SCRATCH/choice.json rest=()
+    take_flags 'models networks cores json ...' "$@"
     need_bench
     machine
     : >"$json"
@@ -62,7 +44,7 @@ choice() { # [--models LIST] [--networks LIST] [--cores LIST] [--json FILE] [thi
                 say "$network, $model, cores: $NETWORK_CORES"
                 NETWORK_SECONDS_MAX=1800 network_ranks env NETWORK_CORES="$NETWORK_CORES" "$THINWIRE_BENCH" \
                     choice --timeout 300 --model "$model" --compute "$(compute_ms "$model")" \
-                    "${flags[@]}" 2>"$SCRATCH/errors" >>"$json" || say "failed: $(tail -n 3 "$SCRATCH/errors")"
+                    "${rest[@]}" 2>"$SCRATCH/errors" >>"$json" || say "failed: $(tail -n 3 "$SCRATCH/errors")"
             done
         done
         network_down
@@ -89,19 +71,13 @@ hosts() {
 
 # Rank 0 tells of every step; after some of them the network is another.
 change() { # [--json FILE] [thinwire-bench sync's flags]
-    local json=$SCRATCH/change.json flags=()
-    while [ $# -gt 0 ]; do
-        case "$1" in
-            --json) json=$2 ;;
-            *) flags+=("$1" "$2") ;;
-        esac
-        shift 2
-    done
+    local json=$SCRATCH/change.json rest=()
+    take_flags 'json ...' "$@"
     need_bench
     machine
     network_up 2 1gbit || fail "a network that changes needs root"
     network_ranks "$THINWIRE_BENCH" sync --model gpt --compute 500 --methods auto --steps 150 \
-        --every-step "${flags[@]}" 2>"$SCRATCH/errors" | while read -r line; do
+        --every-step "${rest[@]}" 2>"$SCRATCH/errors" | while read -r line; do
         case "$line" in
             *'"step":58,'*) network_reshape 250mbit ;;
             *'"step":108,'*) network_reshape 1gbit ;;

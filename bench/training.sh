@@ -6,18 +6,8 @@
 
 training() { # [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [--json FILE] [thinwire train's flags]
     local networks=100mbit,1gbit worlds=2,4 codecs=none,int8,int4,auto rounds=1
-    local json=$SCRATCH/training.json flags=()
-    while [ $# -gt 0 ]; do
-        case "$1" in
-            --networks) networks=$2 ;;
-            --worlds) worlds=$2 ;;
-            --codecs) codecs=$2 ;;
-            --rounds) rounds=$2 ;;
-            --json) json=$2 ;;
-            *) flags+=("$1" "$2") ;;
-        esac
-        shift 2
-    done
+    local json=$SCRATCH/training.json rest=()
+    take_flags 'networks worlds codecs rounds json ...' "$@"
     need_binary
     machine
     : >"$json"
@@ -41,7 +31,7 @@ training() { # [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [-
 train() { # NETWORK WORLD CODEC
     local summary folder=$SCRATCH/train
     mkdir -p "$folder"
-    if summary=$(cd "$folder" && network_ranks "$THINWIRE" train --codec "$3" --json "${flags[@]}" \
+    if summary=$(cd "$folder" && network_ranks "$THINWIRE" train --codec "$3" --json "${rest[@]}" \
         2>"$SCRATCH/errors" | tail -n 1); then
         echo "{\"network\": \"$1\", \"world\": $2, \"codec\": \"$3\", \"summary\": $summary}"
     else

@@ -4,16 +4,7 @@
 # same on every one, and train on loopback.
 accuracy() { # [--methods LIST|all] [--world N] [--network NETWORK] [--json FILE] [accuracy.py's flags]
     local json=$SCRATCH/accuracy.json world=2 network=20mbit methods='' fixed auto rest=()
-    while [ $# -gt 0 ]; do
-        case "$1" in
-            --json) json=$2 ;;
-            --world) world=$2 ;;
-            --network) network=$2 ;;
-            --methods) methods=$2 ;;
-            *) rest+=("$1" "$2") ;;
-        esac
-        shift 2
-    done
+    take_flags 'json world network methods ...' "$@"
     need_plugin
     methods=$(PYTHONPATH=$BENCH/python${PYTHONPATH:+:$PYTHONPATH} "$PYTHON" -c \
         'import sys, accuracy; print({"": accuracy.METHODS, "all": accuracy.ALL + ",auto"}.get(sys.argv[1], sys.argv[1]))' "$methods")

@@ -7,17 +7,7 @@ modes() { # [--parts curve,time,whole] [--networks LIST] [--models LIST] [--meth
     local methods='plain int8@1 ecsq:0.7@1 powersgd:4@1 powersgd-4:10@64 post-local:30:100 local:30@int8 diloco:30@none
         diloco:30,fragments=4,delay=7@int4 diloco:30,outer=sgd,lr=1@blocktopk:64/4096:lloyd:2@decay:0.95
         diloco:30@blocktopk:64/4096:lloyd:2@decay:0.95 sma:0.1@int8 sma:0.5,every=10@int8 pair:1 pair:10,delay=5'
-    while [ $# -gt 0 ]; do
-        case "$1" in
-            --parts) parts=$2 ;;
-            --networks) networks=$2 ;;
-            --models) models=$2 ;;
-            --methods) methods=$2 ;;
-            --json) json=$2 ;;
-            *) rest+=("$1" "$2") ;;
-        esac
-        shift 2
-    done
+    take_flags 'parts networks models methods json ...' "$@"
     need_plugin
     machine
     local part network

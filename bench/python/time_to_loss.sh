@@ -3,17 +3,7 @@
 time_to_loss() {
     local networks=1gbit,100mbit,20mbit world=2 models=gpt,lstm,cnn json=$SCRATCH/time_to_loss.json rest=()
     local methods=plain@1,fp16@1,powersgd-4:10@64,auto@1
-    while [ $# -gt 0 ]; do
-        case "$1" in
-            --networks) networks=$2 ;;
-            --world) world=$2 ;;
-            --models) models=$2 ;;
-            --methods) methods=$2 ;;
-            --json) json=$2 ;;
-            *) rest+=("$1" "$2") ;;
-        esac
-        shift 2
-    done
+    take_flags 'networks world models methods json ...' "$@"
     need_plugin
     machine
     : >"$json"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ import numpy
 from thinwire import _core, arguments, interrupts
 from thinwire.agreement import agree, from_rank_0, together
 from thinwire.group import Group
-from thinwire.lifetime import open_groups, raised
+from thinwire.lifetime import ended, open_groups, raised
 from thinwire.meeting import group_or_default
 
 Array = numpy.ndarray[Any, Any]
@@ -99,9 +98,7 @@ class Gradients:
         later on this rank, for other gradients than those of the first call, and for a closed group.
         """
         expect_success(self)
-        is_ours = self.group.process == os.getpid()
-        if not is_ours or self.group not in open_groups:
-            which = "closed" if is_ours else "of the parent process"
+        if which := ended(self.group):
             raise _core.InvalidError(
                 f"the group of rank {self.group.rank} is {which}, expected an open one "
                 "(hint: thinwire.init joins again)"

@@ -18,7 +18,7 @@ import numpy
 
 from thinwire import _core, arguments
 from thinwire.arguments import Seconds
-from thinwire.lifetime import open_groups
+from thinwire.lifetime import ended, open_groups
 
 NATIVE = {numpy.dtype("float32"): "f32", numpy.dtype("float16"): "f16"}
 NUMBERS = "biufc"
@@ -98,9 +98,7 @@ def living(place: tuple[int | None, int | None, str | None]) -> Group | None:
     """The group joined with these arguments, unless it is closed or belongs to the parent process."""
     reference = _joined.get(place)
     group = None if reference is None else reference()
-    if group is None or group.process != os.getpid() or group not in open_groups:
-        return None
-    return group
+    return None if group is None or ended(group) else group
 
 
 class Group:

@@ -22,6 +22,13 @@ open_groups: weakref.WeakSet[Any] = weakref.WeakSet()
 """The `thinwire.Group`s of this process that are not closed."""
 
 
+def ended(group: Any) -> str:
+    """How a group has ended here: "closed", or "of the parent process" in a fork; "" for an open one."""
+    if group.process != os.getpid():
+        return "of the parent process"
+    return "" if group in open_groups else "closed"
+
+
 def raised(rank: int, error: BaseException) -> str:
     """Returns the line by which the other ranks learn of an exception on this one."""
     text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")

@@ -7,8 +7,11 @@ ranks together owe.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,20 @@ import numpy
 
 from thinwire import _core
 from thinwire.agreement import together
-from thinwire.gradients import Gradients
+from thinwire.gradients import Array, Gradients
 
 PLAN, RANKS = "thinwire.plan", "thinwire.ranks"
 Tensors = dict[str, tuple[list[int], bytes]]
-Saved = tuple[list[int], str, Tensors]
-"""Rank and world of a file, the plan, and shapes and bytes of f32 by name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """What is in a file of `save_residuals`: whose it is, the plan, and shapes and bytes of f32 by name."""
+
+    rank: int
+    world: int
+    plan: str
+    tensors: Tensors
 
 
 def save_residuals(exchanging: Any, path: str) -> str:
@@ -33,10 +44,7 @@ def save_residuals(exchanging: Any, path: str) -> str:
     gradients: Gradients = exchanging.gradients
     plan, tensors = gradients.state()
     group = gradients.group
-    arrays = {
-        name: numpy.frombuffer(data, numpy.float32).reshape(shape)
-        for name, (shape, data) in tensors.items()
-    }
+    arrays = arrays_of(tensors)
     arrays[PLAN] = numpy.frombuffer(plan.encode(), numpy.uint8)
     arrays[RANKS] = numpy.array([group.rank, group.world], numpy.int64)
     file = file_of(path, group.rank)
@@ -59,60 +67,93 @@ def load_residuals(exchanging: Any, path: str) -> None:
     """
     gradients: Gradients = exchanging.gradients
     group = gradients.group
-    plan, tensors = together(group.core, lambda: of_ranks(group.rank, group.world, path))
+    plan, tensors = together(
+        group.core,
+        lambda: of_ranks(group.rank, group.world, functools.partial(file_of, path), read),
+    )
     gradients.load(plan, tensors)
 
 
-def of_ranks(rank: int, world: int, path: str) -> tuple[str, Tensors]:
-    """The plan and the tensors of a rank, saved by any number of ranks."""
-    first = file_of(path, 0) if Path(file_of(path, 0)).exists() else file_of(path, rank)
-    saved_world = read(first)[0][1]
-    if saved_world == world:
-        _, plan, tensors = of_rank(path, rank, world)
-        return plan, tensors
-    plan = of_rank(path, 0, saved_world)[1]
+def of_ranks(
+    rank: int, world: int, file: Callable[[int], str], read: Callable[[str], Saved]
+) -> tuple[str, Tensors]:
+    """The plan and the tensors of a rank, saved by any number of ranks, of which each has a `file`.
 
-    def raw(saved_rank: int) -> Tensors:
-        _, other, tensors = of_rank(path, saved_rank, saved_world)
-        if other != plan:
-            names = file_of(path, 0), file_of(path, saved_rank)
-            raise _core.InvalidError(f"the plans in {names[0]} and {names[1]} are not the same")
-        return tensors
+    Rank 0's file, if it can be seen from here, says how many they were.
+    """
+    saved_world = read(file(0) if Path(file(0)).exists() else file(rank)).world
+
+    def of_rank(of: int) -> Saved:
+        saved = read(file(of))
+        if (saved.rank, saved.world) != (of, saved_world):
+            raise _core.InvalidError(
+                f"{file(of)} is of rank {saved.rank} of {saved.world}, expected rank {of} of {saved_world} "
+                "(hint: the files of all ranks, of one saving, in one folder)"
+            )
+        return saved
+
+    if saved_world == world:
+        own = of_rank(rank)
+        return own.plan, own.tensors
+    plan = of_rank(0).plan
+
+    def raw(of: int) -> Tensors:
+        saved = of_rank(of)
+        if saved.plan != plan:
+            raise _core.InvalidError(f"the plans in {file(0)} and {file(of)} are not the same")
+        return saved.tensors
 
     return plan, _core.reshard(rank, world, saved_world, raw)
 
 
-def of_rank(path: str, rank: int, world: int) -> Saved:
-    """What is in the file of one of `world` ranks."""
-    file = file_of(path, rank)
-    saved = read(file)
-    if saved[0] != [rank, world]:
-        found = f"rank {saved[0][0]} of {saved[0][1]}"
-        raise _core.InvalidError(
-            f"{file} is of {found}, expected rank {rank} of {world} (hint: the files of all ranks, of one "
-            "saving, in one folder)"
-        )
-    return saved
-
-
-def read(file: str) -> Saved:
-    """What is in a file of `save_residuals`."""
+def entries_of(
+    file: str, load: Callable[[str], dict[str, Any]], *errors: type[Exception]
+) -> dict[str, Any]:
+    """What `load` finds in a file of `save_residuals`; it may raise `errors`."""
     try:
         # Opening a pipe would wait for a writer.
         if Path(file).exists() and not Path(file).is_file():
             raise ValueError("no regular file")
-        with numpy.load(file, allow_pickle=False) as entries:
-            arrays = {name: entries[name] for name in entries.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        entries = load(file)
+    except errors as error:
         reason = " ".join(str(error).split())
         raise _core.InvalidError(f"cannot read the residuals in {file}: {reason[:300]}") from error
-    if not {PLAN, RANKS} <= arrays.keys() or arrays[RANKS].shape != (2,):
+    if not {PLAN, RANKS} <= entries.keys():
         raise _core.InvalidError(f"{file} is no file of save_residuals")
-    plan, ranks = arrays.pop(PLAN).tobytes().decode(errors="replace"), arrays.pop(RANKS).tolist()
+    return entries
+
+
+def read(file: str) -> Saved:
+    """What is in a file of `save_residuals`."""
+    errors = OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile
+    arrays = entries_of(file, loaded, *errors)
+    plan, ranks = arrays.pop(PLAN).tobytes().decode(errors="replace"), arrays.pop(RANKS)
+    if ranks.shape != (2,):
+        raise _core.InvalidError(f"{file} is no file of save_residuals")
     for name, each in arrays.items():
         if each.dtype != numpy.float32:
             raise _core.InvalidError(f"{name} in {file} is {each.dtype}, expected float32")
-    return ranks, plan, {name: (list(each.shape), each.tobytes()) for name, each in arrays.items()}
+    rank, world = ranks.tolist()
+    return Saved(rank, world, plan, tensors_of(arrays))
+
+
+def loaded(file: str) -> dict[str, Any]:
+    """The arrays in a file of NumPy."""
+    with numpy.load(file, allow_pickle=False) as entries:
+        return {name: entries[name] for name in entries.files}
+
+
+def arrays_of(tensors: Tensors) -> dict[str, Array]:
+    """What the core has as arrays."""
+    return {
+        name: numpy.frombuffer(data, numpy.float32).reshape(shape)
+        for name, (shape, data) in tensors.items()
+    }
+
+
+def tensors_of(arrays: Mapping[str, Array]) -> Tensors:
+    """Arrays of f32 as the core takes them."""
+    return {name: (list(array.shape), array.tobytes()) for name, array in arrays.items()}
 
 
 def file_of(path: str, rank: int) -> str:

@@ -12,7 +12,7 @@
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use thinwire_link::durable;
 
 use crate::draft::{Draft, clean};
 use crate::error::{Error, Kind};
-use crate::lease::{Lease, OWNER, Owner, taken};
+use crate::lease::{Lease, OWNER, Owner, guard, taken};
 use crate::location::{Location, PATIENCE};
 use crate::manifest::{MANIFEST, MANIFEST_BYTES_MAX, crc32_of, new_token};
 use crate::sealed::latest;
@@ -251,7 +251,7 @@ impl FolderLock {
 
 impl Held {
     fn opened(&self) -> MutexGuard<'_, Opened> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+        guard(&self.opened)
     }
 
     fn check(&self) -> Result<(), Error> {

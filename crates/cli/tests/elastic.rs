@@ -72,6 +72,18 @@ impl Job {
         }
     }
 
+    /// Kills one of three members after a step that its job has done, and starts another one, which joins: the two that
+    /// are left continue from that step or a later one.
+    fn replace(&self, members: &mut Vec<Child>, flags: &[&str], done: u64) {
+        let victim = members.remove(1);
+        kill(victim.id());
+        assert_eq!(finish(victim).code, None);
+        let step = self.epoch(2);
+        assert!(step >= done, "{step}");
+        members.push(self.member(flags));
+        assert!(self.epoch(3) >= step);
+    }
+
     /// Waits until `thinwire top` shows a word, and returns all of it.
     fn top(&self, word: &str) -> String {
         let address = self.coordinator.address();
@@ -119,13 +131,7 @@ fn a_killed_rank_costs_no_row_and_its_successor_joins() {
     {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
-    let victim = members.remove(1);
-    kill(victim.id());
-    assert_eq!(finish(victim).code, None);
-    let step = job.epoch(2);
-    assert!(step >= begun + 200, "{step}");
-    members.push(job.member(&flags));
-    job.epoch(3);
+    job.replace(&mut members, &flags, begun + 200);
     let ended = finish_all(members);
     assert!(ended.iter().all(|ended| ended.code == Some(0)), "{ended:?}");
     let mut first: Vec<Ended> = ended.into_iter().filter(|it| !it.stdout.is_empty()).collect();
@@ -338,13 +344,7 @@ fn ranks_of_rounds_are_killed_and_join_and_all_end_with_the_same_parameters() {
     let mut members: Vec<Child> = (0..3).map(|_| job.member(&trained)).collect();
     let begun = job.epoch(3);
     job.step(begun + 100);
-    let victim = members.remove(1);
-    kill(victim.id());
-    assert_eq!(finish(victim).code, None);
-    let step = job.epoch(2);
-    assert!(step >= begun + 100, "{step}");
-    members.push(job.member(&trained));
-    assert!(job.epoch(3) >= step);
+    job.replace(&mut members, &trained, begun + 100);
     let loss = united(&job.folder, finish_all(members), 5000);
     let calm = Folder::new("elastic-rounds-calm");
     let alone = calm.train(&[&trained[..], &["--ranks", "3"]].concat());

@@ -233,7 +233,7 @@ fn doctor_tells_what_would_keep_a_job_from_starting() {
     let hosts = [&two[..], &["10.255.255.1:29417"]].concat();
     assert!(refused(&hosts, &[]).contains("no token for a job that meets at 10.255.255.1:29417"));
     let unknown = [&two[..], &["nowhere.invalid:29417", "--token", "0123456789abcdef"]].concat();
-    assert!(refused(&unknown, &[]).contains("looking for nowhere.invalid:29417"));
+    assert!(refused(&unknown, &[]).contains("'nowhere.invalid:29417' is no known address"));
     assert!(refused(&[], &[("THINWIRE_PORT", "x")]).contains("THINWIRE_PORT"));
     assert!(refused(&["--rank", "1"], &[]).contains("--world"));
 }

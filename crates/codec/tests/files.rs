@@ -1,32 +1,22 @@
 //! Codecs in files: how they are named, and what of a name is refused.
 
-use std::path::PathBuf;
-
+use tempfile::TempDir;
 use thinwire_codec::language::{Text, compile, fingerprint};
 use thinwire_codec::{Choice, Kind};
 
 /// A folder that is gone when the test is.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let name = format!("thinwire-language-{name}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
+        Folder(TempDir::with_prefix(format!("thinwire-language-{name}-")).unwrap())
     }
 
     fn write(&self, name: &str, source: &str) -> String {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, source).unwrap();
         path.display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -55,6 +55,9 @@ pub fn check_reachable(address: &str) -> Result<(), Error> {
 }
 
 /// Returns the first address of a name and a port.
+///
+/// # Errors
+/// If the name is unknown on this machine.
 pub fn resolved(address: &str) -> Result<SocketAddr, Error> {
     let resolved = address.to_socket_addrs().ok().and_then(|mut found| found.next());
     resolved.ok_or_else(|| {

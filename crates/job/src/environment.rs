@@ -179,20 +179,18 @@ impl Dialect {
             return Ok(None);
         }
         // `srun --mpi=pmi2` gives the rank and world of MPICH's dialect, but not its local ones.
-        let local_world = match self.local_world(variables)? {
-            None if step.is_some() => SLURM.local_world(variables)?,
-            own => own,
+        let own_or_slurm = |find: &dyn Fn(&Dialect) -> Result<Option<u32>, Error>| {
+            let own = find(self)?;
+            if own.is_none() && step.is_some() { find(&SLURM) } else { Ok(own) }
         };
+        let local_world = own_or_slurm(&|dialect| dialect.local_world(variables))?;
         let port = self.port(variables, step.as_ref())?;
         let (coordinator, host) = self.coordinator(variables, world, port, local_world)?;
         let source = match host {
             Host::Launcher => Source::Thinwire,
             Host::RankZero => self.source,
         };
-        let local_rank = match number(variables, self.local_rank)? {
-            None if step.is_some() => number(variables, SLURM.local_rank)?,
-            own => own,
-        };
+        let local_rank = own_or_slurm(&|dialect| number(variables, dialect.local_rank))?;
         // Where a launcher does not say it, that of one rank per machine.
         let local_rank = local_rank.unwrap_or(0);
         let local_world = local_world.unwrap_or_else(|| unsaid(&coordinator, world));

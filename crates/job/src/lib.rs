@@ -65,7 +65,7 @@ pub mod fuzzing {
     pub use crate::elastic::envelope::check_reply;
 }
 
-pub use address::{PORT, is_loopback, seen_by_others};
+pub use address::{PORT, is_loopback, resolved, seen_by_others};
 pub use decline::decline;
 pub use environment::{Variables, find, local_ranks, process};
 pub use error::{Error, Kind};

@@ -68,6 +68,22 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Returns the options of links between processes with this secret.
+    pub(crate) fn link_options(&self, secret: &Token) -> tcp::Options {
+        tcp::Options {
+            connections: self.connections,
+            encryption: self.encryption,
+            shared_memory: self.shared_memory,
+            port: self.port,
+            limit: self.limit,
+            timeout: self.timeout,
+            heartbeat_timeout: Some(self.heartbeat_timeout),
+            ..tcp::Options::new(secret.clone())
+        }
+    }
+}
+
 /// A rank that knows where to meet the others.
 #[derive(Debug)]
 pub struct Meeting {
@@ -104,16 +120,7 @@ impl Meeting {
             1 => Token::new(token),
             _ => secret(token, &place.coordinator)?,
         };
-        let mut options = tcp::Options {
-            connections: settings.connections,
-            encryption: settings.encryption,
-            shared_memory: settings.shared_memory,
-            port: settings.port,
-            limit: settings.limit,
-            timeout: settings.timeout,
-            heartbeat_timeout: Some(settings.heartbeat_timeout),
-            ..tcp::Options::new(secret.clone())
-        };
+        let mut options = settings.link_options(&secret);
         let uses = Mutex::default();
         if world.size() == 1 {
             let place = place.clone();

@@ -7,6 +7,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::secure::{Handshake, Preamble, Session};
 use crate::shared_port::address::Key;
@@ -152,6 +154,20 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
         };
         Error::io(format_args!("cannot listen on {address}"), error).of(kind)
     })
+}
+
+/// Begins to connect to an address; the socket is writable once it is connected, or has failed.
+///
+/// # Errors
+/// If the system refuses the socket, or knows at once that nothing is there.
+pub fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let stream = TcpStream::from(socket);
+    set_up(&stream).map_err(|error| std::io::Error::other(error.context))?;
+    match SockRef::from(&stream).connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(error),
+        _ => Ok(stream),
+    }
 }
 
 /// Makes a connection non-blocking and without Nagle's delay, and records it for forks, which close it.

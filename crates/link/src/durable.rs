@@ -94,60 +94,55 @@ fn folder_of(path: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
-    struct Folder(PathBuf);
+    struct Folder(TempDir);
 
     impl Folder {
         fn new(name: &str) -> Folder {
-            let name = format!("thinwire-durable-{name}-{}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir_all(&path).unwrap();
-            Folder(path)
+            Folder(TempDir::with_prefix(format!("thinwire-durable-{name}-")).unwrap())
         }
 
         fn names(&self) -> Vec<String> {
-            let names = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name());
+            let names =
+                fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().file_name());
             names.map(|name| name.into_string().unwrap()).collect()
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
     fn a_file_is_replaced_and_nothing_else_is_left() {
         let folder = Folder::new("replace");
-        let path = folder.0.join("file");
+        let path = folder.0.path().join("file");
         for text in ["made", "replaced"] {
             replace(&path, text.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
         assert_eq!(folder.names(), ["file"]);
-        fs::create_dir(folder.0.join("taken")).unwrap();
+        fs::create_dir(folder.0.path().join("taken")).unwrap();
         for (name, writable) in
             [("taken", false), ("gone/file", false), ("file", true), ("new", true)]
         {
-            let path = folder.0.join(name);
+            let path = folder.0.path().join(name);
             assert_eq!(check(&path).is_ok(), writable, "{name}");
         }
-        assert!(replace(&folder.0.join("taken"), b"x").is_err());
+        assert!(replace(&folder.0.path().join("taken"), b"x").is_err());
         assert_eq!(folder.names().len(), 2);
     }
 
     #[test]
     fn nothing_is_written_through_a_planted_link() {
         let folder = Folder::new("planted");
-        let (victim, link) = (folder.0.join("victim"), folder.0.join("link"));
+        let (victim, link) = (folder.0.path().join("victim"), folder.0.path().join("link"));
         fs::write(&victim, "kept").unwrap();
         std::os::unix::fs::symlink(&victim, &link).unwrap();
         assert_eq!(create(&link, &[b"x"]).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         replace(&link, b"x").unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
-        let names = [temporary(&folder.0, b"1").unwrap(), temporary(&folder.0, b"2").unwrap()];
+        let names =
+            [temporary(folder.0.path(), b"1").unwrap(), temporary(folder.0.path(), b"2").unwrap()];
         assert_ne!(names[0], names[1]);
     }
 }

@@ -35,8 +35,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 
-pub(crate) mod client_connection;
-mod connection;
+pub(crate) mod connection;
 mod dial;
 pub(crate) mod dispatcher;
 mod event_loop;

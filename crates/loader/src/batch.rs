@@ -130,6 +130,7 @@ fn give<T>(free: &Mutex<Vec<T>>, value: T, most: usize) {
     }
 }
 
-fn lock<T>(values: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a value: no code that can panic runs under these locks.
+pub(crate) fn lock<T>(values: &Mutex<T>) -> MutexGuard<'_, T> {
     values.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, available_parallelism};
 
 use thinwire_graph::{Adjacency, Batches, Pass, Position, Sampler, Sampling};
 use thinwire_rows::Hits;
 
-use crate::batch::{Batch, Pool};
+use crate::batch::{Batch, Pool, lock};
 use crate::cache::RowCache;
 use crate::error::{Error, Kind};
 use crate::features::Features;
@@ -163,7 +163,7 @@ impl Loader {
 
     /// Returns the counters of the cache, for the batches that are loaded; zeros without a cache.
     pub fn hits(&self) -> Hits {
-        *self.shared.hits.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.shared.hits)
     }
 
     fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
@@ -205,7 +205,7 @@ impl Shared {
 
     /// Publishes the counters of the cache.
     fn set_hits(&self, hits: Hits) {
-        *self.hits.lock().unwrap_or_else(PoisonError::into_inner) = hits;
+        *lock(&self.hits) = hits;
     }
 }
 

@@ -12,7 +12,7 @@ mod service;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use thinwire_link::Token;
@@ -20,6 +20,7 @@ use thinwire_rows::{Error, Source};
 
 pub use service::{RowService, SharedSource};
 
+use crate::batch::lock;
 use crate::stored::{check_room, check_rows};
 use peer::Peer;
 
@@ -121,7 +122,7 @@ impl Remote {
                 }
                 Place::Peer(_) if share.rows.is_empty() => {}
                 Place::Peer(peer) => {
-                    let mut peer = peer.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut peer = lock(peer);
                     peer.ask(&share.rows);
                     self.fetched.fetch_add(share.rows.len() as u64, Ordering::Relaxed);
                     asked.push((peer, share));

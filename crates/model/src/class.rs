@@ -36,9 +36,7 @@ pub fn fingerprint(graph: &Graph) -> u64 {
     for node in &graph.nodes {
         let _ = write!(text, "{:?} {:?} {:?};", node.operator, node.inputs, node.outputs);
     }
-    // FNV-1a: the same on every machine and in every version.
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+    thinwire_wire::fingerprint(text.bytes())
 }
 
 /// Blocks that write and read each tensor.

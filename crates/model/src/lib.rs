@@ -66,7 +66,7 @@ pub use file::{ModelFile, check_keys};
 pub use graph::{Block, Element, Graph, Initial, Node, NodeId, Role, Tensor, TensorId};
 pub use layout::{Layout, Placement, Reduction};
 pub use loss::{cross_entropy, learn};
-pub use name::{check_name, matches};
+pub use name::{check_distinct, check_name, matches};
 pub use operator::{
     Activation, ActivationBackward, Arithmetic, Attention, AttentionBackward, BatchNorm,
     BatchNormBackward, Broadcast, Combine, CombineGates, Constant, Conv2d, Conv2dInput,

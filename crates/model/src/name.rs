@@ -1,5 +1,7 @@
 //! Names: those that come from files, and patterns of them.
 
+use std::collections::HashSet;
+
 use crate::{Error, Kind};
 
 /// Letters of a name that an error repeats.
@@ -16,6 +18,25 @@ pub fn check_name(name: &str) -> Result<(), Error> {
     let shown: String = name.chars().take(LETTERS_MAX).flat_map(char::escape_debug).collect();
     let message = format!("the name '{shown}' has control characters, expected none");
     Err(Error::new(Kind::Name, message))
+}
+
+/// Refuses two of one name; `what` they are, in the plural, stands in the error.
+///
+/// # Errors
+/// If a name is there twice.
+pub fn check_distinct<'a>(
+    kind: Kind,
+    what: &str,
+    mut names: impl Iterator<Item = &'a str>,
+) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    match names.find(|name| !seen.insert(*name)) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("two {what} are called '{name}', expected a name for each");
+            Err(Error::new(kind, message))
+        }
+    }
 }
 
 /// Returns whether a name matches a pattern in which `*` stands for any letters.

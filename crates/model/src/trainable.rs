@@ -3,9 +3,7 @@
 //! Plans name nodes and blocks, and checkpoints name parameters, so a name stands for one of them.
 //! Every parameter is real numbers that the loss depends on: of others there is no gradient.
 
-use std::collections::HashSet;
-
-use crate::{Element, Error, Graph, Initial, Kind, Role, Tensor, backward};
+use crate::{Element, Error, Graph, Initial, Kind, Role, Tensor, backward, check_distinct};
 
 /// A larger standard deviation is taken for a slip.
 const DEVIATION_MAX: f64 = 1e3;
@@ -16,9 +14,9 @@ const DEVIATION_MAX: f64 = 1e3;
 /// If two nodes, blocks or parameters have one name, a parameter has indices or an initial value
 /// that is none, or the loss has no gradient by it.
 pub fn check_trainable(graph: &Graph) -> Result<(), Error> {
-    distinct("nodes", graph.nodes.iter().map(|node| &node.name))?;
-    distinct("blocks", graph.blocks.iter().map(|block| &block.name))?;
-    distinct("parameters", graph.parameters().map(|(_, tensor)| &tensor.name))?;
+    check_distinct(Kind::Name, "nodes", graph.nodes.iter().map(|node| &*node.name))?;
+    check_distinct(Kind::Name, "blocks", graph.blocks.iter().map(|block| &*block.name))?;
+    check_distinct(Kind::Name, "parameters", graph.parameters().map(|(_, tensor)| &*tensor.name))?;
     graph.parameters().try_for_each(|(_, tensor)| check_parameter(tensor))?;
     let gradients = backward(graph)?.gradients;
     match graph.parameters().find(|(id, _)| gradients[*id].is_none()) {
@@ -42,16 +40,4 @@ fn check_parameter(tensor: &Tensor) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
-}
-
-/// Refuses two of one name.
-fn distinct<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
-    let mut seen = HashSet::new();
-    for name in names {
-        if !seen.insert(name) {
-            let message = format!("two {what} are called '{name}', expected a name for each");
-            return Err(Error::new(Kind::Name, message));
-        }
-    }
-    Ok(())
 }

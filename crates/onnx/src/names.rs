@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use onnx_rs::ast::{Dimension, Graph as OnnxGraph, ValueInfo};
-use thinwire_model::{Error, Graph, Kind, check_name};
+use thinwire_model::{Error, Graph, Kind, check_distinct, check_name};
 
 use crate::input;
 
@@ -11,7 +11,7 @@ use crate::input;
 pub(crate) fn check(graph: &OnnxGraph<'_>) -> Result<(), Error> {
     graph.initializer.iter().try_for_each(|tensor| check_name(tensor.name()))?;
     graph.input.iter().chain(&graph.output).try_for_each(check_described)?;
-    distinct("inputs are", graph.input.iter().map(|input| input.name))?;
+    check_distinct(Kind::File, "inputs", graph.input.iter().map(|input| input.name))?;
     for node in &graph.node {
         let names = [node.name, node.domain, node.op_type.as_str()];
         names
@@ -21,7 +21,8 @@ pub(crate) fn check(graph: &OnnxGraph<'_>) -> Result<(), Error> {
             .try_for_each(|name| check_name(name))?;
         let attributes = node.attribute.iter().map(|attribute| attribute.name);
         attributes.clone().try_for_each(check_name)?;
-        distinct("attributes are", attributes).map_err(|error| error.at(node.name))?;
+        check_distinct(Kind::File, "attributes", attributes)
+            .map_err(|error| error.at(node.name))?;
     }
     Ok(())
 }
@@ -31,17 +32,6 @@ fn check_described(value: &ValueInfo<'_>) -> Result<(), Error> {
     for dimension in input::dimensions(value).unwrap_or_default() {
         if let Dimension::Param(name) = dimension {
             check_name(name)?;
-        }
-    }
-    Ok(())
-}
-
-fn distinct<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
-    let mut seen = HashSet::new();
-    for name in names {
-        if !seen.insert(name) {
-            let message = format!("two {what} called '{name}', expected a name for each");
-            return Err(Error::new(Kind::File, message));
         }
     }
     Ok(())

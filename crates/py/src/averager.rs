@@ -1,7 +1,6 @@
 //! Rounds of ranks that train copies of a model on their own, for Python.
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -12,10 +11,9 @@ use thinwire_sync::{
 use thinwire_wire::{DType, World};
 
 use crate::arguments;
-use crate::background::Background;
 use crate::error::{self, Failure};
 use crate::group::Group;
-use crate::lifetime::{Cell, Context, Member};
+use crate::lifetime::Held;
 use crate::memory::Memory;
 use crate::options::{Described, Told, described};
 use crate::state::{self, Tensors};
@@ -24,11 +22,9 @@ use crate::wait;
 /// Exchanges parameters now and then, as a mode says.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Averager {
-    cell: Arc<Cell<Core>>,
-    context: Arc<Context>,
+    held: Held<Core>,
     /// Elements of each parameter.
     lengths: Vec<usize>,
-    background: Background,
 }
 
 /// Parameters of a rank at addresses that Python has given.
@@ -66,23 +62,18 @@ impl Averager {
         addresses: &[usize],
         work: impl FnOnce(&mut Core, &mut Copy) -> Result<T, thinwire_sync::Error> + Send + 'static,
     ) -> PyResult<T> {
-        self.context.lifetime.check()?;
+        self.held.context.lifetime.check()?;
         let mut copy = Copy::at(addresses, &self.lengths)?;
-        let (reply, answer) = channel();
-        let cell = Arc::clone(&self.cell);
-        let run = move || Ok(cell.with("averager", |core| work(core, &mut copy))??);
-        // Nobody listens any more after a signal.
-        self.background.run(move || drop(reply.send(run())));
-        wait::for_answer(py, answer, &self.cell.stop)
+        let cell = Arc::clone(&self.held.cell);
+        self.held.wait(py, move || Ok(cell.with("averager", |core| work(core, &mut copy))??))
     }
-}
 
-impl Drop for Averager {
-    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
-    fn drop(&mut self) {
-        if self.context.lifetime.is_forked() {
-            std::mem::forget((Arc::clone(&self.cell), Arc::clone(&self.context)));
-        }
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        look: impl FnOnce(&mut Core) -> T + Send,
+    ) -> PyResult<T> {
+        Ok(py.detach(|| self.held.cell.with("averager", look))?)
     }
 }
 
@@ -136,19 +127,18 @@ impl Averager {
             let channel = Channel::new(Ranks::new(connect()?).with_timeout(context.timeout));
             let stop = channel.stop();
             let core = Core::start(channel, &parameters, mode, &options, &copy)?;
-            let cell = Cell::new(&context.lifetime, stop, core);
-            Ok(Averager { cell, context, lengths, background: Background::start() })
+            Ok(Averager { held: Held::new(context, stop, core), lengths })
         })
     }
 
     /// Whether the end of the next step reads or changes parameters.
     fn is_due(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(py.detach(|| self.cell.with("averager", |core| core.is_due()))?)
+        self.with(py, |core| core.is_due())
     }
 
     /// Steps so far.
     fn steps(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(py.detach(|| self.cell.with("averager", |core| core.steps()))?)
+        self.with(py, |core| core.steps())
     }
 
     /// Ends a step of this rank.
@@ -168,7 +158,7 @@ impl Averager {
 
     /// Returns the progress and the tensors of this rank, beside its parameters; after `settle`.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
-        let state = py.detach(|| self.cell.with("averager", |core| core.state()))?;
+        let state = self.with(py, |core| core.state())?;
         Ok((state.progress, state::given(py, state.tensors)?))
     }
 
@@ -185,9 +175,7 @@ impl Averager {
     }
 
     fn abort(&self, reason: &str) -> PyResult<()> {
-        self.context.lifetime.check()?;
-        self.cell.abort(reason);
-        Ok(())
+        Ok(self.held.abort(reason)?)
     }
 }
 

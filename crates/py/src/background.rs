@@ -9,8 +9,10 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use thinwire_collective::Stop;
 
 use crate::error::Failure;
+use crate::wait;
 
 /// Number of jobs of all threads that are not yet done.
 static UNDONE: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -43,6 +45,19 @@ impl Background {
             job();
             drop(undone);
         }));
+    }
+
+    /// Does `work` as [`Background::run`] does, and waits for its answer. A signal ends the group that `stop` ends.
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        stop: &Stop,
+        work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+    ) -> PyResult<T> {
+        let (reply, answer) = channel();
+        // Nobody listens any more after a signal.
+        self.run(move || drop(reply.send(work())));
+        wait::for_answer(py, answer, stop)
     }
 
     /// Does `work`, then calls `done(error)`, or `done(error, answer)` where there is an answer to give.

@@ -2,7 +2,6 @@
 //! which a synchroniser shares.
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -12,22 +11,19 @@ use thinwire_sync::Channel;
 use thinwire_wire::{Rank, World};
 
 use crate::arguments;
-use crate::background::Background;
 use crate::error::Failure;
 use crate::group::Group;
-use crate::lifetime::{Cell, Context};
+use crate::lifetime::{Context, Held, Member};
 use crate::memory::Memory;
 use crate::wait;
 
 /// Ranks that train together until membership changes.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Epoch {
-    context: Arc<Context>,
+    held: Held<Channel>,
     world: World,
     number: u32,
     state_sources: u32,
-    cell: Arc<Cell<Channel>>,
-    background: Background,
 }
 
 impl Epoch {
@@ -35,8 +31,8 @@ impl Epoch {
     pub(crate) fn new(context: Arc<Context>, link: Link, number: u32, state_sources: u32) -> Epoch {
         let group = thinwire_collective::Group::new(link).with_timeout(context.timeout);
         let (world, stop) = (group.world(), group.stop());
-        let cell = Cell::new(&context.lifetime, stop, Channel::new(group));
-        Epoch { context, world, number, state_sources, cell, background: Background::start() }
+        let held = Held::new(context, stop, Channel::new(group));
+        Epoch { held, world, number, state_sources }
     }
 
     /// This rank among those of the epoch.
@@ -45,18 +41,18 @@ impl Epoch {
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
+        &self.held.context
     }
 
     /// The communication thread, for a synchroniser.
     pub(crate) fn channel(&self) -> Result<Channel, Failure> {
-        self.context.lifetime.check()?;
-        self.cell.with("epoch", |channel| channel.clone())
+        self.held.context.lifetime.check()?;
+        self.held.cell.with("epoch", |channel| channel.clone())
     }
 
     /// The end of its communication, from any thread.
     pub(crate) fn stop(&self) -> Stop {
-        self.cell.stop.clone()
+        self.held.cell.stop.clone()
     }
 
     /// Makes a collective call and waits for it.
@@ -66,12 +62,7 @@ impl Epoch {
         call: impl FnOnce(Channel) -> Result<T, Failure> + Send + 'static,
     ) -> PyResult<T> {
         let ranks = self.channel()?;
-        let (reply, answer) = channel();
-        self.background.run(move || {
-            // Nobody listens any more after a signal.
-            drop(reply.send(call(ranks)));
-        });
-        wait::for_answer(py, answer, &self.cell.stop)
+        self.held.wait(py, move || call(ranks))
     }
 }
 
@@ -158,24 +149,13 @@ impl Epoch {
 
     /// Ends the epoch on all its ranks.
     fn abort(&self, reason: &str) -> PyResult<()> {
-        self.context.lifetime.check()?;
-        self.cell.stop.stop(&crate::lifetime::one_line(reason));
-        Ok(())
+        Ok(self.held.abort(reason)?)
     }
 
     /// Says goodbye to the other ranks, once no synchroniser uses the epoch.
     fn close(&self, py: Python<'_>) {
-        if !self.context.lifetime.is_forked() {
-            py.detach(|| crate::lifetime::Member::close(&*self.cell));
-        }
-    }
-}
-
-impl Drop for Epoch {
-    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
-    fn drop(&mut self) {
-        if self.context.lifetime.is_forked() {
-            std::mem::forget((Arc::clone(&self.context), Arc::clone(&self.cell)));
+        if !self.held.context.lifetime.is_forked() {
+            py.detach(|| self.held.cell.close());
         }
     }
 }

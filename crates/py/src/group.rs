@@ -15,7 +15,7 @@ use crate::arguments::settings;
 use crate::background::{self, Background};
 use crate::calls::{self, Call, Sum};
 use crate::error::Failure;
-use crate::lifetime::{Cell, Context, Lifetime};
+use crate::lifetime::{Context, Held, Lifetime};
 use crate::memory::Buffer;
 use crate::wait;
 
@@ -24,23 +24,20 @@ type Done = Option<Py<PyAny>>;
 /// Ranks that work together.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Group {
-    context: Arc<Context>,
+    held: Held<Driver<Buffer>>,
     world: World,
-    cell: Arc<Cell<Driver<Buffer>>>,
-    background: Background,
 }
 
 impl Group {
     pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
+        &self.held.context
     }
 
     fn new(context: Arc<Context>, link: Link) -> Group {
         let group = thinwire_collective::Group::new(link).with_timeout(context.timeout);
         let driver = Driver::start(group);
         let (world, stop) = (driver.world(), driver.stop());
-        let cell = Cell::new(&context.lifetime, stop, driver);
-        Group { context, world, cell, background: Background::start() }
+        Group { held: Held::new(context, stop, driver), world }
     }
 
     /// Makes further connections between the ranks of this group, for `wait::for_work`. The wait for the
@@ -50,8 +47,8 @@ impl Group {
         &self,
         name: String,
     ) -> Result<impl FnOnce() -> Result<Link, Failure> + Send + use<>, Failure> {
-        self.context.lifetime.check()?;
-        let (meeting, watch) = (Arc::clone(&self.context.meeting), self.with(Driver::watch)?);
+        self.held.context.lifetime.check()?;
+        let (meeting, watch) = (Arc::clone(&self.held.context.meeting), self.with(Driver::watch)?);
         let (reply, answer) = channel();
         let reply = Box::new(move |result| drop(reply.send(result)));
         self.with(|driver| calls::connecting(self.world, &name).make(driver, reply))?;
@@ -63,9 +60,9 @@ impl Group {
 
     /// Makes a call; waits for it unless there is a `done` to call.
     fn issue(&self, py: Python<'_>, done: Done, call: Call) -> PyResult<()> {
-        self.context.lifetime.check()?;
+        self.held.context.lifetime.check()?;
         if let Some(done) = done {
-            let background = self.background.clone();
+            let background = self.held.background.clone();
             let reply = Box::new(move |result: Result<(), Failure>| {
                 background.answer(done, move || result.map(|()| None));
             });
@@ -75,20 +72,11 @@ impl Group {
         // Nobody listens any more after a signal.
         let reply = Box::new(move |result| drop(reply.send(result)));
         self.with(|driver| call.make(driver, reply))?;
-        wait::for_answer(py, answer, &self.cell.stop)
+        wait::for_answer(py, answer, &self.held.cell.stop)
     }
 
     fn with<T>(&self, use_it: impl FnOnce(&Driver<Buffer>) -> T) -> Result<T, Failure> {
-        self.cell.with("group", |driver| use_it(driver))
-    }
-}
-
-impl Drop for Group {
-    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
-    fn drop(&mut self) {
-        if self.context.lifetime.is_forked() {
-            std::mem::forget((Arc::clone(&self.context), Arc::clone(&self.cell)));
-        }
+        self.held.cell.with("group", |driver| use_it(driver))
     }
 }
 
@@ -96,7 +84,7 @@ impl Drop for Group {
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>, groups: Vec<PyRef<'_, Group>>) {
     let all = Lifetime::new();
-    let contexts = groups.iter().map(|group| Arc::clone(&group.context));
+    let contexts = groups.iter().map(|group| Arc::clone(group.context()));
     let contexts: Vec<_> = contexts.filter(|context| !context.lifetime.is_forked()).collect();
     contexts.iter().for_each(|context| all.add(context));
     py.detach(|| all.close());
@@ -153,31 +141,31 @@ impl Group {
 
     #[getter]
     fn rank(&self) -> u32 {
-        self.context.place.rank
+        self.held.context.place.rank
     }
 
     #[getter]
     fn world(&self) -> u32 {
-        self.context.place.world
+        self.held.context.place.world
     }
 
     #[getter]
     fn local_rank(&self) -> u32 {
-        self.context.place.local_rank
+        self.held.context.place.local_rank
     }
 
     #[getter]
     fn local_world(&self) -> u32 {
-        self.context.place.local_world
+        self.held.context.place.local_world
     }
 
     /// Where the ranks have met.
     fn store(&self) -> &str {
-        &self.context.place.coordinator
+        &self.held.context.place.coordinator
     }
 
     fn split(&self, py: Python<'_>, name: &str) -> PyResult<Group> {
-        let context = Arc::clone(&self.context);
+        let context = Arc::clone(&self.held.context);
         let connect = self.connect(format!("split-{name}"))?;
         wait::for_work(py, move || {
             let link = connect()?;
@@ -306,7 +294,7 @@ impl Group {
 
     /// A rank that has begun an all_gather in these words, which this rank has not begun.
     fn gatherer(&self, py: Python<'_>, call: String) -> PyResult<Option<u32>> {
-        self.context.lifetime.check()?;
+        self.held.context.lifetime.check()?;
         let look =
             move |group: &mut thinwire_collective::Group| Ok(group.caller("all_gather", &call));
         let found = py.detach(|| self.with(|driver| driver.call(look)))?;
@@ -333,21 +321,21 @@ impl Group {
 
     /// Ends this group and everything made from it; every peer fails with `reason`.
     fn abort(&self, reason: &str) -> PyResult<()> {
-        self.context.lifetime.check()?;
-        self.context.lifetime.abort(reason);
+        self.held.context.lifetime.check()?;
+        self.held.context.lifetime.abort(reason);
         Ok(())
     }
 
     /// Says goodbye for this group and everything made from it.
     fn close(&self, py: Python<'_>) {
-        if !self.context.lifetime.is_forked() {
-            py.detach(|| self.context.lifetime.close());
+        if !self.held.context.lifetime.is_forked() {
+            py.detach(|| self.held.context.lifetime.close());
         }
     }
 
     /// Bytes and frames moved by the collectives of this group.
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.context.lifetime.check()?;
+        self.held.context.lifetime.check()?;
         let called = py.detach(|| self.with(|driver| driver.call(|group| Ok(group.counters()))));
         let counters = called?.map_err(Failure::from)?;
         let dict = PyDict::new(py);

@@ -8,9 +8,11 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use pyo3::prelude::*;
 use thinwire_collective::Stop;
 use thinwire_job::{Meeting, Place};
 
+use crate::background::Background;
 use crate::error::Failure;
 
 /// The longest reason of an abort in characters; what is longer is cut.
@@ -143,6 +145,47 @@ impl<T: Send> Member for Cell<T> {
 
     fn close(&self) {
         drop(self.value.lock().expect("no holder panics").take());
+    }
+}
+
+/// An object of the core that Python holds: a member of its context, and the thread on which what ends in Python is
+/// done.
+pub(crate) struct Held<T: Send + 'static> {
+    pub(crate) context: Arc<Context>,
+    pub(crate) cell: Arc<Cell<T>>,
+    pub(crate) background: Background,
+}
+
+impl<T: Send + 'static> Held<T> {
+    /// Holds `value`, which `stop` ends.
+    pub(crate) fn new(context: Arc<Context>, stop: Stop, value: T) -> Held<T> {
+        let cell = Cell::new(&context.lifetime, stop, value);
+        Held { context, cell, background: Background::start() }
+    }
+
+    /// Does `work` in the background, after all that came before it, and waits for it.
+    pub(crate) fn wait<R: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce() -> Result<R, Failure> + Send + 'static,
+    ) -> PyResult<R> {
+        self.background.wait(py, &self.cell.stop, work)
+    }
+
+    /// Ends it: every peer gets `reason`.
+    pub(crate) fn abort(&self, reason: &str) -> Result<(), Failure> {
+        self.context.lifetime.check()?;
+        self.cell.abort(reason);
+        Ok(())
+    }
+}
+
+impl<T: Send + 'static> Drop for Held<T> {
+    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
+    fn drop(&mut self) {
+        if self.context.lifetime.is_forked() {
+            std::mem::forget((Arc::clone(&self.context), Arc::clone(&self.cell)));
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -14,28 +13,24 @@ use thinwire_sync::{Part, Place};
 use thinwire_wire::DType;
 
 use crate::arguments::{self, bytes_codec, parse_dtype};
-use crate::background::Background;
 use crate::device::{Cuda, Target, spoil, write};
 use crate::error::{self, Failure};
 use crate::group::Group;
-use crate::lifetime::{Cell, Context, Member};
+use crate::lifetime::{Cell, Held};
 use crate::memory::Memory;
 use crate::state;
 use crate::wait;
 
 type Done = Option<Py<PyAny>>;
-type Inner = Cell<thinwire_sync::Scatter>;
 /// A place as Python has it.
 type Saved<'py> = (i128, Bound<'py, PyBytes>);
 
 /// Reduces and gathers shards of parameters.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Scatter {
-    cell: Arc<Inner>,
-    context: Arc<Context>,
+    held: Held<thinwire_sync::Scatter>,
     size: usize,
     was_skipped: Arc<AtomicBool>,
-    background: Background,
 }
 
 impl Scatter {
@@ -47,26 +42,14 @@ impl Scatter {
         done: Done,
         work: impl FnOnce(&mut thinwire_sync::Scatter) -> Result<(), Failure> + Send + 'static,
     ) -> PyResult<()> {
-        self.context.lifetime.check()?;
-        let cell = Arc::clone(&self.cell);
+        self.held.context.lifetime.check()?;
+        let cell = Arc::clone(&self.held.cell);
         let run = move || with(&cell, work);
         if let Some(done) = done {
-            self.background.answer(done, move || run().map(|()| None));
+            self.held.background.answer(done, move || run().map(|()| None));
             return Ok(());
         }
-        let (reply, answer) = channel();
-        // Nobody listens any more after a signal.
-        self.background.run(move || drop(reply.send(run())));
-        wait::for_answer(py, answer, &self.cell.stop)
-    }
-}
-
-impl Drop for Scatter {
-    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
-    fn drop(&mut self) {
-        if self.context.lifetime.is_forked() {
-            std::mem::forget((Arc::clone(&self.cell), Arc::clone(&self.context)));
-        }
+        self.held.wait(py, run)
     }
 }
 
@@ -95,9 +78,8 @@ impl Scatter {
         wait::for_work(py, move || {
             let scatter = thinwire_sync::Scatter::start(connect()?, choice, seed, context.timeout)?;
             let (stop, size) = (scatter.stop(), scatter.world().size());
-            let cell = Cell::new(&context.lifetime, stop, scatter);
-            let (was_skipped, background) = (Arc::default(), Background::start());
-            Ok(Scatter { cell, context, size, was_skipped, background })
+            let held = Held::new(context, stop, scatter);
+            Ok(Scatter { held, size, was_skipped: Arc::default() })
         })
     }
 
@@ -183,7 +165,7 @@ impl Scatter {
 
     /// By key, how often it was exchanged and its residual, as bytes of f32.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let state = py.detach(|| with(&self.cell, |scatter| Ok(scatter.state())))?;
+        let state = py.detach(|| with(&self.held.cell, |scatter| Ok(scatter.state())))?;
         let places = PyDict::new(py);
         for (key, Place { count, residual }) in state {
             let residual = PyBytes::new(py, bytemuck::cast_slice(&residual));
@@ -202,18 +184,16 @@ impl Scatter {
             scatter.load(places);
             Ok(())
         };
-        Ok(py.detach(|| with(&self.cell, load))?)
+        Ok(py.detach(|| with(&self.held.cell, load))?)
     }
 
     fn abort(&self, reason: &str) -> PyResult<()> {
-        self.context.lifetime.check()?;
-        self.cell.abort(reason);
-        Ok(())
+        Ok(self.held.abort(reason)?)
     }
 }
 
 fn with<T>(
-    cell: &Inner,
+    cell: &Cell<thinwire_sync::Scatter>,
     use_it: impl FnOnce(&mut thinwire_sync::Scatter) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     cell.with("scatter", use_it)?

@@ -7,16 +7,14 @@ use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use thinwire_sync::{Parameter, Plan, State, Synchronizer};
+use thinwire_sync::{Parameter, Plan, State, Synchronizer, count_of, tensor_of_count};
 use thinwire_wire::World;
 
 use crate::error::Failure;
 use crate::options;
 
-/// The name under which a state holds the step, from which stochastic rounding draws its numbers: in
-/// two f32, which hold so many bits exactly.
+/// The name under which a state holds the step, from which stochastic rounding draws its numbers.
 const STEP: &str = "step";
-const STEP_BITS: u32 = 24;
 
 /// Prefix of a parameter's name for tensors with a number for each of its elements.
 const ELEMENTWISE: [&str; 4] = ["residual.", "shift.", "mean.", "momentum."];
@@ -119,24 +117,17 @@ pub(crate) fn floats(name: &str, bytes: &[u8]) -> Result<Vec<f32>, Failure> {
 
 /// Adds the step to a state.
 pub(crate) fn put_step(state: &mut State, step: u64) {
-    let parts = [step >> STEP_BITS, step & ((1 << STEP_BITS) - 1)];
-    let values = parts.map(|part| part as f32).to_vec();
-    state.tensors.insert(STEP.to_owned(), (vec![2], values));
+    state.tensors.insert(STEP.to_owned(), tensor_of_count(step));
 }
 
 /// Takes the step out of a state, if it is there.
 fn take_step(state: &mut State) -> Result<Option<u64>, Failure> {
     let Some((_, values)) = state.tensors.remove(STEP) else { return Ok(None) };
-    let limit = (1_u64 << STEP_BITS) as f32;
-    let is_part = |part: &f32| part.fract() == 0.0 && (0.0..limit).contains(part);
-    match values.as_slice() {
-        [high, low] if [high, low].into_iter().all(is_part) => {
-            Ok(Some(((*high as u64) << STEP_BITS) + *low as u64))
-        }
-        other => Err(Failure::invalid(format!(
-            "the step in the state is {other:?}, expected two whole numbers below {limit}"
-        ))),
-    }
+    count_of(&values).map(Some).ok_or_else(|| {
+        Failure::invalid(format!(
+            "the step in the state is {values:?}, expected two whole numbers below 16777216"
+        ))
+    })
 }
 
 /// Refuses what belongs to no parameter, or has another length: it is of another model.

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -76,11 +75,8 @@ impl Synchronizer {
         work: impl FnOnce(&Shared) -> Result<T, Failure> + Send + 'static,
     ) -> PyResult<T> {
         self.shared.context.lifetime.check()?;
-        let (reply, answer) = channel();
         let shared = Arc::clone(&self.shared);
-        // Nobody listens any more after a signal.
-        self.background.run(move || drop(reply.send(work(&shared))));
-        wait::for_answer(py, answer, &self.shared.stop())
+        self.background.wait(py, &self.shared.stop(), move || work(&shared))
     }
 
     /// Does `work` in the background, then tells `done`.

@@ -23,19 +23,14 @@ pub(crate) fn for_answer<T: Send>(
     stop: &Stop,
 ) -> PyResult<T> {
     let answer = Mutex::new(answer);
-    loop {
-        match next(py, &answer) {
-            Ok(result) => return Ok(result?),
-            Err(RecvTimeoutError::Disconnected) => return Err(gone().into()),
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        if let Err(signal) = py.check_signals() {
+    let look = || {
+        py.check_signals().inspect_err(|_| {
             stop.stop("interrupted by a signal");
             // It is an error now, or has just come.
             py.detach(|| drop(answer.lock().expect("no holder panics").recv()));
-            return Err(signal);
-        }
-    }
+        })
+    };
+    looking(py, &answer, look)
 }
 
 /// Runs `work` on a thread of its own and waits for it. After a signal it is left to itself, so it
@@ -57,24 +52,31 @@ pub(crate) fn for_work_beside<T: Send + 'static>(
     let (reply, answer) = channel();
     // Nobody listens any more after a signal.
     std::thread::spawn(move || reply.send(work()));
-    let answer = Mutex::new(answer);
     let mut watched = Instant::now();
-    loop {
-        match next(py, &answer) {
-            Ok(result) => return Ok(result?),
-            Err(RecvTimeoutError::Disconnected) => return Err(gone().into()),
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-        }
+    let look = || {
+        py.check_signals()?;
         if watched.elapsed() >= WATCH {
             watch()?;
             watched = Instant::now();
         }
-    }
+        Ok(())
+    };
+    looking(py, &Mutex::new(answer), look)
 }
 
-/// One period of waiting.
-fn next<T: Send>(py: Python<'_>, answer: &Mutex<Receiver<T>>) -> Result<T, RecvTimeoutError> {
-    py.detach(|| answer.lock().expect("no holder panics").recv_timeout(PERIOD))
+/// Waits for an answer, and calls `look` after each period without one.
+fn looking<T: Send>(
+    py: Python<'_>,
+    answer: &Mutex<Receiver<Result<T, Failure>>>,
+    mut look: impl FnMut() -> PyResult<()>,
+) -> PyResult<T> {
+    loop {
+        match py.detach(|| answer.lock().expect("no holder panics").recv_timeout(PERIOD)) {
+            Ok(result) => return Ok(result?),
+            Err(RecvTimeoutError::Disconnected) => return Err(gone().into()),
+            Err(RecvTimeoutError::Timeout) => look()?,
+        }
+    }
 }
 
 /// The failure of a call whose thread has ended without an answer.

@@ -67,24 +67,6 @@ impl Server {
         Server::with_options(job_address, listen, settings, ServerOptions::default())
     }
 
-    /// Joins a job as [`Server::start`] does, with limits.
-    ///
-    /// # Errors
-    /// As [`Server::with_options`].
-    pub fn start_within(
-        limits: Limits,
-        job_address: &JobAddress,
-        listen: &str,
-        settings: &Settings,
-    ) -> Result<Server, Error> {
-        Server::with_options(
-            job_address,
-            listen,
-            settings,
-            ServerOptions { limits, ..Default::default() },
-        )
-    }
-
     /// Joins a job as [`Server::start`] does, with limits and folders of files.
     ///
     /// # Errors

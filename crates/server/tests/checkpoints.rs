@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
 use proptest::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use tempfile::TempDir;
 use thinwire_member::Id;
 use thinwire_server::{
     Checkpoint, Definition, Error, Format, Part, Pull, TableDefinition, Tables, Write,
@@ -17,26 +17,17 @@ const ROWS: u64 = 9;
 const WIDTH: usize = 3;
 
 /// Folder of one test, removed at its end.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let name = format!("thinwire-checkpoint-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        Folder(TempDir::with_prefix(format!("thinwire-server-{name}-")).unwrap())
     }
 
     fn checkpoint(&self, bytes: &[u8]) -> Result<Checkpoint, Error> {
-        let path = self.0.join("model.safetensors");
+        let path = self.0.path().join("model.safetensors");
         fs::write(&path, bytes).unwrap();
         Checkpoint::open(&path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -177,7 +168,7 @@ fn refusals_name_both_values() {
     let refusal = |bytes: &[u8], definition: &Definition| {
         let checked = folder.checkpoint(bytes).and_then(|it| it.check(definition));
         let error = checked.unwrap_err();
-        let text = error.to_string().replace(&format!("{}/", folder.0.display()), "");
+        let text = error.to_string().replace(&format!("{}/", folder.0.path().display()), "");
         (text, error.hint().map(str::to_owned))
     };
     let bias = ("bias", Dtype::F32, &[10][..]);

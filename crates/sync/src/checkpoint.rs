@@ -19,6 +19,28 @@ use crate::{Error, Policy, Synchronizer};
 /// Named f32 tensors: shape and values.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
+/// Number of bits of a whole number that an f32 holds exactly.
+const COUNT_BITS: u32 = 24;
+
+/// Returns a count of at most 48 bits as a tensor of two f32, each of which holds 24 of them exactly.
+pub fn tensor_of_count(count: u64) -> (Vec<usize>, Vec<f32>) {
+    let parts = [count >> COUNT_BITS, count & ((1 << COUNT_BITS) - 1)];
+    (vec![2], parts.map(|part| part as f32).to_vec())
+}
+
+/// Returns the count that [`tensor_of_count`] has put in a tensor with these values; none if they are not two whole
+/// numbers below 2^24.
+pub fn count_of(values: &[f32]) -> Option<u64> {
+    let limit = (1_u64 << COUNT_BITS) as f32;
+    let is_part = |part: &f32| part.fract() == 0.0 && (0.0..limit).contains(part);
+    match values {
+        [high, low] if is_part(high) && is_part(low) => {
+            Some(((*high as u64) << COUNT_BITS) + *low as u64)
+        }
+        _ => None,
+    }
+}
+
 /// Residuals, factors, scales, the count of a warm-up and the plan of one rank. A run that loads it continues
 /// bit for bit, with `auto` until a decision depends on times that were measured after the save.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -262,6 +284,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_count_is_read_as_it_was_put() {
+        for count in [0, 1, (1 << 24) - 1, 1 << 24, (1 << 48) - 1] {
+            assert_eq!(count_of(&tensor_of_count(count).1), Some(count));
+        }
+        for values in [&[1.0][..], &[0.0, 0.5], &[0.0, -1.0], &[16_777_216.0, 0.0], &[0.0; 3]] {
+            assert_eq!(count_of(values), None, "{values:?}");
+        }
+    }
 
     /// Whole numbers, so that sums are exact.
     fn old(rank: usize) -> Tensors {

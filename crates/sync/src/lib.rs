@@ -53,7 +53,7 @@ pub use bucket::feedback::{Feedback, UnknownFeedback};
 pub use bucket::momentum::Momentum;
 pub use buffer::{ExternalBuffer, Tensor};
 pub use channel::Channel;
-pub use checkpoint::{State, Tensors, reshard};
+pub use checkpoint::{State, Tensors, count_of, reshard, tensor_of_count};
 pub use error::Error;
 pub use exchange::Outcome;
 pub use exchange::route::Target;

@@ -5,18 +5,18 @@ mod made;
 use std::path::PathBuf;
 
 use made::{averages, give, options, parameters, spawn};
+use tempfile::TempDir;
 use thinwire_sync::{Error, Options, Outcome, Synchronizer};
 use thinwire_testkit::{self as testkit, Network};
 
 const TEXT: &str = include_str!("../../../examples/codecs/onebit.codec");
 
 /// A folder with a file per rank, in a folder of its own; gone with the test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
     fn new(name: &str, texts: [&str; 2]) -> Folder {
-        let name = format!("thinwire-texts-{name}-{}", std::process::id());
-        let folder = Folder(std::env::temp_dir().join(name));
+        let folder = Folder(TempDir::with_prefix(format!("thinwire-texts-{name}-")).unwrap());
         for (rank, text) in texts.into_iter().enumerate() {
             let file = folder.file(rank);
             std::fs::create_dir_all(PathBuf::from(&file).parent().unwrap()).unwrap();
@@ -26,13 +26,7 @@ impl Folder {
     }
 
     fn file(&self, rank: usize) -> String {
-        self.0.join(format!("of-{rank}/mine+own.codec")).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path().join(format!("of-{rank}/mine+own.codec")).display().to_string()
     }
 }
 

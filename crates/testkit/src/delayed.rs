@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use thinwire_codec::Codec;
@@ -11,6 +11,8 @@ use thinwire_device::{
     Submission, Work, compute,
 };
 use thinwire_wire::random::Key;
+
+use crate::lock;
 
 /// Device that computes as the CPU does, but when its work is polled, and then only sometimes.
 ///
@@ -270,8 +272,4 @@ fn read(region: &Region) -> Vec<f32> {
 
 fn write<T>(region: &Region, change: impl FnOnce(&mut [f32]) -> T) -> T {
     change(&mut lock(&memory(region).values)[region.elements()])
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,6 +11,7 @@ pub mod objects;
 #[cfg(target_os = "linux")]
 pub mod simulated;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thinwire_link::{Bandwidth, Link, Token, mem, store, tcp};
@@ -96,6 +97,11 @@ fn run<T: Send, C: FnOnce() -> Link + Send>(
         let ranks: Vec<_> = connects.map(|connect| scope.spawn(move || body(connect()))).collect();
         ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
     })
+}
+
+/// Locks a value that a test which has panicked leaves as it is.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns a rank's input to a sum: eighths, so that sums over small worlds are exact in f32.

@@ -5,8 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
+
+use crate::lock;
 
 /// Object store with one bucket, called `bucket`.
 #[derive(Clone, Debug)]
@@ -91,12 +93,12 @@ impl ObjectStore {
 
     /// Fails every request from now on in this way.
     pub fn set_fault(&self, fault: Fault) {
-        *guard(&self.shared.fault) = fault;
+        *lock(&self.shared.fault) = fault;
     }
 
     /// Returns the objects by name; they may be changed.
     pub fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
-        guard(&self.shared.objects)
+        lock(&self.shared.objects)
     }
 
     /// Returns the names of all objects.
@@ -109,13 +111,9 @@ impl Shared {
     /// Returns the way in which a request fails.
     fn fault(&self, method: &str, path: &str) -> Fault {
         let request = (method.to_owned(), path.to_owned());
-        let is_spared = self.failed.as_ref().is_some_and(|failed| !guard(failed).insert(request));
-        if is_spared { Fault::None } else { *guard(&self.fault) }
+        let is_spared = self.failed.as_ref().is_some_and(|failed| !lock(failed).insert(request));
+        if is_spared { Fault::None } else { *lock(&self.fault) }
     }
-}
-
-fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Answers one request.
@@ -142,10 +140,10 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> Result<()> {
     let key = path.strip_prefix("/bucket").map(|key| key.trim_start_matches('/').to_owned());
     let fault = shared.fault(method, path);
     if fault == Fault::Silent {
-        guard(&shared.silent).push(stream);
+        lock(&shared.silent).push(stream);
         return Ok(());
     }
-    let mut objects = guard(&shared.objects);
+    let mut objects = lock(&shared.objects);
     let (status, body) = match (method, key) {
         _ if fault == Fault::Away => ("503 Slow Down", Vec::new()),
         _ if !is_signed => ("403 Forbidden", refusal("InvalidAccessKeyId", "No such key.")),

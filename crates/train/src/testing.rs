@@ -111,25 +111,16 @@ pub fn assert_differences_agree(
 }
 
 /// A fresh folder that goes when it is dropped.
-pub struct Folder(std::path::PathBuf);
+pub struct Folder(tempfile::TempDir);
 
 impl Folder {
     /// A folder for the test called `name`.
     pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("thinwire-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        Folder(tempfile::TempDir::with_prefix(format!("thinwire-{name}-")).unwrap())
     }
 
     /// Where it is.
     pub fn path(&self) -> &std::path::Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path()
     }
 }

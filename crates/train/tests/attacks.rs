@@ -2,9 +2,9 @@
 //! memory or time is spent on it.
 
 use std::fs;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use thinwire_model::Part;
 use thinwire_train::Parameter;
 use thinwire_train::checkpoint::{Checkpoint, Wanted};
@@ -15,21 +15,13 @@ const SHARDS: [&str; 2] = ["shard-0.safetensors", "shard-1.safetensors"];
 
 /// A checkpoint in a folder of its own, which is removed at the end.
 struct Made {
-    folder: PathBuf,
+    folder: TempDir,
     files: Vec<(String, Vec<u8>)>,
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
 }
 
 impl Made {
     fn new(name: &str, files: &[(&str, Vec<u8>)]) -> Made {
-        let folder = format!("thinwire-attack-{name}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(folder);
-        fs::create_dir_all(&folder).unwrap();
+        let folder = TempDir::with_prefix(format!("thinwire-attack-{name}-")).unwrap();
         let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.clone()));
         Made { folder, files: files.collect() }
     }
@@ -39,7 +31,7 @@ impl Made {
         let entry = |bytes: &[u8]| json!({ "bytes": bytes.len(), "crc32": checksum(bytes) });
         let named = self.files.iter().map(|(name, bytes)| (name.clone(), entry(bytes)));
         for (name, bytes) in &self.files {
-            fs::write(self.folder.join(name), bytes).unwrap();
+            fs::write(self.folder.path().join(name), bytes).unwrap();
         }
         let mut manifest = json!({
             "format": 1, "step": 2, "updates": 2, "position": { "epoch": 0, "index": 8 },
@@ -51,8 +43,8 @@ impl Made {
     }
 
     fn open_text(&self, manifest: &str) -> Result<Checkpoint, String> {
-        fs::write(self.folder.join("manifest.json"), manifest).unwrap();
-        Checkpoint::open(&self.folder).map_err(|error| one_line(&error))
+        fs::write(self.folder.path().join("manifest.json"), manifest).unwrap();
+        Checkpoint::open(self.folder.path()).map_err(|error| one_line(&error))
     }
 }
 
@@ -140,7 +132,7 @@ fn a_file_of_holes_takes_no_memory() {
     let made = Made::new("holes", &[(MODEL, Vec::new())]);
     let bytes = 1_u64 << 43;
     let opened = made.open(|manifest| manifest["files"][MODEL]["bytes"] = bytes.into()).unwrap();
-    let hollow = fs::File::create(made.folder.join(MODEL)).unwrap();
+    let hollow = fs::File::create(made.folder.path().join(MODEL)).unwrap();
     if hollow.set_len(bytes).is_err() {
         return; // No such long files here.
     }
@@ -178,7 +170,7 @@ fn a_manifest_that_says_something_twice_is_refused() {
     let made = Made::new("twice-manifest", &[]);
     let once = {
         made.open(|_| ()).unwrap();
-        fs::read_to_string(made.folder.join("manifest.json")).unwrap()
+        fs::read_to_string(made.folder.path().join("manifest.json")).unwrap()
     };
     let twice = once.replacen("\"step\":2", "\"step\":900,\"step\":2", 1);
     assert_ne!(once, twice);

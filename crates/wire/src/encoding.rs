@@ -51,6 +51,12 @@ pub fn decode_head<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u
     })
 }
 
+/// Returns the 64-bit FNV-1a hash of bytes, the same on every machine and in every version.
+pub fn fingerprint(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 /// Writes the first [`TEXT_BYTES_MAX`] bytes of a text: `#[serde(serialize_with = "cut_text")]`.
 ///
 /// # Errors

@@ -26,7 +26,8 @@ mod rank;
 
 pub use dtype::{DType, UnknownDType};
 pub use encoding::{
-    Malformed, TEXT_BYTES_MAX, cut_text, decode, decode_head, encode, encode_after, raw,
+    Malformed, TEXT_BYTES_MAX, cut_text, decode, decode_head, encode, encode_after, fingerprint,
+    raw,
 };
 pub use header::{
     HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PAYLOAD_BYTES_MAX, Tag, VERSION, checksum,

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ from thinwire.agreement import agree, together
 from thinwire.arguments import shown
 from thinwire.jax import ending, handlers, state
 from thinwire.jax.tree import Tree
-from thinwire.lifetime import open_groups
+from thinwire.lifetime import ended
 from thinwire.meeting import group_or_default
 
 STRICT = ("jax_debug_nans", "jax_debug_infs")
@@ -263,8 +262,7 @@ class Exchange:
 
     def _check(self) -> None:
         """Refuses what would fail later, or go on in silence on one rank alone."""
-        if self.group not in open_groups or os.getpid() != self.group.process:
-            closed = "closed" if os.getpid() == self.group.process else "of the parent process"
+        if closed := ended(self.group):
             raise InvalidError(f"the group of this exchange is {closed}, expected an open one")
         for name in STRICT:
             if getattr(jax.config, name):

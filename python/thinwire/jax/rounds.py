@@ -28,6 +28,7 @@ from thinwire.jax.broadcast import like
 from thinwire.jax.exchange import agree_on_values
 from thinwire.jax.tree import Tree
 from thinwire.meeting import group_or_default
+from thinwire.residuals import Tensors
 from thinwire.rounds import Arrays, Copy, options_of
 
 T = TypeVar("T")
@@ -134,7 +135,7 @@ class Rounds:
         InvalidError on all ranks if on any it is of another mode, model or number of ranks.
         """
 
-        def checked() -> tuple[str, state.Tensors, Arrays]:
+        def checked() -> tuple[str, Tensors, Arrays]:
             self._tree.flat(params, "parameters")
             progress, tensors, exact = state.for_rounds(self.group, self.mode, entries)
             self._copy.check(progress, exact)

@@ -17,14 +17,13 @@ import numpy as np
 from thinwire import Group, _core
 from thinwire._core import InvalidError
 from thinwire.arguments import shown
+from thinwire.residuals import Tensors, arrays_of, tensors_of
 
 PLAN, WORLD = "plan", "world"
 MODE, PROGRESS = "mode", "progress"
 CORE, EXACT = "core.", "exact."
 """How names begin of a state of rounds: what the core has, and parameters as f32."""
 NAME = re.compile(r"rank(\d+)\.(.+)", re.DOTALL)
-
-Tensors = dict[str, tuple[list[int], bytes]]
 
 
 def of_rank(group: Group, synchronizer: _core.Synchronizer) -> dict[str, np.ndarray[Any, Any]]:
@@ -83,14 +82,6 @@ def named(
     found = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
     found[WORLD] = np.array([group.world], np.int32)
     return {f"rank{group.rank}.{name}": each for name, each in {**found, **arrays}.items()}
-
-
-def arrays_of(tensors: Tensors) -> dict[str, np.ndarray[Any, Any]]:
-    """What the core has as arrays."""
-    return {
-        name: np.frombuffer(data, np.float32).reshape(shape)
-        for name, (shape, data) in tensors.items()
-    }
 
 
 def for_rank(
@@ -173,8 +164,3 @@ def as_f32(rank: int, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any,
     if array.dtype != np.float32:
         raise InvalidError(f"rank{rank}.{name} in the state is {shown(array)}, expected float32")
     return array
-
-
-def tensors_of(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Tensors:
-    """Arrays as the core takes them."""
-    return {name: (list(array.shape), array.tobytes()) for name, array in arrays.items()}

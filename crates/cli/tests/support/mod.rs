@@ -5,12 +5,14 @@ pub mod etcd;
 
 use std::io::{self, BufRead, BufReader, Lines};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 /// Returns the cluster file of so many slow cores, with links so fast that cuts are worth it.
 pub fn cluster(size: usize) -> String {
@@ -61,21 +63,19 @@ const FOREIGN: [&str; 14] = [
 ];
 
 /// A fresh folder that goes when it is dropped.
-pub struct Folder(PathBuf);
+pub struct Folder(TempDir);
 
 impl Folder {
     /// The folder of the test called `name`.
     pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("thinwire-cli-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        std::fs::write(path.join("text.txt"), text()).unwrap();
-        Folder(path)
+        let folder = TempDir::with_prefix(format!("thinwire-cli-{name}-")).unwrap();
+        std::fs::write(folder.path().join("text.txt"), text()).unwrap();
+        Folder(folder)
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// The program in this folder, without a launcher's variables. It is killed when the thread that starts
@@ -84,7 +84,8 @@ impl Folder {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_thinwire")]);
-        command.args(arguments).current_dir(&self.0).env("TMPDIR", &self.0).stdin(Stdio::null());
+        command.args(arguments).current_dir(&self.0).env("TMPDIR", self.path());
+        command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         // A last checkpoint that fails is tried again for a moment only.
         command.env("THINWIRE_RESCUE_AFTER_S", "0.2").env_remove("THINWIRE_RESCUE_DIR");
@@ -105,12 +106,6 @@ impl Folder {
     /// `thinwire train` of a small model on the folder's text, without a report.
     pub fn train(&self, arguments: &[&str]) -> Ended {
         self.run(&train_arguments(arguments))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -4,7 +4,7 @@
 //! hash is the fingerprint that the coordinator keeps.
 
 use serde::{Deserialize, Serialize};
-use thinwire_wire::encode;
+use thinwire_wire::{encode, fingerprint};
 
 use crate::error::Error;
 
@@ -53,9 +53,7 @@ impl JobSpec {
 
     /// Returns the hash of all names and values (64-bit FNV-1a).
     pub fn fingerprint(&self) -> u64 {
-        encode(&self.all).iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+        fingerprint(encode(&self.all))
     }
 
     /// Returns the first entry that differs from that of the job: its name, the value here, the value there.

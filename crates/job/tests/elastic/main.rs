@@ -3,11 +3,11 @@
 mod process;
 mod training;
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use thinwire_job::elastic::{
     Coordinator, CoordinatorMode, Event, Id, JobAddress, Membership, Next, Operator, Options,
 };
@@ -43,24 +43,6 @@ fn job(options: Options, processes: usize) -> (Coordinator, Events, Processes) {
 
 fn spec(model: &str) -> Vec<(String, String)> {
     vec![("data".to_owned(), "a.txt".to_owned()), ("model".to_owned(), model.to_owned())]
-}
-
-/// A folder that goes when the test ends.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("thinwire-elastic-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[test]
@@ -191,23 +173,23 @@ fn figures_and_steps_of_members_are_shown() {
 
 #[test]
 fn a_state_that_cannot_be_written_is_noticed_at_the_start() {
-    let folder = Folder::new("unwritable");
-    let state = folder.0.join("gone").join("state");
+    let folder = TempDir::with_prefix("thinwire-job-").unwrap();
+    let state = folder.path().join("gone").join("state");
     let bound = Coordinator::bind("127.0.0.1:0", "secret", options(1, 2), Some(&state), |_| {});
     let error = bound.unwrap_err().to_string();
     assert!(
         error.starts_with("saving the coordinator's state in ") && error.contains("gone"),
         "{error}"
     );
-    let state = folder.0.join("state");
+    let state = folder.path().join("state");
     Coordinator::bind("127.0.0.1:0", "secret", options(1, 2), Some(&state), |_| {}).unwrap();
     assert!(!state.exists(), "nothing is worth keeping before the first epoch");
 }
 
 #[test]
 fn training_goes_on_without_the_coordinator_and_a_restarted_one_goes_on_too() {
-    let folder = Folder::new("restart");
-    let (state, options) = (folder.0.join("state"), options(1, 3));
+    let folder = TempDir::with_prefix("thinwire-job-").unwrap();
+    let (state, options) = (folder.path().join("state"), options(1, 3));
     let first = Coordinator::bind("127.0.0.1:0", "secret", options, Some(&state), |_| {}).unwrap();
     let address = first.address();
     let mut job = Processes::new(options);
@@ -297,8 +279,8 @@ fn another_token_is_refused() {
 
 #[test]
 fn a_coordinator_that_was_away_hears_of_the_last_step_when_it_is_back() {
-    let folder = Folder::new("complete");
-    let (state, options) = (folder.0.join("state"), options(1, 1));
+    let folder = TempDir::with_prefix("thinwire-job-").unwrap();
+    let (state, options) = (folder.path().join("state"), options(1, 1));
     let first = Coordinator::bind("127.0.0.1:0", "secret", options, Some(&state), |_| {}).unwrap();
     let address = first.address();
     let job_address = JobAddress::new(&address, "secret").unwrap();

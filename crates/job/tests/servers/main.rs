@@ -4,10 +4,11 @@ mod ledger;
 mod process;
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use thinwire_job::elastic::{
     Coordinator, CoordinatorMode, Event, Id, Job, JobAddress, Membership, Next, Operator, Options,
     Presence, Role, Servers, ViewsConnection, job_address,
@@ -305,28 +306,10 @@ fn a_refusal_is_told_to_the_asker_alone() {
     assert_eq!(asker.receive(LONG).unwrap(), None);
 }
 
-/// A folder that goes when the test ends.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("thinwire-servers-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn a_restarted_coordinator_goes_on_with_its_servers_and_views() {
-    let folder = Folder::new("restart");
-    let path = folder.0.join("state");
+    let folder = TempDir::with_prefix("thinwire-job-").unwrap();
+    let path = folder.path().join("state");
     let bind = |address: &str, path: &Path, events: &Events| {
         let told = Arc::clone(events);
         let tell = move |event: &Event| told.lock().unwrap().push(event.clone());

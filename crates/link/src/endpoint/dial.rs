@@ -2,15 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use rustix::io::Errno;
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
-
 use crate::Waker;
-use crate::duplex::set_up;
 use crate::endpoint::ClientId;
 
 /// Addresses of a host, or why it has none.
@@ -78,19 +74,5 @@ impl Resolver {
         };
         let thread = thread::Builder::new().name("thinwire names".to_owned());
         thread.spawn(run).ok().map(|_| names)
-    }
-}
-
-/// Begins to connect to an address; the socket is writable once it is connected, or has failed.
-///
-/// # Errors
-/// If the system refuses the socket, or knows at once that nothing is there.
-pub fn begin(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    let stream = TcpStream::from(socket);
-    set_up(&stream).map_err(|error| io::Error::other(error.context))?;
-    match SockRef::from(&stream).connect(&address.into()) {
-        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(error),
-        _ => Ok(stream),
     }
 }

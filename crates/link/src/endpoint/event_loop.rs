@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::duplex::{fill, flush, set_up, timespec};
-use crate::endpoint::dial::{self, Resolver};
+use crate::duplex::{connect, fill, flush, set_up, timespec};
+use crate::endpoint::dial::Resolver;
 use crate::endpoint::dispatcher::Dispatcher;
 use crate::endpoint::server_connection::ServerConnection;
 use crate::endpoint::{ClientId, Node, Outbox};
@@ -394,7 +394,7 @@ type Begun = (TcpStream, SocketAddr, VecDeque<SocketAddr>);
 fn begin(mut addresses: VecDeque<SocketAddr>) -> io::Result<Begun> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     while let Some(address) = addresses.pop_front() {
-        match dial::begin(address) {
+        match connect(address) {
             Ok(stream) => return Ok((stream, address, addresses)),
             Err(error) => failed = error,
         }

@@ -3,10 +3,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::endpoint::Endpoint;
-use crate::endpoint::client_connection::{COORDINATOR, ClientConnection, Greeting};
+use crate::endpoint::connection::{COORDINATOR, Connection, Greeting};
 use crate::store::message::{self, MESSAGE_BYTES_MAX, Request};
 use crate::store::{self, KeyValueService, Store};
 use crate::{Error, Kind, Token};
@@ -64,7 +64,7 @@ impl Server {
 #[derive(Debug)]
 pub struct Client {
     address: SocketAddr,
-    client_connection: Mutex<ClientConnection>,
+    connection: Mutex<Connection>,
 }
 
 impl Client {
@@ -76,11 +76,8 @@ impl Client {
     pub fn connect(address: &str, token: &Token, timeout: Duration) -> Result<Client, Error> {
         let hello = Request::Get { key: "hello".to_owned(), wait: Duration::ZERO }.to_bytes();
         let greeting = Greeting { name: COORDINATOR, message: &hello, limit: MESSAGE_BYTES_MAX };
-        let client_connection = ClientConnection::connect(address, token, timeout, greeting)?;
-        Ok(Client {
-            address: client_connection.address(),
-            client_connection: Mutex::new(client_connection),
-        })
+        let connection = Connection::greet(address, token, timeout, greeting)?;
+        Ok(Client { address: connection.address(), connection: Mutex::new(connection) })
     }
 
     /// Returns the address at which the coordinator answered.
@@ -89,10 +86,9 @@ impl Client {
     }
 
     fn ask(&self, request: &Request, wait: Duration) -> Result<Vec<u8>, Error> {
-        let deadline = Instant::now() + wait + REPLY_GRACE;
-        let mut client_connection = self.client_connection.lock().expect("no holder panics");
-        client_connection.send(&request.to_bytes())?;
-        let reply = client_connection.receive(deadline, None)?.ok_or_else(|| {
+        let mut connection = self.connection.lock().expect("no holder panics");
+        connection.send(&request.to_bytes())?;
+        let reply = connection.receive(wait + REPLY_GRACE)?.ok_or_else(|| {
             let context = format!("the coordinator at {} does not answer", self.address);
             Error::new(Kind::Unreachable, context)
         })?;

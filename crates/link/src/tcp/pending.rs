@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use thinwire_wire::{Rank, WORLD_SIZE_MAX};
 
-use crate::duplex::Duplex;
+use crate::duplex::{Duplex, connect};
 use crate::secure::{Handshake, Preamble, Role, Session};
 use crate::shared_port::address::{Address, Key};
 use crate::shm::exchange::{Exchange, Turn};
@@ -74,7 +74,7 @@ impl Pending {
         options: &Options,
         deadline: Instant,
     ) -> Result<Pending, Error> {
-        let stream = begin(address.socket).map_err(Error::broken)?;
+        let stream = connect(address.socket).map_err(Error::broken)?;
         Pending::new(stream, address, Some(hello), options, deadline)
     }
 
@@ -323,20 +323,6 @@ impl Stage {
             Turn::Over(segment) => Stage::Known(session, segment),
         }
     }
-}
-
-/// Begins to connect without waiting for the end of it.
-fn begin(address: SocketAddr) -> std::io::Result<TcpStream> {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_nonblocking(true)?;
-    match socket.connect(&address.into()) {
-        Ok(()) => {}
-        Err(error)
-            if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
-        Err(error) => return Err(error),
-    }
-    Ok(socket.into())
 }
 
 /// The length of a hello in bytes.

@@ -23,13 +23,11 @@ pub struct Constant {
     pub values: Arc<[f32]>,
 }
 
-/// A hash stands for the values, which may be many: FNV-1a, the same on every machine.
+/// A hash stands for the values, which may be many.
 impl fmt::Debug for Constant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.values.iter().flat_map(|value| value.to_le_bytes());
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let hash = thinwire_wire::fingerprint(bytes);
         f.debug_struct("Constant").field("shape", &self.shape).field("values", &hash).finish()
     }
 }

@@ -90,13 +90,17 @@ fn check_counts(file: &PlanFile) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns the number of the block of this name.
+fn block(graph: &Graph, name: &str) -> Result<usize, Error> {
+    let found = graph.blocks.iter().position(|block| block.name == name);
+    found.ok_or_else(|| Error::invalid(format!("the model has no block '{name}'")))
+}
+
 /// Returns for every block whether its forward is computed again.
 fn recomputed(file: &PlanFile, graph: &Graph) -> Result<Vec<bool>, Error> {
     let mut all = vec![file.recompute; graph.blocks.len()];
     for name in &file.recomputed {
-        let place = graph.blocks.iter().position(|block| block.name == *name);
-        let unknown = || Error::invalid(format!("the model has no block '{name}'"));
-        all[place.ok_or_else(unknown)?] = true;
+        all[block(graph, name)?] = true;
     }
     Ok(all)
 }
@@ -220,13 +224,9 @@ fn chunks(file: &PlanFile, graph: &Graph) -> Result<Vec<Range<usize>>, Error> {
 
 /// Returns the blocks of every stage: all of them, one after the other.
 fn stages(file: &PlanFile, graph: &Graph) -> Result<Vec<Range<usize>>, Error> {
-    let place = |name: &str| {
-        let found = graph.blocks.iter().position(|block| block.name == name);
-        found.ok_or_else(|| Error::invalid(format!("the model has no block '{name}'")))
-    };
     let mut stages: Vec<Range<usize>> = Vec::new();
     for (at, stage) in file.stage.iter().enumerate() {
-        let (first, last) = (place(&stage.first)?, place(&stage.last)?);
+        let (first, last) = (block(graph, &stage.first)?, block(graph, &stage.last)?);
         let next = stages.last().map_or(0, |before| before.end);
         if first != next || last < first {
             let expected = graph.blocks.get(next).map_or("no more blocks", |block| &block.name);

@@ -227,9 +227,7 @@ impl Definition {
             table.optimizer = options.optimizer.to_string();
             table.initial = options.initial.to_string();
         }
-        let bytes = normal.to_bytes();
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
+        thinwire_wire::fingerprint(normal.to_bytes())
     }
 }
 

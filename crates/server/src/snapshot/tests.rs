@@ -5,10 +5,10 @@ mod buckets;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use tempfile::TempDir;
 use thinwire_checkpoint::{Location, Store};
 use thinwire_member::Id;
 use thinwire_wire::Hint;
@@ -21,19 +21,15 @@ use crate::write::{Part, Write};
 
 const ROWS: [u64; 2] = [30, 17];
 
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let name = format!("thinwire-snapshot-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        Folder(TempDir::with_prefix(format!("thinwire-server-{name}-")).unwrap())
     }
 
     fn location(&self) -> Location {
-        Location::Folder(self.0.clone())
+        Location::Folder(self.0.path().to_owned())
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -41,17 +37,11 @@ impl Folder {
     }
 
     fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.0).unwrap();
+        let entries = fs::read_dir(self.0.path()).unwrap();
         let mut names: Vec<_> =
             entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -178,7 +168,8 @@ fn files_are_as_other_tools_read_them_and_equal_shards_have_equal_bytes() {
     let names = [1, 2].map(|_| written(&folder.location(), &definition(2), &touched));
     assert_eq!(names, ["snapshot-000001", "snapshot-000002"]);
     assert_eq!(folder.names(), names, "no draft is left");
-    let file = |name: &str| fs::read(folder.0.join(name).join("shard-00000.safetensors")).unwrap();
+    let file =
+        |name: &str| fs::read(folder.0.path().join(name).join("shard-00000.safetensors")).unwrap();
     assert_eq!(file(&names[0]), file(&names[1]));
     let bytes = file(&names[0]);
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -221,7 +212,7 @@ fn a_snapshot_of_other_tables_is_refused_with_both_values() {
 fn damaged_snapshots_are_refused_by_the_name_of_the_file() {
     let folder = Folder::new("damaged");
     let name = written(&folder.location(), &definition(2), &[(0, 1), (1, 1)]);
-    let path = folder.0.join(name);
+    let path = folder.0.path().join(name);
     let layout = definition(3).layout().unwrap();
     let load = || Snapshot::open(&folder.location()).and_then(|it| it.tables(&layout, &[0, 1, 2]));
     let file = path.join("shard-00001.safetensors");
@@ -266,7 +257,7 @@ fn a_draft_that_lacks_a_shard_is_no_snapshot() {
     assert!(Snapshot::open(&folder.location()).unwrap().path().ends_with("snapshot-000001"));
     create(folder.store(), 2).unwrap().discard();
     assert_eq!(folder.names(), ["snapshot-000001"]);
-    let file = folder.0.join("file");
+    let file = folder.0.path().join("file");
     fs::write(&file, "").unwrap();
     let error = create(Location::from(file).store().unwrap(), 3).unwrap_err();
     let error = error.to_string();

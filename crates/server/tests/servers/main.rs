@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use thinwire_job::Settings;
 use thinwire_job::elastic::{Coordinator, CoordinatorMode, Id, Job, JobAddress, Options, Servers};
 use thinwire_server::{
-    Configuration, Definition, JobState, Limits, MemoryLimit, Server, Stats, TableDefinition,
+    Configuration, Definition, JobState, Limits, MemoryLimit, Server, ServerOptions, Stats,
+    TableDefinition,
 };
 
 use worker::Worker;
@@ -161,7 +162,9 @@ fn a_worker_beyond_its_rate_is_slower_and_loses_nothing() {
     let limits = || Limits { client_rate: "1mbit".parse().ok(), ..Limits::default() };
     let start = || {
         let job_address = JobAddress::server(coordinator.address(), TOKEN).unwrap();
-        Server::start_within(limits(), &job_address, "127.0.0.1:0", &Settings::default()).unwrap()
+        let options = ServerOptions { limits: limits(), ..ServerOptions::default() };
+        let settings = Settings::default();
+        Server::with_options(&job_address, "127.0.0.1:0", &settings, options).unwrap()
     };
     let servers = [start(), start()];
     let mut worker = Worker::join(&coordinator.address(), definition("async", 1));
@@ -178,7 +181,9 @@ fn rows_beyond_the_memory_of_a_server_survive_servers_that_go_and_come() {
         let memory = MemoryLimit { bytes_max: 40_000, folder: std::env::temp_dir() };
         let limits = Limits { memory: Some(memory), ..Limits::default() };
         let job_address = JobAddress::server(coordinator.address(), TOKEN).unwrap();
-        Server::start_within(limits, &job_address, "127.0.0.1:0", &Settings::default()).unwrap()
+        let options = ServerOptions { limits, ..ServerOptions::default() };
+        let settings = Settings::default();
+        Server::with_options(&job_address, "127.0.0.1:0", &settings, options).unwrap()
     };
     let (first, second) = (start(), start());
     let mut definition = definition("async", 1);

@@ -20,9 +20,8 @@ pub(super) const LAG: usize = 16;
 pub(super) const ELASTIC_LAG: usize = 1;
 /// Name of the tensors of a rank's own copy in its file of a checkpoint.
 const OWN: &str = "own.";
-/// Name of the number of updates of that copy, in parts of so many bits, which f32 holds exactly.
+/// Name of the number of updates of that copy.
 const UPDATES: &str = "updates";
-const UPDATES_BITS: u32 = 24;
 
 /// Rounds of one rank, with the ranks of its job.
 pub(super) struct Rounds {
@@ -175,10 +174,8 @@ impl Rounds {
         let own = executor.shards().into_iter();
         state.tensors.extend(own.map(|(name, tensor)| (format!("{OWN}{name}"), tensor)));
         // Ranks skip steps of their own.
-        let updates = executor.updates();
-        let parts = [updates >> UPDATES_BITS, updates & ((1 << UPDATES_BITS) - 1)];
-        let parts = parts.map(|part| part as f32).to_vec();
-        state.tensors.insert(format!("{OWN}{UPDATES}"), (vec![2], parts));
+        let updates = thinwire_sync::tensor_of_count(executor.updates());
+        state.tensors.insert(format!("{OWN}{UPDATES}"), updates);
         state
     }
 
@@ -223,9 +220,10 @@ impl Rounds {
             .filter_map(|(name, tensor)| Some((name.strip_prefix(OWN)?.to_owned(), tensor)))
             .collect();
         executor.replace_shards(&own)?;
-        if let Some((_, parts)) = own.get(UPDATES) {
-            let whole = |sum: u64, part: &f32| sum << UPDATES_BITS | *part as u64;
-            executor.set_updates(parts.iter().fold(0, whole));
+        if let Some(updates) =
+            own.get(UPDATES).and_then(|(_, values)| thinwire_sync::count_of(values))
+        {
+            executor.set_updates(updates);
         }
         let state = AveragerState { tensors, progress: progress.plan.clone() };
         self.averager.load(&state, executor.values())?;

@@ -92,7 +92,9 @@ impl Speed {
     pub fn measure<E>(mut meet: impl FnMut() -> Result<(), E>) -> Result<Speed, E> {
         let rounds: Result<Vec<Speed>, E> = (0..ROUNDS).map(|_| Speed::once(&mut meet)).collect();
         let rounds = rounds?;
-        let middle = |figure: &dyn Fn(&Speed) -> f64| median(rounds.iter().map(figure).collect());
+        let middle = |figure: &dyn Fn(&Speed) -> f64| {
+            thinwire_sync::median(&mut rounds.iter().map(figure).collect::<Vec<_>>())
+        };
         let products = rounds[0].products.iter().enumerate();
         let operators = rounds[0].operators.iter().enumerate();
         Ok(Speed {
@@ -136,11 +138,6 @@ impl Speed {
         operators.extend(keeping());
         Ok(Speed { products, memory_bytes_per_s: bytes / spent, overhead_s, operators })
     }
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 /// A little computing, as trainings do it.

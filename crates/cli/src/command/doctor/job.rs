@@ -1,11 +1,11 @@
 //! Findings about the job that flags and environment describe: place, token, ports, and what would be chosen.
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use thinwire_job::{Form, Host, Overrides, Place, is_loopback, process};
+use anyhow::Context;
+use thinwire_job::{Form, Host, Overrides, Place, is_loopback, process, resolved};
 use thinwire_link::tcp::{Connections, address_towards};
 use thinwire_plan::report::counted;
 use thinwire_report::figures::seconds;
@@ -136,11 +136,6 @@ fn meeting(place: &Place) -> (Finding, Option<Duration>) {
             )
         }
     }
-}
-
-fn resolved(address: &str) -> Result<SocketAddr> {
-    let mut found = address.to_socket_addrs().with_context(|| format!("looking for {address}"))?;
-    found.next().ok_or_else(|| anyhow!("{address} has no address"))
 }
 
 /// Returns what a training would choose.

@@ -43,14 +43,9 @@ impl Meeting {
         // The job's silence counts, which its coordinator decides, and not that of this rank's settings.
         let heartbeat_timeout = options.link_silence().max(HEARTBEAT_MIN);
         let options = tcp::Options {
-            connections: settings.connections,
-            encryption: settings.encryption,
-            shared_memory: settings.shared_memory,
-            port: settings.port,
-            limit: settings.limit,
             timeout: settings.timeout.min(ABSENCE_MIN.max(2 * silence)),
             heartbeat_timeout: Some(heartbeat_timeout),
-            ..tcp::Options::new(caller.token.clone())
+            ..settings.link_options(&caller.token)
         };
         Meeting { caller: Arc::clone(caller), role, options }
     }
