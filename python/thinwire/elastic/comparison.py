@@ -7,6 +7,7 @@ each rank, and the digests of all entries only where these differ.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import zlib
@@ -19,7 +20,13 @@ import numpy as np
 Gather = Callable[[bytes], list[bytes]]
 """Returns the bytes of every rank, in rank order."""
 
-HINT = "hint: each rank must change its model, optimizer and what is followed in the same way"
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """The first entry that differs, and in words what all of them are."""
+
+    path: str
+    text: str
 
 
 class Comparison:
@@ -47,9 +54,9 @@ class Comparison:
         self.wait()
         self._digests = None
 
-    def end(self, gather: Gather) -> str | None:
-        """Compares the digests of all ranks; all of them call it alike. Returns in words what differs,
-        unless that was said before; nothing if there are no digests.
+    def end(self, gather: Gather) -> Difference | None:
+        """Compares the digests of all ranks; all of them call it alike. Returns what differs, unless that
+        was said before; nothing if there are no digests.
 
         # Errors
 
@@ -64,7 +71,9 @@ class Comparison:
         rows = [json.loads(row) for row in gather(json.dumps(mine).encode())]
         found = [(path, rank) for path, rank in differing(rows) if path not in self._said]
         self._said.update(path for path, _ in found)
-        return described(self._step, rows, found) if found else None
+        if not found:
+            return None
+        return Difference(found[0][0], described(self._step, rows, found))
 
 
 def digests(entries: Mapping[str, Any]) -> dict[str, str]:
@@ -96,5 +105,5 @@ def described(step: int, rows: list[dict[str, str]], found: list[tuple[str, int]
     more = f", and {len(found) - 1} entries more" if len(found) > 1 else ""
     return (
         f"ranks differ after step {step} in {path}: rank {rank} has {rows[rank].get(path, 'none')}, "
-        f"rank 0 has {rows[0].get(path, 'none')}{more} ({HINT})"
+        f"rank 0 has {rows[0].get(path, 'none')}{more}"
     )

@@ -15,7 +15,7 @@ import logging
 import time
 from typing import Any, Protocol
 
-from thinwire._core import Epoch, EpochEntry, PeerError
+from thinwire._core import Epoch, EpochEntry, InvalidError, PeerError
 from thinwire.elastic.comparison import Comparison
 from thinwire.elastic.deal import Deal, Place
 from thinwire.elastic.exchange import Exchange
@@ -26,6 +26,11 @@ TELL_EVERY_S = 0.5
 """Interval at which a rank sends its figures to the coordinator."""
 STEP_ENDED = "%s; step %d ended %.2f s after the one before"
 """A change of the members as rank 0 logs it: in words, its first step, and the seconds that it took."""
+OF_DATA = "data "
+"""How the names of compared entries begin that are those of the data."""
+IDLE_EPOCHS_MAX = 3
+"""Epochs one after the other, of the same ranks, without a step."""
+DIFFERENT = "hint: each rank must change its model, optimizer and what is followed in the same way"
 log = logging.getLogger("thinwire")
 """Rank 0 logs every change of the members."""
 
@@ -70,6 +75,7 @@ class Job(abc.ABC):
         self._ended_s = time.monotonic()
         self._change: str | None = None
         self._told = (0, self._ended_s)
+        self._idle = Idle()
         leave_when_signalled(self._terminate)
 
     @property
@@ -206,6 +212,7 @@ class Job(abc.ABC):
             epoch = self._members.next()
             if epoch is None:
                 raise SystemExit(0)
+            self._idle.expect_progress(epoch, self.steps)
             try:
                 return self._begin(epoch)
             except PeerError as error:
@@ -233,17 +240,32 @@ class Job(abc.ABC):
 
     def _compare(self) -> None:
         """Ends the comparison that is under way, and begins another one if it is time."""
-        if self.world == 1 or self._compare_every == 0:
+        if self.world == 1:
             return
         self._exchange.attempt(self._end_comparison)
-        if self._compares or self.steps % self._compare_every == 0:
-            self._comparison.begin(self.steps, self._entries())
+        is_due = self._compare_every > 0 and self.steps % self._compare_every == 0
+        if self._compares or is_due:
+            # Of other data there is no right result, so that is never left out.
+            entries = self._entries() if self._compare_every else {}
+            self._comparison.begin(self.steps, {**self._data(), **entries})
         self._compares = False
+
+    def _data(self) -> dict[str, Any]:
+        """What each source deals, which must be equal on all ranks."""
+        return {
+            f"{OF_DATA}{number}: {name}": value
+            for number, source in enumerate(self._sources)
+            for name, value in dataclasses.asdict(source.stream).items()
+        }
 
     def _end_comparison(self) -> None:
         differs = self._comparison.end(self._exchange.gather)
+        if differs and differs.path.startswith(OF_DATA):
+            raise InvalidError(
+                f"{differs.text} (hint: every rank must deal the same data in the same order)"
+            )
         if differs and self.rank == 0:
-            log.warning("%s", differs)
+            log.warning("%s (%s)", differs.text, DIFFERENT)
 
     def _may_step(self) -> bool:
         """Returns whether the optimizer may apply the step."""
@@ -278,6 +300,33 @@ class Job(abc.ABC):
             raise SystemExit(128 + number)
         if not self._members.leave():
             raise SystemExit(0)
+
+
+class Idle:
+    """Epochs in which the same ranks have made no step: each has waited for something else of the others,
+    and nobody is lost."""
+
+    def __init__(self) -> None:
+        self._seen = (0, 0)
+        self._epochs = 0
+
+    def expect_progress(self, epoch: Epoch, steps: int) -> None:
+        """Takes note of the next epoch, after so many steps.
+
+        # Errors
+
+        InvalidError in one epoch too many, on all ranks.
+        """
+        seen = (epoch.world, steps)
+        is_idle = seen == self._seen and epoch.state_sources == epoch.world
+        self._epochs = self._epochs + 1 if is_idle else 0
+        self._seen = seen
+        if self._epochs >= IDLE_EPOCHS_MAX:
+            raise InvalidError(
+                f"{epoch.world} ranks have made no step in {self._epochs} epochs and none of them is lost, "
+                f"expected a step after step {steps} (hint: every rank must make as many steps and passes, "
+                "and call the same functions in the same order)"
+            )
 
 
 def changed(place: Place, state_sources: int) -> str:
