@@ -14,7 +14,7 @@ mod invocation;
 mod launch;
 mod link;
 mod memory;
-mod metrics;
+pub mod metrics;
 mod operator;
 mod output;
 mod patience;

@@ -1,10 +1,11 @@
 //! Rounds of ranks that train copies of a model on their own, for Python.
 
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use thinwire_cli::metrics::Exchanged;
 use thinwire_collective::Group as Ranks;
 use thinwire_sync::{
     Averager as Core, AveragerState, Channel, Mode, Options, Parameter, Replica, RoundRecord,
@@ -17,6 +18,7 @@ use crate::error::{self, Failure};
 use crate::group::Group;
 use crate::lifetime::{Cell, Context, Member};
 use crate::memory::Memory;
+use crate::metrics::Meter;
 use crate::options::{Described, Told, described};
 use crate::state::{self, Tensors};
 use crate::wait;
@@ -29,6 +31,7 @@ pub(crate) struct Averager {
     /// Elements of each parameter.
     lengths: Vec<usize>,
     background: Background,
+    meter: Mutex<Meter>,
 }
 
 /// Parameters of a rank at addresses that Python has given.
@@ -137,7 +140,8 @@ impl Averager {
             let stop = channel.stop();
             let core = Core::start(channel, &parameters, mode, &options, &copy)?;
             let cell = Cell::new(&context.lifetime, stop, core);
-            Ok(Averager { cell, context, lengths, background: Background::start() })
+            let (background, meter) = (Background::start(), Mutex::new(Meter::start()));
+            Ok(Averager { cell, context, lengths, background, meter })
         })
     }
 
@@ -153,7 +157,12 @@ impl Averager {
 
     /// Ends a step of this rank.
     fn step<'py>(&self, py: Python<'py>, addresses: Vec<usize>) -> PyResult<Bound<'py, PyDict>> {
-        given(py, self.work(py, &addresses, Core::step)?)
+        let (record, steps) =
+            self.work(py, &addresses, |core, copy| Ok((core.step(copy)?, core.steps())))?;
+        let RoundRecord { wait_s, sent_bytes, skipped, .. } = record;
+        let exchanged = Exchanged { wait_s, sent_bytes, raw_bytes: 0, skipped: skipped > 0 };
+        self.meter.lock().expect("no holder panics").step(steps, exchanged);
+        given(py, record)
     }
 
     /// Ends all rounds that are on their way.

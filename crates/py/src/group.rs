@@ -17,6 +17,7 @@ use crate::calls::{self, Call, Sum};
 use crate::error::Failure;
 use crate::lifetime::{Cell, Context, Lifetime};
 use crate::memory::Buffer;
+use crate::metrics::{self, Sent};
 use crate::wait;
 
 type Done = Option<Py<PyAny>>;
@@ -28,6 +29,7 @@ pub(crate) struct Group {
     world: World,
     cell: Arc<Cell<Driver<Buffer>>>,
     background: Background,
+    sent: Arc<Sent>,
 }
 
 impl Group {
@@ -40,7 +42,8 @@ impl Group {
         let driver = Driver::start(group);
         let (world, stop) = (driver.world(), driver.stop());
         let cell = Cell::new(&context.lifetime, stop, driver);
-        Group { context, world, cell, background: Background::start() }
+        let (background, sent) = (Background::start(), Arc::default());
+        Group { context, world, cell, background, sent }
     }
 
     /// Makes further connections between the ranks of this group, for `wait::for_work`. The wait for the
@@ -64,6 +67,7 @@ impl Group {
     /// Makes a call; waits for it unless there is a `done` to call.
     fn issue(&self, py: Python<'_>, done: Done, call: Call) -> PyResult<()> {
         self.context.lifetime.check()?;
+        let call = call.counted(&self.sent);
         if let Some(done) = done {
             let background = self.background.clone();
             let reply = Box::new(move |result: Result<(), Failure>| {
@@ -145,6 +149,7 @@ impl Group {
             let meeting = Arc::new(Meeting::new(&place, &secret, &settings)?);
             Joined::add(&place, &meeting);
             let link = meeting.link()?;
+            metrics::export(&place)?;
             let timeout = settings.timeout;
             let context = Context { place, meeting, timeout, lifetime: Lifetime::new() };
             Ok(Group::new(Arc::new(context), link))

@@ -20,6 +20,7 @@ use crate::error::{self, Failure};
 use crate::group::Group;
 use crate::lifetime::{Cell, Context, Member};
 use crate::memory::Memory;
+use crate::metrics::{self, Sent};
 use crate::state;
 use crate::wait;
 
@@ -36,6 +37,7 @@ pub(crate) struct Scatter {
     size: usize,
     was_skipped: Arc<AtomicBool>,
     background: Background,
+    sent: Arc<Sent>,
 }
 
 impl Scatter {
@@ -49,7 +51,14 @@ impl Scatter {
     ) -> PyResult<()> {
         self.context.lifetime.check()?;
         let cell = Arc::clone(&self.cell);
-        let run = move || with(&cell, work);
+        let sent = self.sent.clone();
+        let run = move || {
+            with(&cell, work)?;
+            if metrics::are_exported() {
+                sent.note(with(&cell, |scatter| Ok(scatter.sent_bytes()?))?);
+            }
+            Ok(())
+        };
         if let Some(done) = done {
             self.background.answer(done, move || run().map(|()| None));
             return Ok(());
@@ -96,8 +105,9 @@ impl Scatter {
             let scatter = thinwire_sync::Scatter::start(connect()?, choice, seed, context.timeout)?;
             let (stop, size) = (scatter.stop(), scatter.world().size());
             let cell = Cell::new(&context.lifetime, stop, scatter);
-            let (was_skipped, background) = (Arc::default(), Background::start());
-            Ok(Scatter { cell, context, size, was_skipped, background })
+            let (was_skipped, background, sent) =
+                (Arc::default(), Background::start(), Arc::default());
+            Ok(Scatter { cell, context, size, was_skipped, background, sent })
         })
     }
 
