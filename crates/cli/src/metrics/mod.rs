@@ -123,6 +123,11 @@ impl Flags {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use thinwire_server::Stats;
+    use thinwire_train::session::Adapted;
+
     use super::*;
 
     #[test]
@@ -136,6 +141,32 @@ mod tests {
         for text in ["localhost", "::1", "[::1]", "localhost:port"] {
             assert!(address(text).is_err(), "{text}");
         }
+    }
+
+    /// Returns the names of metrics in text: words that begin with `thinwire_`.
+    fn named(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        words.filter(|word| word.starts_with("thinwire_")).collect()
+    }
+
+    #[test]
+    fn a_dashboard_shows_metrics_that_there_are() {
+        let step = Taken {
+            loss: Some(2.5),
+            adapted: Some(Adapted { batch: 8, noise_scale: Some(9.0) }),
+            ..Taken::default()
+        };
+        let rank = RankMetrics::default();
+        rank.step(step);
+        let staleness = [("aa".to_owned(), vec![1])].into();
+        let server = server::page(&Stats { staleness, ..Stats::default() }, 1);
+        let pages = [rank.page(), CoordinatorMetrics::default().page(), server];
+        let pages = pages.map(|page| page.to_string()).concat();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/grafana/thinwire.json");
+        let dashboard = std::fs::read_to_string(path).unwrap();
+        let (shown, exported) = (named(&dashboard), named(&pages));
+        let missing: Vec<_> = shown.difference(&exported).collect();
+        assert!(missing.is_empty() && shown.len() > 15, "{missing:?} of {shown:?}");
     }
 
     #[test]
