@@ -78,7 +78,7 @@ impl<'a> Console<'a> {
                 }
             }
             Event::Step { step, passes } => {
-                self.trace.borrow_mut().step(&step.record, passes)?;
+                self.trace.borrow_mut().step(step, passes)?;
                 let planning = step.record.planning.iter();
                 planning.for_each(|planning| self.progress.borrow_mut().planned(planning));
                 let Step { number, loss, step_s, wait_s, sent_bytes, skipped, adapted, .. } = *step;

@@ -19,6 +19,7 @@ mod server;
 mod server_flags;
 mod settings;
 mod snapshots;
+mod timeline;
 pub mod trace;
 
 pub use exchange::usual_warm_up_steps;
