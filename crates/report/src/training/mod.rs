@@ -117,7 +117,7 @@ fn accuracy(report: &Report, best: &Run) -> String {
 fn tiles(run: &Run) -> Vec<(String, &'static str)> {
     let validation = run.last_validation().map_or("–".to_owned(), |loss| format!("{loss:.3}"));
     let last = match run.buckets.is_empty() {
-        true => (figures::ratio(run.compression()), "fewer bytes than raw gradients"),
+        true => (figures::ratio(run.compression()), "raw over sent"),
         false => (figures::percent(run.overlap), "of the exchange hidden"),
     };
     vec![
