@@ -51,7 +51,7 @@ impl Scatter {
     ) -> PyResult<()> {
         self.context.lifetime.check()?;
         let cell = Arc::clone(&self.cell);
-        let sent = self.sent.clone();
+        let sent = Arc::clone(&self.sent);
         let run = move || {
             with(&cell, work)?;
             if metrics::are_exported() {

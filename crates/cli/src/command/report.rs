@@ -1,6 +1,6 @@
 //! `thinwire report`: trainings that are over, side by side.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use thinwire_report::training::{self, Record};
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(page) = page {
         file::ensure_other("--report", page, args.files.iter().map(PathBuf::as_path))?;
     }
-    let records: Vec<Record> = args.files.iter().map(read).collect::<Result<_>>()?;
+    let records: Vec<Record> = args.files.iter().map(|path| read(path)).collect::<Result<_>>()?;
     if args.json {
         let trainings = records.iter().flat_map(|record| &record.trainings);
         trainings.flat_map(training::lines).try_for_each(|line| print_json(&line))?;
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-fn read(path: &PathBuf) -> Result<Record> {
+fn read(path: &Path) -> Result<Record> {
     let shown = path.display();
     let trainings = training::read(&file::text(path, &RECORD)?).map_err(|(line, error)| {
         anyhow!("{shown}, line {line}, is no record of a training: {error}")

@@ -236,8 +236,9 @@ mod tests {
         let threads = events.iter().map(|event| (event.pid, event.tid));
         threads.collect::<std::collections::BTreeSet<_>>().into_iter().all(|thread| {
             let mut open: Vec<u64> = Vec::new();
-            let of_thread = events.iter().filter(|it| it.ph == 'X' && (it.pid, it.tid) == thread);
-            of_thread.into_iter().all(|event| {
+            let mut of_thread =
+                events.iter().filter(|it| it.ph == 'X' && (it.pid, it.tid) == thread);
+            of_thread.all(|event| {
                 open.retain(|end| *end > event.ts);
                 let is_inside = open.last().is_none_or(|end| event.ts + event.dur <= *end);
                 open.push(event.ts + event.dur);
