@@ -71,6 +71,23 @@ def on_hosts():
     return names(**more, micro_batches=batches, criterion=lambda found: found.square().mean())
 
 
+class Writer:
+    """A writer of TensorBoard that forgets."""
+
+    def add_scalar(self, name, value, step):
+        assert name.startswith("thinwire/") and value >= 0 and step == 0
+
+
+def monitored():
+    """A model with its hook, some batches, and a writer."""
+    gloo()
+    model = DistributedDataParallel(layers())
+    hook = thinwire.torch.attach(model, codec="int8")
+    batches = [torch.randn(4, WIDTH) for _ in range(3)]
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    return names(model=model, hook=hook, batches=batches, optimizer=optimizer, writer=Writer())
+
+
 def saved():
     """A hook after a step, and its state in files of all ranks."""
     gloo()

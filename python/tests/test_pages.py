@@ -31,6 +31,7 @@ PAIR = {
     "docs/python.md > DDP": "ddp",
     "docs/python.md > Hosts of several GPUs": "ddp",
     "docs/python.md > FSDP2 on hosts": "on_hosts",
+    "docs/monitoring.md > TensorBoard and trackers of experiments": "monitored",
     "docs/python.md > Saving and resuming": "saved",
     "docs/python.md > A training that restarts after a rank dies": "restarted",
     "docs/python.md > A process group among other ranks": "reconfigured",

@@ -164,15 +164,19 @@ pub fn ensure_place(path: Option<&Path>, what: &str, flag: &str) -> Result<()> {
     Err(hinted(anyhow!(problem), format!("give the path of a file with {flag}")))
 }
 
-/// Makes sure that `--output` is none of the files that are read.
+/// Makes sure that the file of a flag is none of those that are read.
 ///
 /// # Errors
 /// If it is one of them, perhaps by another path.
-pub fn ensure_other<'a>(output: &Path, read: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+pub fn ensure_other<'a>(
+    flag: &str,
+    output: &Path,
+    read: impl IntoIterator<Item = &'a Path>,
+) -> Result<()> {
     let target = output.canonicalize().ok();
     let is_target = |path: &&Path| target.is_some() && path.canonicalize().ok() == target;
     match read.into_iter().find(is_target) {
-        Some(path) => bail!("--output is the file that is read, {}", path.display()),
+        Some(path) => bail!("{flag} is the file that is read, {}", path.display()),
         None => Ok(()),
     }
 }

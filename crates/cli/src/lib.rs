@@ -14,7 +14,7 @@ mod invocation;
 mod launch;
 mod link;
 mod memory;
-mod metrics;
+pub mod metrics;
 mod operator;
 mod output;
 mod patience;
@@ -49,6 +49,8 @@ enum Command {
     Train(Box<command::train::Args>),
     /// Train under several codecs and show the results side by side
     Compare(Box<command::compare::Args>),
+    /// Compare trainings that are over
+    Report(command::report::Args),
     /// Let a checkpoint's model write
     Sample(command::sample::Args),
     /// Measure what is fast and what is not, beside its limit
@@ -146,6 +148,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Train(args) => command::train::run(&args),
         Command::Compare(args) => command::compare::run(&args),
+        Command::Report(args) => command::report::run(&args),
         Command::Sample(args) => command::sample::run(&args),
         Command::Bench(args) => command::bench::run(&args),
         Command::Plan(args) => command::plan::run(&args),

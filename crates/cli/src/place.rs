@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use thinwire_job::{
-    Form, Host, Overrides, Place, Source, elastic, fresh_token, local_ranks, process,
+    Form, Host, Overrides, Place, Source, elastic, fresh_token, local_rank, local_ranks, process,
 };
 
 use crate::failure::hinted;
@@ -36,7 +36,7 @@ pub fn of_member(member: &elastic::JobAddress) -> Place {
         coordinator: member.coordinator.clone(),
         host: Host::Launcher,
         source: Source::Thinwire,
-        local_rank: process("LOCAL_RANK").and_then(|it| it.parse().ok()).unwrap_or(0),
+        local_rank: local_rank(&process).unwrap_or(0),
         local_world: local_ranks(&process),
         ..Place::alone(Form::Flags)
     }

@@ -31,6 +31,15 @@ fn a_trace_explains_the_plan() {
     assert!(plan.starts_with("plan: ") && plan.contains(" of the elements)"), "{first}");
     assert!(step.starts_with("step: ") && step.contains(" predicted if everything"), "{first}");
     assert!(first.contains("\nrule: ") && first.contains("\ncolumns: "), "{first}");
+    // The timeline beside it has the same steps.
+    let text = std::fs::read_to_string(folder.path().join("trace.trace.json")).unwrap();
+    let events: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+    assert_eq!(
+        [named("step 0"), named("step 5"), named("step 6"), named("process_name")],
+        [1, 1, 0, 1]
+    );
+    assert!(named("thread_name") > 1 && named("encode") > 0, "{text}");
 }
 
 /// The lines of a trace with other steps, from `first` on.

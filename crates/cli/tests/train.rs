@@ -236,7 +236,9 @@ fn a_checkpoint_of_an_earlier_version_goes_on_and_writes() {
 fn codecs_are_compared_on_the_same_data() {
     let folder = Folder::new("compare");
     let flags = ["compare", "--codecs", "none,int8,auto", "--data", "text.txt", "--steps", "4"];
-    let runs = folder.run(&[&flags[..], &SMALL[..], &["--json"]].concat()).json();
+    let printed = folder.run(&[&flags[..], &SMALL[..], &["--json"]].concat()).done();
+    let runs: Vec<Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
         runs.iter().map(|run| run["codec"].as_str().unwrap()).collect::<Vec<_>>(),
         ["none", "int8", "auto"]
@@ -245,6 +247,21 @@ fn codecs_are_compared_on_the_same_data() {
     assert_eq!(losses(&runs[0])[0], losses(&runs[1])[0]);
     let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(page.contains("none, int8, auto") && page.contains("seconds of training"));
+    // The records make the same table and the same figures again, and the curves of two files one page.
+    fs::write(folder.path().join("three.jsonl"), &printed).unwrap();
+    fs::write(folder.path().join("int8.jsonl"), printed.lines().nth(1).unwrap()).unwrap();
+    let report = ["report", "three.jsonl", "int8.jsonl", "--report", "all.html"];
+    let table = folder.run(&report).done();
+    let words: Vec<&str> = table.lines().next().unwrap().split("  ").collect();
+    let names: Vec<&str> =
+        words.iter().map(|word| word.trim()).filter(|it| !it.is_empty()).collect();
+    assert_eq!(names, ["codec", "three none", "three int8", "three auto", "int8"], "{table}");
+    assert_eq!(folder.run(&[&report[..], &["--json"]].concat()).json()[..3], runs[..]);
+    let page = fs::read_to_string(folder.path().join("all.html")).unwrap();
+    assert!(page.contains("What differs") && page.contains("Time of a step"), "{page}");
+    let ended = folder.run(&["report", "text.txt"]);
+    assert!(ended.error().starts_with("error: text.txt, line 1, is no record of a training: "));
+    assert_eq!(ended.hint(), "hint: thinwire train --json > FILE writes one");
 }
 
 #[test]

@@ -55,6 +55,13 @@ pub fn local_ranks(variables: Variables<'_>) -> u32 {
     launched(variables).ok().flatten().map_or(1, |place| place.local_world)
 }
 
+/// The number of this process among those of its job on its machine, as the launcher says; none without one.
+pub fn local_rank(variables: Variables<'_>) -> Option<u32> {
+    // A process of an elastic job has no rank before it has met the others.
+    let of_member = || number(variables, "LOCAL_RANK").ok().flatten();
+    launched(variables).ok().flatten().map(|place| place.local_rank).or_else(of_member)
+}
+
 fn lone_coordinator(overrides: &Overrides) -> Error {
     let [coordinator, rank, world] =
         ["coordinator", "rank", "world"].map(|name| overrides.form.name(name));

@@ -67,7 +67,7 @@ pub mod fuzzing {
 
 pub use address::{PORT, is_loopback, resolved, seen_by_others};
 pub use decline::decline;
-pub use environment::{Variables, find, local_ranks, process};
+pub use environment::{Variables, find, local_rank, local_ranks, process};
 pub use error::{Error, Kind};
 pub use heartbeat::{heartbeat_timeout, silence};
 pub use interrupt::Interrupt;

@@ -1,9 +1,10 @@
 //! Rounds of ranks that train copies of a model on their own, for Python.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use thinwire_cli::metrics::Exchanged;
 use thinwire_collective::Group as Ranks;
 use thinwire_sync::{
     Averager as Core, AveragerState, Channel, Mode, Options, Parameter, Replica, RoundRecord,
@@ -15,6 +16,7 @@ use crate::error::{self, Failure};
 use crate::group::Group;
 use crate::lifetime::Held;
 use crate::memory::Memory;
+use crate::metrics::Meter;
 use crate::options::{Described, Told, described};
 use crate::state::{self, Tensors};
 use crate::wait;
@@ -25,6 +27,7 @@ pub(crate) struct Averager {
     held: Held<Core>,
     /// Elements of each parameter.
     lengths: Vec<usize>,
+    meter: Mutex<Meter>,
 }
 
 /// Parameters of a rank at addresses that Python has given.
@@ -127,7 +130,8 @@ impl Averager {
             let channel = Channel::new(Ranks::new(connect()?).with_timeout(context.timeout));
             let stop = channel.stop();
             let core = Core::start(channel, &parameters, mode, &options, &copy)?;
-            Ok(Averager { held: Held::new(context, stop, core), lengths })
+            let meter = Mutex::new(Meter::start());
+            Ok(Averager { held: Held::new(context, stop, core), lengths, meter })
         })
     }
 
@@ -143,7 +147,12 @@ impl Averager {
 
     /// Ends a step of this rank.
     fn step<'py>(&self, py: Python<'py>, addresses: Vec<usize>) -> PyResult<Bound<'py, PyDict>> {
-        given(py, self.work(py, &addresses, Core::step)?)
+        let (record, steps) =
+            self.work(py, &addresses, |core, copy| Ok((core.step(copy)?, core.steps())))?;
+        let RoundRecord { wait_s, sent_bytes, skipped, .. } = record;
+        let exchanged = Exchanged { wait_s, sent_bytes, raw_bytes: 0, skipped: skipped > 0 };
+        self.meter.lock().expect("no holder panics").step(steps, exchanged);
+        given(py, record)
     }
 
     /// Ends all rounds that are on their way.

@@ -1,6 +1,8 @@
 //! Collectives on addresses, prepared: what is checked before anybody is met, how the run begins, and
 //! what becomes of its buffer.
 
+use std::sync::Arc;
+
 use thinwire_collective::{
     Buffer as _, Driver, Error, FailedRun, Group, Next, Options, Run, start,
 };
@@ -9,6 +11,7 @@ use thinwire_wire::{DType, Rank, World};
 use crate::arguments::{bytes_codec, parse_dtype};
 use crate::error::Failure;
 use crate::memory::{Buffer, Memory};
+use crate::metrics::Sent;
 
 /// Listener to a call's end.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(), Failure>) + Send>;
@@ -35,6 +38,16 @@ impl Call {
     /// Says which call it is: in these words, or in those that the caller has for it.
     fn called(self, words: String, given: Option<String>) -> Call {
         Call { words: given.or(Some(words)), ..self }
+    }
+
+    /// Counts the bytes that calls before it have sent.
+    pub(crate) fn counted(self, sent: &Arc<Sent>) -> Call {
+        let (begin, sent) = (self.begin, Arc::clone(sent));
+        let begin = Box::new(move |group: &mut Group| {
+            sent.note(group.counters().sent_bytes);
+            begin(group)
+        });
+        Call { begin, ..self }
     }
 
     /// Begins the run on the communication thread, and replies when it is done.

@@ -17,6 +17,7 @@ use crate::calls::{self, Call, Sum};
 use crate::error::Failure;
 use crate::lifetime::{Context, Held, Lifetime};
 use crate::memory::Buffer;
+use crate::metrics::{self, Sent};
 use crate::wait;
 
 type Done = Option<Py<PyAny>>;
@@ -26,6 +27,7 @@ type Done = Option<Py<PyAny>>;
 pub(crate) struct Group {
     held: Held<Driver<Buffer>>,
     world: World,
+    sent: Arc<Sent>,
 }
 
 impl Group {
@@ -37,7 +39,7 @@ impl Group {
         let group = thinwire_collective::Group::new(link).with_timeout(context.timeout);
         let driver = Driver::start(group);
         let (world, stop) = (driver.world(), driver.stop());
-        Group { held: Held::new(context, stop, driver), world }
+        Group { held: Held::new(context, stop, driver), world, sent: Arc::default() }
     }
 
     /// Makes further connections between the ranks of this group, for `wait::for_work`. The wait for the
@@ -61,6 +63,7 @@ impl Group {
     /// Makes a call; waits for it unless there is a `done` to call.
     fn issue(&self, py: Python<'_>, done: Done, call: Call) -> PyResult<()> {
         self.held.context.lifetime.check()?;
+        let call = call.counted(&self.sent);
         if let Some(done) = done {
             let background = self.held.background.clone();
             let reply = Box::new(move |result: Result<(), Failure>| {
@@ -133,6 +136,7 @@ impl Group {
             let meeting = Arc::new(Meeting::new(&place, &secret, &settings)?);
             Joined::add(&place, &meeting);
             let link = meeting.link()?;
+            metrics::export(&place)?;
             let timeout = settings.timeout;
             let context = Context { place, meeting, timeout, lifetime: Lifetime::new() };
             Ok(Group::new(Arc::new(context), link))

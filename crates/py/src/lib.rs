@@ -21,6 +21,7 @@ mod group;
 mod lifetime;
 mod membership;
 mod memory;
+mod metrics;
 mod operator;
 mod options;
 mod policies;

@@ -14,6 +14,7 @@ use crate::background::Background;
 use crate::epoch::Epoch;
 use crate::error::Failure;
 use crate::lifetime::{Context, Lifetime};
+use crate::metrics;
 use crate::wait;
 
 /// Time between two looks whether there is a reason to tell why no epoch begins.
@@ -210,6 +211,7 @@ fn context(job_address: &JobAddress, settings: &Settings) -> Result<Arc<Context>
     let meeting = Arc::new(Meeting::new(&alone, "", settings)?);
     let local_world = local_ranks(&process);
     let place = Place { coordinator: job_address.coordinator.clone(), local_world, ..alone };
+    metrics::export(&place)?;
     let timeout = settings.timeout;
     Ok(Arc::new(Context { place, meeting, timeout, lifetime: Lifetime::new() }))
 }

@@ -18,6 +18,7 @@ use crate::error::{self, Failure};
 use crate::group::Group;
 use crate::lifetime::{Cell, Held};
 use crate::memory::Memory;
+use crate::metrics::{self, Sent};
 use crate::state;
 use crate::wait;
 
@@ -31,6 +32,7 @@ pub(crate) struct Scatter {
     held: Held<thinwire_sync::Scatter>,
     size: usize,
     was_skipped: Arc<AtomicBool>,
+    sent: Arc<Sent>,
 }
 
 impl Scatter {
@@ -44,7 +46,14 @@ impl Scatter {
     ) -> PyResult<()> {
         self.held.context.lifetime.check()?;
         let cell = Arc::clone(&self.held.cell);
-        let run = move || with(&cell, work);
+        let sent = Arc::clone(&self.sent);
+        let run = move || {
+            with(&cell, work)?;
+            if metrics::are_exported() {
+                sent.note(with(&cell, |scatter| Ok(scatter.sent_bytes()?))?);
+            }
+            Ok(())
+        };
         if let Some(done) = done {
             self.held.background.answer(done, move || run().map(|()| None));
             return Ok(());
@@ -79,7 +88,7 @@ impl Scatter {
             let scatter = thinwire_sync::Scatter::start(connect()?, choice, seed, context.timeout)?;
             let (stop, size) = (scatter.stop(), scatter.world().size());
             let held = Held::new(context, stop, scatter);
-            Ok(Scatter { held, size, was_skipped: Arc::default() })
+            Ok(Scatter { held, size, was_skipped: Arc::default(), sent: Arc::default() })
         })
     }
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use thinwire_cli::metrics::Exchanged;
 use thinwire_job::elastic::{CoordinatorMode, Epoch, Options, Presence};
+use thinwire_job::{Form, Place};
 use thinwire_server::{Caching, Client, Definition, Gradient, Origin};
 use thinwire_sync::{ExternalBuffer, Live, Time};
 use thinwire_wire::{DType, WORLD_SIZE_MAX, World};
@@ -15,6 +17,7 @@ use crate::error::Failure;
 use crate::lifetime::Lifetime;
 use crate::membership;
 use crate::memory::Memory;
+use crate::metrics::{self, Meter};
 use crate::wait;
 
 /// A worker whose tables the servers of its job have.
@@ -22,6 +25,7 @@ use crate::wait;
 pub(crate) struct ServerClient {
     worker: Arc<Worker>,
     lifetime: Lifetime,
+    meter: Mutex<Meter>,
 }
 
 struct Worker {
@@ -100,7 +104,9 @@ impl ServerClient {
             let presence = Presence::join(&job_address, &settings, options, facts)?;
             wait_for_epoch(&presence, settings.timeout)?;
             let worker = Arc::new(Worker { client, presence });
-            Ok(ServerClient { worker, lifetime: Lifetime::new() })
+            metrics::export(&Place::alone(Form::Arguments))?;
+            let meter = Mutex::new(Meter::start());
+            Ok(ServerClient { worker, lifetime: Lifetime::new(), meter })
         })
     }
 
@@ -159,7 +165,10 @@ impl ServerClient {
             let gradients: Vec<Gradient<'_>> = pushed.iter().map(Pushed::gradient).collect();
             worker.client().begin_push(&gradients)
         };
-        Ok(py.detach(begin).map_err(Failure::from)?)
+        py.detach(begin).map_err(Failure::from)?;
+        let pushes = worker.client().pushes();
+        self.meter.lock().expect("no holder panics").step(pushes, Exchanged::default());
+        Ok(())
     }
 
     /// Waits until the push that was begun will survive.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use thinwire_cli::metrics::Exchanged;
 use thinwire_collective::Stop;
 use thinwire_device::Values;
 use thinwire_sync::{Channel, Outcome, Parameter};
@@ -12,6 +13,7 @@ use crate::device::{Gradients, Target, gradient, spoil, write};
 use crate::error::Failure;
 use crate::lifetime::{Context, Member, one_line};
 use crate::memory::Memory;
+use crate::metrics::Meter;
 
 /// State that the Python object, the background and the operators share.
 pub(crate) struct Shared {
@@ -40,6 +42,7 @@ pub(crate) struct Inner {
     pub(crate) skipped: bool,
     /// The averages of this step are there.
     pub(crate) averaged: bool,
+    meter: Meter,
 }
 
 /// A gradient that is to be exchanged, or a place for its average.
@@ -128,6 +131,16 @@ impl Inner {
         };
         self.skipped = outcome == Outcome::Skipped;
         self.averaged = !self.skipped;
+        let record = self.sync.record();
+        self.meter.step(
+            self.step,
+            Exchanged {
+                wait_s: record.wait_s,
+                sent_bytes: record.total(|bucket| bucket.sent_bytes),
+                raw_bytes: record.total(|bucket| bucket.raw_bytes),
+                skipped: self.skipped,
+            },
+        );
         Ok(self.averaged)
     }
 
@@ -217,8 +230,9 @@ impl Shared {
         let ended = Instant::now();
         let (skipped, averaged) = (false, false);
         let buckets = sync.buckets().collect();
+        let (step, begun, meter) = (0, false, Meter::start());
         let inner =
-            Inner { sync, buckets, beside, alone, step: 0, begun: false, ended, skipped, averaged };
+            Inner { sync, buckets, beside, alone, step, begun, ended, skipped, averaged, meter };
         let inner = Mutex::new(Some(inner));
         let stop = Mutex::new(stop);
         let shared = Arc::new(Shared { inner, stop, context, failure: Mutex::default() });

@@ -22,7 +22,7 @@ for (const svg of document.querySelectorAll("svg.curves")) {
       const line = document.createElement("div");
       const name = Object.assign(document.createElement("b"), { textContent: curve.name });
       name.style.color = curve.color;
-      line.append(name, ` ${loss.toFixed(4)} at step ${step}`);
+      line.append(name, ` ${loss.toFixed(4)} at ${svg.dataset.at} ${step}`);
       return line;
     }));
     tip.hidden = false;

@@ -116,6 +116,14 @@ impl Scatter {
         self.worker.channel.world()
     }
 
+    /// Returns the bytes that this rank has sent.
+    ///
+    /// # Errors
+    /// If the group has ended.
+    pub fn sent_bytes(&self) -> Result<u64, Error> {
+        Ok(self.worker.channel.driver().call(|group| Ok(group.counters().sent_bytes))?)
+    }
+
     /// Ends the group from any thread.
     pub fn stop(&self) -> Stop {
         self.worker.channel.stop()

@@ -11,6 +11,7 @@
     elastic = thinwire.torch.Elastic(model, optimizer, batch=512)  # ranks come and go
     optimizer = thinwire.torch.ServerOptimizer(server, model)      # tables on parameter servers
     torch.distributed.init_process_group("thinwire")               # everything else
+    log = thinwire.torch.tensorboard(SummaryWriter())              # log(hook) after every step
     thinwire.torch.export_graph(model, (tokens,), "model.json")    # for thinwire plan make
 
 Importing this registers the c10d backend "thinwire".
@@ -21,6 +22,7 @@ try:
 except ImportError as error:
     raise ImportError(f"thinwire.torch needs PyTorch ({error}) (hint: pip install torch)") from None
 
+from thinwire.records import tensorboard, tracker
 from thinwire.server.job import ParameterServer
 from thinwire.torch.adaptation import Adaptation
 from thinwire.torch.attach import attach
@@ -55,6 +57,8 @@ __all__ = [
     "fsdp",
     "hook",
     "resharded",
+    "tensorboard",
+    "tracker",
 ]
 
 # These need other frameworks, or take a while.

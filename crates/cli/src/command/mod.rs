@@ -10,6 +10,7 @@ pub mod graph;
 pub mod man;
 pub mod model;
 pub mod plan;
+pub mod report;
 pub mod resize;
 pub mod run;
 pub mod sample;

@@ -10,18 +10,22 @@ mod responder;
 mod server;
 
 pub use coordinator::CoordinatorMetrics;
-pub use rank::{RankMetrics, Taken};
+pub use page::Page;
+pub use rank::{Exchanged, RankMetrics, Taken};
 pub use server::server_page;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::Result;
 
+use crate::failure;
 use crate::output::say;
-use page::Page;
 
 /// Largest number of ports that a process tries for its metrics.
 const PORTS_MAX: u16 = 16;
+
+/// Variable with the address of the metrics of programs that are not the command.
+pub const VARIABLE: &str = "THINWIRE_METRICS";
 
 /// Flag of a process that exports metrics.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -41,6 +45,46 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     found.ok_or_else(|| "the name has no address".to_owned())
 }
 
+/// Starts to export a page at the address that is the text of [`VARIABLE`], as [`Flags::export`] does at that of
+/// the flag. Returns a line with the address where that is another one.
+///
+/// # Errors
+/// If the variable has no address, or the port is taken, in one line.
+pub fn export_by_variable(
+    text: &str,
+    offset: u16,
+    page: impl Fn() -> Page + Send + 'static,
+) -> Result<Option<String>, String> {
+    let hint = "for example 127.0.0.1:9400: ranks of one host take the ports from there on";
+    let address = address(text)
+        .map_err(|error| format!("{VARIABLE} is '{text}', no address: {error} (hint: {hint})"))?;
+    let found = export_after(address, offset, page).map_err(|error| {
+        let (message, hint) = failure::lines(&error);
+        message + &hint.map_or(String::new(), |hint| format!(" (hint: {hint})"))
+    })?;
+    Ok((found != address).then(|| at(found)))
+}
+
+/// Starts to export a page at an address, its port plus `offset` unless it is 0. Returns the address found.
+fn export_after(
+    mut address: SocketAddr,
+    offset: u16,
+    page: impl Fn() -> Page + Send + 'static,
+) -> Result<SocketAddr> {
+    if address.port() > 0 {
+        let port = address.port().checked_add(offset);
+        let port = port
+            .ok_or_else(|| anyhow::anyhow!("metrics at {address}: no port is {offset} after it"))?;
+        address.set_port(port);
+    }
+    responder::start(address, move || page().to_string())
+}
+
+/// Returns the line that says where metrics are.
+fn at(address: SocketAddr) -> String {
+    format!("metrics: http://{address}/metrics")
+}
+
 impl Flags {
     /// Starts to export a page if the flags ask for it, at the given port plus `offset`. Port 0 chooses a free
     /// port.
@@ -48,17 +92,10 @@ impl Flags {
     /// # Errors
     /// If the port is taken or the sum is larger than 65535.
     pub fn export(&self, offset: u16, page: impl Fn() -> Page + Send + 'static) -> Result<()> {
-        let Some(mut address) = self.metrics else { return Ok(()) };
-        if address.port() > 0 {
-            let port = address.port().checked_add(offset);
-            let port = port.ok_or_else(|| {
-                anyhow::anyhow!("--metrics {address}: no port is {offset} after it")
-            })?;
-            address.set_port(port);
-        }
-        let found = responder::start(address, move || page().to_string())?;
-        if self.metrics != Some(found) {
-            say(format!("metrics: http://{found}/metrics"));
+        let Some(address) = self.metrics else { return Ok(()) };
+        let found = export_after(address, offset, page)?;
+        if address != found {
+            say(at(found));
         }
         Ok(())
     }
@@ -86,6 +123,11 @@ impl Flags {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use thinwire_server::Stats;
+    use thinwire_train::session::Adapted;
+
     use super::*;
 
     #[test]
@@ -98,6 +140,48 @@ mod tests {
         }
         for text in ["localhost", "::1", "[::1]", "localhost:port"] {
             assert!(address(text).is_err(), "{text}");
+        }
+    }
+
+    /// Returns the names of metrics in text: words that begin with `thinwire_`.
+    fn named(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        words.filter(|word| word.starts_with("thinwire_")).collect()
+    }
+
+    #[test]
+    fn a_dashboard_shows_metrics_that_there_are() {
+        let step = Taken {
+            loss: Some(2.5),
+            adapted: Some(Adapted { batch: 8, noise_scale: Some(9.0) }),
+            ..Taken::default()
+        };
+        let rank = RankMetrics::default();
+        rank.step(step);
+        let staleness = [("aa".to_owned(), vec![1])].into();
+        let server = server::page(&Stats { staleness, ..Stats::default() }, 1);
+        let pages = [rank.page(), CoordinatorMetrics::default().page(), server];
+        let pages = pages.map(|page| page.to_string()).concat();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/grafana/thinwire.json");
+        let dashboard = std::fs::read_to_string(path).unwrap();
+        let (shown, exported) = (named(&dashboard), named(&pages));
+        let missing: Vec<_> = shown.difference(&exported).collect();
+        assert!(missing.is_empty() && shown.len() > 15, "{missing:?} of {shown:?}");
+    }
+
+    #[test]
+    fn a_variable_is_an_address_or_an_error_in_one_line() {
+        let export = |text: &str, offset| export_by_variable(text, offset, Page::default);
+        let line = export("127.0.0.1:0", 3).unwrap().unwrap();
+        let port = line.strip_prefix("metrics: http://127.0.0.1:").unwrap();
+        let port: u16 = port.strip_suffix("/metrics").unwrap().parse().unwrap();
+        for (text, offset, expected) in [
+            ("nowhere", 0, "THINWIRE_METRICS is 'nowhere', no address: "),
+            (&format!("127.0.0.1:{}", port - 1), 1, "cannot show metrics at 127.0.0.1:"),
+            ("127.0.0.1:65535", 1, "metrics at 127.0.0.1:65535: no port is 1 after it"),
+        ] {
+            let error = export(text, offset).unwrap_err();
+            assert!(error.starts_with(expected) && !error.contains('\n'), "{error}");
         }
     }
 }

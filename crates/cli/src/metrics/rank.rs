@@ -6,38 +6,64 @@ use thinwire_train::session::Adapted;
 
 use super::page::{Kind, Page};
 
-/// Progress of a rank.
+/// Step of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Taken {
     /// Completed steps of the training.
     pub step: u64,
-    /// Mean loss of the last step.
-    pub loss: f64,
-    /// Steps that this process has made.
-    pub steps: u64,
-    /// Seconds that these steps took.
+    /// Mean loss of the step, where the training tells it.
+    pub loss: Option<f64>,
+    /// Seconds that the step took.
     pub step_s: f64,
-    /// Seconds of these steps in which this rank waited for other ranks.
+    /// Batch and noise scale of the step, where policies adapt the training.
+    pub adapted: Option<Adapted>,
+}
+
+/// Exchange of a rank with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Exchanged {
+    /// Seconds in which this rank waited for other ranks.
     pub wait_s: f64,
     /// Bytes sent by this rank.
     pub sent_bytes: u64,
-    /// Batch and noise scale of the last step, where policies adapt the training.
-    pub adapted: Option<Adapted>,
+    /// Bytes that it would have sent raw.
+    pub raw_bytes: u64,
+    /// Whether nothing came of it, since a value was not finite.
+    pub skipped: bool,
+}
+
+/// What a rank has done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    last: Taken,
+    steps: u64,
+    step_s: f64,
+    wait_s: f64,
+    sent_bytes: u64,
+    raw_bytes: u64,
+    skipped: u64,
 }
 
 /// Metrics of a rank, shared between its training and its page.
 #[derive(Clone, Debug, Default)]
-pub struct RankMetrics(Arc<Mutex<Taken>>);
+pub struct RankMetrics(Arc<Mutex<Sums>>);
 
 impl RankMetrics {
-    /// Adds the figures of one step: `steps` is 1, and `step` the number of completed steps.
-    pub fn add(&self, step: Taken) {
-        let mut sum = self.0.lock().expect("no holder panics");
-        sum.steps += step.steps;
-        sum.step_s += step.step_s;
-        sum.wait_s += step.wait_s;
-        sum.sent_bytes += step.sent_bytes;
-        (sum.step, sum.loss, sum.adapted) = (step.step, step.loss, step.adapted);
+    /// Adds a step.
+    pub fn step(&self, step: Taken) {
+        let mut sums = self.0.lock().expect("no holder panics");
+        sums.steps += 1;
+        sums.step_s += step.step_s;
+        sums.last = step;
+    }
+
+    /// Adds an exchange.
+    pub fn exchange(&self, exchange: Exchanged) {
+        let mut sums = self.0.lock().expect("no holder panics");
+        sums.wait_s += exchange.wait_s;
+        sums.sent_bytes += exchange.sent_bytes;
+        sums.raw_bytes += exchange.raw_bytes;
+        sums.skipped += u64::from(exchange.skipped);
     }
 
     /// Returns the page of metrics.
@@ -48,10 +74,12 @@ impl RankMetrics {
             "thinwire_rank_step",
             Kind::Gauge,
             "Steps of the training that are done.",
-            sum.step as f64,
+            sum.last.step as f64,
         );
-        page.single("thinwire_rank_loss", Kind::Gauge, "Mean loss of the last step.", sum.loss);
-        if let Some(Adapted { batch, noise_scale }) = sum.adapted {
+        if let Some(loss) = sum.last.loss {
+            page.single("thinwire_rank_loss", Kind::Gauge, "Mean loss of the last step.", loss);
+        }
+        if let Some(Adapted { batch, noise_scale }) = sum.last.adapted {
             let help = "Rows of the last step, all ranks together.";
             page.single("thinwire_rank_batch_rows", Kind::Gauge, help, batch as f64);
             let help = "Gradient noise scale.";
@@ -67,6 +95,16 @@ impl RankMetrics {
                 "thinwire_rank_sent_bytes_total",
                 "Bytes that this process has sent.",
                 sum.sent_bytes as f64,
+            ),
+            (
+                "thinwire_rank_raw_bytes_total",
+                "Bytes that this process would have sent raw.",
+                sum.raw_bytes as f64,
+            ),
+            (
+                "thinwire_rank_skipped_total",
+                "Exchanges that were skipped, since a value was not finite.",
+                sum.skipped as f64,
             ),
         ];
         for (name, help, value) in counters {
@@ -85,8 +123,9 @@ mod tests {
         let metrics = RankMetrics::default();
         for (step, loss) in [(7, 2.5), (8, 2.25)] {
             let adapted = Some(Adapted { batch: 64, noise_scale: Some(210.5) });
-            let (steps, step_s, wait_s, sent_bytes) = (1, 0.5, 0.125, 10);
-            metrics.add(Taken { step, loss, steps, step_s, wait_s, sent_bytes, adapted });
+            metrics.step(Taken { step, loss: Some(loss), step_s: 0.5, adapted });
+            let (wait_s, sent_bytes, raw_bytes) = (0.125, 10, 40);
+            metrics.exchange(Exchanged { wait_s, sent_bytes, raw_bytes, skipped: step == 8 });
         }
         let text = metrics.page().to_string();
         for line in [
@@ -96,10 +135,14 @@ mod tests {
             "thinwire_rank_step_seconds_total 1",
             "thinwire_rank_wait_seconds_total 0.25",
             "thinwire_rank_sent_bytes_total 20",
+            "thinwire_rank_raw_bytes_total 80",
+            "thinwire_rank_skipped_total 1",
             "thinwire_rank_batch_rows 64",
             "thinwire_rank_noise_scale_rows 210.5",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
+        // A framework's loop keeps its loss to itself.
+        assert!(!RankMetrics::default().page().to_string().contains("loss"));
     }
 }

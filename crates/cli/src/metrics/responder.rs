@@ -33,7 +33,9 @@ pub fn start(
 ) -> Result<SocketAddr> {
     let listener = TcpListener::bind(address)
         .with_context(|| format!("cannot show metrics at {address}"))
-        .or_hint("give another port with --metrics, or 0 for any that is free")?;
+        .or_hint(
+            "give another port with --metrics or THINWIRE_METRICS, or 0 for any that is free",
+        )?;
     let found = listener.local_addr()?;
     let serve = move || {
         loop {

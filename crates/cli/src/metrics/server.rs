@@ -9,7 +9,8 @@ pub fn server_page(server: Option<&Server>) -> Page {
     server.map_or_else(Page::default, |server| page(&server.stats(), server.epoch()))
 }
 
-fn page(figures: &Stats, epoch: u32) -> Page {
+/// Returns the metrics of a server with such figures, in an epoch.
+pub(super) fn page(figures: &Stats, epoch: u32) -> Page {
     let mut page = Page::default();
     page.family("thinwire_server_shards", Kind::Gauge, "Shards of which the server has a copy.");
     let backups = figures.copies.saturating_sub(figures.primaries);

@@ -17,7 +17,7 @@ use super::progress::Progress;
 use super::trace::Trace;
 use crate::failure;
 use crate::memory::Growth;
-use crate::metrics::Taken;
+use crate::metrics::{Exchanged, Taken};
 use crate::output::say;
 
 /// Sink of a session's events: progress on the terminal, the trace, and metrics.
@@ -78,14 +78,14 @@ impl<'a> Console<'a> {
                 }
             }
             Event::Step { step, passes } => {
-                self.trace.borrow_mut().step(&step.record, passes)?;
+                self.trace.borrow_mut().step(step, passes)?;
                 let planning = step.record.planning.iter();
                 planning.for_each(|planning| self.progress.borrow_mut().planned(planning));
-                let Step { number, loss, step_s, wait_s, sent_bytes, adapted, .. } = *step;
-                let step = number + 1;
-                let steps = 1;
-                let taken = Taken { step, loss, steps, step_s, wait_s, sent_bytes, adapted };
-                self.job.metrics.add(taken);
+                let Step { number, loss, step_s, wait_s, sent_bytes, skipped, adapted, .. } = *step;
+                let loss = Some(loss);
+                self.job.metrics.step(Taken { step: number + 1, loss, step_s, adapted });
+                let raw_bytes = step.record.total(|bucket| bucket.raw_bytes);
+                self.job.metrics.exchange(Exchanged { wait_s, sent_bytes, raw_bytes, skipped });
             }
             Event::Changed(change) => self.progress.borrow().say(&change.to_string()),
             Event::Adjusted(adjusted) => self.progress.borrow().say(&adjusted.to_string()),

@@ -344,6 +344,7 @@ impl TrainingJob {
             link_bytes_per_s: limit.map(Bandwidth::bytes_per_s),
             settings: owned(described),
             runs,
+            differences: Vec::new(),
         }
     }
 }

@@ -19,12 +19,13 @@ mod server;
 mod server_flags;
 mod settings;
 mod snapshots;
+mod timeline;
 pub mod trace;
 
 pub use exchange::usual_warm_up_steps;
 pub use first_epoch::first_epoch;
 pub use job::TrainingJob;
-pub use machine::{command_line, ensure_writable};
+pub use machine::{command_line, date, describe as machine_name, ensure_writable};
 pub use model::Model;
 pub use server_flags::{ServerFlags, ServerMode, StoreFlags};
 pub use settings::{CHECKPOINTS, Codec, GRADIENTS, OUTPUT, RANKS, TRAINING};

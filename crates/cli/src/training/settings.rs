@@ -96,7 +96,8 @@ pub struct Settings {
     pub report: PathFlag,
     /// File for the times of every step's exchange
     ///
-    /// Under a plan it gets the times of rank 0's instructions. One line of JSON each.
+    /// Under a plan it gets the times of rank 0's instructions. One line of JSON each. Beside it, with the extension
+    /// .trace.json, the same is written as a timeline for Perfetto and speedscope.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub trace: Option<PathBuf>,
     /// Batches of a validation, or 0

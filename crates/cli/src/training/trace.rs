@@ -1,15 +1,18 @@
 //! The trace of a training: one line of JSON per step, with what every bucket's exchange took and
-//! what was planned, or under a plan what rank 0 did when. `thinwire plan sync` reads it.
+//! what was planned, or under a plan what rank 0 did when. `thinwire plan sync` reads it. Beside it lies the
+//! same as a timeline.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use serde::{Deserialize, Serialize};
 use thinwire_report::training::Passed;
 use thinwire_sync::StepRecord;
+use thinwire_train::session::Step;
 
+use super::timeline::Timeline;
 use crate::failure::OrHint;
 use crate::file::{self, Sort};
 
@@ -19,6 +22,9 @@ const TRACE: Sort = Sort {
     bytes_max: 1 << 32,
     hint: "thinwire train --codec auto --trace FILE writes one",
 };
+
+/// Extension of a timeline, in place of that of its trace.
+const TIMELINE: &str = "trace.json";
 
 /// One line: a step of the training under one codec.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +44,7 @@ pub struct Line {
 pub struct Trace {
     codec: String,
     file: Option<(PathBuf, BufWriter<File>)>,
+    timeline: Option<(PathBuf, Timeline)>,
 }
 
 /// Makes sure that a trace can be written to `path`, before anything is trained.
@@ -47,6 +54,11 @@ pub struct Trace {
 pub fn ensure(path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     file::ensure_place(Some(path), "the trace", "--trace")?;
+    ensure_written(path)?;
+    timeline_of(path).map_or(Ok(()), |path| ensure_written(&path))
+}
+
+fn ensure_written(path: &Path) -> Result<()> {
     let made = !path.exists();
     // Appending changes nothing of what is there; whoever opens a pipe waits for its reader.
     if made || path.is_file() {
@@ -61,6 +73,12 @@ pub fn ensure(path: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
+/// Returns the path of the timeline beside a trace; none beside a pipe or a device.
+fn timeline_of(trace: &Path) -> Option<PathBuf> {
+    let is_file = !trace.exists() || trace.is_file();
+    is_file.then(|| trace.with_extension(TIMELINE))
+}
+
 impl Trace {
     /// Continues with the trace at `path` after so many trainings, of which the first one makes it.
     ///
@@ -73,23 +91,28 @@ impl Trace {
         let file =
             options.open(path).with_context(|| format!("cannot write {}", path.display()))?;
         let file = Some((path.to_owned(), BufWriter::new(file)));
-        Ok(Trace { codec: codec.to_owned(), file })
+        let timeline = timeline_of(path).map(|path| {
+            let opened = Timeline::open(&path, codec, trainings);
+            let timeline = opened.with_context(|| format!("cannot write {}", path.display()))?;
+            Ok::<_, Error>((path, timeline))
+        });
+        Ok(Trace { codec: codec.to_owned(), file, timeline: timeline.transpose()? })
     }
 
     /// Adds a step.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn step(
-        &mut self,
-        record: &StepRecord,
-        passes: impl FnOnce() -> Vec<Passed>,
-    ) -> Result<()> {
+    pub fn step(&mut self, step: &Step, passes: impl FnOnce() -> Vec<Passed>) -> Result<()> {
         let Some((path, file)) = &mut self.file else { return Ok(()) };
-        let line = Line { codec: self.codec.clone(), record: record.clone(), passes: passes() };
+        let line =
+            Line { codec: self.codec.clone(), record: step.record.clone(), passes: passes() };
         let text = serde_json::to_string(&line)?;
         // Whoever watches sees whole steps.
         let written = writeln!(file, "{text}").and_then(|()| file.flush());
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        let Some((path, timeline)) = &mut self.timeline else { return Ok(()) };
+        let written = timeline.step(&line.record, &line.passes, step.step_s);
         written.with_context(|| format!("cannot write {}", path.display()))
     }
 }

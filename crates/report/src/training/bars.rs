@@ -1,11 +1,14 @@
 //! Bars: where a step's time goes, and how many bytes a bucket sends.
 
 use super::values::{Bucket, Run, Split};
+use crate::escaping::shortened;
 use crate::figures;
 use crate::svg::{Axis, drawing, line, rect, text, time_axis};
 
 const LEFT: f64 = 116.0;
 const RIGHT: f64 = 930.0;
+/// Letters of a name for which there is room.
+const NAME_MAX: usize = 14;
 
 /// Per run two bars: the step as it passed, and below it what the communication thread did.
 pub fn step_time(runs: &[Run]) -> String {
@@ -31,7 +34,7 @@ fn step_row(run: &Run, x: &Axis, top: f64) -> String {
     ];
     let beside =
         [("encode", encode_s, "encode"), ("wire", wire_s, "wire"), ("decode", decode_s, "decode")];
-    let mut svg = text("row", [LEFT - 12.0, top + 19.0], "end", &run.codec);
+    let mut svg = text("row", [LEFT - 12.0, top + 19.0], "end", &shortened(run.name(), NAME_MAX));
     svg += &stack(&wall, x, top, 28.0);
     svg += &stack(&beside, x, top + 32.0, 12.0);
     let end = x.at(1e3 * step_s);
@@ -75,7 +78,7 @@ pub fn bucket_bytes(buckets: &[Bucket]) -> String {
     let bar = |(index, bucket): (usize, &Bucket)| {
         let (top, bytes) = (row * index as f64 + 4.0, figures::bytes);
         let [raw, sent] = [bucket.raw_bytes, bucket.sent_bytes].map(|bytes| x.at(bytes) - left);
-        let (name, middle) = (shortened(&bucket.name), top + 15.0);
+        let (name, middle) = (both_ends(&bucket.name), top + 15.0);
         let amounts = format!("{} of {}", bytes(bucket.sent_bytes), bytes(bucket.raw_bytes));
         let Bucket { codec, algorithm, .. } = bucket;
         [
@@ -96,7 +99,7 @@ pub fn bucket_bytes(buckets: &[Bucket]) -> String {
 }
 
 /// A name that fits beside its bar: its beginning and its end.
-fn shortened(name: &str) -> String {
+fn both_ends(name: &str) -> String {
     const LENGTH: usize = 42;
     let letters: Vec<char> = name.chars().collect();
     if letters.len() <= LENGTH {

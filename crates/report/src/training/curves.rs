@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::json;
 
 use super::values::{Point, Run};
+use crate::escaping::shortened;
 use crate::html::escape;
 use crate::svg::{Axis, label, line, text};
 
@@ -15,46 +16,88 @@ pub enum Across {
     Steps,
     /// Seconds of training: what it gains in time.
     Seconds,
+    /// Passes over the data.
+    Passes,
 }
 
 const POINTS_MAX: usize = 400;
 const TOP: f64 = 14.0;
 const LEFT: f64 = 44.0;
 const BOTTOM: f64 = 38.0;
+/// Pixels of a letter of a name, and most letters of one.
+const LETTER: f64 = 7.2;
+const NAME_MAX: usize = 20;
 
-/// A chart of `width` by `height` pixels as inline SVG.
-pub fn chart(runs: &[Run], across: Across, width: f64, height: f64) -> String {
-    let right = if runs.len() > 1 { 92.0 } else { 12.0 };
-    let (x, y) = axes(runs, across, [LEFT, width - right, height - BOTTOM, TOP]);
+/// One curve of a chart, its moving average, and rings beside it.
+#[derive(Clone, Debug, Default)]
+pub struct Curve {
+    /// Name of the run.
+    pub name: String,
+    /// The curve.
+    pub points: Vec<Point>,
+    /// Single values beside it.
+    pub rings: Vec<Point>,
+}
+
+impl Curve {
+    /// The training loss of a run, and its validations.
+    pub fn of_loss(run: &Run) -> Curve {
+        let (points, rings) = (run.losses.clone(), run.validation.clone());
+        Curve { name: run.name().to_owned(), points, rings }
+    }
+
+    /// The milliseconds of each step of a run.
+    pub fn of_steps(run: &Run) -> Curve {
+        let ends = run.losses.windows(2);
+        let points =
+            ends.map(|ends| Point { value: 1e3 * (ends[1].at_s - ends[0].at_s), ..ends[1] });
+        Curve { name: run.name().to_owned(), points: points.collect(), rings: Vec::new() }
+    }
+}
+
+/// A chart of what is called `name`, of `width` by `height` pixels, as inline SVG.
+pub fn chart(name: &str, curves: &[Curve], across: Across, [width, height]: [f64; 2]) -> String {
+    let longest = curves.iter().map(|curve| curve.name.chars().count()).max().unwrap_or(0);
+    let right = match curves.len() {
+        0 | 1 => 12.0,
+        _ => 14.0 + LETTER * longest.min(NAME_MAX) as f64,
+    };
+    let (x, y) = axes(curves, across, [LEFT, width - right, height - BOTTOM, TOP]);
     let mut svg = format!(
-        "<svg class=\"chart curves\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\" data-curves='{}'>\n",
-        match across {
-            Across::Steps => "loss by step",
-            Across::Seconds => "loss by time",
-        },
-        escape(&data(runs, across, &x).to_string())
+        "<svg class=\"chart curves\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{name} by {}\" data-at=\"{}\" data-curves='{}'>\n",
+        if across == Across::Seconds { "time" } else { across.word() },
+        across.word(),
+        escape(&data(curves, across, &x).to_string())
     );
     grid(&mut svg, across, &x, &y, [LEFT, width - right, height - BOTTOM, TOP]);
-    for (index, run) in runs.iter().enumerate() {
-        curve(&mut svg, run, across, index, &x, &y);
+    for (index, one) in curves.iter().enumerate() {
+        curve(&mut svg, one, across, index, &x, &y);
     }
-    if runs.len() > 1 {
-        names(&mut svg, runs, &y, width - right + 8.0);
+    if curves.len() > 1 {
+        names(&mut svg, curves, &y, width - right + 8.0);
     }
     svg + "<line class=\"cursor\" y1=\"14\" y2=\"14\"/></svg>\n"
 }
 
 impl Across {
+    /// Returns what a point is the end of.
+    fn word(self) -> &'static str {
+        match self {
+            Across::Steps | Across::Seconds => "step",
+            Across::Passes => "pass",
+        }
+    }
+
     fn of(self, point: &Point) -> f64 {
         match self {
-            Across::Steps => point.step as f64,
+            Across::Steps | Across::Passes => point.step as f64,
             Across::Seconds => point.at_s,
         }
     }
 }
 
-fn axes(runs: &[Run], across: Across, [left, right, bottom, top]: [f64; 4]) -> (Axis, Axis) {
-    let points = || runs.iter().flat_map(|run| run.losses.iter().chain(&run.validation));
+fn axes(curves: &[Curve], across: Across, [left, right, bottom, top]: [f64; 4]) -> (Axis, Axis) {
+    let points = || curves.iter().flat_map(|curve| curve.points.iter().chain(&curve.rings));
     let end = points().map(|point| across.of(point)).fold(0.0, f64::max);
     let finite = || points().map(|point| point.value).filter(|value| value.is_finite());
     let (low, high) = (finite().fold(f64::INFINITY, f64::min), finite().fold(0.0, f64::max));
@@ -78,21 +121,21 @@ fn grid(svg: &mut String, across: Across, x: &Axis, y: &Axis, [left, right, bott
         *svg += &text("tick", [x.at(*tick), bottom + 18.0], "middle", &label(*tick, &ticks));
     }
     let name = match across {
-        Across::Steps => "step",
+        Across::Steps | Across::Passes => across.word(),
         Across::Seconds => "seconds of training",
     };
     *svg += &line("axis", [left, bottom], [right, bottom], "");
     *svg += &text("axis-name", [right, bottom + 34.0], "end", name);
 }
 
-fn curve(svg: &mut String, run: &Run, across: Across, index: usize, x: &Axis, y: &Axis) {
+fn curve(svg: &mut String, curve: &Curve, across: Across, index: usize, x: &Axis, y: &Axis) {
     let color = color(index);
     let place = |point: &Point| (x.at(across.of(point)), y.at(point.value));
-    for (class, points) in [("raw", run.losses.clone()), ("smooth", smoothed(&run.losses))] {
+    for (class, points) in [("raw", curve.points.clone()), ("smooth", smoothed(&curve.points))] {
         let path = path(thinned(&points).iter().map(place));
         *svg += &format!("<path class=\"{class}\" stroke=\"{color}\" d=\"{path}\"/>\n");
     }
-    for point in run.validation.iter().filter(|point| point.value.is_finite()) {
+    for point in curve.rings.iter().filter(|point| point.value.is_finite()) {
         let (x, y) = place(point);
         *svg += &format!(
             "<circle class=\"validation\" stroke=\"{color}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"><title>validation {:.4} at step {}</title></circle>\n",
@@ -102,18 +145,19 @@ fn curve(svg: &mut String, run: &Run, across: Across, index: usize, x: &Axis, y:
 }
 
 /// The runs' names at the ends of their curves, pushed apart where they would overlap.
-fn names(svg: &mut String, runs: &[Run], y: &Axis, left: f64) {
-    let mut ends: Vec<(f64, usize)> = runs
+fn names(svg: &mut String, curves: &[Curve], y: &Axis, left: f64) {
+    let mut ends: Vec<(f64, usize)> = curves
         .iter()
         .enumerate()
-        .filter_map(|(index, run)| Some((y.at(smoothed(&run.losses).last()?.value), index)))
+        .filter_map(|(index, curve)| Some((y.at(smoothed(&curve.points).last()?.value), index)))
         .collect();
     ends.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut above = f64::INFINITY;
     for (at, index) in ends {
         let at = at.min(above - 15.0);
         above = at;
-        let (name, color) = (escape(&runs[index].codec), color(index));
+        let name = escape(&shortened(&curves[index].name, NAME_MAX - 1));
+        let color = color(index);
         *svg += &format!(
             "<text class=\"name\" x=\"{left}\" y=\"{:.1}\" style=\"fill:{color}\">{name}</text>\n",
             at + 4.0
@@ -158,9 +202,9 @@ fn thinned(points: &[Point]) -> Vec<Point> {
 }
 
 /// Returns the values that the page's script shows under the pointer.
-fn data(runs: &[Run], across: Across, x: &Axis) -> serde_json::Value {
-    let series = runs.iter().enumerate().map(|(index, run)| {
-        let smooth = smoothed(&run.losses);
+fn data(curves: &[Curve], across: Across, x: &Axis) -> serde_json::Value {
+    let series = curves.iter().enumerate().map(|(index, curve)| {
+        let smooth = smoothed(&curve.points);
         let points: Vec<_> = thinned(&smooth)
             .iter()
             .map(|point| {
@@ -168,7 +212,7 @@ fn data(runs: &[Run], across: Across, x: &Axis) -> serde_json::Value {
                 json!([at.round(), point.step, (point.value * 1e4).round() / 1e4])
             })
             .collect();
-        json!({ "name": run.codec, "color": color(index), "points": points })
+        json!({ "name": curve.name, "color": color(index), "points": points })
     });
     json!(series.collect::<Vec<_>>())
 }

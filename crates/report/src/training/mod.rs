@@ -2,7 +2,9 @@
 //! offline, in the dark and without script.
 
 mod bars;
+mod comparison;
 mod curves;
+mod graph;
 mod planned;
 mod summary;
 mod timeline;
@@ -12,7 +14,9 @@ use thinwire_plan::report::counted;
 
 use crate::figures;
 use crate::html::{document, escape, header, legend, section, table};
-use curves::Across;
+pub use comparison::{Record, compared, read};
+use curves::{Across, Curve, chart};
+pub use graph::{GraphTraining, PassFigures, graph_page};
 pub use summary::summary;
 use summary::{chosen, figures as figures_of};
 pub use values::{
@@ -28,20 +32,29 @@ pub fn page(report: &Report) -> String {
         losses(report),
         step_time(report),
         figures_table(report),
+        comparison::on_page(report),
         planned::on_page(report),
         changes(report),
         adjusted(report),
         timelines(report),
         buckets(report),
         samples(report),
-        settings(report),
+        how_to_reproduce(report),
     ];
     document(&title, &sections.concat())
 }
 
 fn title(report: &Report) -> String {
-    let codecs: Vec<_> = report.runs.iter().map(|run| run.codec.as_str()).collect();
-    escape(&format!("thinwire: {} on {} ranks", codecs.join(", "), report.ranks))
+    let names: Vec<_> = report.runs.iter().map(Run::name).collect();
+    escape(&format!("thinwire: {}{}", names.join(", "), on_ranks(report)))
+}
+
+/// The number of ranks, where all runs have the same.
+fn on_ranks(report: &Report) -> String {
+    match report.ranks {
+        0 => String::new(),
+        ranks => format!(" on {}", counted(ranks as usize, "rank")),
+    }
 }
 
 fn headline(report: &Report) -> String {
@@ -49,7 +62,7 @@ fn headline(report: &Report) -> String {
         return String::new();
     };
     let what = if report.runs.len() == 1 { "Training" } else { "Comparison" };
-    let title = format!("{what} on {}", counted(report.ranks as usize, "rank"));
+    let title = format!("{what}{}", on_ranks(report));
     header(&title, &lead(report, best), &tiles(best))
 }
 
@@ -57,7 +70,13 @@ fn lead(report: &Report, best: &Run) -> String {
     let fastest = if report.runs.len() == 1 { "A step" } else { "The fastest step" };
     let (with, arithmetic) = match best.planned {
         Some(_) => (" under the plan".to_owned(), "the busiest rank’s arithmetic"),
-        None => (format!(" with <code>{}</code>", escape(&best.codec)), "the arithmetic alone"),
+        None => {
+            let mode =
+                best.mode.as_ref().map(|mode| format!(" in mode <code>{}</code>", escape(mode)));
+            let with =
+                format!(" with <code>{}</code>{}", escape(best.name()), mode.unwrap_or_default());
+            (with, "the arithmetic alone")
+        }
     };
     // As many bytes, but for headers and rounding, are nothing to tell of.
     let fewer = match best.compression() {
@@ -66,12 +85,15 @@ fn lead(report: &Report, best: &Run) -> String {
         }
         _ => String::new(),
     };
+    let link = match report.link.is_empty() {
+        true => String::new(),
+        false => format!("Link: {}.", escape(&report.link)),
+    };
     format!(
-        "{fastest} took {}{with}: {} the time of {arithmetic}{fewer}. {}Link: {}.",
+        "{fastest} took {}{with}: {} the time of {arithmetic}{fewer}. {}{link}",
         figures::seconds(best.time.step_s),
         figures::ratio(best.over_compute()),
         accuracy(report, best),
-        escape(&report.link)
     )
 }
 
@@ -80,11 +102,13 @@ fn accuracy(report: &Report, best: &Run) -> String {
     let loss = |run: &Run| run.last_validation().unwrap_or(f64::INFINITY);
     let lowest = report.runs.iter().min_by(|a, b| loss(a).total_cmp(&loss(b)));
     match lowest {
-        Some(lowest) if lowest.codec != best.codec && loss(lowest).is_finite() => format!(
-            "After as many steps its validation loss was {:.3}, the lowest {:.3} with <code>{}</code>. ",
+        // Losses that are shown alike are not told apart.
+        Some(lowest) if (1e-3..f64::INFINITY).contains(&(loss(best) - loss(lowest))) => format!(
+            "{} its validation loss was {:.3}, the lowest {:.3} with <code>{}</code>. ",
+            if best.steps == lowest.steps { "After as many steps" } else { "At the end" },
             loss(best),
             loss(lowest),
-            escape(&lowest.codec)
+            escape(lowest.name())
         ),
         _ => String::new(),
     }
@@ -92,20 +116,26 @@ fn accuracy(report: &Report, best: &Run) -> String {
 
 fn tiles(run: &Run) -> Vec<(String, &'static str)> {
     let validation = run.last_validation().map_or("–".to_owned(), |loss| format!("{loss:.3}"));
+    let last = match run.buckets.is_empty() {
+        true => (figures::ratio(run.compression()), "raw over sent"),
+        false => (figures::percent(run.overlap), "of the exchange hidden"),
+    };
     vec![
         (validation, "validation loss"),
         (figures::seconds(run.time.step_s), "per step"),
         (figures::bytes(run.sent_bytes), "sent per step and rank"),
-        (figures::percent(run.overlap), "of the exchange hidden"),
+        last,
     ]
 }
 
 fn losses(report: &Report) -> String {
     let runs = &report.runs;
+    let curves: Vec<Curve> = runs.iter().map(Curve::of_loss).collect();
     let charts = if runs.len() == 1 {
-        curves::chart(runs, Across::Steps, 960.0, 340.0)
+        chart("loss", &curves, Across::Steps, [960.0, 340.0])
     } else {
-        let half = |across| format!("<div>{}</div>\n", curves::chart(runs, across, 480.0, 320.0));
+        let half =
+            |across| format!("<div>{}</div>\n", chart("loss", &curves, across, [480.0, 320.0]));
         format!("<div class=\"pair\">\n{}{}</div>\n", half(Across::Steps), half(Across::Seconds))
     };
     section(
@@ -128,8 +158,12 @@ const BARS: [(&str, &str); 6] = [
     ("decode", "decode"),
 ];
 
+/// Number of the colours that a step without buckets has.
+const OF_STEP: usize = 3;
+
 fn step_time(report: &Report) -> String {
-    let legend = legend(&BARS);
+    let has_buckets = report.has_buckets();
+    let legend = legend(if has_buckets { &BARS } else { &BARS[..OF_STEP] });
     let compute = match report.is_planned() {
         true => "floor: compute of the busiest rank",
         false => "floor: compute alone",
@@ -139,16 +173,32 @@ fn step_time(report: &Report) -> String {
         floors += "<span><i class=\"mark dashed\"></i>floor: bytes over bandwidth</span>";
     }
     let floors = format!("<p class=\"legend\">{floors}</p>\n");
-    let note = "The wide bar is the step as it passed on rank 0; the narrow one is what the communication thread did beside it. No step ends before a floor.";
-    section("Where a step’s time goes", note, &(legend + &floors + &bars::step_time(&report.runs)))
+    let note = match has_buckets {
+        true => {
+            "The wide bar is the step as it passed on rank 0; the narrow one is what the communication thread did beside it. No step ends before a floor."
+        }
+        false => "The step as it passed on rank 0. None ends before a floor.",
+    };
+    let bars = legend + &floors + &bars::step_time(&report.runs);
+    section("Where a step’s time goes", note, &bars) + &pace(report)
+}
+
+/// The time of every step of several runs over each other; nothing of one.
+fn pace(report: &Report) -> String {
+    if report.runs.len() < 2 {
+        return String::new();
+    }
+    let curves: Vec<Curve> = report.runs.iter().map(Curve::of_steps).collect();
+    let note = "In milliseconds. Faint: every step; bold: the moving average.";
+    section("Time of a step", note, &chart("time", &curves, Across::Steps, [960.0, 300.0]))
 }
 
 fn figures_table(report: &Report) -> String {
-    let codecs = report.runs.iter().map(|run| &run.codec[..]);
+    let names = report.runs.iter().map(Run::name);
     let rows = figures_of(report).into_iter().map(|(name, figure)| {
         std::iter::once(name.to_owned()).chain(report.runs.iter().map(figure))
     });
-    let table = table(std::iter::once("").chain(codecs), rows);
+    let table = table(std::iter::once("").chain(names), rows);
     section(
         "Figures",
         "Medians over the second half of the steps, on rank 0. Losses: the training loss is the mean of the last tenth.",
@@ -191,6 +241,9 @@ fn adjusted(report: &Report) -> String {
 }
 
 fn timelines(report: &Report) -> String {
+    if !(report.is_planned() || report.has_buckets()) {
+        return String::new();
+    }
     let note = match report.is_planned() {
         true => {
             "What every rank did in the last step; what it waited for in a pass is drawn where the pass begins. Numbers of micro-batches under the pointer."
@@ -203,6 +256,9 @@ fn timelines(report: &Report) -> String {
 }
 
 fn buckets(report: &Report) -> String {
+    if !report.has_buckets() {
+        return String::new();
+    }
     let body = per_run(report, |run| bars::bucket_bytes(&run.buckets));
     section("Bytes per bucket", "Outline: as f32. Filled: as sent, headers included.", &body)
 }
@@ -216,10 +272,10 @@ fn per_run(report: &Report, draw: impl Fn(&Run) -> String) -> String {
         };
         return choice + &draw(run);
     }
-    let fastest = fastest(report).map(|run| run.codec.as_str());
+    let fastest = fastest(report).map(Run::name);
     let fold = |run: &Run| {
-        let open = if Some(run.codec.as_str()) == fastest { " open" } else { "" };
-        let (name, choice) = (escape(&run.codec), escape(&choice(run)));
+        let open = if Some(run.name()) == fastest { " open" } else { "" };
+        let (name, choice) = (escape(run.name()), escape(&choice(run)));
         let summary = format!("<summary>{name} <small>{choice}</small></summary>");
         format!("<details{open}>{summary}\n{}</details>\n", draw(run))
     };
@@ -250,7 +306,7 @@ fn samples(report: &Report) -> String {
         .filter(|run| !run.sample.is_empty())
         .map(|run| {
             let name = if report.runs.len() > 1 {
-                format!("<h3>{}</h3>\n", escape(&run.codec))
+                format!("<h3>{}</h3>\n", escape(run.name()))
             } else {
                 String::new()
             };
@@ -260,10 +316,12 @@ fn samples(report: &Report) -> String {
     if body.is_empty() { body } else { section("What the model writes", "", &body) }
 }
 
-fn settings(report: &Report) -> String {
+/// The command, the machine and all settings.
+fn how_to_reproduce(report: &Report) -> String {
     let facts =
         [("machine", &report.machine), ("date", &report.date), ("version", &report.version)];
-    let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value.clone()));
+    let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
+    let facts = facts.map(|(name, value)| (name.to_owned(), value.clone()));
     let rows: String = facts
         .chain(report.settings.iter().cloned())
         .map(|(name, value)| {

@@ -6,16 +6,18 @@ use crate::table::Table;
 
 /// Every figure of every run, a column per run.
 pub fn summary(report: &Report) -> String {
-    let mut table = Table::new(
-        std::iter::once("codec").chain(report.runs.iter().map(|run| run.codec.as_str())),
-    );
+    let mut table = Table::new(std::iter::once("codec").chain(report.runs.iter().map(Run::name)));
     for (name, figure) in figures(report) {
         table.row(std::iter::once(name.to_owned()).chain(report.runs.iter().map(figure)));
     }
     let planned = report.runs.iter().filter_map(|run| run.planned.as_ref());
     let planned: String =
         planned.map(|planned| format!("\n{}", super::planned::table(planned))).collect();
-    format!("{table}\nlink: {}\n{planned}", report.link)
+    let link = match report.link.is_empty() {
+        true => String::new(),
+        false => format!("\nlink: {}\n", report.link),
+    };
+    format!("{table}{}{link}{planned}", super::comparison::differences(report))
 }
 
 /// The codecs that were used, with how many buckets each: `auto` says here what it chose.
@@ -43,10 +45,14 @@ pub(super) type Figure = fn(&Run) -> String;
 pub(super) fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
     let planned = report.is_planned();
     let limited = report.runs.iter().any(|run| run.floors.wire_s.is_some());
+    let (in_rounds, has_buckets) =
+        (report.runs.iter().any(|run| run.mode.is_some()), report.has_buckets());
     let of_images = report.runs.iter().any(|run| run.is_of_images);
     let shown = FIGURES.iter().filter(|(name, _)| match *name {
         WIRE_FLOOR => limited,
         ACCURACY => of_images,
+        ROUNDS => in_rounds,
+        name if OF_BUCKETS.contains(&name) => has_buckets,
         _ => true,
     });
     let named = shown.map(|(name, figure)| match *name {
@@ -63,6 +69,13 @@ const WIRE_FLOOR: &str = "floor: bytes over bandwidth";
 /// Figure of models of images alone.
 const ACCURACY: &str = "validation accuracy";
 const TOKENS: &str = "tokens/s";
+/// Figure of trainings whose ranks exchange parameters in rounds.
+const ROUNDS: &str = "rounds skipped";
+/// Figures of trainings whose gradients travel in buckets.
+const OF_BUCKETS: [&str; 5] =
+    ["  decode of the result", "beside it: encode", "beside it: wire", "beside it: decode", HIDDEN];
+/// Part of the exchange of which nobody waits for the end.
+const HIDDEN: &str = "exchange hidden behind backward";
 
 const FIGURES: &[(&str, Figure)] = &[
     ("training loss", |run| loss(run.last_loss())),
@@ -79,12 +92,13 @@ const FIGURES: &[(&str, Figure)] = &[
     ("beside it: encode", |run| seconds(run.time.encode_s)),
     ("beside it: wire", |run| seconds(run.time.wire_s)),
     ("beside it: decode", |run| seconds(run.time.decode_s)),
-    ("exchange hidden behind backward", |run| percent(run.overlap)),
+    (HIDDEN, |run| percent(run.overlap)),
     ("floor: compute alone", |run| seconds(run.floors.compute_s)),
     (WIRE_FLOOR, |run| run.floors.wire_s.map_or("–".to_owned(), seconds)),
     ("step over compute alone", |run| ratio(run.over_compute())),
     ("step over the larger floor", |run| ratio(run.time.step_s / run.floors.larger_s())),
     ("steps skipped", |run| count(run.skipped_steps)),
+    (ROUNDS, |run| count(run.skipped_rounds)),
 ];
 
 fn accuracy(part: f64) -> String {

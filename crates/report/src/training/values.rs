@@ -9,7 +9,8 @@ use thinwire_plan::report::counted;
 use crate::figures;
 
 /// One or several runs of the same training, under different codecs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Report {
     /// The command line that made it.
     pub command: String,
@@ -30,11 +31,18 @@ pub struct Report {
     /// The runs.
     #[serde(skip)]
     pub runs: Vec<Run>,
+    /// What runs of several trainings do not have in common: its name, and its value in each run.
+    #[serde(skip)]
+    pub differences: Vec<(String, Vec<String>)>,
 }
 
 /// One training.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Run {
+    /// Name of the run among others, where that is not its codec.
+    #[serde(skip)]
+    pub label: Option<String>,
     /// The codec that was asked for.
     pub codec: String,
     /// The mode, where ranks exchange parameters now and then instead of gradients in every step.
@@ -93,13 +101,19 @@ pub struct Run {
     pub planned: Option<Planned>,
 }
 
+/// A figure that JSON has no number for.
+fn no_number() -> f64 {
+    f64::NAN
+}
+
 /// Whether a count is left out, since nothing was counted.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
 /// Begin of an epoch of an elastic job.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Change {
     /// Number of the epoch.
     pub epoch: u32,
@@ -129,7 +143,8 @@ impl fmt::Display for Change {
 }
 
 /// Request of a policy after a step; nothing of what stays as it is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Adjusted {
     /// The step.
     pub step: u64,
@@ -177,19 +192,21 @@ impl fmt::Display for Adjusted {
 }
 
 /// A value of a curve.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// After how many steps.
     pub step: u64,
     /// After how many seconds of training.
     pub at_s: f64,
     /// The loss in nats per byte, or per image.
+    #[serde(default = "no_number")]
     pub value: f64,
 }
 
 /// Where a step's time went, in seconds. `compute + wait + commit == step`; encode, wire and
 /// decode run beside compute and are counted on their own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Split {
     /// From one step's begin to the next one's.
     pub step_s: f64,
@@ -210,11 +227,13 @@ pub struct Split {
 }
 
 /// Lower bounds of a step's time, in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Floors {
     /// Step without any exchange, measured between the others in the same run: the median of its
     /// ratio to the step before it, times the median step. Under a plan what the rank that is
     /// busiest does without waiting.
+    #[serde(default = "no_number")]
     pub compute_s: f64,
     /// Bytes sent over the link's bandwidth, if the link has a limit.
     #[serde(rename = "wire_floor_s")]
@@ -222,7 +241,8 @@ pub struct Floors {
 }
 
 /// One bucket of gradients.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Bucket {
     /// Names of the bucket's first and last parameter.
     pub name: String,
@@ -251,6 +271,11 @@ pub struct Bucket {
 }
 
 impl Report {
+    /// Whether gradients travelled in buckets, and not parameters in rounds or to servers.
+    pub fn has_buckets(&self) -> bool {
+        self.runs.iter().any(|run| !run.buckets.is_empty())
+    }
+
     /// Whether there was a plan for the whole model.
     pub fn is_planned(&self) -> bool {
         self.runs.iter().any(|run| run.planned.is_some())
@@ -258,6 +283,11 @@ impl Report {
 }
 
 impl Run {
+    /// Returns the name of the run among others.
+    pub fn name(&self) -> &str {
+        self.label.as_deref().unwrap_or(&self.codec)
+    }
+
     /// The last validation loss.
     pub fn last_validation(&self) -> Option<f64> {
         self.validation.last().map(|point| point.value)
@@ -289,7 +319,8 @@ impl Floors {
 }
 
 /// A planned training.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Planned {
     /// The model.
     pub model: String,
@@ -305,6 +336,7 @@ pub struct Planned {
 
 /// One rank of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PlannedRank {
     /// Number of the rank.
     pub rank: usize,

@@ -29,7 +29,7 @@ pub use network::{Dropout, Input, Network, Shape};
 pub use served::ServedRows;
 pub use table::NAME as ROWS;
 pub use task::{Rows, Task};
-pub use trainer::{Settings, Trainer};
+pub use trainer::{Settings, Totals, Trainer};
 
 /// Sort of a network's layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,8 @@
 //! One rank of a training.
 
 use std::borrow::Cow;
+use std::ops::Sub;
+use std::time::Instant;
 
 use safetensors::tensor::{Dtype, TensorView};
 use thinwire_collective::Group;
@@ -63,6 +65,29 @@ impl Settings {
     }
 }
 
+/// What a rank's steps have taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Seconds of waiting for batches and their rows.
+    pub loading_s: f64,
+    /// Seconds of waiting for gradients of other ranks.
+    pub wait_s: f64,
+    /// Bytes of gradients that were sent, those of rows included.
+    pub sent_bytes: u64,
+}
+
+impl Sub for Totals {
+    type Output = Totals;
+
+    fn sub(self, before: Totals) -> Totals {
+        Totals {
+            loading_s: self.loading_s - before.loading_s,
+            wait_s: self.wait_s - before.wait_s,
+            sent_bytes: self.sent_bytes - before.sent_bytes,
+        }
+    }
+}
+
 /// One rank of a training.
 #[derive(Debug)]
 pub struct Trainer {
@@ -82,7 +107,7 @@ pub struct Trainer {
     pub(super) loader: Loader,
     pub(super) position: Position,
     pub(super) step: u64,
-    sent_bytes: u64,
+    totals: Totals,
 }
 
 impl Trainer {
@@ -128,7 +153,7 @@ impl Trainer {
             loader,
             position: Position::default(),
             step: 0,
-            sent_bytes: 0,
+            totals: Totals::default(),
         })
     }
 
@@ -179,9 +204,9 @@ impl Trainer {
         safetensors::serialize(views, None).map_err(invalid)
     }
 
-    /// Returns the bytes of gradients that this rank has sent, those of rows included.
-    pub fn sent_bytes(&self) -> u64 {
-        self.sent_bytes
+    /// Returns what all steps so far have taken.
+    pub fn totals(&self) -> Totals {
+        self.totals
     }
 
     /// Trains one pass over the training vertices, or the rest of one. Returns the figures of all ranks' seeds,
@@ -222,6 +247,7 @@ impl Trainer {
 
     /// Takes a step, of whose seeds this rank has a share.
     fn step(&mut self, share: f32) -> Result<Figures, Error> {
+        let begun = Instant::now();
         let batch = self.loader.next().map_err(unloaded)?;
         let key = self.batches.key(self.position, self.sync.world().rank().0);
         let dropout = Dropout { share: self.settings.dropout, key };
@@ -229,6 +255,7 @@ impl Trainer {
         self.sync.begin(self.step)?;
         let (input, labels) =
             (input(&self.task, self.table.as_ref(), &batch)?, self.task.labels(&batch));
+        self.totals.loading_s += begun.elapsed().as_secs_f64();
         let (sync, values) = (&mut self.sync, &self.values);
         let (parameters, decay) = (self.network.parameters(), self.settings.weight_decay);
         let ready = |index: usize, mut gradient: Vec<f32>| {
@@ -249,8 +276,9 @@ impl Trainer {
             gradient.values_mut().iter_mut().for_each(|value| *value *= share);
             self.learn(outcome, &batch.sample().vertices, &gradient)?;
         }
-        let buckets = &self.sync.record().buckets;
-        self.sent_bytes += buckets.iter().map(|bucket| bucket.sent_bytes).sum::<u64>();
+        let record = self.sync.record();
+        self.totals.sent_bytes += record.total(|bucket| bucket.sent_bytes);
+        self.totals.wait_s += record.wait_s;
         (self.step, self.position) = (self.step + 1, self.batches.after(self.position));
         Ok(figures)
     }
@@ -267,14 +295,14 @@ impl Trainer {
             let is_used = outcome == Outcome::Averaged
                 && gradient.values().iter().all(|value| value.is_finite());
             // With sync, servers wait for a push of every rank, even one without rows.
-            self.sent_bytes += match is_used {
+            self.totals.sent_bytes += match is_used {
                 true => rows.push(vertices, gradient.values())?,
                 false => rows.push(&[], &[])?,
             };
         }
         let Some(table) = &mut self.table else { return Ok(()) };
         let (gradients, sent) = RowGradients::gather(&self.sync, table, vertices, gradient)?;
-        self.sent_bytes += sent;
+        self.totals.sent_bytes += sent;
         if outcome == Outcome::Averaged {
             table.update(&gradients);
         }

@@ -10,7 +10,7 @@ use super::checkpoints::{SaveKind, write};
 use super::observer::{Event, Observer, Pass};
 use crate::checkpoint::Checkpoint;
 use crate::error::{During, Error, Kind};
-use crate::gnn::Trainer;
+use crate::gnn::{Totals, Trainer};
 
 /// Training of a graph neural network in one process.
 pub struct GraphSession<'a> {
@@ -38,7 +38,7 @@ impl GraphSession<'_> {
     pub fn run(&mut self) -> Result<(), Error> {
         self.restore()?;
         for number in self.trainer.position().pass + 1..=self.passes {
-            let (begun, sent_bytes) = (Instant::now(), self.trainer.sent_bytes());
+            let (begun, before) = (Instant::now(), self.trainer.totals());
             let trained = self.trainer.pass().during(|| format!("pass {number}"))?;
             if !trained.mean_loss().is_finite() {
                 let message = format!("a loss of {} in pass {number}", trained.mean_loss());
@@ -46,9 +46,9 @@ impl GraphSession<'_> {
                 return Err(Error::new(Kind::Invalid, message).with_hint(hint));
             }
             let seconds = begun.elapsed().as_secs_f64();
-            let sent_bytes = self.trainer.sent_bytes() - sent_bytes;
+            let Totals { sent_bytes, loading_s, wait_s } = self.trainer.totals() - before;
             let validated = self.validation.map(|it| self.trainer.evaluate(it)).transpose()?;
-            let pass = Pass { number, trained, validated, seconds, sent_bytes };
+            let pass = Pass { number, trained, validated, seconds, loading_s, wait_s, sent_bytes };
             self.observer.on(Event::Pass(&pass))?;
             self.save()?;
         }

@@ -195,8 +195,10 @@ impl Log {
             median(&mut steps.iter().map(figure).collect::<Vec<_>>())
         };
         let total = |figure: fn(&BucketRecord) -> f64| of(&|step| step.record.total(figure));
-        let (step_s, commit_s) = (of(&|step| step.step_s), of(&|step| step.record.commit_s));
-        let wait_s = of(&|step| step.wait_s);
+        let (step_s, wait_s) = (of(&|step| step.step_s), of(&|step| step.wait_s));
+        // Between the last byte and the commit ranks wait for each other's word on the step.
+        let commit_s =
+            of(&|step| (step.record.commit_s + step.record.wait_s - step.wait_s).max(0.0));
         let time = Split {
             step_s,
             compute_s: (step_s - wait_s - commit_s).max(0.0),
@@ -296,7 +298,8 @@ mod tests {
             ready_s: 0.1,
             ..BucketRecord::default()
         };
-        let record = StepRecord { commit_s: 0.1, buckets: vec![bucket], ..StepRecord::default() };
+        let (wait_s, commit_s, buckets) = (0.15, 0.1, vec![bucket]);
+        let record = StepRecord { wait_s, commit_s, buckets, ..StepRecord::default() };
         Step { number, step_s, optimizer_s: 0.05, wait_s: 0.2, record, ..Step::default() }
     }
 
@@ -312,6 +315,7 @@ mod tests {
         assert_eq!((run.time.step_s, run.tokens_per_s), (1.0, 100.0));
         let Split { compute_s, wait_s, commit_s, step_s, .. } = run.time;
         assert!((compute_s + wait_s + commit_s - step_s).abs() < 1e-12);
+        assert!((commit_s - 0.05).abs() < 1e-12, "waiting is no decoding: {commit_s}");
         assert!((run.floors.compute_s - 0.55).abs() < 1e-12);
         assert_eq!(run.floors.wire_s, Some(0.1));
         assert_eq!((run.compression(), run.buckets.len()), (4.0, 1));

@@ -101,6 +101,10 @@ pub struct Pass {
     pub validated: Option<Figures>,
     /// Seconds of training.
     pub seconds: f64,
+    /// Seconds of them in which this rank waited for batches.
+    pub loading_s: f64,
+    /// Seconds of them in which it waited for gradients of other ranks.
+    pub wait_s: f64,
     /// Bytes that this rank sent.
     pub sent_bytes: u64,
 }

@@ -148,6 +148,8 @@ impl Worker<'_> {
         let mut outcome = training.finish()?;
         outcome.run.raw_bytes += served.raw_bytes() as f64;
         outcome.run.sent_bytes += served.step_bytes() as f64;
+        // The limit of a link is between ranks.
+        outcome.run.floors.wire_s = outcome.run.floors.wire_s.filter(|floor_s| *floor_s > 0.0);
         Ok(Some(outcome))
     }
 

@@ -146,7 +146,8 @@ pub fn run(args: &Args) -> Result<u8> {
     file::ensure_place(Some(&args.output), "the graph", "--output")?;
     let Args { features, labels, types, split, .. } = args;
     let arrays = [features, labels, types, split].map(Option::as_deref);
-    file::ensure_other(&args.output, arrays.into_iter().flatten().chain([&*args.input]))?;
+    let read = arrays.into_iter().flatten().chain([&*args.input]);
+    file::ensure_other("--output", &args.output, read)?;
     let given = args.vertices.map_or(0, u64::from);
     memory::ensure_graph(given, 0.0, "number vertices from 0 on, without gaps")?;
     let (graph, weights, ids) = topology(args)?;

@@ -5,6 +5,7 @@ use thinwire_job::Place;
 use thinwire_job::elastic::{JobAddress, Presence};
 use thinwire_link::Link;
 use thinwire_member::{CoordinatorMode, Options};
+use thinwire_sync::Live;
 use thinwire_train::gnn::{ROWS, ServedRows};
 use thinwire_update::{AdamOptions, Optimizer, Rule};
 use thinwire_wire::WORLD_SIZE_MAX;
@@ -139,6 +140,11 @@ impl Member {
     ) -> Result<ServedRows> {
         let (address, timeout) = (&self.job_address, settings.timeout);
         Ok(ServedRows::open(address, &mode.settings, sizes, seed, timeout)?)
+    }
+
+    /// Tells the coordinator what `thinwire top` shows of this rank.
+    pub fn tell(&self, live: &Live) {
+        self.presence.tell(live.object());
     }
 
     /// Ends the job and with it the servers, which no rank may need any more.

@@ -1,5 +1,6 @@
 //! `thinwire graph train`: a graph neural network over several ranks.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use thinwire_job::{Form, Place};
 use thinwire_link::Link;
 use thinwire_plan::report::counted;
 use thinwire_report::figures::{bytes, count, seconds};
+use thinwire_report::training::{GraphTraining, PassFigures, Report, graph_page};
+use thinwire_sync::{Live, Time};
 use thinwire_train::gnn::{Figures, Model, Network, Rows, Settings, Task, Trainer};
 use thinwire_train::session::{Event, GraphSession, Observer, Pass};
 
@@ -28,7 +31,8 @@ use crate::memory;
 use crate::output::{print, print_json, say};
 use crate::place::Flags;
 use crate::ranks::{self, Start};
-use crate::training::{Codec, OUTPUT, RANKS, usual_warm_up_steps};
+use crate::training::{Codec, OUTPUT, PathFlag, RANKS, usual_warm_up_steps};
+use crate::training::{command_line, date, machine_name};
 
 /// Bytes of a parameter of the network: its value, gradient, two means of Adam and buffers of its exchange.
 const BYTES_PER_PARAMETER: u64 = 24;
@@ -112,6 +116,9 @@ pub struct Args {
     /// File for the trained parameters, as safetensors
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
+    /// Page of loss, accuracy and times, or none
+    #[arg(long, default_value = "report.html", value_name = "PATH", help_heading = OUTPUT)]
+    report: PathFlag,
     /// One JSON object per pass, and one of the test
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
@@ -137,32 +144,48 @@ enum Sampler {
     Weighted,
 }
 
-/// Figures of a pass.
-#[derive(Serialize)]
-struct Line {
-    pass: u64,
-    loss: f64,
-    /// Share of the training vertices that was right before the step of each.
-    training_accuracy: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    validation_accuracy: Option<f64>,
-    seconds: f64,
-    /// Bytes that rank 0 sent.
-    sent_bytes: u64,
-}
-
 /// Sink of the figures of passes.
 struct Console<'a> {
     args: &'a Args,
     rank: u32,
+    /// Steps of a pass.
+    steps: u64,
+    /// This process in a job with servers.
+    member: Option<&'a Member>,
+    passes: RefCell<Vec<PassFigures>>,
+}
+
+impl Console<'_> {
+    /// Tells the coordinator what `thinwire top` shows of this rank.
+    fn tell(&self, pass: &Pass) {
+        let Pass { number, trained, seconds, loading_s, wait_s, .. } = *pass;
+        let per_step = |all_s: f64| all_s / self.steps as f64;
+        let (step_s, wait_s, other_s) = (per_step(seconds), per_step(wait_s), per_step(loading_s));
+        let compute_s = (step_s - wait_s - other_s).max(0.0);
+        let live = Live {
+            step: Some(number * self.steps),
+            steps: Some(self.args.passes * self.steps),
+            loss: Some(trained.mean_loss()),
+            samples_per_s: Some(trained.seeds as f64 / seconds),
+            time: Some(Time { step_s, compute_s, wait_s, other_s, ..Time::default() }),
+            ..Live::default()
+        };
+        self.member.into_iter().for_each(|member| member.tell(&live));
+    }
 }
 
 impl Observer for Console<'_> {
     fn on(&self, event: Event<'_>) -> Result<(), thinwire_train::Error> {
         match event {
             Event::Line(line) => say(line),
-            Event::Pass(pass) if self.rank == 0 => {
-                show(self.args, pass).map_err(thinwire_train::Error::caller)?;
+            Event::Pass(pass) => {
+                self.tell(pass);
+                if self.rank > 0 {
+                    return Ok(());
+                }
+                let figures = figures(pass);
+                self.passes.borrow_mut().push(figures);
+                show(self.args, &figures).map_err(thinwire_train::Error::caller)?;
             }
             _ => {}
         }
@@ -209,6 +232,8 @@ fn with_servers(args: &Args) -> Result<u8> {
     let (vertices, columns) = (started.task.graph.vertices(), started.task.rows.columns());
     let rows = member.rows(&mode, [vertices, columns], args.seed, &args.link)?;
     started.task.rows = Rows::Served { columns, rows: Arc::new(rows) };
+    let member = Arc::new(member);
+    started.member = Some(Arc::clone(&member));
     let threads = ranks::threads(&member.place);
     let work = || train(args, started, &member.place, link, threads);
     thinwire_train::with_threads(threads, work)?.map_err(served::or_lost)?;
@@ -287,6 +312,8 @@ struct Started {
     store: Arc<Store>,
     task: Task,
     checkpoints: Checkpoints,
+    /// This process in a job with servers.
+    member: Option<Arc<Member>>,
 }
 
 /// Opens the graph, and takes the place of a rank or starts all ranks.
@@ -302,7 +329,11 @@ fn start(args: &Args) -> Result<Start<(Started, Place)>> {
 fn prepare(args: &Args) -> Result<(Started, u32)> {
     refuse(args)?;
     file::ensure_place(args.output.as_deref(), "the model", "--output")?;
-    args.output.as_deref().map_or(Ok(()), |path| file::ensure_other(path, [&*args.file]))?;
+    file::ensure_place(args.report.0.as_deref(), "the report", "--report, or none")?;
+    let is_other = |path| file::ensure_other("--output", path, [&*args.file]);
+    args.output.as_deref().map_or(Ok(()), is_other)?;
+    let is_other = |path| file::ensure_other("--report", path, [&*args.file]);
+    args.report.0.as_deref().map_or(Ok(()), is_other)?;
     let store = Arc::new(Store::open(&args.file)?);
     let task = task(&store, args.features)?;
     let network = Network::new(settings(args, draw(args, &store)?, 1).shape(&task))?;
@@ -313,12 +344,12 @@ fn prepare(args: &Args) -> Result<(Started, u32)> {
     let batch = per_rank(args.batch, ranks, BATCH)?;
     batches(&store, &Place::alone(Form::Flags), batch, args.seed)?;
     ensure_fits(args, parts, &network, &task)?;
-    Ok((Started { store, task, checkpoints }, parts))
+    Ok((Started { store, task, checkpoints, member: None }, parts))
 }
 
 fn train(
     args: &Args,
-    Started { store, task, checkpoints }: Started,
+    Started { store, task, checkpoints, member }: Started,
     place: &Place,
     link: Link,
     threads: usize,
@@ -327,15 +358,19 @@ fn train(
     let batches = batches(&store, place, batch, args.seed)?;
     let validation = held_out(&store, place, Split::Validation, batch)?;
     let test = held_out(&store, place, Split::Test, batch)?;
-    let exchange = exchange(args, &batches);
+    let (exchange, steps) = (exchange(args, &batches), u64::from(batches.steps()));
     let settings = settings(args, draw(args, &store)?, threads);
     let mut group = Group::new(link).with_timeout(args.link.timeout);
     let lock = checkpoints.hold(place.rank, &mut group)?;
     let mut trainer = Trainer::start(group, task, batches, settings, exchange)?;
     if place.rank == 0 {
         dealt(&store, place.world).into_iter().for_each(say);
-        say(title(args, place, &trainer));
+        let link = args.link.describe(args.link.limit(), place);
+        say(format!("training {}, link: {link}", title(args, place, &trainer)));
     }
+    let (rank, member) = (place.rank, member.as_deref());
+    let console = Console { args, rank, steps, member, passes: RefCell::default() };
+    let title = title(args, place, &trainer);
     let mut session = GraphSession {
         trainer: &mut trainer,
         passes: args.passes,
@@ -343,7 +378,7 @@ fn train(
         resume: checkpoints.resumed.as_ref(),
         policy: checkpoints.policy.as_ref(),
         lock: &lock,
-        observer: &Console { args, rank: place.rank },
+        observer: &console,
     };
     session.run()?;
     if let Some(path) = args.output.as_ref().filter(|_| place.rank == 0) {
@@ -355,7 +390,12 @@ fn train(
         // The first rank to leave ends the job and its servers: wait until no other one needs them.
         trainer.gather(&[0.0])?;
     }
-    let test_accuracy = tested.as_ref().map(Figures::accuracy).filter(|_| place.rank == 0);
+    if place.rank > 0 {
+        return Ok(());
+    }
+    let test_accuracy = tested.as_ref().map(Figures::accuracy);
+    let passes = console.passes.into_inner();
+    write_report(args, place, &GraphTraining { title, passes, test_accuracy })?;
     test_accuracy.map_or(Ok(()), |test_accuracy| match args.json {
         true => print_json(&Tested { test_accuracy }),
         false => print(format!("test accuracy {}\n", percent(test_accuracy))),
@@ -394,32 +434,68 @@ fn exchange(args: &Args, batches: &Batches) -> thinwire_sync::Options {
 
 fn title(args: &Args, place: &Place, trainer: &Trainer) -> String {
     let (model, codec, elements) = (args.model, &args.codec.typed, count(trainer.elements()));
-    let link = args.link.describe(args.link.limit(), place);
     let ranks = counted(place.world as usize, "rank");
-    format!("training {model} of {elements} parameters with codec {codec} on {ranks}, link: {link}")
+    format!("{model} of {elements} parameters with codec {codec} on {ranks}")
 }
 
-fn show(args: &Args, pass: &Pass) -> Result<()> {
-    let Pass { number: pass, trained, validated, seconds: taken_s, sent_bytes } = *pass;
+/// Returns the figures of a pass.
+fn figures(pass: &Pass) -> PassFigures {
+    let Pass { number: pass, trained, validated, seconds, loading_s, wait_s, sent_bytes } = *pass;
     let (loss, training_accuracy) = (trained.mean_loss(), trained.accuracy());
     let validation_accuracy = validated.as_ref().map(Figures::accuracy);
-    if args.json {
-        let seconds = taken_s;
-        return print_json(&Line {
-            pass,
-            loss,
-            training_accuracy,
-            validation_accuracy,
-            seconds,
-            sent_bytes,
-        });
+    PassFigures {
+        pass,
+        loss,
+        training_accuracy,
+        validation_accuracy,
+        seconds,
+        loading_s,
+        wait_s,
+        sent_bytes,
     }
-    let validation = validation_accuracy.map(|it| format!(", validation {}", percent(it)));
-    let (validation, training) = (validation.unwrap_or_default(), percent(training_accuracy));
+}
+
+fn show(args: &Args, figures: &PassFigures) -> Result<()> {
+    if args.json {
+        return print_json(figures);
+    }
+    let PassFigures { pass, loss, seconds: taken_s, sent_bytes, .. } = *figures;
+    let validation = figures.validation_accuracy.map(|it| format!(", validation {}", percent(it)));
+    let (validation, training) =
+        (validation.unwrap_or_default(), percent(figures.training_accuracy));
     let (time, sent) = (seconds(taken_s), bytes(sent_bytes as f64));
     print(format!(
         "pass {pass}: loss {loss:.4}, accuracy in training {training}{validation}, {time}, sent {sent}\n"
     ))
+}
+
+/// Writes the page of a training, if there is to be one.
+fn write_report(args: &Args, place: &Place, training: &GraphTraining) -> Result<()> {
+    let Some(path) = &args.report.0 else { return Ok(()) };
+    let fan_outs = args.fan_outs.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+    let settings = [
+        ("graph", args.file.display().to_string()),
+        ("model", args.model.to_string()),
+        ("hidden", args.hidden.to_string()),
+        ("fan-outs", fan_outs),
+        ("batch", per_rank(args.batch, place.world, BATCH)?.to_string() + " seeds per rank"),
+        ("lr", args.lr.to_string()),
+        ("codec", args.codec.typed.clone()),
+        ("seed", args.seed.to_string()),
+    ];
+    let report = Report {
+        command: command_line(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        date: date(),
+        machine: machine_name(),
+        ranks: place.world,
+        link: args.link.describe(args.link.limit(), place),
+        settings: settings.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+        ..Report::default()
+    };
+    file::replace(path, graph_page(&report, training).as_bytes())?;
+    say(format!("report: {}", path.display()));
+    Ok(())
 }
 
 fn percent(share: f64) -> String {

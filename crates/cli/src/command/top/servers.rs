@@ -7,8 +7,10 @@ use thinwire_server::Stats;
 use super::screen::{ID, place};
 use super::state::{Process, ServerFigures, Servers};
 
-const LEGEND: &str = "shards: as primary, of all copies; rows and memory: of all copies; \
-                      ahead: steps ahead of the slowest worker, mean and most";
+const LEGEND: [&str; 2] = [
+    "shards: as primary, of all copies; rows and memory: of all copies",
+    "ahead: steps ahead of the slowest worker, mean and most",
+];
 
 /// Place of the column of rows that are only on disk, if there are any.
 const ON_DISK: usize = 5;
@@ -39,7 +41,7 @@ pub fn lines(servers: &Servers) -> Vec<String> {
     }
     if servers.processes().next().is_some() {
         lines.extend(table.to_string().lines().map(str::to_owned));
-        lines.push(LEGEND.to_owned());
+        lines.extend(LEGEND.map(str::to_owned));
     }
     lines
 }
@@ -102,7 +104,7 @@ mod tests {
             let servers = json!({ "epoch": 3, "members": [member], "newcomers": [] });
             lines(&State::of(json!({ "epoch": 1, "servers": servers })).unwrap().servers.unwrap())
         };
-        let [_, header, line, _] = &shown(1_230_000_000)[..] else { panic!("two rows") };
+        let [_, header, line, _, _] = &shown(1_230_000_000)[..] else { panic!("two rows") };
         assert!(header.contains("memory  on disk"), "{header}");
         assert!(line.contains("98.7 MB  1.23 GB  "), "{line}");
         assert!(!shown(0)[1].contains("on disk"));
