@@ -211,3 +211,9 @@ def test_no_rank_outlives_a_killed_command(clean):
 )
 def test_public_names_are_those_of_before(module):
     public_names.expect_as_before(module)
+
+
+@pytest.mark.needs("mindspore")
+@pytest.mark.parametrize("name", ["Exchange", "Reducer"])
+def test_classes_beside_their_functions_warn(name):
+    public_names.expect_class_to_warn(f"thinwire.mindspore.{name}")
