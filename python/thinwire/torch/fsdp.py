@@ -55,7 +55,7 @@ def fsdp(
     gather_codec: str | None = None,
     group: Any = None,
     *,
-    seed: int = 0,
+    seed: int = 1,
     unchecked: bool = False,
     timeout_s: Seconds | None = None,
     heartbeat_timeout_s: Seconds | None = None,
