@@ -19,6 +19,7 @@
 #   bench/run.sh server [--networks LIST] [--backups LIST] [--formats LIST] [--rounds N] [--json FILE]
 #   bench/run.sh distortion [--models LIST] [--steps LIST] [--data FILE]
 #   bench/run.sh codec | codecs | link
+#   bench/run.sh readme --data FILE [--digits FOLDER] [--graph FILE] [--only ROWS] [--json FOLDER]
 #
 # Peers that are not installed are skipped with a line that says so. PYTHON names the interpreter
 # that has torch (python3 by default); THINWIRE the binary (target/release/thinwire by default),
@@ -47,6 +48,8 @@ source "$BENCH/python/accuracy.sh"
 source "$BENCH/python/time_to_loss.sh"
 # shellcheck source=python/modes.sh
 source "$BENCH/python/modes.sh"
+# shellcheck source=readme.sh
+source "$BENCH/readme.sh"
 
 PYTHON=${PYTHON:-python3}
 THINWIRE=${THINWIRE:-$ROOT/target/release/thinwire}
@@ -208,7 +211,7 @@ distortion() {
     (cd "$SCRATCH" && "$THINWIRE_BENCH" distortion --codecs "$codecs" -- *.f32) | "$PYTHON" "$BENCH/sync.py" --distortion
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|failures|resize|server|codecs|distortion|ddp|accuracy|time-to-loss|modes|mindspore"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|failures|resize|server|codecs|distortion|ddp|accuracy|time-to-loss|modes|mindspore|readme"
 command=$1
 shift
 case "$command" in
@@ -222,12 +225,12 @@ case "$command" in
     choice | hosts | change) "$command" "$@" ;;
     ddp) ddp "$@" ;;
     codecs) codecs "$@" ;;
-    churn | resize | server) "$command" "$@" ;;
+    churn | resize | server | readme) "$command" "$@" ;;
     distortion) distortion "$@" ;;
     failures) need_plugin && machine && "$PYTHON" "$BENCH/failures.py" "$@" ;;
     accuracy) accuracy "$@" ;;
     time-to-loss) time_to_loss "$@" ;;
     modes) modes "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, failures, resize, server, codecs, distortion, ddp, accuracy, time-to-loss, modes or mindspore" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, failures, resize, server, codecs, distortion, ddp, accuracy, time-to-loss, modes, mindspore or readme" ;;
 esac

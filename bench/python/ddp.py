@@ -27,7 +27,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire.torch
 
-WARMUP = 5
 MEETINGS = itertools.count()
 
 
@@ -54,6 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--device", choices=["cpu", "cuda"], default="cpu", help="cuda: all ranks share one GPU"
     )
+    parser.add_argument("--warmup", type=int, default=5, help="steps before those that are timed")
     parser.add_argument("--steps", type=int, default=12, help="steps that are timed")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--loss-steps", type=int, default=0)
@@ -95,7 +95,7 @@ def run(method: str | None, bucket_mb: float | None, options: argparse.Namespace
         hook = attach(wrapped, method)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     times, cpu = [], 0.0
-    warmup = WARMUP if method is not None else 2
+    warmup = options.warmup if method is not None else 2
     loss_steps = options.loss_steps if method is not None else 0
     for step in range(max(warmup + options.steps, loss_steps)):
         if step == warmup:

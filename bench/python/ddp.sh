@@ -13,7 +13,7 @@ ddp() {
             --rounds) rounds=$2 ;;
             --hosts) hosts=$2 ;;
             --json) json=$2 ;;
-            --data | --batch | --steps | --loss-steps | --device) rest+=("$1" "$2") ;;
+            --data | --batch | --warmup | --steps | --loss-steps | --device) rest+=("$1" "$2") ;;
             *) fail "unknown flag '$1'" ;;
         esac
         shift 2

@@ -37,7 +37,7 @@ def shared(graph, format):
     part = graph.part(dist.get_rank())
     if format is not None:
         part = part.read(torch.arange(part.source.rows))
-    return SharedFeatures(part, format=format)
+    return SharedFeatures(part, codec=format)
 
 
 def load(loader, features, passes):

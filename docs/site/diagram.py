@@ -1,13 +1,17 @@
 """Draws `docs/pictures/ddp.svg` from the table of DDP on CPU ranks in `docs/results.md`.
 
     python docs/site/diagram.py
+    python docs/site/diagram.py FOLDER/1-steps.json   # of `bench/run.sh readme --json FOLDER`
 
 The build of the site refuses a picture that differs from the table.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +19,14 @@ DOCS = Path(__file__).parents[1]
 PICTURE = DOCS / "pictures/ddp.svg"
 HEADING = "## PyTorch DDP on CPU ranks"
 ROWS = {
-    "DDP over gloo, plain": "DDP, plain",
-    "its fp16 hook": "DDP, fp16 hook",
-    "its PowerSGD hook, rank 4": "DDP, PowerSGD hook",
-    "thinwire int4": "Thinwire, int4",
-    "thinwire int3": "Thinwire, int3",
-    "thinwire powersgd:4": "Thinwire, powersgd:4",
+    "DDP over gloo, plain": ("plain", "DDP, plain"),
+    "its fp16 hook": ("fp16", "DDP, fp16 hook"),
+    "its PowerSGD hook, rank 4": ("powersgd-4@64", "DDP, PowerSGD hook"),
+    "thinwire int4": ("int4@1", "Thinwire, int4"),
+    "thinwire int3": ("int3@1", "Thinwire, int3"),
+    "thinwire powersgd:4": ("powersgd:4@1", "Thinwire, powersgd:4"),
 }
-"""Rows of the table that are drawn, each with its label."""
+"""Rows of the table that are drawn, each with its method of `bench/run.sh ddp` and its label."""
 COLUMN = 4
 """Column of the ratio for the GPT at 100 Mbit/s, after that of the name."""
 LEFT, RIGHT, ROW = 170, 60, 24
@@ -36,7 +40,18 @@ def ratios() -> dict[str, float]:
         for line in re.findall(r"^\|.*\|$", section, re.MULTILINE)
     ]
     found = {row[0]: row[COLUMN] for row in cells}
-    return {label: float(found[name]) for name, label in ROWS.items()}
+    return {label: float(found[name]) for name, (_, label) in ROWS.items()}
+
+
+def measured(lines: Path) -> dict[str, float]:
+    """The same of the lines of `bench/run.sh ddp --json`."""
+    records = [json.loads(line) for line in lines.read_text().splitlines()]
+    compute = statistics.median(each["compute_ms"] for each in records)
+    return {
+        label: statistics.median(each["step_ms"] for each in records if each["method"] == method)
+        / compute
+        for method, label in ROWS.values()
+    }
 
 
 def drawn(values: dict[str, float], width: int = 720) -> str:
@@ -85,4 +100,4 @@ def setup(app: Any) -> dict[str, bool]:
 
 if __name__ == "__main__":
     PICTURE.parent.mkdir(exist_ok=True)
-    PICTURE.write_text(drawn(ratios()))
+    PICTURE.write_text(drawn(measured(Path(sys.argv[1])) if sys.argv[1:] else ratios()))

@@ -48,7 +48,8 @@ class Block:
         """The framework that it is about."""
         if self.page in FRAMEWORKS:
             return FRAMEWORKS[self.page]
-        return "mindspore" if re.search("mindspore", self.code) else "torch"
+        found = re.search(r"mindspore|(?<=thinwire\.)(?:jax|keras)\b", self.code)
+        return found[0] if found else "torch"
 
 
 def blocks() -> list[Block]:
@@ -85,6 +86,16 @@ def commands() -> list[tuple[str, str]]:
         for block in indented.findall((ROOT / page).read_text())
         if begin.match(block)
     ]
+
+
+def command_lines() -> Iterable[tuple[str, list[str]]]:
+    """The words after `thinwire` wherever a page has such a command, each with its page."""
+    files = [ROOT / "README.md", ROOT / "bench/README.md", *(ROOT / "docs").rglob("*.md")]
+    for file in sorted(files):
+        text = file.read_text().replace("\\\n", " ")
+        for code in re.findall(r"`([^`\n]+)`|^(?: {4}|\$ )(.*)$", text, re.MULTILINE):
+            for found in re.split(r"(?:^|[ /])thinwire (?=[a-z])", "".join(code))[1:]:
+                yield str(file.relative_to(ROOT)), found.split()
 
 
 def run(

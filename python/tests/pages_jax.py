@@ -74,6 +74,7 @@ def elastic(folder: Path) -> dict[str, Any]:
 def run(folder: str) -> list[str]:
     """Runs all blocks, and returns their first lines."""
     prepared = {
+        "README.md > JAX": names,
         "docs/jax.md > JAX": trained,
         "docs/jax.md > Overlap": scanned,
         "docs/jax.md > Several devices": names,

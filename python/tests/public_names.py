@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 FOLDER = Path(__file__).parent / "testdata" / "public_names"
 
 
@@ -37,6 +39,17 @@ def expect_as_before(module: str) -> None:
     assert done.stdout == file.read_text(), (
         f"with UPDATE_TESTDATA=1 the file is written anew; {missing}"
     )
+
+
+def expect_class_to_warn(name: str) -> None:
+    """Expects a class that was public to warn of the function that makes it."""
+    module, _, kind = name.rpartition(".")
+    function = f"{module}.{kind.lower()}"
+    with pytest.warns(
+        DeprecationWarning, match=rf"^{name} is deprecated, expected {function} "
+    ) as seen:
+        assert inspect.isclass(getattr(importlib.import_module(module), kind))
+    assert [each.filename for each in seen] == [__file__]
 
 
 def lines_of(module: str) -> Iterator[str]:

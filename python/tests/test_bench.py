@@ -5,6 +5,8 @@ whose shortest round takes minutes of two cores; `resize`, whose pauses are by t
 operator is tested by itself.
 """
 
+import importlib
+import json
 import os
 import subprocess
 import sys
@@ -55,6 +57,27 @@ MEASUREMENTS = {
         "| int8 |",
     ),
 }
+
+
+def test_rows_of_the_readme_have_the_figures_that_were_measured(tmp_path):
+    figures = {"fault": "kill", "rounds": 3, "hangs": 0, "median_s": 0.125, "worst_s": 7.0}
+    (tmp_path / "5-pauses.json").write_text(f"{json.dumps(figures)}\n")
+    (tmp_path / "5.commands").write_text("bench/run.sh churn\n")
+    program = [sys.executable, ROOT / "bench/python/readme.py", ROOT / "README.md", tmp_path]
+    printed = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+    assert printed.count("not measured. README has ") == 5
+    assert "next step 0.12 s later in the median, 7.00 s at worst, over 3 kills. README" in printed
+    assert "\n   bench/run.sh churn\n" in printed
+
+
+def test_the_readme_has_the_figures_of_its_picture(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs/site")
+    diagram = importlib.import_module("diagram")
+    drawn = diagram.ratios()
+    assert (ROOT / "docs/pictures/ddp.svg").read_text() == diagram.drawn(drawn)
+    int3, plain = drawn["Thinwire, int3"], drawn["DDP, plain"]
+    row = f"{int3:.2f} times computing alone with `int3`, {plain:.2f} raw"
+    assert row in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("measurement", MEASUREMENTS)

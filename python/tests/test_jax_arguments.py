@@ -164,6 +164,12 @@ def test_public_names_are_those_of_before(module):
     public_names.expect_as_before(f"thinwire.{module}")
 
 
+@pytest.mark.parametrize("name", ["jax.Averaged", "jax.Exchange", "tensorflow.Exchange"])
+@pytest.mark.needs("jax", "optax", "tensorflow")
+def test_classes_beside_their_functions_warn(name):
+    public_names.expect_class_to_warn(f"thinwire.{name}")
+
+
 def versions() -> list:
     """What is said of headers of other versions of jaxlib."""
     import thinwire.jax

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -211,3 +212,18 @@ def test_no_rank_outlives_a_killed_command(clean):
 )
 def test_public_names_are_those_of_before(module):
     public_names.expect_as_before(module)
+
+
+@pytest.mark.needs("mindspore")
+@pytest.mark.parametrize("name", ["Exchange", "Reducer"])
+def test_classes_beside_their_functions_warn(name):
+    public_names.expect_class_to_warn(f"thinwire.mindspore.{name}")
+
+
+def test_seeds_have_one_default_in_python_and_in_the_command():
+    files = public_names.FOLDER.glob("*.txt")
+    found = re.findall(r"\bseed: '?int'? = (\d+)", "".join(file.read_text() for file in files))
+    command = [sys.executable, "-m", "thinwire", "graph", "partition", "--help"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    (default,) = re.findall(r"--seed <N>[^-]*\[default: (\d+)\]", shown)
+    assert len(found) > 20 and set(found) == {default}

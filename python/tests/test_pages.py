@@ -1,7 +1,11 @@
 """Every block of Python on the pages for users runs, but for a few that a test machine cannot run."""
 
 import ast
+import functools
+import itertools
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +34,8 @@ PAIR = {
     "README.md > DDP": "own_loop",
     "docs/python.md > DDP": "ddp",
     "docs/python.md > Hosts of several GPUs": "ddp",
+    "docs/worse-loss.md > A milder codec": "ddp",
+    "docs/worse-loss.md > Some parameters exempt": "ddp",
     "docs/python.md > FSDP2 on hosts": "on_hosts",
     "docs/monitoring.md > TensorBoard and trackers of experiments": "monitored",
     "docs/python.md > Saving and resuming": "saved",
@@ -63,6 +69,7 @@ MINDSPORE = {
     "docs/elastic.md > MindSpore": "elastic",
 }
 KERAS = {
+    "README.md > Keras": "in_a_loop",
     "docs/keras-tensorflow.md > Keras": "fitted",
     "docs/keras-tensorflow.md > Order of wrappers": "fitted",
     "docs/keras-tensorflow.md > Residuals": "fitted",
@@ -96,6 +103,29 @@ def test_commands_are_what_a_shell_can_read():
     for page, block in found:
         done = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
         assert done.returncode == 0, f"{page}: {block}{done.stderr}"
+
+
+@functools.cache
+def flags(*command):
+    """The flags that the help of a command has; none if there is no such command."""
+    program = [sys.executable, "-m", "thinwire", *command, "--help"]
+    done = subprocess.run(program, capture_output=True, text=True)
+    return frozenset(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", done.stdout))
+
+
+def test_commands_on_pages_have_flags_that_exist():
+    checked = 0
+    for page, words in pages.command_lines():
+        head = list(itertools.takewhile(str.isidentifier, words[:3]))
+        lengths = [each for each in range(1, len(head) + 1) if flags(*head[:each])]
+        depth = max(lengths, default=0)
+        for word in words[depth:] if depth else ():
+            if word in ("--", "|", "&", "&&", ";", "#") or word == "thinwire":
+                break
+            if word.startswith("--"):
+                checked += 1
+                assert word.partition("=")[0] in flags(*words[:depth]), f"{page}: {words}"
+    assert checked > 100
 
 
 @pytest.mark.needs("torch")

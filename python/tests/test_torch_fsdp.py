@@ -297,6 +297,9 @@ def mistaken() -> None:
             fsdp(model, codec=codec)
     with pytest.raises(InvalidError, match="unknown codec 'zip'"):
         fsdp(model, codec="zip")
+    for by_name in ({"*": "int8"}, lambda name: "int8"):
+        with pytest.raises(InvalidError, match="expected the name of one codec: FSDP2 reduces"):
+            fsdp(model, codec=by_name)
     with pytest.raises(InvalidError, match="model is 3, expected Module"):
         fsdp(3)
     for codec in ("topk:0.5", "auto", "int4"):

@@ -64,7 +64,7 @@ def of_ddp(codec: str) -> str:
     import thinwire.torch
 
     model = DistributedDataParallel(quadratic(), bucket_cap_mb=0.02)
-    model.register_comm_hook(*thinwire.torch.hook(codec, warmup_steps=0))
+    model.register_comm_hook(*thinwire.torch.hook(codec, warmup_steps=0, seed=0))
     return trained(model)
 
 
@@ -78,7 +78,7 @@ def of_fsdp(codec: str, gather: str | None) -> str:
     for part in model.parts:
         fully_shard(part)
     fully_shard(model)
-    fsdp(model, codec=codec, gather_codec=gather)
+    fsdp(model, codec=codec, gather_codec=gather, seed=0)
     return trained(model)
 
 

@@ -89,7 +89,7 @@ def test_batches_do_not_depend_on_threads_and_caches():
     expected = passes(threads=1)
     assert passes(threads=3) == expected
     assert passes(cache="1kB", threads=2) == expected
-    assert passes(seed=1) != expected
+    assert passes(seed=2) != expected
 
 
 def test_without_shuffling_seeds_are_in_their_order():
@@ -247,7 +247,7 @@ def test_numbers_may_be_those_of_numpy_and_torch():
     data, numpy = graph(), pytest.importorskip("numpy")
     expected = [parts(batch) for batch in Loader(data, [3, 2], 8, shuffle=True, bounds=[0, 60])]
     for make in (torch.tensor, numpy.array):
-        options = {"shuffle": numpy.bool_(True), "bounds": make([0, 60]), "seed": make(0)}
+        options = {"shuffle": numpy.bool_(True), "bounds": make([0, 60]), "seed": make(1)}
         loader = Loader(data, make([3, 2]), make(8), **options)
         assert [parts(batch) for batch in loader] == expected
 

@@ -63,7 +63,7 @@ def train(optimizer, consistency, hybrid=False):
     if hybrid:
         dist.init_process_group("gloo")
         whole = DistributedDataParallel(model)
-    server = thinwire.torch.ParameterServer(optimizer, consistency, timeout_s=300.0)
+    server = thinwire.torch.ParameterServer(optimizer, consistency, seed=0, timeout_s=300.0)
     given = () if hybrid else model.parameters()
     stepper = thinwire.torch.ServerOptimizer(server, whole, given)
     scaler = torch.amp.GradScaler("cpu", enabled=hybrid)

@@ -65,7 +65,7 @@ def check(
     codec: str = "none",
     algorithm: str | None = None,
     bucket_bytes: int = 1 << 20,
-    seed: int = 0,
+    seed: int = 1,
     error_budget: float | None = None,
     feedback: str = "classic",
     momentum_correction: float | None = None,
@@ -472,7 +472,7 @@ class Averager:
         mode: str,
         codec: str = "none",
         bucket_bytes: int = 1 << 20,
-        seed: int = 0,
+        seed: int = 1,
         algorithm: str | None = None,
         feedback: str = "classic",
         unchecked: bool = False,
@@ -514,7 +514,7 @@ class Synchronizer:
         parameters: list[tuple[str, list[int], str, int]],
         codec: str = "none",
         bucket_bytes: int = 1 << 20,
-        seed: int = 0,
+        seed: int = 1,
         algorithm: str | None = None,
         error_budget: float | None = None,
         feedback: str = "classic",
@@ -607,7 +607,7 @@ class Scatter:
     calls happen in the order in which they are made."""
 
     def __new__(
-        cls, group: Group, codec: str = "none", seed: int = 0, unchecked: bool = False
+        cls, group: Group, codec: str = "none", seed: int = 1, unchecked: bool = False
     ) -> Scatter: ...
     def reduce_scatter(
         self,

@@ -6,9 +6,10 @@ Law: a name that is gone has warned for a minor version before (docs/compatibili
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 Called = TypeVar("Called", bound=Callable[..., Any])
@@ -57,3 +58,21 @@ def method(old: str, current: Called) -> Called:
     called.__name__ = called.__qualname__ = old
     called.__signature__ = inspect.signature(current)  # type: ignore[attr-defined]
     return cast(Called, called)
+
+
+def classes(
+    module: str, made: Mapping[str, tuple[str, str]], stacklevel: int = 3
+) -> Callable[[str], Any]:
+    """Returns a module's `__getattr__` for classes that were public beside the functions that make them.
+
+    `made` has the name of each class, with the submodule in which it is and its function.
+    """
+
+    def attribute(name: str) -> Any:
+        if name not in made:
+            raise AttributeError(f"module '{module}' has no attribute '{name}'")
+        place, function = made[name]
+        warn(f"{module}.{name}", f"{module}.{function}", stacklevel)
+        return getattr(importlib.import_module(f"{module}.{place}"), name)
+
+    return attribute

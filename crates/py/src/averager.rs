@@ -83,7 +83,7 @@ impl Averager {
 #[pymethods]
 impl Averager {
     #[new]
-    #[pyo3(signature = (group, parameters, addresses, mode, codec = "none", bucket_bytes = 1 << 20, seed = 0, algorithm = None, feedback = "classic", unchecked = false))]
+    #[pyo3(signature = (group, parameters, addresses, mode, codec = "none", bucket_bytes = 1 << 20, seed = 1, algorithm = None, feedback = "classic", unchecked = false))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,

@@ -120,7 +120,7 @@ fn parse<T: FromStr<Err: Display>>(name: &str) -> Result<T, Failure> {
 /// Refuses options that a synchroniser would refuse, before ranks meet; with `world`, also options that
 /// it would refuse for that number of ranks.
 #[pyfunction]
-#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 0, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false, world = None))]
+#[pyo3(signature = (codec = "none", algorithm = None, bucket_bytes = 1 << 20, seed = 1, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false, world = None))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub(crate) fn check(
     codec: &str,

@@ -65,7 +65,7 @@ impl Scatter {
 #[pymethods]
 impl Scatter {
     #[new]
-    #[pyo3(signature = (group, codec = "none", seed = 0, unchecked = false))]
+    #[pyo3(signature = (group, codec = "none", seed = 1, unchecked = false))]
     fn new(
         py: Python<'_>,
         group: &Group,

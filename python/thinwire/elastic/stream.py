@@ -53,7 +53,7 @@ class Stream:
 
     samples: int
     batch: int
-    seed: int = 0
+    seed: int = 1
     shuffle: bool = True
     drop_last: bool = False
 

@@ -22,19 +22,18 @@ try:
 except ImportError as error:
     raise ImportError(f"thinwire.jax needs JAX ({error}) (hint: pip install jax)") from None
 
+from thinwire import deprecated
 from thinwire.jax.broadcast import broadcast
 from thinwire.jax.elastic.job import Elastic
-from thinwire.jax.exchange import Exchange, exchange
+from thinwire.jax.exchange import exchange
 from thinwire.jax.guard import guard
 from thinwire.jax.rounds import Rounds
 
 if TYPE_CHECKING:
-    from thinwire.jax.optimizer import Averaged, averaged
+    from thinwire.jax.optimizer import averaged
 
 __all__ = [
-    "Averaged",
     "Elastic",
-    "Exchange",
     "Rounds",
     "averaged",
     "broadcast",
@@ -43,10 +42,17 @@ __all__ = [
 ]
 
 
+_class = deprecated.classes(
+    __name__,
+    {"Averaged": ("optimizer", "averaged"), "Exchange": ("exchange", "exchange")},
+    stacklevel=4,
+)
+
+
 def __getattr__(name: str) -> object:
+    if name != "averaged":
+        return _class(name)
     # optax takes longer to import than the rest, and not every program uses it.
-    if name not in ("Averaged", "averaged"):
-        raise AttributeError(f"module 'thinwire.jax' has no attribute '{name}'")
     from importlib import import_module
 
-    return globals().setdefault(name, getattr(import_module("thinwire.jax.optimizer"), name))
+    return globals().setdefault(name, import_module("thinwire.jax.optimizer").averaged)

@@ -42,7 +42,7 @@ def exchange(
     group: thinwire.Group | None = None,
     *,
     bucket_bytes: int = 1 << 20,
-    seed: int = 0,
+    seed: int = 1,
     algorithm: str | None = None,
     error_budget: float | None = None,
     feedback: str = "classic",

@@ -45,7 +45,7 @@ class Rounds(InPlace, keras.callbacks.Callback):
         group: Group | None = None,
         *,
         bucket_bytes: int = 1 << 20,
-        seed: int = 0,
+        seed: int = 1,
         algorithm: str | None = None,
         feedback: str = "classic",
         unchecked: bool = False,

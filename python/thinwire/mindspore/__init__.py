@@ -31,6 +31,7 @@ except ImportError as error:
         f"thinwire.mindspore needs MindSpore ({error}) (hint: pip install mindspore==2.10.0)"
     ) from None
 
+from thinwire import deprecated
 from thinwire.server.job import ParameterServer
 
 from .broadcast import broadcast_parameters
@@ -67,18 +68,6 @@ __all__ = [
     "save_residuals",
 ]
 
-
-_RENAMED = {"Exchange": ("loop", "exchange"), "Reducer": ("cell", "reducer")}
-
-
-def __getattr__(name: str) -> object:
-    # There were two names for one job: a function, and the class of what it makes.
-    if name not in _RENAMED:
-        raise AttributeError(f"module 'thinwire.mindspore' has no attribute '{name}'")
-    from importlib import import_module
-
-    from thinwire.deprecated import warn
-
-    module, function = _RENAMED[name]
-    warn(f"thinwire.mindspore.{name}", f"thinwire.mindspore.{function}")
-    return getattr(import_module(f"thinwire.mindspore.{module}"), name)
+__getattr__ = deprecated.classes(
+    __name__, {"Exchange": ("loop", "exchange"), "Reducer": ("cell", "reducer")}
+)

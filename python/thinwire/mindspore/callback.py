@@ -44,7 +44,7 @@ class GradExchange(Callback):
         self,
         codec: str = "auto",
         group: thinwire.Group | None = None,
-        seed: int = 0,
+        seed: int = 1,
         residuals: str | None = None,
         momentum_correction: float | None = None,
         warmup_steps: int | None = 0,

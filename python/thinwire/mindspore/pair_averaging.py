@@ -32,7 +32,7 @@ class PairAveraging(MovingOptimizer):
     """
 
     def __init__(
-        self, optimizer: nn.Optimizer, group: thinwire.Group | None = None, seed: int = 0
+        self, optimizer: nn.Optimizer, group: thinwire.Group | None = None, seed: int = 1
     ) -> None:
         super().__init__(optimizer, group)
         self.swap = Swap(optimizer.parameters, self.group, seed)

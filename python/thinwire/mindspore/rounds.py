@@ -42,7 +42,7 @@ class Rounds(InPlace, ms.Callback):
         group: thinwire.Group | None = None,
         *,
         bucket_bytes: int = 1 << 20,
-        seed: int = 0,
+        seed: int = 1,
         algorithm: str | None = None,
         feedback: str = "classic",
         unchecked: bool = False,

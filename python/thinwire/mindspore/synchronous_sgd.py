@@ -28,7 +28,7 @@ class SynchronousSGD(HoldingOptimizer):
         optimizer: nn.Optimizer,
         codec: str = "auto",
         group: thinwire.Group | None = None,
-        seed: int = 0,
+        seed: int = 1,
     ) -> None:
         arguments.options(codec=codec, seed=seed)
         super().__init__(optimizer, group)

@@ -79,7 +79,7 @@ class ParameterServer:
         servers: int = 2,
         replicas: int | None = None,
         shards: int | None = None,
-        seed: int = 0,
+        seed: int = 1,
         codec: str = "none",
         restore: str | os.PathLike[str] | None = None,
         coordinator: str | None = None,

@@ -20,16 +20,16 @@ except ImportError as error:
         f"thinwire.tensorflow needs TensorFlow ({error}) (hint: pip install tensorflow)"
     ) from None
 
+from thinwire import deprecated
 from thinwire.gradients import guard
 from thinwire.residuals import load_residuals, save_residuals
 
 from .collectives import all_gather, all_reduce, broadcast, broadcast_variables
-from .exchange import Exchange, exchange
+from .exchange import exchange
 from .tape import DistributedGradientTape
 
 __all__ = [
     "DistributedGradientTape",
-    "Exchange",
     "all_gather",
     "all_reduce",
     "broadcast",
@@ -39,3 +39,5 @@ __all__ = [
     "load_residuals",
     "save_residuals",
 ]
+
+__getattr__ = deprecated.classes(__name__, {"Exchange": ("exchange", "exchange")})

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from thinwire import arguments
 from thinwire._core import InvalidError, Scatter
 from thinwire.agreement import together
-from thinwire.arguments import Seconds
+from thinwire.arguments import Codecs, Seconds
 from thinwire.torch import device as devices
 from thinwire.torch import fsdp_hosts, skipped
 from thinwire.torch import group as groups
@@ -51,11 +51,11 @@ State = dict[str, tuple[dict[str, Place], int, str]]
 
 def fsdp(
     model: torch.nn.Module,
-    codec: str = "int8",
+    codec: Codecs = "int8",
     gather_codec: str | None = None,
     group: Any = None,
     *,
-    seed: int = 0,
+    seed: int = 1,
     unchecked: bool = False,
     timeout_s: Seconds | None = None,
     heartbeat_timeout_s: Seconds | None = None,
@@ -69,7 +69,8 @@ def fsdp(
     Args:
         model: after `fully_shard`, before the first step.
         codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "int3", one of these three as
-            "int8:stochastic", or "topk:0.01".
+            "int8:stochastic", or "topk:0.01". With `replicas` also codecs by the names of parameters, as in
+            `thinwire.torch.hook`.
         gather_codec: how parameters travel: "none", "f16", "bf16", "int8"; None leaves it to PyTorch.
         group: the ranks, a `thinwire.Group`; None forms one for each process group that FSDP uses.
         seed: of stochastic rounding; the same on all ranks.
@@ -88,12 +89,22 @@ def fsdp(
     # Errors
 
     InvalidError if no module is sharded, if one exchanges by Thinwire already or has parameters on several
-    meshes, or for a codec that cannot travel so; with `replicas` also for modules on a mesh that has a
+    meshes, or for codecs that cannot travel so; with `replicas` also for modules on a mesh that has a
     dimension of replicas, whose gradients FSDP2 would sum itself, for several meshes, and for a `group` or
     a `gather_codec`. Backward raises PeerError if a rank is lost or has gradients of other parameters.
     """
     arguments.instance("model", model, torch.nn.Module)
-    check_codecs(codec, gather_codec, seed)
+    by_name = isinstance(codec, Mapping) or callable(codec)
+    if by_name and replicas is None:
+        raise InvalidError(
+            f"codec is {arguments.shown(codec)}, expected the name of one codec: FSDP2 reduces the "
+            "gradients of a module together (hint: codecs by name need replicas)"
+        )
+    codecs = "" if by_name else check_codec(codec, seed)
+    if gather_codec is not None and gather_codec not in GATHER_CODECS:
+        raise InvalidError(
+            f"gather_codec is {arguments.shown(gather_codec)}, expected one of {', '.join(GATHER_CODECS)}"
+        )
     arguments.flag("unchecked", unchecked)
     timeouts_s = groups.check(group, timeout_s, heartbeat_timeout_s)
     devices.check(device)
@@ -105,6 +116,9 @@ def fsdp(
         )
     for name, module in units.items():
         check_unit(name, module)
+    every = parameters(model, units.values())
+    if by_name:
+        codecs = check_codec(arguments.codec(codec, [each.name for each in every.values()]), seed)
     check_alike(units, replicas)
     if replicas is not None:
         for name, given in (("group", group), ("gather_codec", gather_codec)):
@@ -113,11 +127,10 @@ def fsdp(
                     f"{name} with replicas, expected None: modules are gathered and reduced on their host "
                     f"(hint: leave {name} out)"
                 )
-        core_options = {"codec": codec, "seed": seed, "unchecked": unchecked}
-        found = parameters(model, units.values())
-        return between(units, found, replicas, core_options, device == devices.HOST, *timeouts_s)
-    options = Options(codec, gather_codec, group, seed, unchecked, *timeouts_s, device)
-    exchange = Exchange(parameters(model, units.values()), options)
+        core_options = {"codec": codecs, "seed": seed, "unchecked": unchecked}
+        return between(units, every, replicas, core_options, device == devices.HOST, *timeouts_s)
+    options = Options(codecs, gather_codec, group, seed, unchecked, *timeouts_s, device)
+    exchange = Exchange(every, options)
     for name, module in units.items():
         module.set_custom_reduce_scatter(ReduceScatter(exchange, name))
         if gather_codec is not None:
@@ -167,19 +180,19 @@ def check_unit(name: str, unit: Any) -> None:
         )
 
 
-def check_codecs(codec: str, gather_codec: str | None, seed: int) -> None:
-    """Refuses codecs that need more than FSDP gives, before anybody is met."""
+def check_codec(codec: Any, seed: int) -> str:
+    """Refuses codecs that need more than FSDP gives, before anybody is met, and returns the others."""
     arguments.text("codec", codec)
-    if codec.partition(":")[0] in WHOLE_ONLY:
-        raise InvalidError(
-            f"codec '{codec}' plans whole gradients, which FSDP does not give: use int8, int4, int3 or "
-            "topk:RATIO"
-        )
-    arguments.options(codec=codec, seed=seed)
-    if gather_codec is not None and gather_codec not in GATHER_CODECS:
-        raise InvalidError(
-            f"gather_codec is {arguments.shown(gather_codec)}, expected one of {', '.join(GATHER_CODECS)}"
-        )
+    text: str = codec
+    for each in text.split(","):
+        name = each.rpartition("=")[2]  # of PATTERN=CODEC
+        if name.partition(":")[0] in WHOLE_ONLY:
+            raise InvalidError(
+                f"codec '{name}' plans whole gradients, which FSDP does not give: use int8, int4, int3 or "
+                "topk:RATIO"
+            )
+    arguments.options(codec=text, seed=seed)
+    return text
 
 
 @dataclasses.dataclass(frozen=True)

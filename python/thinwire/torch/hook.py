@@ -53,7 +53,7 @@ def hook(
     group: Any = None,
     *,
     bucket_bytes: int = 1 << 20,
-    seed: int = 0,
+    seed: int = 1,
     algorithm: str | None = None,
     error_budget: float | None = None,
     feedback: str = "classic",

@@ -72,7 +72,7 @@ class DiLoCo:
         group: Any = None,
         *,
         bucket_bytes: int = 1 << 20,
-        seed: int = 0,
+        seed: int = 1,
         algorithm: str | None = None,
         unchecked: bool = False,
         timeout_s: Seconds | None = None,

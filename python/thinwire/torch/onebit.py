@@ -74,7 +74,7 @@ class OneBitAdam(torch.optim.Optimizer):
         codec: str = "onebit",
         group: Any = None,
         bucket_bytes: int = 1 << 20,
-        seed: int = 0,
+        seed: int = 1,
         unchecked: bool = False,
         timeout_s: Seconds | None = None,
         heartbeat_timeout_s: Seconds | None = None,

@@ -55,7 +55,7 @@ class PairAveraging:
         model: torch.nn.Module,
         every: int = 1,
         codec: str = "none",
-        seed: int = 0,
+        seed: int = 1,
         group: Any = None,
         *,
         timeout_s: Seconds | None = None,

@@ -52,7 +52,7 @@ class Rounds:
         group: Any = None,
         *,
         bucket_bytes: int = 1 << 20,
-        seed: int = 0,
+        seed: int = 1,
         algorithm: str | None = None,
         feedback: str = "classic",
         unchecked: bool = False,

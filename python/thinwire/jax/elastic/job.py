@@ -109,7 +109,7 @@ class Elastic(Job):
         self._enter()
 
     def loader(
-        self, data: Any, *, seed: int = 0, shuffle: bool = True, drop_last: bool = False
+        self, data: Any, *, seed: int = 1, shuffle: bool = True, drop_last: bool = False
     ) -> Loader:
         """Batches of `data` for this rank, from where the job is: a pytree of arrays with a row for each
         sample, as `(inputs, labels)`.

@@ -99,7 +99,7 @@ class Elastic(Job):
         self,
         source: Any,
         *,
-        seed: int = 0,
+        seed: int = 1,
         shuffle: bool = True,
         drop_last: bool = False,
         collate: Callable[[Sequence[Any]], Any] | None = None,

@@ -130,7 +130,7 @@ class Elastic(Job):
         self,
         data: Dataset[Any],
         *,
-        seed: int = 0,
+        seed: int = 1,
         shuffle: bool = True,
         drop_last: bool = False,
         **options: Any,

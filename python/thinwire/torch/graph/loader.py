@@ -97,7 +97,7 @@ class Loader:
         weight_attr: str | None = None,
         shuffle: bool = False,
         drop_last: bool = False,
-        seed: int = 0,
+        seed: int = 1,
         layout: str = "edges",
         bounds: Sequence[int] | None = None,
         features: SharedFeatures | None = None,
