@@ -136,8 +136,9 @@ class Gradients:
         """
         with self._noted():
             self._begun = False
+            # The core leaves alone what is zero on all ranks.
             averages = [
-                numpy.empty(self.all[index].shape, self._dtype(index)) for index in self.dense
+                numpy.zeros(self.all[index].shape, self._dtype(index)) for index in self.dense
             ]
             targets = [(place, each.ctypes.data, each.size) for place, each in enumerate(averages)]
             self._wait(targets, averages)
