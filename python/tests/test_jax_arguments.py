@@ -232,6 +232,26 @@ def test_importing_names_it_before_a_backend_starts(ranks, which, said):
     assert backends == 0
 
 
+def imported() -> list[str]:
+    """What importing brings besides JAX."""
+    import sys
+
+    import jax  # noqa: F401
+
+    before = set(sys.modules)
+    import thinwire.jax  # noqa: F401
+
+    return sorted(set(sys.modules) - before)
+
+
+def test_importing_brings_little_besides_jax(ranks):
+    (found,) = ranks(1, imported)
+    strange = [name for name in found if not name.startswith("thinwire")]
+    lazy = ("thinwire.elastic", "thinwire.jax.elastic", "thinwire.jax.rounds", "thinwire.gradients")
+    assert [name for name in found if name.startswith(lazy)] == []
+    assert len(strange) < 10, strange
+
+
 def test_a_jaxlib_that_cannot_call_the_handlers_is_named(ranks):
     ((new, old),) = ranks(1, versions)
     assert new.startswith(

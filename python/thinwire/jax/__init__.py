@@ -23,13 +23,13 @@ except ImportError as error:
     raise ImportError(f"thinwire.jax needs JAX ({error}) (hint: pip install jax)") from None
 
 from thinwire.jax.broadcast import broadcast
-from thinwire.jax.elastic.job import Elastic
 from thinwire.jax.exchange import Exchange, exchange
 from thinwire.jax.guard import guard
-from thinwire.jax.rounds import Rounds
 
 if TYPE_CHECKING:
+    from thinwire.jax.elastic.job import Elastic
     from thinwire.jax.optimizer import Averaged, averaged
+    from thinwire.jax.rounds import Rounds
 
 __all__ = [
     "Averaged",
@@ -43,10 +43,23 @@ __all__ = [
 ]
 
 
+_PLACES = {
+    "Averaged": "optimizer",
+    "Elastic": "elastic.job",
+    "Rounds": "rounds",
+    "averaged": "optimizer",
+}
+
+
 def __getattr__(name: str) -> object:
-    # optax takes longer to import than the rest, and not every program uses it.
-    if name not in ("Averaged", "averaged"):
+    # Not every program uses these, and optax alone takes longer to import than all the rest.
+    if name not in _PLACES:
         raise AttributeError(f"module 'thinwire.jax' has no attribute '{name}'")
     from importlib import import_module
 
-    return globals().setdefault(name, getattr(import_module("thinwire.jax.optimizer"), name))
+    module = import_module(f"thinwire.jax.{_PLACES[name]}")
+    return globals().setdefault(name, getattr(module, name))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
