@@ -37,11 +37,11 @@ pub fn test(arguments: &[String]) -> Result<Summary> {
     let package = package::build(&environment).context("building the Python package")?;
     let mut summary = Summary::default();
     if let Some(arguments) = pytest::of_torch(arguments) {
-        summary.add(pytest::run(&environment, &package, &arguments)?);
+        summary.add(pytest::run(&environment, &environment, &package, &arguments)?);
     }
     if let Some(arguments) = pytest::of_jax(arguments)? {
         summary.add(match self::environment(Frameworks::Jax)? {
-            Ok(environment) => pytest::run(&environment, &package, &arguments)?,
+            Ok(jax) => pytest::run(&jax, &environment, &package, &arguments)?,
             Err(Missing(what)) => {
                 Summary::skipped("every test of JAX, Keras and TensorFlow", &what)
             }
