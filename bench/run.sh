@@ -6,6 +6,7 @@
 #   bench/run.sh training [--networks LIST] [--worlds LIST] [--codecs LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh ddp [--networks LIST] [--worlds LIST] [--hosts N] [--models LIST] [--methods LIST] [--rounds N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh mindspore
+#   bench/run.sh jax [--parts overlap,training] [--networks LIST] [--frameworks LIST] [--data FILE] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh plans [--networks LIST] [--steps N] [--rounds N] [--batch N] [--model NAME] [--shares yes|no] [--data FILE] [--json FILE]
 #   bench/run.sh accuracy [--methods LIST|all] [--world N] [--network NETWORK] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh time-to-loss [--networks LIST] [--world N] [--models LIST] [--methods LIST] [--json FILE] [FLAG VALUE ...]
@@ -50,6 +51,8 @@ source "$BENCH/python/time_to_loss.sh"
 source "$BENCH/python/modes.sh"
 # shellcheck source=readme.sh
 source "$BENCH/readme.sh"
+# shellcheck source=python/jax.sh
+source "$BENCH/python/jax.sh"
 
 PYTHON=${PYTHON:-python3}
 THINWIRE=${THINWIRE:-$ROOT/target/release/thinwire}
@@ -211,7 +214,7 @@ distortion() {
     (cd "$SCRATCH" && "$THINWIRE_BENCH" distortion --codecs "$codecs" -- *.f32) | "$PYTHON" "$BENCH/sync.py" --distortion
 }
 
-[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|failures|resize|server|codecs|distortion|ddp|accuracy|time-to-loss|modes|mindspore|readme"
+[ $# -ge 1 ] || fail "usage: bench/run.sh collective|codec|link|training|sync|choice|hosts|change|churn|failures|resize|server|codecs|distortion|ddp|accuracy|time-to-loss|modes|jax|mindspore|readme"
 command=$1
 shift
 case "$command" in
@@ -231,6 +234,7 @@ case "$command" in
     accuracy) accuracy "$@" ;;
     time-to-loss) time_to_loss "$@" ;;
     modes) modes "$@" ;;
+    jax) jax "$@" ;;
     mindspore) machine && "$PYTHON" "$BENCH/python/mindspore_allreduce.py" "$@" ;;
-    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, failures, resize, server, codecs, distortion, ddp, accuracy, time-to-loss, modes, mindspore or readme" ;;
+    *) fail "unknown measurement '$command', expected collective, codec, link, training, sync, choice, hosts, change, churn, failures, resize, server, codecs, distortion, ddp, accuracy, time-to-loss, modes, jax, mindspore or readme" ;;
 esac

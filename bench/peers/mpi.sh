@@ -6,18 +6,25 @@
 #   mpi_build FOLDER                  compiles mpi.c into FOLDER
 #   mpi_all_reduce FOLDER WHICH BYTES ...   WHICH: default (Open MPI's own choice), ring, or
 #                                           shm (its own choice, over shared memory)
+#   mpi_ranks FOLDER TRANSPORTS [mpirun's options] COMMAND ...   a rank of MPI in each place; FOLDER is scratch
 
 mpi_available() { command -v mpicc >/dev/null && command -v mpirun >/dev/null; }
 
 mpi_build() { mpicc -O2 -o "$1/mpi" "$BENCH/peers/mpi.c"; }
 
 mpi_all_reduce() { # FOLDER WHICH BYTES ...
-    local folder=$1 which=$2 name="mpi $2" rank interface=lo transports=tcp,self
+    local folder=$1 which=$2 transports=tcp,self options=()
     shift 2
     [ "$which" = shm ] && transports=vader,self
-    local options=(--mca pml ob1 --mca btl "$transports" --oversubscribe --bind-to none)
-    [ "$which" = ring ] && options+=(--mca coll_tuned_use_dynamic_rules 1
+    [ "$which" = ring ] && options=(--mca coll_tuned_use_dynamic_rules 1
         --mca coll_tuned_allreduce_algorithm 4)
+    mpi_ranks "$folder" "$transports" "${options[@]}" "$folder/mpi" "mpi $which" "$NETWORK_NAME" "$@"
+}
+
+mpi_ranks() { # FOLDER TRANSPORTS [mpirun's options] COMMAND ...
+    local folder=$1 transports=$2 rank interface=lo
+    shift 2
+    local options=(--mca pml ob1 --mca btl "$transports" --oversubscribe --bind-to none)
     if [ "$NETWORK_NAME" != loopback ]; then
         interface=eth0
         : >"$folder/hosts"
@@ -35,5 +42,5 @@ mpi_all_reduce() { # FOLDER WHICH BYTES ...
     fi
     options+=(--mca btl_tcp_if_include "$interface")
     network_exec 0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR="$folder" \
-        mpirun -n "$NETWORK_RANKS" "${options[@]}" "$folder/mpi" "$name" "$NETWORK_NAME" "$@"
+        mpirun -n "$NETWORK_RANKS" "${options[@]}" "$@"
 }

@@ -24,6 +24,8 @@ def play(task: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     faulthandler.dump_traceback_later(task["timeout_s"], exit=True)
     sys.path[0] = str(Path(task["file"]).parent)
+    # Packages of another environment, behind those of this one.
+    sys.path += filter(None, [os.environ.get("THINWIRE_LAST_PATH")])
     if task["function"] is None:
         sys.argv = [task["file"], *map(str, task["arguments"])]
         runpy.run_path(task["file"], run_name="__main__")

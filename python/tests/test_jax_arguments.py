@@ -17,6 +17,8 @@ REFUSED = {
     "an integer": "gradient of w is int32, expected float32, float16 or bfloat16",
     "a key": "gradient of w is key<fry>, expected float32, float16 or bfloat16",
     "f64": "w is float64, expected float32, float16 or bfloat16",
+    "an f64 gradient": "gradient of w is float64, expected float32, float16 or bfloat16",
+    "a complex gradient": "gradient of w is complex64, expected float32, float16 or bfloat16",
     "complex": "w is complex64, expected float32, float16 or bfloat16",
     "no array": "w is PjitFunction, expected an array (hint: leave out what is not trained",
     "nothing": "no parameters to exchange, expected a pytree of arrays",
@@ -30,16 +32,20 @@ REFUSED = {
     "apply_if_finite": "optax.apply_if_finite around thinwire.jax.averaged leaves out exchanges",
     "MultiSteps": "optax.MultiSteps around thinwire.jax.averaged leaves out exchanges",
     "averaged twice": "the optimizer averages already, expected one without thinwire.jax.averaged",
+    "averaged inside": "an optimizer inside of thinwire.jax.averaged averages already",
     "no optimizer": "the optimizer is a float, expected one of optax",
     "jax_debug_nans": "jax_debug_nans is on: it would repeat a step",
+    "jax_debug_infs": "jax_debug_infs is on: it would repeat a step",
     "another state": 'the state has "a": 1, expected arrays of ranks',
     "no state": "the state is empty, expected what state_dict gave",
     "a traced broadcast": "params is traced, expected an array (hint: broadcast outside of jax.jit)",
     "a closed group": "the group of this exchange is closed, expected an open one",
     "no subtree": 'scanned has "blocks", and the parameters no such leaf',
     "no rows": "leaves of w have [(3,), (4,)] rows, expected one for each layer",
+    "no mark": "no layer of w was marked, expected exchange.mark in the function that jax.lax.scan",
     "no layer": 'the marked subtree is "b", expected one of []',
     "a second call": "a second call of one exchange in a program, expected one (hint: add the gradients",
+    "another platform": "the exchange is in a program for cuda, expected one for cpu, as JAX's default",
     "a fork": "the group of this exchange is of the parent process, expected an open one",
 }
 
@@ -59,6 +65,8 @@ def errors() -> dict[str, list]:
     params = {"w": jnp.ones((4, 3)), "b": jnp.ones(3)}
     exchange = thinwire.jax.exchange(params, "none", group)
     averaged = thinwire.jax.averaged(optax.sgd(1.0), params, "none", group)
+    twice = thinwire.jax.averaged(optax.chain(averaged), params, "none", group)
+    scanned = thinwire.jax.exchange(params, "none", group, scanned=["w"])
     closed = thinwire.jax.exchange(params, "none", group.split("closed"))
     closed.group.close()
     stacked = jax.tree.map(lambda x: jnp.stack([x, x]), params)
@@ -69,8 +77,8 @@ def errors() -> dict[str, list]:
     def update(optimizer):
         return optimizer.update(params, optimizer.init(params), params)
 
-    def debugging():
-        with jax.debug_nans(True):
+    def debugging(setting):
+        with setting(True):
             exchange(params)
 
     calls = {
@@ -82,6 +90,8 @@ def errors() -> dict[str, list]:
         "an integer": lambda: exchange({**params, "w": jnp.ones((4, 3), int)}),
         "a key": lambda: exchange({**params, "w": jax.random.key(0)}),
         "f64": lambda: make(np.ones(3)),
+        "an f64 gradient": lambda: exchange({**params, "w": np.ones((4, 3))}),
+        "a complex gradient": lambda: exchange({**params, "w": jnp.ones((4, 3), complex)}),
         "complex": lambda: make(jnp.ones(3, complex)),
         "no array": lambda: make(jnp.tanh),
         "nothing": lambda: thinwire.jax.exchange({}, "none", group),
@@ -97,8 +107,10 @@ def errors() -> dict[str, list]:
         "apply_if_finite": lambda: update(optax.apply_if_finite(averaged, 3)),
         "MultiSteps": lambda: update(optax.MultiSteps(averaged, 2)),
         "averaged twice": lambda: thinwire.jax.averaged(averaged, params),
+        "averaged inside": lambda: update(twice),
         "no optimizer": lambda: thinwire.jax.averaged(0.1, params),
-        "jax_debug_nans": debugging,
+        "jax_debug_nans": lambda: debugging(jax.debug_nans),
+        "jax_debug_infs": lambda: debugging(jax.debug_infs),
         "another state": lambda: exchange.load_state_dict({"a": 1}),
         "no state": lambda: exchange.load_state_dict({}),
         "a traced broadcast": lambda: jax.jit(thinwire.jax.broadcast)(jnp.ones(3)),
@@ -107,8 +119,12 @@ def errors() -> dict[str, list]:
         "no rows": lambda: thinwire.jax.exchange(
             {"w": {"a": jnp.ones((4, 3)), "b": jnp.ones(3)}}, "none", group, scanned=["w"]
         ),
+        "no mark": lambda: jax.jit(scanned)(params),
         "no layer": lambda: exchange.mark(params["b"], 0, "b"),
         "a second call": lambda: jax.jit(lambda tree: exchange(exchange(tree)))(params),
+        "another platform": lambda: (
+            jax.jit(exchange).trace(params).lower(lowering_platforms=("cuda",))
+        ),
         "a fork": lambda: raised_in_a_fork(lambda: exchange(params)),
     }
     answers = {}
@@ -182,6 +198,64 @@ def versions() -> list:
         except thinwire.InvalidError as error:
             answers.append(str(error))
     return answers
+
+
+def of_another_jaxlib(which: str) -> list:
+    """What importing says of a jaxlib with another header, or a JAX without one; and the backends."""
+    import tempfile
+    from pathlib import Path
+
+    import jax
+    from jax._src import xla_bridge
+
+    import thinwire
+
+    header = Path(tempfile.mkdtemp(), "xla", "ffi", "api", "c_api.h")
+    header.parent.mkdir(parents=True)
+    header.write_text(f"#define XLA_FFI_API_MAJOR {int(which == 'new')}\n")
+    if which == "none":
+        del jax.ffi
+    else:
+        jax.ffi.include_dir = lambda: str(header.parents[3])
+    try:
+        import thinwire.jax
+    except thinwire.InvalidError as error:
+        return [str(error), len(xla_bridge._backends)]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("which", "said"),
+    [
+        ("new", "has version 1 of XLA's foreign function interface, expected 0"),
+        ("old", "has no futures in XLA's foreign function interface, expected them"),
+        ("none", "expected 0.5.3 or later"),
+    ],
+)
+def test_importing_names_it_before_a_backend_starts(ranks, which, said):
+    ((text, backends),) = ranks(1, of_another_jaxlib, arguments=[which])
+    assert said in text and "\n" not in text
+    assert backends == 0
+
+
+def imported() -> list[str]:
+    """What importing brings besides JAX."""
+    import sys
+
+    import jax  # noqa: F401
+
+    before = set(sys.modules)
+    import thinwire.jax  # noqa: F401
+
+    return sorted(set(sys.modules) - before)
+
+
+def test_importing_brings_little_besides_jax(ranks):
+    (found,) = ranks(1, imported)
+    strange = [name for name in found if not name.startswith("thinwire")]
+    lazy = ("thinwire.elastic", "thinwire.jax.elastic", "thinwire.jax.rounds", "thinwire.gradients")
+    assert [name for name in found if name.startswith(lazy)] == []
+    assert len(strange) < 10, strange
 
 
 def test_a_jaxlib_that_cannot_call_the_handlers_is_named(ranks):

@@ -138,6 +138,102 @@ def test_a_step_that_runs_exchanges_once(ranks):
         assert answer == {name: int(name.split()[-1]) for name in answer}
 
 
+def again() -> dict[str, str]:
+    """What is said of programs that call an exchange twice, and nothing of those that do so in turns."""
+    import jax
+    from jax import lax
+
+    import thinwire.jax
+
+    thinwire.init()
+    tree = {"w": jax.numpy.ones(3)}
+    exchange = thinwire.jax.exchange(tree, "none")
+    inner = jax.jit(lambda tree: exchange(tree))
+    other = jax.jit(lambda tree: exchange(tree))
+
+    def scan(step, tree, **options):
+        return lax.scan(lambda carry, _: (step(carry), None), tree, length=4, **options)[0]
+
+    programs = {
+        "twice": lambda tree: exchange(exchange(tree)),
+        "a nested program twice": lambda tree: inner(inner(tree)),
+        "two nested programs": lambda tree: inner(other(tree)),
+        "two in a nested one": jax.jit(jax.jit(lambda tree: inner(inner(tree)))),
+        "a loop and once": lambda tree: exchange(scan(exchange, tree)),
+        "a loop that is unrolled": lambda tree: scan(inner, tree, unroll=2),
+        "a program": lambda tree: jax.jit(inner)(tree),
+        "a loop": lambda tree: scan(inner, tree),
+        "branches": lambda tree: lax.cond(tree["w"][0] > 0, inner, other, tree),
+    }
+    answers = {}
+    for name, program in programs.items():
+        try:
+            jax.jit(program).lower(tree)
+            answers[name] = ""
+        except thinwire.InvalidError as error:
+            answers[name] = str(error)
+    return answers
+
+
+def test_a_program_calls_an_exchange_once(ranks):
+    (answers,) = ranks(1, again)
+    fine = [name for name, said in answers.items() if not said]
+    assert fine == ["a program", "a loop", "branches"]
+    assert all(said.startswith("a second call") for said in answers.values() if said)
+
+
+def by_callbacks() -> list:
+    """Bits of averages by XLA's handlers, and by the calls that other devices than CPUs have; an error."""
+    import jax
+    import jax.numpy as jnp
+
+    import jax_models as models
+    import thinwire.jax
+
+    group = thinwire.init()
+    params = {"layers": jnp.ones((3, 8, 40)), "out": jnp.ones((40, 4), jnp.bfloat16)}
+
+    def step(exchange):
+        def block(hidden, layer):
+            number, weights = layer
+            weights = exchange.mark(weights, number)
+            return jnp.tanh(hidden @ weights @ jnp.ones((40, 8)) / 320), None
+
+        def loss(params, inputs):
+            hidden, _ = jax.lax.scan(block, inputs, (jnp.arange(3), params["layers"]))
+            return jnp.mean(hidden @ jnp.ones((8, 40)) @ params["out"])
+
+        return jax.jit(lambda params, inputs: exchange(jax.grad(loss)(params, inputs)))
+
+    answers = []
+    for backend in ("cpu", "gpu"):
+        jax.default_backend = lambda backend=backend: backend
+        exchange = thinwire.jax.exchange(
+            params, "int8", warmup_steps=0, bucket_bytes=512, scanned=["layers"]
+        )
+        compiled, found = step(exchange), []
+        for number in range(3):
+            inputs = jax.random.normal(jax.random.key(number + 10 * group.rank), (4, 8))
+            found.append(models.bits(compiled(params, inputs)))
+        answers.append([found, len(exchange.record()["buckets"])])
+    try:
+        with thinwire.jax.guard(exchange):
+            if group.rank == 1:
+                raise ValueError("no label 11")
+            jax.block_until_ready(compiled(params, inputs))
+    except (ValueError, thinwire.PeerError) as error:
+        answers.append(f"{type(error).__name__}: {error}")
+    return answers
+
+
+def test_callbacks_average_as_handlers_do(ranks):
+    first, second = ranks(2, by_callbacks)
+    assert first[:2] == second[:2]
+    assert first[0] == first[1] and first[0][1] > 3
+    assert first[2].startswith("PeerError: ") and "\n" not in first[2]
+    assert "rank 1 raised ValueError: no label 11" in first[2]
+
+
 def compiled_ahead() -> list[float]:
     """What programs give of which the exchanges are gone, the first one before the second was made."""
     import gc

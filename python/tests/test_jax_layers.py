@@ -75,7 +75,7 @@ def test_marked_layers_train_as_one_process(ranks):
     assert trained[2][0] < 0.01
     order = [name[-2] for name in trained[0][2] if name.startswith("layers")]
     assert order == sorted(order, reverse=True), "the last layer leaves first"
-    assert unmarked == "no gradient of layers/w[3] in step 0"
+    assert unmarked.startswith("no layer of layers was marked, expected exchange.mark")
 
 
 def devices(kind: str) -> list:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ OPTIMIZERS = {
     "clipped": ("SGD", {"learning_rate": 0.05, "global_clipnorm": 0.5}),
     "accumulating": ("Adam", {"learning_rate": 0.01, "gradient_accumulation_steps": 2}),
 }
+
+
+def environment(backend: str) -> dict[str, str] | None:
+    """The environment of ranks on a backend, None where it is not installed."""
+    env = {"KERAS_BACKEND": backend}
+    if importlib.util.find_spec(backend) is not None:
+        return env
+    packages = os.environ.get("TORCH_PACKAGES") if backend == "torch" else None
+    return {**env, "THINWIRE_LAST_PATH": packages} if packages else None
 
 
 def model_of(keras, policy: str = "float32") -> Any:
@@ -130,9 +140,9 @@ GIVEN: dict[str, Any] = {}
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_laws(ranks, backend, tmp_path):
-    if importlib.util.find_spec(backend) is None:
+    env = environment(backend)
+    if env is None:
         pytest.skip(f"{backend} is not installed beside Keras")
-    env = {"KERAS_BACKEND": backend}
     first, second = ranks(2, everything, arguments=[str(tmp_path)], env=env)
     for name, values in first["two"].items():
         assert values == second["two"][name], name

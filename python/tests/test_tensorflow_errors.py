@@ -66,6 +66,9 @@ def refusals() -> dict[str, str]:
     answers["other dtype"] = said(averages, [other], [tf.ones_like(other)])
     other = variable(3, dtype=(tf.float32, tf.float64)[group.rank])
     answers["one dtype"] = said(averages, [other], [tf.ones_like(other)])
+    other = tf.Variable(tf.fill((3,), float(group.rank)), name="weight")
+    answers["other values"] = said(averages, [other], [tf.ones(3)])
+    answers["values in graph"] = said(in_graph, lambda: averages([other], [tf.ones(3)]))
     some = [weight, bias][: 2 - group.rank]
     answers["other count"] = said(averages, some, [one, two][: 2 - group.rank])
     # Later steps.
@@ -122,6 +125,8 @@ def test_bad_input_is_refused_in_one_line(ranks):
         "other shape": "rank 1 has weight float32 [4, 2], rank 0 has weight float32 [3, 2]",
         "other dtype": "rank 1 has weight float16 [3], rank 0 has weight float32 [3]",
         "one dtype": "the gradient of weight is float64",
+        "other values": "rank 1 has weight of checksum",
+        "values in graph": "rank 1 has weight of checksum",
         "later kind": "the gradient of bias is dense, in the first step it was none on all ranks",
         "xla": "jit_compile=True, expected False",
         "inner xla": "jit_compile=True",
@@ -203,13 +208,18 @@ def interrupted(graph: bool) -> str:
 
     import thinwire
     import thinwire.tensorflow as tw
-    from thinwire import interrupts
+    from thinwire import gradients, interrupts
 
     group = thinwire.init()
     processes = group.all_gather(np.array([os.getpid()]))
     average = tw.exchange([tf.Variable(tf.ones(5))], "none")
     run = tf.function(average) if graph else average
     run([tf.ones(5)])
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gradients, "LOOK_S", 0.0)  # this wait looks for it
+        run([tf.ones(5)])
     with contextlib.suppress(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     try:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy
 
 from thinwire import _core, arguments, interrupts
-from thinwire.agreement import agree, from_rank_0, together
+from thinwire.agreement import agree, checksum, from_rank_0, together
 from thinwire.group import Group
 from thinwire.lifetime import ended, open_groups, raised
 from thinwire.meeting import group_or_default
@@ -70,8 +70,8 @@ class Gradients:
         self._failure: _core.Error | None = None
         self.interrupted = False
         """Whether Ctrl-C has ended a step in a thread of the framework's."""
-        self.calls = 0
-        """How often a framework has asked for a step, or traced one."""
+        self._steps = 0
+        """The number of steps since `count` was asked for it."""
         self.all: list[Gradient] = []
         self.dense: list[int] = []
         """Indices of the variables with dense gradients, in the core's order: the last ones first."""
@@ -89,8 +89,17 @@ class Gradients:
     def heard(self) -> None:
         """Notes that the program has got this failure."""
 
-    def meet(self, describe: Callable[[], list[Gradient]]) -> None:
+    def count(self) -> int:
+        """The number of steps whose averages are there and that were not counted before."""
+        found, self._steps = self._steps, 0
+        return found
+
+    def meet(
+        self, describe: Callable[[], list[Gradient]], read: Callable[[], list[Array | None]]
+    ) -> None:
         """Agrees with all ranks on what `describe` says: a collective call the first time, later a check.
+
+        `read` returns the values of the variables where they can be read, for the first call.
 
         # Errors
 
@@ -105,11 +114,10 @@ class Gradients:
             )
         interrupts.follow()
         interrupts.forget()
-        self.calls += 1
         if self.all:
             self._expect_same(describe())
         else:
-            self._begin(describe)
+            self._begin(describe, read)
 
     def ready(self, bucket: int, *arrays: Array) -> None:
         """Takes the gradients of a bucket, which leave at once; they are copied."""
@@ -133,11 +141,13 @@ class Gradients:
         """
         with self._noted():
             self._begun = False
+            # The core leaves alone what is zero on all ranks.
             averages = [
-                numpy.empty(self.all[index].shape, self._dtype(index)) for index in self.dense
+                numpy.zeros(self.all[index].shape, self._dtype(index)) for index in self.dense
             ]
             targets = [(place, each.ctypes.data, each.size) for place, each in enumerate(averages)]
             self._wait(targets, averages)
+            self._steps += 1
             return averages[::-1]
 
     def step(self, arrays: Sequence[Array]) -> list[Array]:
@@ -151,7 +161,12 @@ class Gradients:
         """Values and row numbers of all ranks' sparse gradients of a variable, in the ranks' order."""
         with self._noted():
             name = self.all[index].name
-            return gathered(self.group, values, name), gathered(self.group, rows, name)
+            found = gathered(self.group, values, name), gathered(self.group, rows, name)
+            sparse = [at for at, each in enumerate(self.all) if each.kind == "sparse"]
+            # Where all gradients are sparse, the first one stands for the step.
+            if not self.dense and index == sparse[0]:
+                self._steps += 1
+            return found
 
     @property
     def _started(self) -> _core.Synchronizer:
@@ -185,7 +200,9 @@ class Gradients:
         """Lets every rank fail with `reason`."""
         self.group.abort(reason)
 
-    def _begin(self, describe: Callable[[], list[Gradient]]) -> None:
+    def _begin(
+        self, describe: Callable[[], list[Gradient]], read: Callable[[], list[Array | None]]
+    ) -> None:
         """Makes the synchronizer, with all other ranks."""
         core = self.group.core
         found = together(core, lambda: expect_exchangeable(describe()))
@@ -194,6 +211,7 @@ class Gradients:
         named = [*names, *(each.name for each in found[len(names) :])]
         found = [dataclasses.replace(each, name=name) for each, name in zip(found, named)]
         agree([f"{each.name} {each.dtype} {list(each.shape)}" for each in found], core)
+        expect_same_values(found, read, self.group)
         kinds = merged([each.kind for each in found], self.group)
         found = [dataclasses.replace(each, kind=kind) for each, kind in zip(found, kinds)]
         dense = [index for index, each in enumerate(found) if each.kind == "dense"][::-1]
@@ -351,6 +369,27 @@ def expect_exchangeable(found: list[Gradient]) -> list[Gradient]:
             f"no gradient of {len(found)} variables, expected one (hint: does the loss depend on them?)"
         )
     return found
+
+
+def expect_same_values(
+    found: Sequence[Gradient], read: Callable[[], list[Array | None]], group: Group
+) -> None:
+    """Refuses variables with other values than rank 0's, which would train apart; a collective call.
+
+    # Errors
+
+    InvalidError on all ranks.
+    """
+    if group.world == 1:
+        return
+    lines = [f"{each.name} of {checksum(values)}" for each, values in zip(found, read())]
+    try:
+        agree(lines, group.core)
+    except _core.InvalidError as error:
+        raise _core.InvalidError(
+            f"{error} (hint: thinwire.tensorflow.broadcast_variables before the first step, or the "
+            "callback thinwire.keras.Broadcast, gives all ranks those of rank 0)"
+        ) from None
 
 
 def merged(kinds: Sequence[Kind], group: Group) -> list[Kind]:

@@ -10,6 +10,7 @@ import contextlib
 import signal
 import socket
 import threading
+import types
 
 _read: socket.socket | None = None
 _write: socket.socket | None = None
@@ -27,10 +28,18 @@ def follow() -> None:
     others = signal.set_wakeup_fd(_write.fileno(), warn_on_full_buffer=False)
     if others != -1:
         signal.set_wakeup_fd(others)
+    elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: types.FrameType | None) -> None:
+    """Raises KeyboardInterrupt as Python's own handler does, and no later wait raises it once more."""
+    pressed()
+    signal.default_int_handler(number, frame)
 
 
 def forget() -> None:
-    """Forgets what was pressed before: Python has raised for it, if this is its first thread."""
+    """Forgets what was pressed before, where another handler than ours has raised for it."""
     if threading.current_thread() is threading.main_thread():
         pressed()
 
@@ -41,5 +50,6 @@ def pressed() -> bool:
     if _read is not None:
         with contextlib.suppress(BlockingIOError):
             found = _read.recv(4096)
-    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    return is_ours and signal.SIGINT in found
+    # Notebooks set Python's own handler for each cell.
+    raises = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _interrupt)
+    return raises and signal.SIGINT in found

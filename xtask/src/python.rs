@@ -68,7 +68,9 @@ impl Built {
     /// Runs the tests of PyTorch, MindSpore and the package itself that the arguments select.
     pub fn test_torch(&self, arguments: &[String]) -> Result<Summary> {
         match pytest::of_torch(arguments) {
-            Some(arguments) => pytest::run(&self.environment, &self.package, &arguments),
+            Some(arguments) => {
+                pytest::run(&self.environment, &self.environment, &self.package, &arguments)
+            }
             None => Ok(Summary::default()),
         }
     }
@@ -77,7 +79,7 @@ impl Built {
     pub fn test_jax(&self, arguments: &[String]) -> Result<Summary> {
         let Some(arguments) = pytest::of_jax(arguments)? else { return Ok(Summary::default()) };
         match self::environment(Frameworks::Jax)? {
-            Ok(environment) => pytest::run(&environment, &self.package, &arguments),
+            Ok(jax) => pytest::run(&jax, &self.environment, &self.package, &arguments),
             Err(Missing(what)) => {
                 Ok(Summary::skipped("every test of JAX, Keras and TensorFlow", &what))
             }

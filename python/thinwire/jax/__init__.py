@@ -24,13 +24,13 @@ except ImportError as error:
 
 from thinwire import deprecated
 from thinwire.jax.broadcast import broadcast
-from thinwire.jax.elastic.job import Elastic
 from thinwire.jax.exchange import exchange
 from thinwire.jax.guard import guard
-from thinwire.jax.rounds import Rounds
 
 if TYPE_CHECKING:
+    from thinwire.jax.elastic.job import Elastic
     from thinwire.jax.optimizer import averaged
+    from thinwire.jax.rounds import Rounds
 
 __all__ = [
     "Elastic",
@@ -47,12 +47,18 @@ _class = deprecated.classes(
     {"Averaged": ("optimizer", "averaged"), "Exchange": ("exchange", "exchange")},
     stacklevel=4,
 )
+_PLACES = {"Elastic": "elastic.job", "Rounds": "rounds", "averaged": "optimizer"}
 
 
 def __getattr__(name: str) -> object:
-    if name != "averaged":
+    if name not in _PLACES:
         return _class(name)
-    # optax takes longer to import than the rest, and not every program uses it.
+    # Not every program uses these, and optax alone takes longer to import than all the rest.
     from importlib import import_module
 
-    return globals().setdefault(name, import_module("thinwire.jax.optimizer").averaged)
+    module = import_module(f"thinwire.jax.{_PLACES[name]}")
+    return globals().setdefault(name, getattr(module, name))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

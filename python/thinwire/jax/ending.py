@@ -12,24 +12,31 @@ import contextlib
 import sys
 import threading
 import weakref
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
 from thinwire import _core
 
 
+class Source(Protocol):
+    """What a program calls, which keeps the error of a step."""
+
+    def failure(self) -> _core.Error | None:
+        """Why a step has failed, if one has."""
+
+
 class Steps:
     """The steps of one exchange, also after the exchange itself is gone: a program may still run them."""
 
-    def __init__(self, synchronizer: _core.Synchronizer) -> None:
-        self.synchronizer = synchronizer
+    def __init__(self, source: Source) -> None:
+        self.source = source
         self.heard = False
         """Whether the program has got the error of a step that has failed."""
 
     def failure(self) -> _core.Error | None:
         """Why a step has failed, if the program has not heard of it."""
-        return None if self.heard else self.synchronizer.failure()
+        return None if self.heard else self.source.failure()
 
     def finish(self) -> None:
         """Waits until no program calls the core's part; lets go of it unless a failure is to be told."""
@@ -44,9 +51,9 @@ class Steps:
 _followed: set[Steps] = set()
 
 
-def follow(exchange: Any) -> Steps:
-    """Keeps the core's part of an exchange until its steps are finished."""
-    steps = Steps(exchange.synchronizer)
+def follow(exchange: Any, source: Source) -> Steps:
+    """Keeps what the programs of an exchange call until its steps are finished."""
+    steps = Steps(source)
     _followed.add(steps)
     weakref.finalize(exchange, steps.finish).atexit = False
     return steps

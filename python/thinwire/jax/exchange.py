@@ -17,7 +17,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,9 @@ from thinwire.jax import ending, handlers, state
 from thinwire.jax.tree import Tree
 from thinwire.lifetime import ended
 from thinwire.meeting import group_or_default
+
+if TYPE_CHECKING:
+    from thinwire.jax.callbacks import OnHost
 
 STRICT = ("jax_debug_nans", "jax_debug_infs")
 """Settings of JAX that run a step a second time, on the rank alone that has seen such a number."""
@@ -129,9 +132,15 @@ class Exchange:
         buckets = [[parts[index] for index in bucket] for bucket in self.synchronizer.buckets()]
         self._buckets = list(enumerate(buckets))
         self._compiled = jax.jit(self._traced)
-        self._program: Any = None
-        """The program that has called this last."""
-        self._steps = ending.follow(self)
+        self._host: OnHost | None = None
+        """What programs for a GPU or TPU call."""
+        if jax.default_backend() != "cpu":
+            from thinwire.jax.callbacks import OnHost
+
+            self._host = OnHost(group, self.synchronizer, parts, self._options)
+        self._marked: set[str] = set()
+        """Subtrees of which layers were marked."""
+        self._steps = ending.follow(self, self._host or self.synchronizer)
 
     def __call__(self, gradients: Any) -> Any:
         """Returns the averages of a pytree of gradients.
@@ -144,7 +153,6 @@ class Exchange:
         leaves = self._tree.flat(gradients)
         self._check()
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            self._expect_another_program()
             averages = self._traced(leaves)
         else:
             for leaf, value in zip(self._tree.leaves, leaves):
@@ -179,10 +187,11 @@ class Exchange:
         if name not in scanned:
             raise InvalidError(f"the marked subtree is {shown(name)}, expected one of {scanned}")
         self._tree.layer(name, layer)
+        self._marked.add(name)
         if not self._exchanges:
             return layer
         layers = [self._of_layer(name, number) for number in range(self._tree.layers[name])]
-        return handlers.marked(self.synchronizer.key, layers, layer, index)
+        return handlers.marked(self._started, layers, layer, index)
 
     def _of_layer(self, name: str, layer: int) -> dict[int, list[int]]:
         """The buckets of a layer, each with places of its parameters among the layer's leaves."""
@@ -243,7 +252,7 @@ class Exchange:
 
     def failure(self) -> thinwire.Error | None:
         """Why a step has failed, if one has."""
-        return self.synchronizer.failure()
+        return self._steps.source.failure()
 
     def raise_failure(self, cause: BaseException | None = None) -> None:
         """Raises the error of a step that has failed."""
@@ -270,24 +279,17 @@ class Exchange:
                     f"{name} is on: it would repeat a step, and its exchange, on one rank alone (hint: "
                     "turn it off; a step that is not finite on any rank is NaN on all)"
                 )
-        if jax.default_backend() != "cpu":
+        unmarked = sorted(self._tree.scanned.keys() - self._marked)
+        if unmarked:
             raise InvalidError(
-                f"the exchange runs on CPU, not on {jax.default_backend()} (hint: JAX_PLATFORMS=cpu)"
+                f"no layer of {unmarked[0]} was marked, expected exchange.mark in the function that "
+                "jax.lax.scan calls (hint: leave out scanned= to exchange its gradients after backward)"
             )
-
-    def _expect_another_program(self) -> None:
-        """Refuses a second call in a program, since XLA may run it before the first one."""
-        program = handlers.traced_program()
-        if program == self._program:
-            raise InvalidError(
-                "a second call of one exchange in a program, expected one (hint: add the gradients up "
-                "first, or jax.lax.scan over steps)"
-            )
-        self._program = program
 
     def _traced(self, leaves: Sequence[Any]) -> list[Any]:
         """The averages, as calls in a program."""
-        leaves = handlers.plain.bind(*leaves, meshed=self._mesh is not None, kept=self._steps)
+        about = {"handled": self._host is None, "meshed": self._mesh is not None}
+        leaves = handlers.plain.bind(*leaves, **about, kept=self._steps)
         if not self._exchanges:
             return list(leaves)
         return (
@@ -298,7 +300,7 @@ class Exchange:
         """The averages, by calls on one device."""
         leaves = list(leaves)
         tokens = [
-            handlers.ready(self.synchronizer.key, number, [leaves[part.at] for part in bucket])
+            self._started(number, [leaves[part.at] for part in bucket])
             for number, bucket in self._buckets
             if bucket[0].layer is None
         ]
@@ -306,7 +308,7 @@ class Exchange:
         stacked = [leaves[at] for members in self._tree.scanned.values() for at in members]
         rows = [leaf for leaf in stacked if leaf.size]
         structs = [part.leaf.struct() for part in self._tree.parts]
-        found = handlers.finish(self.synchronizer.key, [*tokens, *rows], structs)
+        found = self._finished([*tokens, *rows], structs)
         stacks: dict[int, list[Any]] = {}
         for part, average in zip(self._tree.parts, found):
             stacks.setdefault(part.at, []).append(average)
@@ -315,6 +317,20 @@ class Exchange:
             is_row = any(at in members for members in self._tree.scanned.values())
             leaves[at] = jnp.stack(stack[::-1]) if is_row else stack[0]
         return leaves
+
+    def _started(self, bucket: int, gradients: Sequence[jax.Array]) -> jax.Array:
+        """The token of a bucket, whose exchange starts."""
+        if self._host is not None:
+            return self._host.start(bucket, gradients)
+        return handlers.ready(self.synchronizer.key, bucket, gradients)
+
+    def _finished(
+        self, tokens: Sequence[jax.Array], averages: Sequence[jax.ShapeDtypeStruct]
+    ) -> list[jax.Array]:
+        """The averages, once the tokens are there."""
+        if self._host is not None:
+            return self._host.averages(tokens, averages)
+        return handlers.finish(self.synchronizer.key, tokens, averages)
 
 
 def described(params: Any, scanned: Sequence[str]) -> Tree:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+import sys
+import types
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +79,16 @@ def finish(
     return list(call(*tokens, work, key=np.int32(key)))
 
 
-def marked(key: int, layers: Sequence[dict[int, list[int]]], layer: Any, index: Any) -> Any:
-    """Returns a layer, whose gradients are started by its buckets when backward has computed them."""
+def marked(
+    started: Callable[[int, Sequence[jax.Array]], jax.Array],
+    layers: Sequence[dict[int, list[int]]],
+    layer: Any,
+    index: Any,
+) -> Any:
+    """Returns a layer, whose gradients are `started` by its buckets when backward has computed them."""
 
     def start(buckets: dict[int, list[int]], leaves: Sequence[jax.Array]) -> jax.Array:
-        given = [
-            ready(key, at, [leaves[place] for place in places]) for at, places in buckets.items()
-        ]
+        given = [started(at, [leaves[place] for place in places]) for at, places in buckets.items()]
         return given[-1]
 
     def backward(number: jax.Array, gradients: Any) -> Any:
@@ -108,17 +113,50 @@ def refuse(what: str, hint: str) -> Any:
     return rule
 
 
-def traced_program() -> Any:
-    """What is equal for two calls that JAX traces into one program, and differs for others."""
-    # Not imported above, for what it takes; older JAX has the function elsewhere.
-    from jax.extend import core
+def program() -> Any:
+    """The whole program that JAX lowers now, in which others may be nested; None where it is not found."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "lower_jaxpr_to_module":
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals.get("jaxpr")
 
-    here = core if hasattr(core, "get_opaque_trace_state") else jax.core
-    return here.get_opaque_trace_state(convention="flax")
+
+def calls(program: Any, kept: Any) -> int:
+    """How often a program calls an exchange where XLA is free to choose the order.
+
+    Of branches one is taken, and turns of a loop follow each other unless they are unrolled.
+    """
+    total = 0
+    for equation in program.eqns:
+        total += equation.primitive is plain and equation.params["kept"] is kept
+        inner = [calls(part, kept) for part in parts(equation.params)]
+        if equation.primitive.name == "cond":
+            total += max(inner)
+        else:
+            total += sum(inner) * int(equation.params.get("unroll") or 1)
+    return total
 
 
-def lowered(context: Any, *values: Any, meshed: bool, kept: Any) -> list[Any]:
-    """Refuses a program of which several devices would each call the exchange, and keeps the exchange."""
+def parts(params: dict[str, Any]) -> list[Any]:
+    """The programs in an operation: a function that it calls, the body of a loop, branches."""
+    listed = [each if isinstance(each, (list, tuple)) else [each] for each in params.values()]
+    return [part for each in listed for part in each if hasattr(part, "eqns")]
+
+
+def lowered(context: Any, *values: Any, handled: bool, meshed: bool, kept: Any) -> list[Any]:
+    """Refuses a program that would exchange other than once in a step, and keeps the exchange."""
+    others = sorted({*context.module_context.platforms} - {"cpu"})
+    if handled and others:
+        raise InvalidError(
+            f"the exchange is in a program for {others[0]}, expected one for cpu, as JAX's default backend "
+            "is (hint: JAX_PLATFORMS)"
+        )
+    whole = program()
+    if whole is not None and calls(whole, kept) > 1:
+        raise InvalidError(
+            "a second call of one exchange in a program, expected one (hint: add the gradients up "
+            "first, or jax.lax.scan over steps, without unroll)"
+        )
     place = context.module_context.axis_context
     devices = 1 if meshed else getattr(place, "num_devices", 1)
     if getattr(place, "manual_axes", None):
@@ -137,8 +175,8 @@ def lowered(context: Any, *values: Any, meshed: bool, kept: Any) -> list[Any]:
 plain = type(jax.lax.add_p)("thinwire_gradients")
 """Returns its arguments, and refuses what would exchange other gradients than those of one step."""
 plain.multiple_results = True
-plain.def_impl(lambda *arrays, meshed, kept: list(arrays))
-plain.def_abstract_eval(lambda *shapes, meshed, kept: list(shapes))
+plain.def_impl(lambda *arrays, **_: list(arrays))
+plain.def_abstract_eval(lambda *shapes, **_: list(shapes))
 mlir.register_lowering(plain, lowered)
 batching.primitive_batchers[plain] = refuse(
     "vmap of", "average over the mapped axis first, then exchange once outside of vmap"

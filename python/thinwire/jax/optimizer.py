@@ -79,14 +79,21 @@ def averaged(
 
 
 def refuse_outside() -> None:
-    """Looks among the callers for transformations that let a rank leave out exchanges, each for itself.
+    """Looks among the callers for transformations that let a rank leave out exchanges, each for itself, and
+    for another optimizer that averages.
 
     # Errors
 
     InvalidError if there is one.
     """
-    frame: types.FrameType | None = sys._getframe()
+    update = sys._getframe(1)
+    frame: types.FrameType | None = update.f_back
     while frame is not None:
+        if frame.f_code is update.f_code:
+            raise InvalidError(
+                "an optimizer inside of thinwire.jax.averaged averages already, expected one "
+                "without thinwire.jax.averaged"
+            )
         file = Path(frame.f_code.co_filename)
         if file.name in OUTSIDE and "optax" in file.parts:
             name, hint = OUTSIDE[file.name]

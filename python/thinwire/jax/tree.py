@@ -8,7 +8,6 @@ each layer, and the core gets the rows, so that each can leave when its layer is
 from __future__ import annotations
 
 import dataclasses
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from thinwire._core import InvalidError
+from thinwire.agreement import checksum
 from thinwire.arguments import shown
 
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
@@ -131,7 +131,7 @@ class Tree:
     def checksums(self, params: Any) -> list[str]:
         """Lines that say which values parameters have; nothing of those without values."""
         found = zip(self.leaves, jax.tree_util.tree_leaves(params))
-        return [f"{leaf.name} of {checksum(value)}" for leaf, value in found]
+        return [f"{leaf.name} of {checksum(known(value))}" for leaf, value in found]
 
     def flat(self, tree: Any, what: str = "gradients") -> list[Any]:
         """The leaves of gradients, or of other parameters.
@@ -217,8 +217,6 @@ def described(name: str, leaf: Any, kind: str = "") -> Leaf:
     return Leaf(name, tuple(leaf.shape), dtype)
 
 
-def checksum(value: Any) -> str:
-    """Says in a word which values an array has."""
-    if isinstance(value, jax.ShapeDtypeStruct):
-        return "unknown values"
-    return f"checksum {zlib.crc32(np.asarray(value).tobytes()):08x}"
+def known(value: Any) -> Any:
+    """An array, None for one that is only described."""
+    return None if isinstance(value, jax.ShapeDtypeStruct) else value

@@ -10,7 +10,7 @@ own part of the data. The optimizer averages gradients over all ranks before its
 On links too thin for an exchange in every step, `callbacks=[thinwire.keras.Rounds(model, "diloco:30")]`.
 Saved models load without Thinwire. Under mixed_float16 the wrapper goes outside:
 `distributed(keras.optimizers.LossScaleOptimizer(optimizer))`. On the CPU; on a GPU gradients are copied
-through host memory, which nobody has tested yet, and on JAX they are refused.
+through host memory, which nobody has tested yet.
 """
 
 try:

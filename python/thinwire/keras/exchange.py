@@ -33,6 +33,10 @@ class Exchange:
     def __call__(self, found: list[Any], variables: Sequence[Any]) -> list[Any]:
         """The averages over all ranks; None where all ranks have None."""
         self._expect(variables)
+        if len(found) != len(self._variables):
+            raise InvalidError(
+                f"{len(found)} gradients for {len(self._variables)} variables, expected one for each"
+            )
         return self.average(found)
 
     def shared(self, *given: Any, **options: Any) -> Gradients:
@@ -45,7 +49,7 @@ class Exchange:
         def describe() -> list[Gradient]:
             return [described(*pair) for pair in zip(self._variables, found)]
 
-        self.gradients.meet(describe)
+        self.gradients.meet(describe, lambda: [value_of(each) for each in self._variables])
         if not self.gradients.exchanges:
             return found
         indices = self.gradients.dense[::-1]
@@ -142,6 +146,14 @@ def exchange_for(
     if backend not in BACKENDS:
         raise InvalidError(f"Keras's backend is {backend}, expected {', '.join(BACKENDS)}")
     return BACKENDS[backend](codec, group, sparse_as_dense, **options)
+
+
+def value_of(variable: Any) -> Any:
+    """The values of a variable; None where they cannot be read, as in `fit` on JAX, which keeps them."""
+    try:
+        return keras.ops.convert_to_numpy(variable)
+    except Exception:  # of the backend
+        return None
 
 
 def described(variable: Any, gradient: Any) -> Gradient:

@@ -16,6 +16,16 @@ class JaxGradients(Gradients):
     """Gradients that leave by the operators of an `Exchange` of JAX."""
 
     _exchange: Exchange | None = None
+    _counted: Any = None
+    """The record of the last step that was counted."""
+
+    def count(self) -> int:
+        """1 if there was a step that was not counted before: a program exchanges once when it runs."""
+        record = None if self._exchange is None else self._exchange.record()
+        if record is not None and not record["buckets"]:
+            record = None  # before the first step
+        found, self._counted = int(record != self._counted), record
+        return found
 
     def averaged(self, given: list[Any]) -> list[Any]:
         """The averages of all dense gradients, in the order of the variables."""

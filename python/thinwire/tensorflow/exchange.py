@@ -72,17 +72,22 @@ class Exchange:
         **options: Any,
     ) -> None:
         self.gradients = Gradients(codec, group, **options)
-        self.sparse_as_dense = sparse_as_dense
         listed = list(variables) if isinstance(variables, Iterator) else variables
-        self.variables = tf.nest.map_structure(described, listed)
+        self._take(listed, sparse_as_dense)
 
     @classmethod
     def of(cls, gradients: Gradients, variables: Any, sparse_as_dense: bool) -> Exchange:
         """An exchange of variables by gradients that were made before."""
         made = cls.__new__(cls)
-        made.gradients, made.sparse_as_dense = gradients, sparse_as_dense
-        made.variables = tf.nest.map_structure(described, variables)
+        made.gradients = gradients
+        made._take(variables, sparse_as_dense)
         return made
+
+    def _take(self, variables: Any, sparse_as_dense: bool) -> None:
+        self.sparse_as_dense = sparse_as_dense
+        self.variables = tf.nest.map_structure(described, variables)
+        self._read = tf.nest.flatten(variables)
+        """The variables themselves, until their values were compared."""
 
     @traced
     def __call__(self, gradients: Any) -> Any:
@@ -101,7 +106,8 @@ class Exchange:
             pairs = zip(tf.nest.flatten(self.variables), found)
             return [described_gradient(*pair) for pair in pairs]
 
-        self.gradients.meet(describe)
+        self.gradients.meet(describe, lambda: [value_of(each) for each in self._read])
+        self._read = []
         averages = self._averaged(found)
         return tf.nest.pack_sequence_as(gradients, averages)
 
@@ -209,6 +215,17 @@ def described(variable: Any) -> Gradient:
         raise InvalidError(f"{name} has shape {shape}, expected one that is known")
     dtype = tf.as_dtype(variable.dtype).name
     return Gradient(name.removesuffix(":0"), tuple(shape.as_list()), dtype, "none")
+
+
+def value_of(variable: Any) -> Any:
+    """The values of a variable, also while a function is traced; None where they cannot be read."""
+    if not hasattr(variable, "assign"):
+        return None
+    try:
+        with tf.init_scope():
+            return variable.numpy()
+    except Exception:  # of TensorFlow or Keras: one that the function itself makes has none yet
+        return None
 
 
 def structure(values: Any) -> Any:

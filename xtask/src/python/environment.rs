@@ -67,6 +67,16 @@ impl Environment {
         command
     }
 
+    /// The folder of the packages of the environment.
+    pub fn site_packages(&self) -> Result<PathBuf> {
+        let libraries = self.programs.with_file_name("lib");
+        let found = fs::read_dir(&libraries)
+            .with_context(|| format!("reading {}", libraries.display()))?
+            .filter_map(|entry| Some(entry.ok()?.path().join("site-packages")))
+            .find(|folder| folder.is_dir());
+        found.with_context(|| format!("no packages in {}", libraries.display()))
+    }
+
     /// Returns a folder for `PYTHONPATH` with the packages of a complete list of requirements, which are
     /// installed there if this machine does not have them.
     pub fn packages(&self, requirements: &Path) -> Result<PathBuf> {

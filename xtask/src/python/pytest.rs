@@ -67,11 +67,18 @@ fn is_of_jax(argument: &str) -> bool {
     OF_JAX.iter().any(|start| name.starts_with(start))
 }
 
-/// Runs the tests against the installed package; its time is bounded in `conftest.py`.
-pub fn run(environment: &Environment, package: &Package, arguments: &[String]) -> Result<Summary> {
+/// Runs the tests against the installed package; its time is bounded in `conftest.py`. Tests of Keras take torch
+/// from the environment `torch`.
+pub fn run(
+    environment: &Environment,
+    torch: &Environment,
+    package: &Package,
+    arguments: &[String],
+) -> Result<Summary> {
     let mut command = environment.tool("python");
     command.args(FLAGS).args(arguments).stdout(Stdio::piped());
     command.env("PYTHONPATH", &package.site).env("THINWIRE_WHEEL", &package.wheel);
+    command.env("TORCH_PACKAGES", torch.site_packages()?);
     let mut child = command.spawn().context("cannot start pytest")?;
     let mut lines = Vec::new();
     follow(&mut child, |line| lines.push(line.to_owned()))?;

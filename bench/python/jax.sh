@@ -1,0 +1,65 @@
+# JAX, Keras on JAX and TensorFlow: sourced by run.sh, which has network_up, say and fail. PYTHON has JAX.
+
+jax() { # [--parts overlap,training] [--networks LIST] [--frameworks LIST] [--data FILE] [--json FILE] [the programs' flags]
+    local parts=overlap,training networks=100mbit,400mbit frameworks=jax,keras,tensorflow json=$SCRATCH/jax.json
+    local data='' methods='' launch=network_ranks overlap=() rest=() target=()
+    while [ $# -gt 0 ]; do
+        case "$1" in
+            --parts) parts=$2 ;;
+            --networks) networks=$2 ;;
+            --frameworks) frameworks=$2 ;;
+            --data) data=$2 ;;
+            --json) json=$2 ;;
+            --methods) methods=$2 ;;
+            --target) target=("$1" "$2") ;;
+            --codecs | --rounds) overlap+=("$1" "$2") ;;
+            --overlap-steps | --overlap-batch) overlap+=("--${1#--overlap-}" "$2") ;;
+            *) rest+=("$1" "$2") ;;
+        esac
+        shift 2
+    done
+    "$PYTHON" -c 'import jax, thinwire' 2>/dev/null || fail "$PYTHON has no JAX or no thinwire (set PYTHON)"
+    if [ -z "$methods" ]; then
+        methods=compute,gloo,none,int8,auto
+        if mpi_available && "$PYTHON" -c 'import importlib.util as u; assert u.find_spec("mpi4jax")' 2>/dev/null; then
+            methods+=,mpi4jax
+        else
+            say "skipped mpi4jax: $PYTHON has no mpi4jax, or there is no mpirun"
+        fi
+    fi
+    [[ ",$methods," = *,mpi4jax,* ]] && launch=mpi_ranks
+    say "skipped Horovod's tape: 0.28.1 builds against TensorFlow 2.21 only without xla_mpi_ops.cc"
+    machine
+    : >"$json"
+    export XLA_FLAGS="--xla_cpu_multi_thread_eigen=false" OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
+    local network part framework
+    for network in ${networks//,/ }; do
+        network_up 2 "$network" || { say "skipped network $network"; network_down; continue; }
+        for part in ${parts//,/ }; do
+            case "$part" in
+                overlap)
+                    for framework in ${frameworks//,/ }; do
+                        say "$network, overlap, $framework"
+                        jax_ranks network_ranks jax_overlap.py --framework "$framework" "${overlap[@]}"
+                    done
+                    ;;
+                training)
+                    [ -n "$data" ] || fail "--parts training needs --data FILE"
+                    say "$network, training"
+                    jax_ranks "$launch" jax_training.py --data "$data" --methods "$methods" "${rest[@]}"
+                    ;;
+                *) fail "unknown part '$part', expected overlap or training" ;;
+            esac
+        done
+        network_down
+    done
+    "$PYTHON" "$BENCH/python/jax_table.py" "${target[@]}" <"$json"
+}
+
+jax_ranks() { # LAUNCH PROGRAM [FLAG VALUE ...]: with the variables of jax
+    local launch=("$1") program=$2
+    shift 2
+    [ "${launch[0]}" = network_ranks ] || launch+=("$SCRATCH" tcp,self)
+    KERAS_BACKEND=jax NETWORK_SECONDS_MAX=3600 "${launch[@]}" "$PYTHON" "$BENCH/python/$program" "$@" \
+        2>"$SCRATCH/errors" >>"$json" || say "failed: $(tail -n 3 "$SCRATCH/errors")"
+}

@@ -1,0 +1,59 @@
+"""The calls in a program for a GPU or a TPU: one of Python's per bucket, and one that waits.
+
+XLA has no handlers of ours there, so gradients and averages are copied through host memory, and nothing is
+encoded on the device. A program addresses buckets by number, as by `handlers`, in whatever order XLA calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import io_callback
+
+import thinwire
+from thinwire import interrupts
+from thinwire._core import Synchronizer
+from thinwire.gradients import Gradient, Gradients
+from thinwire.jax.tree import Part
+
+
+class OnHost(Gradients):
+    """The gradients of an exchange as arrays in host memory."""
+
+    def __init__(
+        self,
+        group: thinwire.Group,
+        synchronizer: Synchronizer,
+        parts: Sequence[Part],
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__(group=group, **options)
+        self.synchronizer = synchronizer
+        self.all = [
+            Gradient(part.leaf.name, part.leaf.shape, part.leaf.dtype, "dense") for part in parts
+        ]
+        self.dense, self.buckets = list(range(len(parts))), synchronizer.buckets()
+        interrupts.follow()
+
+    def start(self, bucket: int, gradients: Sequence[jax.Array]) -> jax.Array:
+        """Starts the exchange of a bucket; its token."""
+
+        def started(*arrays: Any) -> np.ndarray[Any, Any]:
+            self.ready(bucket, *map(np.asarray, arrays))
+            return np.zeros((), np.int32)
+
+        token: jax.Array = io_callback(
+            started, jax.ShapeDtypeStruct((), np.dtype(np.int32)), *gradients
+        )
+        return token
+
+    def averages(
+        self, tokens: Sequence[jax.Array], structs: Sequence[jax.ShapeDtypeStruct]
+    ) -> list[jax.Array]:
+        """Returns the averages once the tokens are there, which say that all buckets were started."""
+        # Of gradients that stand for tokens an element is enough.
+        first = [token.reshape(-1)[0] for token in tokens]
+        return list(io_callback(lambda *_: self.finish()[::-1], list(structs), *first))
