@@ -60,6 +60,7 @@ MINDSPORE = {
     "docs/planning.md > The model": "imported",
     "docs/python.md > Tables on parameter servers": "served",
     "docs/elastic.md > MindSpore": "elastic",
+    "docs/policies.md > MindSpore": "adapted",
 }
 KERAS = {
     "docs/keras-tensorflow.md > Keras": "fitted",
