@@ -7,13 +7,12 @@ use thinwire_checkpoint::Draft;
 use thinwire_collective::Group;
 use thinwire_job::elastic::Wish;
 use thinwire_link::mem;
-use thinwire_policy::Policy;
 use thinwire_report::training::{Passed, Planned};
 use thinwire_sync::Error::Invalid;
 use thinwire_sync::{Channel, Mode, RoundRecord, State, reshard};
 use thinwire_wire::{Rank, World};
 
-use super::adaptation::Terms;
+use super::adaptation::{Terms, Told};
 use super::log::Step;
 use super::planned::{self, Measured};
 use super::rounds::{MODE, Rounds};
@@ -294,6 +293,18 @@ impl<'a> Engine<'a> {
         Ok((step, wish))
     }
 
+    /// Takes what all ranks have noted, each by [`Executor::note`], since this was last called: with the last step, or
+    /// with some before the last round that has ended.
+    pub fn told(&mut self) -> Vec<Told> {
+        match &mut self.rounds {
+            Some(rounds) => rounds.told(),
+            None => {
+                let notes = self.executor.notes().map(<[f32]>::to_vec).collect();
+                vec![Told { step: self.executor.next_step() - 1, notes }]
+            }
+        }
+    }
+
     /// Passes of the last step; none of a replica, which has but one micro-batch after the other.
     pub fn passes(&self) -> Vec<Passed> {
         if self.is_planned() { planned::passes(self.executor.times()) } else { Vec::new() }
@@ -508,8 +519,9 @@ fn apart<'s>(settings: &Settings<'s>) -> Settings<'s> {
 
 /// Options of the exchange of a rank's gradients.
 fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptions {
-    let sketches = settings.policies.iter().any(|policy| policy.needs_noise());
-    ExchangeOptions { remote: computation.served.clone(), sketches, ..settings.exchange.clone() }
+    let sketches = settings.needs_noise();
+    let remote = computation.served.clone();
+    ExchangeOptions { remote, sketches, ..settings.exchange.clone() }
 }
 
 /// Adds the flag to an error of an exchange that it would mend.

@@ -309,9 +309,10 @@ impl<'a> TrainingLoop<'a> {
             self.progress.steps.applied();
             self.progress.position = self.sampler.position();
             let done = self.progress.done();
+            let told = self.engine.told();
             let TrainingProgress { adaptation, terms, .. } = &mut self.progress;
             let unit = self.engine.computation.unit;
-            adaptation.take(self.engine.executor.notes(), terms, done, unit);
+            adaptation.take(told, terms, done, unit);
             self.role.applied(done);
         }
         let (step, wish) = taken?;
@@ -359,7 +360,8 @@ impl<'a> TrainingLoop<'a> {
         if !self.has_other_batch() && self.engine.terms() != terms {
             self.engine.set_terms(session.settings, terms)?;
         }
-        if !session.decides(self.world) || self.due() != Due::Step {
+        let is_pending = self.progress.adaptation.is_pending();
+        if !session.decides(self.world) || self.due() != Due::Step || is_pending {
             return Ok(());
         }
         let done = self.progress.done();
