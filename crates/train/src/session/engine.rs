@@ -285,7 +285,7 @@ impl<'a> Engine<'a> {
             wait_s: self.executor.waited_s() - waited_s + record.wait_s,
             loss,
             sent_bytes: self.executor.sent_bytes() - sent_bytes + record.sent_bytes,
-            record: self.executor.sync().record().clone(),
+            record: self.executor.record(),
             skipped: !self.executor.gradient_norm().is_finite(),
             rounds: record,
             adapted: None,
@@ -339,7 +339,10 @@ impl<'a> Engine<'a> {
     pub fn unite(&mut self) -> Result<RoundRecord, Error> {
         match &mut self.rounds {
             Some(rounds) => rounds.finish(&mut self.executor),
-            None => Ok(RoundRecord::default()),
+            None => {
+                self.executor.end_early()?;
+                Ok(RoundRecord::default())
+            }
         }
     }
 
@@ -520,8 +523,12 @@ fn apart<'s>(settings: &Settings<'s>) -> Settings<'s> {
 /// Options of the exchange of a rank's gradients.
 fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptions {
     let sketches = settings.needs_noise();
+    let delay = match settings.mode {
+        Mode::Delayed { steps } => steps,
+        _ => 0,
+    };
     let remote = computation.served.clone();
-    ExchangeOptions { remote, sketches, ..settings.exchange.clone() }
+    ExchangeOptions { remote, sketches, delay, ..settings.exchange.clone() }
 }
 
 /// Adds the flag to an error of an exchange that it would mend.

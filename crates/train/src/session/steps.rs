@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_checkpoint::FolderLock;
 use thinwire_job::elastic::{Due, Steps, Wish};
 use thinwire_report::training::{Change, Planned, Run};
-use thinwire_sync::{Live, Time};
+use thinwire_sync::{Live, Mode, Time};
 use thinwire_wire::{Rank, World};
 
 use super::adaptation::{Adaptation, ELAPSED, Taken, Terms};
@@ -219,7 +219,10 @@ impl<'a> TrainingLoop<'a> {
                 Wish::Stop => self.role.closing(),
                 Wish::Signal(signal) => self.session.interrupt.follow(signal),
                 // The end of the training comes before another batch.
-                Wish::Continue if self.has_other_batch() && self.due() == Due::Step => break,
+                Wish::Continue if self.has_other_batch() && self.due() == Due::Step => {
+                    self.engine.executor.end_early()?;
+                    break;
+                }
                 Wish::Continue => {}
             }
             self.rest(Some(&batch))?;
@@ -550,6 +553,9 @@ impl<'a> TrainingLoop<'a> {
         let mut run = log.run(name, tokens as f64, rate);
         // A rank that joined late has seen fewer.
         run.steps = steps;
+        if let Mode::Delayed { .. } = settings.mode {
+            run.mode = Some(settings.mode.to_string());
+        }
         if let Some(mode) = mode {
             let per_step = |bytes: u64| bytes as f64 / log_steps.max(1) as f64;
             run.mode = Some(mode.to_string());
