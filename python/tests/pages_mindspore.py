@@ -123,6 +123,23 @@ def elastic():
     return names(optimizer=models.momentum(network), loss=models.loss_function(), **more)
 
 
+def adapted():
+    network = models.network()
+    optimizer, loss = models.momentum(network), models.loss_function()
+    average = thinwire.mindspore.exchange(optimizer.parameters, codec="int8")
+
+    def next_rows(count):
+        samples = [Source()[number] for number in range(count)]
+        return tuple(Tensor(np.stack(each)) for each in zip(*samples))
+
+    def forward(inputs, labels):
+        return loss(network(inputs), labels)
+
+    gradient_function = mindspore.value_and_grad(forward, None, optimizer.parameters)
+    more = {"gradient_function": gradient_function, "next_rows": next_rows, "average": average}
+    return names(ms=mindspore, ops=mindspore.ops, optimizer=optimizer, **more)
+
+
 def run(folder, prepared, left_out):
     """Runs the blocks under these headings, each with the names that a function of this file gives."""
     os.chdir(folder)

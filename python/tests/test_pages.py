@@ -67,6 +67,7 @@ MINDSPORE = {
     "docs/planning.md > The model": "imported",
     "docs/python.md > Tables on parameter servers": "served",
     "docs/elastic.md > MindSpore": "elastic",
+    "docs/policies.md > MindSpore": "adapted",
 }
 KERAS = {
     "README.md > Keras": "in_a_loop",

@@ -185,3 +185,19 @@ def test_what_is_not_finite_is_skipped_and_what_does_not_fit_refused(ranks):
         assert len(errors) == len(expected), errors
         for error, part in zip(errors, expected):
             assert part in error
+
+
+def settled():
+    """The first update at which sums of variances that grow as 1 - 0.9^n count as settled."""
+    from thinwire._core import is_settled, settling_updates
+
+    apart, updates = settling_updates(0.9), 1
+    grown = lambda updates: 1 - 0.9**updates  # noqa: E731
+    while updates <= apart or not is_settled(grown(updates - apart), grown(updates)):
+        updates += 1
+    return updates
+
+
+def test_a_variance_settles_as_in_rust():
+    # crates/train/src/adam/tests.rs has the same number.
+    assert settled() == 37

@@ -47,10 +47,12 @@ __all__ = [
     "decode_rows",
     "encode_rows",
     "fail_at_exit",
+    "is_settled",
     "measure_codecs",
     "partner",
     "reshard",
     "settle",
+    "settling_updates",
     "sockets",
     "xla_handlers",
 ]
@@ -101,6 +103,12 @@ def measure_codecs(codec: str, largest: int, device: Cuda | None = None) -> None
     """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process, in the
     memory of a device or in host memory. A rank that is to join others does so first, or they wait for
     it."""
+
+def settling_updates(beta2: float) -> int:
+    """Returns the number of updates between two variances of Adam that is_settled compares."""
+
+def is_settled(before: float, now: float) -> bool:
+    """Whether the sum of all variances has changed by less than 4 % from `before` to `now`."""
 
 def partner(rank: int, world: int, seed: int, round: int) -> int | None:
     """The rank with which a rank averages in a round of pairs: all ranks draw the same perfect matching.

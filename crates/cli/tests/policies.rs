@@ -18,12 +18,25 @@ fn batches(run: &Value) -> Vec<[u64; 2]> {
     all.iter().map(of).collect()
 }
 
+/// Steps from one round to the next of the mode that is tried, and those after which ranks know what was told.
+const EVERY: u64 = 4;
+const LAG: u64 = 16;
+
+/// The step from which on a batch is in force that was asked for after a step.
+fn in_force(mode: &str, after: u64) -> u64 {
+    match mode {
+        // It is told with the next step.
+        "all-reduce" => after + 1,
+        // At the end of the first round after the ranks have heard of it.
+        _ => (after + 1 + LAG).next_multiple_of(EVERY),
+    }
+}
+
 /// Steps in which as many rows are read as in `steps` steps of the first batch.
-fn expected_steps(steps: u64, adjusted: &[[u64; 2]]) -> u64 {
+fn expected_steps(mode: &str, steps: u64, adjusted: &[[u64; 2]]) -> u64 {
     let (mut read, mut batch, mut step) = (0, BATCH, 0);
     while read < steps * BATCH {
-        // It is told with the next step, and in force from the one after it.
-        if let Some([_, next]) = adjusted.iter().find(|[after, _]| after + 1 == step) {
+        if let Some([_, next]) = adjusted.iter().find(|[after, _]| in_force(mode, *after) == step) {
             batch = *next;
         }
         (read, step) = (read + batch, step + 1);
@@ -37,9 +50,16 @@ fn model(checkpoint: &Path) -> Vec<u8> {
 
 #[test]
 fn the_batch_grows_and_as_many_rows_are_read() {
-    let folder = Folder::new("noise-scale");
+    for mode in ["all-reduce", "local:4"] {
+        the_batch_grows(mode);
+    }
+}
+
+fn the_batch_grows(mode: &str) {
+    let folder = Folder::new(&format!("noise-scale-{}", &mode[..3]));
     let policy = "noise-scale:max=8,every=10,rate=linear";
     let flags = ["--policy", policy, "--steps", "480", "--codec", "int8", "--lr", "0.01"];
+    let flags = [&flags[..], &["--mode", mode]].concat();
     let kept = ["--json", "--checkpoint-every", "20", "--checkpoint-dir", "whole"];
     let ended = folder.train(&[&flags[..], &kept].concat());
     let line = "batch 8, learning rate × 2.00 from step";
@@ -47,11 +67,11 @@ fn the_batch_grows_and_as_many_rows_are_read() {
     let run = &ended.json()[0];
     let adjusted = batches(run);
     let steps = run["losses"].as_array().unwrap().len() as u64;
-    assert_eq!(steps, expected_steps(480, &adjusted), "{adjusted:?}");
+    assert_eq!(steps, expected_steps(mode, 480, &adjusted), "{adjusted:?}");
     let [[after, 8]] = adjusted[..] else { panic!("{adjusted:?}") };
     // A resumed training has the batch of its checkpoint, and reads what is left.
     let last_kept = (steps - 1) / 20 * 20;
-    assert!(last_kept > after, "{last_kept} {after}");
+    assert!(last_kept >= in_force(mode, after), "{last_kept} {after}");
     let whole = folder.path().join("whole");
     fs::create_dir(folder.path().join("half")).unwrap();
     let name = format!("step-{last_kept:06}");
@@ -74,12 +94,18 @@ fn the_batch_grows_and_as_many_rows_are_read() {
 
 #[test]
 fn ranks_leave_when_they_cost_too_much_and_come_back() {
-    let folder = Folder::new("price");
+    for mode in ["all-reduce", "diloco:3,fragments=2,delay=1"] {
+        ranks_come_and_go(mode);
+    }
+}
+
+fn ranks_come_and_go(mode: &str) {
+    let folder = Folder::new(&format!("price-{}", &mode[..3]));
     let price = folder.path().join("price");
     fs::write(&price, "0.9\n").unwrap();
     let policy = format!("price:{},max=0.5,every=5", price.display());
     let flags = ["--policy", &policy, "--ranks", "1:2", "--steps", "100000", "--codec", "int8"];
-    let arguments = [&flags[..], &["--checkpoint-dir", "none"]].concat();
+    let arguments = [&flags[..], &["--checkpoint-dir", "none", "--mode", mode]].concat();
     let arguments = train_arguments(&arguments);
     let mut training = Talker::of(folder.command(&arguments).spawn().unwrap());
     training.said("epoch 1: 2 ranks");
@@ -104,8 +130,8 @@ fn policies_that_cannot_be_followed_are_refused() {
         ),
         (&["--policy", "wait:max=0.3", "--codec", "int8"], "--policy wait:max=0.3 with codec int8"),
         (
-            &["--policy", "noise-scale:max=64", "--mode", "local:4"],
-            "--policy noise-scale:max=64 with --mode local:4",
+            &["--policy", "wait:max=0.3", "--mode", "local:4"],
+            "--policy wait:max=0.3 with --mode local:4, whose codec is named",
         ),
         (
             &["--policy", "noise-scale:max=64", "--parallel", "auto"],

@@ -272,6 +272,7 @@ fn every_mode_trains_and_sends_less_than_gradients() {
         ("diloco:4,fragments=2,delay=1", 8.0),
         ("sma:0.5,every=2", 4.0),
         ("pair:3,delay=1", 2.5),
+        ("delayed:2", 2.0),
     ] {
         let flags = ["--mode", mode, "--steps", "24", "--json", "--checkpoint-dir", "none"];
         let ended = folder.train(&[&flags[..], &["--ranks", "3"]].concat());
@@ -289,7 +290,7 @@ fn every_mode_trains_and_sends_less_than_gradients() {
 
 #[test]
 fn a_training_by_rounds_goes_on_bit_for_bit() {
-    for mode in ["diloco:3,fragments=2,delay=2,lr=0.5", "pair:2,delay=1", "sma:0.2"] {
+    for mode in ["diloco:3,fragments=2,delay=2,lr=0.5", "pair:2,delay=1", "sma:0.2", "delayed:2"] {
         let folder = Folder::new(&format!("rounds-{}", &mode[..4].replace(':', "-")));
         let flags = ["--mode", mode, "--steps", "12", "--checkpoint-every", "5"];
         folder.train(&[&flags[..], &["--checkpoint-dir", "whole"]].concat()).done();
@@ -327,12 +328,52 @@ fn a_training_by_rounds_goes_on_bit_for_bit() {
 }
 
 #[test]
+fn a_training_by_momenta_goes_on_bit_for_bit() {
+    for optimizer in ["onebit-adam", "zero-one-adam"] {
+        momenta_go_on(optimizer);
+    }
+}
+
+fn momenta_go_on(optimizer: &str) {
+    let folder = Folder::new(optimizer);
+    let flags = ["--optimizer", optimizer, "--steps", "160", "--checkpoint-every", "40"];
+    let ended = folder.train(&[&flags[..], &["--json", "--checkpoint-dir", "whole"]].concat());
+    assert_eq!(ended.json()[0]["codec"], "onebit");
+    let whole = folder.path().join("whole");
+    let owes = |tensors: &[(PathBuf, Value, Vec<u8>)]| {
+        let names = tensors.iter().flat_map(|(_, header, _)| header.as_object().unwrap().keys());
+        names.filter(|name| name.starts_with("residual.")).count() > 0
+    };
+    let [first, last] = ["step-000040", "step-000160"].map(|name| tensors(&whole.join(name)));
+    // The variance has settled in between.
+    assert!(owes(&first) == (optimizer == "zero-one-adam") && owes(&last));
+    let resumed = ["train", "--link", "none", "--report", "none", "--checkpoint-every", "40"];
+    for early in ["step-000040", "step-000120"] {
+        let half = folder.path().join(early);
+        fs::create_dir(&half).unwrap();
+        fs::rename(whole.join(early), half.join(early)).unwrap();
+        let same = ["--resume", early, "--checkpoint-dir", early];
+        let ended = folder.run(&[&resumed[..], &same].concat());
+        assert!(!ended.stderr.contains("dropped"), "{}", ended.stderr);
+        ended.done();
+        assert!(tensors(&half.join("step-000160")) == last, "{early}");
+    }
+    let other = ["--resume", "step-000120", "--steps", "200", "--optimizer", "adamw"];
+    let ended = folder.run(&[&resumed[..], &other, &["--checkpoint-dir", "none"]].concat());
+    let refused = format!("--optimizer adamw, but the checkpoint's training has {optimizer}");
+    assert!(ended.stderr.contains(&refused), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(2));
+}
+
+#[test]
 fn modes_that_cannot_be_are_refused() {
     let folder = Folder::new("no-modes");
     for (flags, error) in [
         (&["--mode", "diloco:0"][..], "mode diloco has '0' steps"),
         (&["--mode", "gossip"], "unknown mode 'gossip'"),
-        (&["--mode", "delayed:2"], "'delayed:2' is a mode of the Rust library only"),
+        (&["--mode", "delayed:2", "--codec", "auto"], "codec auto with mode delayed:2"),
+        (&["--mode", "delayed:2", "--ranks", "1:2"], "--mode delayed:2 in an elastic job"),
+        (&["--mode", "delayed:2", "--parallel", "auto"], "--mode delayed:2 with a plan"),
         (&["--mode", "local:2", "--parallel", "auto"], "--mode local:2 with a plan"),
         (
             &["--mode", "local:2", "--codec-warmup-steps", "3"],
@@ -340,6 +381,36 @@ fn modes_that_cannot_be_are_refused() {
         ),
         (&["--mode", "pair", "--algorithm", "ring"], "--algorithm ring with --mode pair"),
         (&["--mode", "pair", "--codec", "int8"], "codec int8 with mode pair"),
+        (&["--optimizer", "lamb"], "no optimiser 'lamb', expected one of sgd"),
+        (&["--optimizer", "adam:lr=1"], "--optimizer adam:lr=1,beta1=0.9"),
+        (
+            &["--optimizer", "onebit-adam", "--codec", "auto"],
+            "--optimizer onebit-adam with codec auto, which measures gradients",
+        ),
+        (
+            &["--optimizer", "zero-one-adam", "--codec-warmup-steps", "3"],
+            "--optimizer zero-one-adam with --codec-warmup-steps",
+        ),
+        (
+            &["--optimizer", "zero-one-adam", "--ranks", "1:2"],
+            "--optimizer zero-one-adam in an elastic job",
+        ),
+        (
+            &["--optimizer", "onebit-adam", "--parallel", "auto"],
+            "--optimizer onebit-adam with a plan",
+        ),
+        (
+            &["--optimizer", "onebit-adam", "--mode", "local:2"],
+            "--optimizer onebit-adam with --mode local:2, in which parameters travel",
+        ),
+        (
+            &["--optimizer", "onebit-adam", "--momentum-correction", "0.9"],
+            "--optimizer onebit-adam with --momentum-correction 0.9",
+        ),
+        (
+            &["--optimizer", "onebit-adam", "--mode", "server"],
+            "--optimizer onebit-adam with servers, which have rules of their own",
+        ),
         (
             &["--mode", "local:2", "--momentum-correction", "0.9"],
             "--momentum-correction 0.9 with --mode local:2",

@@ -114,6 +114,18 @@ mod _core {
         py.detach(|| thinwire_cli::main_of(script))
     }
 
+    /// Returns the number of updates between two variances of Adam that `is_settled` compares.
+    #[pyfunction]
+    fn settling_updates(beta2: f64) -> usize {
+        thinwire_update::settling_updates(beta2)
+    }
+
+    /// Whether the sum of all variances has settled from `before` to `now`.
+    #[pyfunction]
+    fn is_settled(before: f64, now: f64) -> bool {
+        thinwire_update::is_settled(before, now)
+    }
+
     /// Returns descriptor and inode of every socket that this process, or its parent before a fork, has opened.
     #[pyfunction]
     fn sockets() -> Vec<(i32, u64)> {

@@ -63,12 +63,12 @@ pub use measure::link::LinkSpeed;
 pub use measure::pairs::{Pair, Unequal};
 pub use measure::units::Units;
 pub use measure::{median, processor_time};
-pub use options::{Options, Reduction};
+pub use options::{Options, Reduction, WARM_UP_STEPS_MAX};
 pub use parameter::{Gradient, Parameter, Transport};
 pub use policy::{Policy, UnknownPolicy};
 pub use record::{BucketRecord, StepRecord};
 pub use rounds::{
-    Action, Averager, AveragerState, Delayed, DelayedRows, DiLoCo, InvalidMode, Mode, Replica,
+    Action, Averager, AveragerState, Delayed, DelayedRows, DiLoCo, Due, InvalidMode, Mode, Replica,
     Round, RoundRecord, Timetable, partner,
 };
 pub use rule::Rule;

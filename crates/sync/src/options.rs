@@ -16,7 +16,7 @@ use crate::{Feedback, Momentum, Policy};
 const ERROR_BUDGET: f64 = 0.02;
 
 /// The longest warm-up: f32 counts up to here exactly.
-pub(crate) const WARM_UP_STEPS_MAX: u64 = 1 << 24;
+pub const WARM_UP_STEPS_MAX: u64 = 1 << 24;
 
 /// The meaning of a synchronised gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -27,7 +27,7 @@ mod rows;
 mod timetable;
 
 pub use averager::{Averager, AveragerState, Replica, RoundRecord};
-pub use delayed::Delayed;
+pub use delayed::{Delayed, Due};
 pub use mode::{DiLoCo, InvalidMode, Mode};
 pub use pairs::partner;
 pub use rows::DelayedRows;

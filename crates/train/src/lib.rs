@@ -33,6 +33,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod adam;
 mod batch;
 pub mod checkpoint;
 mod config;
@@ -49,6 +50,7 @@ pub mod spmd;
 mod testing;
 mod vector;
 
+pub use adam::Adam;
 pub use batch::{Batch, Windows};
 pub use config::Config;
 pub use corpus::Corpus;

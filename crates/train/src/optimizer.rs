@@ -4,7 +4,11 @@
 //! that a checkpoint holds them bit for bit. One pass over memory per step.
 
 use rayon::prelude::*;
-use thinwire_update::{AdamWOptions, Step, adamw};
+use thinwire_update::{AdamWOptions, MomentumStep, Step, adamw, adamw_by_momentum};
+
+use crate::adam::{
+    Adam, Local, Sending, Travel, Variance, changes_variance, steps_between, variance_updates,
+};
 
 /// A named parameter of a model: a flat `f32` buffer, so that checkpoints, optimiser and exchange never see a
 /// framework's tensor.
@@ -51,13 +55,18 @@ pub struct AdamW {
     pub squares: Vec<Vec<f32>>,
     /// Number of updates so far.
     pub updates: u64,
+    /// Progress of the squares until they are fixed.
+    pub(crate) variance: Variance,
+    /// What this rank has done on its own.
+    pub(crate) local: Local,
 }
 
 impl AdamW {
     /// The state before the first update.
     pub fn new(parameters: &[Parameter]) -> AdamW {
         let zeros = || parameters.iter().map(|p| vec![0.0; p.elements()]).collect();
-        AdamW { means: zeros(), squares: zeros(), updates: 0 }
+        let (variance, local) = (Variance::default(), Local::default());
+        AdamW { means: zeros(), squares: zeros(), updates: 0, variance, local }
     }
 
     /// One update of all `values`. `gradient(i)` is the gradient of parameter `i`, which counts
@@ -71,15 +80,192 @@ impl AdamW {
         options: &AdamWOptions,
     ) {
         self.updates += 1;
-        let Pace { learning_rate, gradient_scale } = pace;
-        let step = Step { number: self.updates, learning_rate, gradient_scale };
-        let undecayed = AdamWOptions { weight_decay: 0.0, ..*options };
+        let step = pace.step(self.updates);
         for (index, parameter) in parameters.iter().enumerate() {
-            let options = if parameter.is_matrix() { options } else { &undecayed };
+            let options = &options_of(parameter, options);
             let state = [&mut self.means[index][..], &mut self.squares[index][..]];
             update(&mut values[index], gradient(index), state, step, options);
         }
     }
+
+    /// One update as [`AdamW::update`], after some that have left the squares as they were.
+    pub(crate) fn update_with_squares<'g>(
+        &mut self,
+        parameters: &[Parameter],
+        values: &mut [Vec<f32>],
+        gradient: impl Fn(usize) -> &'g [f32],
+        pace: Pace,
+        options: &AdamWOptions,
+    ) {
+        let AdamWOptions { beta1, beta2, .. } = *options;
+        let momenta = (0..parameters.len()).map(|index| {
+            let state = self.means[index].iter().zip(&mut self.squares[index]);
+            let state = state.zip(gradient(index)).map(|((mean, square), gradient)| {
+                let gradient = gradient * pace.gradient_scale;
+                *square = beta2 * *square + (1.0 - beta2) * gradient * gradient;
+                beta1 * mean + (1.0 - beta1) * gradient
+            });
+            state.collect()
+        });
+        let momenta: Vec<Vec<f32>> = momenta.collect();
+        let (pace, squared) = (Pace { gradient_scale: 1.0, ..pace }, self.squared() + 1);
+        self.move_by(
+            parameters,
+            values,
+            |index| &momenta[index][..],
+            |updates, options| MomentumStep::new(pace.step(updates), squared, options),
+            options,
+        );
+    }
+
+    /// One update of all `values` by momenta, which replace the means; the squares stay as they are. Momenta count for
+    /// the steps that this rank has taken on its own, too.
+    pub(crate) fn update_by_momenta<'g>(
+        &mut self,
+        parameters: &[Parameter],
+        values: &mut [Vec<f32>],
+        momentum: impl Fn(usize) -> &'g [f32],
+        pace: Pace,
+        options: &AdamWOptions,
+    ) {
+        let squared = self.squared();
+        let local = std::mem::take(&mut self.local);
+        self.move_by(
+            parameters,
+            values,
+            momentum,
+            |updates, options| {
+                let step = MomentumStep::new(pace.step(updates), squared, options);
+                MomentumStep { rate: local.rate + step.rate, ..step }
+            },
+            options,
+        );
+    }
+
+    /// One update of this rank alone by its momenta: of the values that all ranks have alike, only their decay.
+    pub(crate) fn update_locally<'g>(
+        &mut self,
+        parameters: &[Parameter],
+        values: &mut [Vec<f32>],
+        momentum: impl Fn(usize) -> &'g [f32],
+        pace: Pace,
+        options: &AdamWOptions,
+    ) {
+        let squared = self.squared();
+        self.updates += 1;
+        for (index, parameter) in parameters.iter().enumerate() {
+            let options = options_of(parameter, options);
+            let step = MomentumStep::new(pace.step(self.updates), squared, &options);
+            let means = momentum(index).iter().map(|momentum| momentum * step.scale);
+            self.means[index] = means.collect();
+            values[index].iter_mut().for_each(|value| *value *= step.keep);
+            self.local.add(index, &self.means[index], step);
+        }
+        self.local.rate += self.rate(self.updates, pace, options);
+        self.local.steps += 1;
+    }
+
+    /// Ends the steps of this rank alone by the momenta of all ranks, or drops them if there are none.
+    pub(crate) fn unite<'g>(
+        &mut self,
+        values: &mut [Vec<f32>],
+        momentum: impl Fn(usize) -> Option<&'g [f32]>,
+    ) {
+        let Local { rate, last, .. } = std::mem::take(&mut self.local);
+        let Some(step) = last else { return };
+        let step = MomentumStep { rate, keep: 1.0, scale: 1.0, ..step };
+        for (index, values) in values.iter_mut().enumerate() {
+            let (means, squares) = (&mut self.means[index], &self.squares[index]);
+            match momentum(index) {
+                Some(momentum) => adamw_by_momentum(values, momentum, means, squares, step),
+                // What ranks have on their own differs.
+                None => means.fill(0.0),
+            }
+        }
+    }
+
+    fn move_by<'m>(
+        &mut self,
+        parameters: &[Parameter],
+        values: &mut [Vec<f32>],
+        momentum: impl Fn(usize) -> &'m [f32],
+        step: impl Fn(u64, &AdamWOptions) -> MomentumStep,
+        options: &AdamWOptions,
+    ) {
+        self.updates += 1;
+        for (index, parameter) in parameters.iter().enumerate() {
+            let step = step(self.updates, &options_of(parameter, options));
+            let state = self.means[index].par_chunks_mut(CHUNK);
+            let state = state.zip(self.squares[index].par_chunks(CHUNK));
+            let chunks = values[index].par_chunks_mut(CHUNK);
+            let chunks = chunks.zip(momentum(index).par_chunks(CHUNK)).zip(state);
+            chunks.for_each(|((values, momentum), (means, squares))| {
+                adamw_by_momentum(values, momentum, means, squares, step);
+            });
+        }
+    }
+
+    /// Returns what travels in the next step at this learning rate, the same on all ranks.
+    pub(crate) fn travel(&mut self, adam: Adam, rate: f32) -> Travel {
+        match adam {
+            Adam::AdamW => Travel::Gradients,
+            Adam::OneBit => {
+                self.variance.fix(self.updates);
+                Travel::Momenta
+            }
+            Adam::ZeroOne if self.variance.fixed.is_none() => {
+                if changes_variance(self.updates) {
+                    Travel::Gradients
+                } else {
+                    Travel::Momenta
+                }
+            }
+            Adam::ZeroOne => {
+                self.variance.peak = self.variance.peak.max(rate);
+                let between = steps_between(self.variance.peak, rate);
+                if self.local.steps + 1 < between { Travel::Nothing } else { Travel::Momenta }
+            }
+        }
+    }
+
+    /// Turns a gradient of this rank into what it hands over.
+    pub(crate) fn hand_over(&self, index: usize, gradient: &mut [f32], sending: Sending) {
+        let Sending { travel, beta1, rate } = sending;
+        if travel == Travel::Gradients {
+            return;
+        }
+        let momentum = gradient.iter_mut().zip(&self.means[index]);
+        momentum.for_each(|(value, mean)| *value = beta1 * mean + (1.0 - beta1) * *value);
+        if travel == Travel::Momenta {
+            self.local.average(index, gradient, rate);
+        }
+    }
+
+    /// Returns the rate of the update of this number, with its bias correction.
+    pub(crate) fn rate(&self, number: u64, pace: Pace, options: &AdamWOptions) -> f32 {
+        MomentumStep::new(pace.step(number), self.squared(), options).rate
+    }
+
+    /// Returns the number of updates that have changed the squares, where momenta travel.
+    pub(crate) fn squared(&self) -> u64 {
+        self.variance.fixed.unwrap_or_else(|| variance_updates(self.updates))
+    }
+
+    /// Returns the sum of the squares of all parameters, the same with any number of threads.
+    pub(crate) fn sum_of_squares(&self) -> f64 {
+        let of_chunk = |chunk: &[f32]| chunk.iter().map(|value| f64::from(*value)).sum::<f64>();
+        let of = |squares: &Vec<f32>| {
+            let sums: Vec<f64> = squares.par_chunks(CHUNK).map(of_chunk).collect();
+            sums.iter().sum::<f64>()
+        };
+        self.squares.iter().map(of).sum()
+    }
+}
+
+/// Returns the options for a parameter: only matrices decay.
+fn options_of(parameter: &Parameter, options: &AdamWOptions) -> AdamWOptions {
+    let weight_decay = if parameter.is_matrix() { options.weight_decay } else { 0.0 };
+    AdamWOptions { weight_decay, ..*options }
 }
 
 /// Learning rate and scale of one update.
@@ -89,6 +275,14 @@ pub struct Pace {
     pub learning_rate: f32,
     /// Factor of each gradient before the update: [`clip_scale`].
     pub gradient_scale: f32,
+}
+
+impl Pace {
+    /// Returns the update of this number.
+    fn step(self, number: u64) -> Step {
+        let Pace { learning_rate, gradient_scale } = self;
+        Step { number, learning_rate, gradient_scale }
+    }
 }
 
 /// Runs the rule chunk by chunk, on as many threads as there are.

@@ -10,13 +10,15 @@ use thinwire_sync::Channel;
 use thinwire_train::spmd::{
     DetachedReplica, ExchangeOptions, Executor, GraphModel, Snapshot, initial,
 };
-use thinwire_train::{AdamWOptions, Config, Corpus, Pace, Position, Sampler, Sampling};
+use thinwire_train::{Adam, AdamWOptions, Config, Corpus, Pace, Position, Sampler, Sampling};
 use thinwire_wire::World;
 
 const CONTEXT: usize = 16;
 /// Divides among no number of ranks of these tests.
 const GLOBAL_BATCH: usize = 13;
-const CODECS: [&str; 4] = ["none", "int8", "powersgd:2", "auto"];
+const CODECS: [&str; 5] = ["none", "int8", "powersgd:2", "auto", ONEBIT_ADAM];
+/// 1-bit Adam in the place of a codec.
+const ONEBIT_ADAM: &str = "onebit-adam";
 /// Step in which a rank is lost.
 const LOST: u64 = 3;
 const STEPS: u64 = 6;
@@ -90,8 +92,13 @@ impl Rank {
 }
 
 fn options(codec: &str) -> ExchangeOptions {
-    let policy = codec.parse().unwrap();
-    let sync = thinwire_sync::Options { policy, bucket_bytes: 8 << 10, ..Default::default() };
+    let usual = thinwire_sync::Options { bucket_bytes: 8 << 10, ..Default::default() };
+    if codec == ONEBIT_ADAM {
+        let policy = "onebit".parse().unwrap();
+        let sync = thinwire_sync::Options { policy, warm_up_steps: LOST - 1, ..usual };
+        return ExchangeOptions { sync, adam: Adam::OneBit, ..ExchangeOptions::default() };
+    }
+    let sync = thinwire_sync::Options { policy: codec.parse().unwrap(), ..usual };
     ExchangeOptions { sync, ..ExchangeOptions::default() }
 }
 

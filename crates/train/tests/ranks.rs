@@ -3,7 +3,7 @@
 use thinwire_collective::Group;
 use thinwire_testkit::{Network, spawn};
 use thinwire_train::spmd::{ExchangeOptions, Executor, GraphModel, initial};
-use thinwire_train::{AdamWOptions, Config, Corpus, LearningRate, Pace, Sampler, Sampling};
+use thinwire_train::{Adam, AdamWOptions, Config, Corpus, LearningRate, Pace, Sampler, Sampling};
 
 const CONTEXT: usize = 16;
 const GLOBAL_BATCH: usize = 12;
@@ -19,6 +19,18 @@ fn small(rows: usize) -> GraphModel {
     GraphModel::new(&thinwire_model::named(&config.name(), rows, CONTEXT).unwrap(), None).unwrap()
 }
 
+/// The exchange by a codec, or that of 1-bit Adam.
+fn exchange(codec: &str) -> ExchangeOptions {
+    let (adam, codec) = match codec {
+        "onebit-adam" => (Adam::OneBit, "onebit"),
+        "zero-one-adam" => (Adam::ZeroOne, "onebit"),
+        codec => (Adam::AdamW, codec),
+    };
+    let policy = codec.parse().unwrap();
+    let sync = thinwire_sync::Options { policy, bucket_bytes: 8 << 10, ..Default::default() };
+    ExchangeOptions { sync, adam, ..Default::default() }
+}
+
 /// The mean loss of each step, and this rank's parameters as bits after each step.
 fn train(
     ranks: usize,
@@ -27,16 +39,14 @@ fn train(
     model: impl Fn(usize) -> GraphModel + Sync,
 ) -> Vec<(Vec<f64>, Vec<u32>)> {
     spawn(Network::Mem, ranks, |link| {
-        let policy = codec.parse().unwrap();
-        let sync = thinwire_sync::Options { policy, bucket_bytes: 8 << 10, ..Default::default() };
+        let exchange = exchange(codec);
         let world = link.world();
         let sampling =
             Sampling { context: CONTEXT, global_batch: GLOBAL_BATCH, unit: 1, world, seed: 5 };
         let model = model(sampling.rows().len());
         let mut sampler = Sampler::new(corpus(), sampling).unwrap();
         let rate = LearningRate { peak: 5e-3, floor: 5e-4, warmup_steps: 5, steps };
-        let (training, exchange) =
-            (model.training(), ExchangeOptions { sync, ..Default::default() });
+        let training = model.training();
         let start = initial(&training.graph, 9);
         let group = Group::new(link);
         let executor = Executor::new(training, &model.plan(1), group, &start, exchange).unwrap();
@@ -112,5 +122,21 @@ fn lossy_codecs_with_feedback_learn_as_raw_does() {
     for codec in ["int8", "int4", "bf16"] {
         let lossy = fall(codec);
         assert!((lossy / raw - 1.0).abs() < 0.02, "{codec}: fell by {lossy}, raw by {raw}");
+    }
+}
+
+#[test]
+fn adam_by_momenta_learns_as_adamw_does() {
+    let fall = |codec: &str| {
+        let all = train(2, codec, 300, small);
+        // Under 0/1 Adam ranks are alike where something has travelled.
+        assert!(all[0].1 == all[1].1 || codec == "zero-one-adam", "{codec}");
+        let losses = &all[0].0;
+        losses[0] - losses[280..].iter().sum::<f64>() / 20.0
+    };
+    let raw = fall("none");
+    for adam in ["onebit-adam", "zero-one-adam"] {
+        let fell = fall(adam);
+        assert!((fell / raw - 1.0).abs() < 0.01, "{adam}: fell by {fell}, adamw by {raw}");
     }
 }

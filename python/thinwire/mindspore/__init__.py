@@ -16,6 +16,7 @@ and in a loop of one's own one call:
     loss, gradients = gradient_function(inputs, labels)
     optimizer(average(gradients))
 
+`Adaptation` changes batch, learning rate and ranks by policies while a training runs.
 `export_graph` writes a network as a model file for `thinwire plan make`. `Elastic` is for jobs whose
 ranks die, leave and join under `Model.train`, and `ServerEmbedding` for tables on parameter servers.
 
@@ -34,6 +35,7 @@ except ImportError as error:
 from thinwire import deprecated
 from thinwire.server.job import ParameterServer
 
+from .adaptation import Adaptation
 from .broadcast import broadcast_parameters
 from .callback import GradExchange
 from .cell import reducer
@@ -50,6 +52,7 @@ from .synchronous_averaging import SynchronousAveraging
 from .synchronous_sgd import SynchronousSGD
 
 __all__ = [
+    "Adaptation",
     "Elastic",
     "GradExchange",
     "PairAveraging",

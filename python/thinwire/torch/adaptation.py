@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from thinwire import _core
-from thinwire._core import InvalidError
-
-Observation = dict[str, Any]
-Policy = str | Callable[[Observation], dict[str, Any] | None]
+from thinwire.adaptation import Adapting, Policy, Rows
 
 COUNTERS = 32
 ROW = 1 + COUNTERS
-RECENT = 20
-# What rank 0 tells beside a sketch: the batch and the factor of the learning rate, 0 for no change.
-ASKED = 2
 
 
-class Adaptation:
+class Adaptation(Adapting):
     """Adapts the global batch, the learning rate and the number of ranks by policies.
 
         adaptation = thinwire.torch.Adaptation(model, ["noise-scale:max=1024"], batch=64, rows=10**6)
@@ -66,36 +56,8 @@ class Adaptation:
     ) -> None:
         """Looks at the gradients of the model from now on."""
         self._group = group
-        self._ranks, self._rank = dist.get_world_size(group), dist.get_rank(group)
-        texts = [each for each in policies if isinstance(each, str)]
-        self._functions = [each for each in policies if callable(each)]
-        if len(texts) + len(self._functions) < len(policies):
-            raise InvalidError("a policy that is neither a text nor a function")
-        self._core = _core.Policies(texts)
-        if self._core.needs_ranks() and (resize is None or ranks_allowed is None):
-            raise InvalidError(
-                f"policies {', '.join(texts)} without resize= and ranks_allowed=, by which the number of "
-                "ranks changes"
-            )
-        for name, value, least in (("batch", batch, self._ranks), ("rows", rows, 1)):
-            if value < least:
-                raise InvalidError(f"{name} of {value}, expected {least} or more")
-        self._expect_even(batch)
-        self._resize, self._allowed = resize, ranks_allowed
-        self._first_batch = batch
-        self.batch = batch
-        """Rows of the next batch, all ranks together."""
-        self.rate = 1.0
-        """Factor of the first learning rate."""
-        self.rows_left = rows
-        """Rows that are left of the training."""
-        self.changes: list[dict[str, Any]] = []
-        """Requests of policies, with "step" and "reason"; on rank 0."""
-        self._steps, self._asked = 0, (0.0, 0.0)
-        self._ranks_asked = self._ranks
-        self._begun = self._at = time.monotonic()
-        self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT)
-        self._under_way: tuple[Any, list[torch.Tensor], list[int]] | None = None
+        place = dist.get_rank(group), dist.get_world_size(group)
+        super().__init__(policies, batch, rows, place, resize, ranks_allowed)
         self._sketches: dict[int, torch.Tensor] = {}
         self._hooks = []
         device = torch.device("cpu")
@@ -106,20 +68,6 @@ class Adaptation:
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(look))
         self._device = device
 
-    @property
-    def part(self) -> int:
-        """This rank's rows of the next batch."""
-        return self._parts()[self._rank]
-
-    @property
-    def noise_scale(self) -> float | None:
-        """The gradient noise scale in rows; None in the first steps, infinite where all is noise."""
-        noise = self._core.noise()
-        if noise is None:
-            return None
-        signal, variance = noise
-        return variance / signal if signal > 0 else float("inf")
-
     def step(self, wait_s: float = 0.0) -> None:
         """Ends a step, after `backward`: collective. What ranks tell each other travels while the next step
         computes.
@@ -127,25 +75,7 @@ class Adaptation:
         Args:
             wait_s: seconds of the step in which this rank waited for others, where it is known.
         """
-        # What is taken below is for the next step.
-        batch, parts = self.batch, self._parts()
-        self._take()
-        now = time.monotonic()
-        self._recent.append((now - self._at, wait_s))
-        self._at = now
-        row = torch.tensor(self._asked, device=self._device)
-        if _core.Sketch.is_due(self._steps):
-            sketch = sum(self._sketches.values(), torch.zeros(ROW, device=self._device))
-            row = torch.cat([row, sketch])
-        self._sketches.clear()
-        self._asked = (0.0, 0.0)
-        rows = [torch.empty_like(row) for _ in range(self._ranks)]
-        work = dist.all_gather(rows, row, group=self._group, async_op=True)
-        self._under_way = (work, rows, parts)
-        self.rows_left = max(0, self.rows_left - batch)
-        self._steps += 1
-        if self._rank == 0 and self.rows_left > 0:
-            self._decide()
+        self._end_step(wait_s)
 
     def close(self) -> None:
         """Looks at gradients no longer; collective."""
@@ -153,82 +83,28 @@ class Adaptation:
         for hook in self._hooks:
             hook.remove()
 
-    def _expect_even(self, batch: int) -> None:
-        """Refuses a batch of unequal parts: DDP's mean is that of ranks, not of rows."""
-        if batch % self._ranks != 0:
-            raise InvalidError(
-                f"a batch of {batch} rows on {self._ranks} ranks, expected a multiple of {self._ranks}"
-            )
+    def _tell(self, asked: tuple[float, float]) -> Callable[[], Rows]:
+        row = torch.tensor(asked, device=self._device)
+        if self._is_sketched:
+            sketch = sum(self._sketches.values(), torch.zeros(ROW, device=self._device))
+            row = torch.cat([row, sketch])
+        self._sketches.clear()
+        rows = [torch.empty_like(row) for _ in range(self._ranks)]
+        work = dist.all_gather(rows, row, group=self._group, async_op=True)
 
-    def _parts(self) -> list[int]:
-        return [self.batch // self._ranks] * self._ranks
+        def told() -> Rows:
+            work.wait()
+            return [row.tolist() for row in rows]
+
+        return told
 
     def _look(self, number: int) -> Callable[[torch.Tensor], None]:
         def look(parameter: torch.Tensor) -> None:
             # The last backward of a step has the gradient of all its micro-batches.
-            if _core.Sketch.is_due(self._steps):
+            if self._is_sketched:
                 self._sketches[number] = sketch(parameter.grad, number, self._steps)
 
         return look
-
-    def _take(self) -> None:
-        """Takes what ranks have told each other with the step before."""
-        if self._under_way is None:
-            return
-        work, rows, parts = self._under_way
-        self._under_way = None
-        work.wait()
-        told = [row.tolist() for row in rows]
-        if len(told[0]) > ASKED:
-            self._core.take([row[ASKED:] for row in told], parts)
-        batch, rate = told[0][:ASKED]
-        if batch > 0:
-            self.batch = int(batch)
-        if rate > 0:
-            self.rate = rate
-
-    def _decide(self) -> None:
-        """Asks the policies, on rank 0."""
-        times = zip(*self._recent)
-        step_s, wait_s = (statistics.median(each) for each in times)
-        seen: Observation = {
-            "step": self._steps,
-            "ranks": self._ranks,
-            "ranks_asked": self._ranks_asked,
-            "ranks_allowed": self._allowed,
-            "batch": self.batch,
-            "first_batch": self._first_batch,
-            "rows_left": self.rows_left,
-            "step_s": step_s,
-            "wait_s": wait_s,
-            "elapsed_s": time.monotonic() - self._begun,
-        }
-        asked = self._core.ask(**seen)
-        seen["noise_scale"] = self.noise_scale
-        asked += [answer for each in self._functions if (answer := each(dict(seen))) is not None]
-        for answer in asked:
-            self._follow(answer)
-
-    def _follow(self, answer: dict[str, Any]) -> None:
-        batch, rate = answer.get("batch", 0), answer.get("rate", 0.0)
-        unknown = set(answer) - {"batch", "rate", "ranks", "reason"}
-        if unknown or batch < 0 or rate < 0:
-            raise InvalidError(
-                f"a policy has asked for {answer}, expected batch, rate, ranks or reason, none negative"
-            )
-        self._expect_even(batch)
-        kinds = ("batch", "rate", "reason")
-        changed: dict[str, Any] = {name: answer[name] for name in kinds if name in answer}
-        if self._asked == (0.0, 0.0):
-            self._asked = (float(batch), float(rate))
-        ranks = answer.get("ranks")
-        if ranks is not None and ranks != self._ranks_asked:
-            if self._resize is None:
-                raise InvalidError(f"a policy has asked for {ranks} ranks without resize=")
-            self._ranks_asked = ranks
-            self._resize(ranks)
-            changed["ranks"] = ranks
-        self.changes.append({"step": self._steps, **changed})
 
 
 def sketch(gradient: torch.Tensor | None, number: int, step: int) -> torch.Tensor:

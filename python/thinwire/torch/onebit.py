@@ -33,7 +33,7 @@ from typing import Any
 import torch
 
 from thinwire import arguments
-from thinwire._core import Group, InvalidError, Synchronizer
+from thinwire._core import Group, InvalidError, Synchronizer, is_settled, settling_updates
 from thinwire.agreement import agree
 from thinwire.arguments import Seconds, shown, whole
 from thinwire.torch import group as groups
@@ -41,8 +41,6 @@ from thinwire.torch import state
 from thinwire.torch.replica import broadcast, expect_whole
 from thinwire.torch.state import Saved
 
-SETTLED = 0.96
-"""Ratio of the variances of two steps from which on they count as settled (section 4 of the paper)."""
 MEAN, VARIANCE = "exp_avg", "exp_avg_sq"
 EXCHANGE = "thinwire"
 """Key of what exchanges keep, in the state dict."""
@@ -184,10 +182,8 @@ class OneBitAdam(torch.optim.Optimizer):
         total = sum(self._kept(each)[VARIANCE].double().sum().item() for _, each in self._places)
         self._variances.append(total)
         slowest = max(group["betas"][1] for group in self.param_groups)
-        if len(self._variances) > round(1 / (1 - slowest)):
-            before = self._variances.popleft()
-            largest = max(total, before)
-            self._frozen = largest > 0 and min(total, before) >= SETTLED * largest
+        if len(self._variances) > settling_updates(slowest):
+            self._frozen = is_settled(self._variances.popleft(), total)
 
     def _average(self, sync: Synchronizer | None, values: list[torch.Tensor]) -> bool:
         """Averages values of all ranks in place; False if some are not finite."""

@@ -39,6 +39,7 @@ pub fn run(args: &Args) -> Result<u8> {
         codec: None,
         plan: None,
         mode: None,
+        optimizer: None,
         resume: None,
         policy: None,
     };

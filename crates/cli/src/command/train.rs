@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use thinwire_policy::Spec;
+use thinwire_sync::Mode;
+use thinwire_train::Adam;
 
 use crate::failure::hinted;
 use crate::launch::is_launched;
@@ -174,6 +176,7 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
         codec: args.codec.as_ref(),
         plan: Some(&args.plan),
         mode: args.server.mode(),
+        optimizer: args.server.adam(),
         policies: &args.policies,
         advises: args.server.advises(),
         resume: training::checkpoints::resolve(
@@ -183,6 +186,15 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
         )?,
         policy: kept.map(|folder| training::checkpoints::policy(folder, args.checkpoint_every)),
     })?;
+    let fixed = match (job.exchange.optimizer, job.exchange.mode) {
+        (Adam::ZeroOne, _) => Some(format!("--optimizer {}", Adam::ZeroOne)),
+        (_, mode @ Mode::Delayed { steps: 1.. }) => Some(format!("--mode {mode}")),
+        _ => None,
+    };
+    if let Some(flag) = fixed.filter(|_| is_elastic) {
+        let error = anyhow!("{flag} in an elastic job");
+        return Err(hinted(error, "leave it out, or give a fixed number of ranks: --ranks 4"));
+    }
     if job.parallelism.is_planned() {
         ensure_fixed(size, "the plan of the checkpoint")?;
     }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use thinwire_sync::{Feedback, Mode, Momentum, Policy};
+use thinwire_train::Adam;
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::session::OF_PLAN;
 
@@ -36,6 +37,9 @@ pub struct Exchange {
     /// How ranks train together.
     #[serde(with = "spelled", default)]
     pub mode: Mode,
+    /// Form of Adam, which decides whether gradients or momenta travel.
+    #[serde(with = "spelled", default)]
+    pub optimizer: Adam,
 }
 
 impl Exchange {
@@ -89,6 +93,7 @@ impl Exchange {
             warmup_steps: None,
             bucket_bytes: bucket_bytes(elements),
             mode,
+            optimizer: Adam::default(),
         });
         let exchange = Exchange {
             identity: codec.as_ref().map_or(OF_PLAN.to_owned(), |codec| codec.policy.to_string()),
@@ -100,6 +105,7 @@ impl Exchange {
             warmup_steps: settings.codec_warmup_steps.or(base.warmup_steps),
             bucket_bytes: settings.bucket_bytes.unwrap_or(base.bucket_bytes),
             mode,
+            optimizer: base.optimizer,
         };
         exchange.check_mode(settings)?;
         Ok((exchange, codec.map(|codec| codec.policy)))
@@ -129,11 +135,60 @@ impl Exchange {
                 let error = anyhow!("{flag} with --mode {}", self.mode);
                 Err(hinted(
                     error,
-                    "leave it out: it is for gradients, and parameters are exchanged",
+                    "leave it out: it is for gradients that are applied in their own step",
                 ))
             }
             None => Ok(()),
         }
+    }
+
+    /// Returns the form of Adam: as requested, else that of the checkpoint.
+    ///
+    /// # Errors
+    /// If the checkpoint's training has another one than was asked for.
+    pub fn optimizer(asked: Option<Adam>, kept: Option<&Exchange>) -> Result<Adam> {
+        let before = kept.map(|kept| kept.optimizer);
+        match (asked, before) {
+            (Some(asked), Some(before)) if asked != before => {
+                let error =
+                    anyhow!("--optimizer {asked}, but the checkpoint's training has {before}");
+                Err(hinted(error, "leave it out: another one would begin with these moments"))
+            }
+            _ => Ok(asked.or(before).unwrap_or_default()),
+        }
+    }
+
+    /// Refuses an optimiser whose momenta do not travel as was asked.
+    ///
+    /// # Errors
+    /// If there is a flag that momenta do not follow.
+    pub fn check_optimizer(&self, codec: Option<&Policy>) -> Result<()> {
+        let Exchange { optimizer, mode, .. } = self;
+        let codec = codec.map_or("none".to_owned(), Policy::to_string);
+        let momentum = self.momentum_correction;
+        let (why, hint) = match optimizer {
+            Adam::AdamW => return Ok(()),
+            _ if *mode != Mode::Step => (
+                format!("with --mode {mode}, in which parameters travel"),
+                "give --mode all-reduce",
+            ),
+            _ if codec.starts_with("auto") => (
+                format!("with codec {codec}, which measures gradients"),
+                "name the codec of momenta: --codec onebit",
+            ),
+            Adam::ZeroOne if self.warmup_steps.is_some_and(|steps| steps > 0) => (
+                "with --codec-warmup-steps".to_owned(),
+                "leave it out: the variance decides, or take --optimizer onebit-adam",
+            ),
+            _ => match momentum {
+                Some(factor) => (
+                    format!("with --momentum-correction {factor}"),
+                    "leave one out: both send momenta",
+                ),
+                None => return Ok(()),
+            },
+        };
+        Err(hinted(anyhow!("--optimizer {optimizer} {why}"), hint))
     }
 
     /// Returns the synchroniser's options under a codec, in a training of so many steps.
@@ -164,6 +219,10 @@ impl Exchange {
         // A round has the changes of many steps: raw first rounds would be most of what is sent.
         if self.mode != Mode::Step {
             return 0;
+        }
+        // The variance decides when momenta begin to travel, unless it was said.
+        if self.optimizer != Adam::AdamW {
+            return self.warmup_steps.unwrap_or(0);
         }
         let asked = self.warmup_steps.filter(|_| !matches!(codec, Some(Policy::Auto(_))));
         asked.or(codec.map(|codec| usual_warm_up_steps(codec, steps))).unwrap_or(0)
@@ -199,6 +258,7 @@ impl Exchange {
             ("raw first steps", raw.map_or("usual".to_owned(), |value| value.to_string())),
             ("bucket bytes", self.bucket_bytes.to_string()),
             ("mode", self.mode.to_string()),
+            ("optimizer", self.optimizer.to_string()),
         ]
     }
 }
@@ -207,9 +267,11 @@ impl Exchange {
 /// send parameters themselves.
 fn usual_codec(mode: Mode) -> Option<&'static str> {
     match mode {
-        Mode::Step | Mode::Delayed { .. } => None,
+        Mode::Step | Mode::Delayed { steps: 0 } => None,
         Mode::Pair { .. } => Some("none"),
-        Mode::Local { .. } | Mode::DiLoCo(_) | Mode::Sma { .. } => Some("int8"),
+        Mode::Delayed { .. } | Mode::Local { .. } | Mode::DiLoCo(_) | Mode::Sma { .. } => {
+            Some("int8")
+        }
     }
 }
 

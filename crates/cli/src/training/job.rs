@@ -15,7 +15,7 @@ use thinwire_sync::{Mode, Policy, check_combination};
 use thinwire_train::checkpoint::Checkpoint;
 use thinwire_train::session::{self, Computation};
 use thinwire_train::spmd::{Codecs, ExchangeOptions, Modality};
-use thinwire_train::{Corpus, Dataset, Gradients, Images};
+use thinwire_train::{Adam, Corpus, Dataset, Gradients, Images};
 use thinwire_wire::World;
 
 use super::exchange::{self, Exchange};
@@ -69,6 +69,9 @@ pub const FIRST_STEP: &str = "first step";
 /// Name of the fact which folder of checkpoints the ranks have.
 pub const CHECKPOINT_DIR: &str = "--checkpoint-dir";
 
+/// Codec of momenta, unless another one is named.
+const ONEBIT: &str = "onebit";
+
 /// The manifest's key for the path of the data.
 pub const TEXT: &str = "text";
 
@@ -87,14 +90,21 @@ impl TrainingJob {
         }
         let weights = weights(&typed)?;
         let codec = own_codec(&typed);
-        let Typed { settings, resume, policy, mode, advises, policies, .. } = typed;
+        let Typed { settings, resume, policy, mode, optimizer, advises, policies, .. } = typed;
         let kept = resume.as_ref().map(Exchange::kept).transpose()?.flatten();
         // Impossible models are found before any rank is started.
         let elements = parallelism.elements()?;
-        let usual = (!parallelism.is_planned()).then(Codec::default);
+        let optimizer = Exchange::optimizer(optimizer, kept.as_ref())?;
+        let usual = match optimizer {
+            Adam::AdamW => Codec::default(),
+            Adam::OneBit | Adam::ZeroOne => ONEBIT.parse()?,
+        };
+        let usual = (!parallelism.is_planned()).then_some(usual);
         let (exchange, codec) =
             Exchange::resolve(settings, codec, kept.as_ref(), usual, elements, mode)?;
-        refuse_mode(exchange.mode, &parallelism)?;
+        let exchange = Exchange { optimizer, ..exchange };
+        refuse_with_plan(&exchange, &parallelism)?;
+        exchange.check_optimizer(codec.as_ref())?;
         if let (None, Some(flag)) = (&codec, settings.exchange_flag()) {
             let error = anyhow!("{flag} with the plan's own codecs, which travel as the plan says");
             return Err(hinted(
@@ -182,7 +192,13 @@ impl TrainingJob {
             rate: self.recipe.learning_rate(),
             adamw: self.recipe.adamw(&self.exchange),
             gradient_norm_max: self.recipe.gradient_norm_max(),
-            exchange: ExchangeOptions { sync, codecs, gradients, ..ExchangeOptions::default() },
+            exchange: ExchangeOptions {
+                sync,
+                codecs,
+                gradients,
+                adam: self.exchange.optimizer,
+                ..ExchangeOptions::default()
+            },
             mode: self.exchange.mode,
             advises: self.advises,
             policies: &self.policies,
@@ -301,6 +317,7 @@ impl TrainingJob {
             (FIRST_STEP, step.to_string()),
             (CHECKPOINT_DIR, folder),
             ("--weights", self.weights.as_ref().map_or("none".to_owned(), Weights::name)),
+            ("form of Adam", self.exchange.optimizer.to_string()),
             ("mode of training", self.exchange.mode.to_string()),
             ("policies", self.named_policies()),
             ("--checkpoint-every", every.map_or("none".to_owned(), |every| every.to_string())),
@@ -331,6 +348,7 @@ impl TrainingJob {
         };
         described.extend(self.recipe.told().into_iter().skip(1));
         described.push(("data", format!("{} ({})", self.data, self.dataset.fingerprint())));
+        described.push(("optimizer", self.exchange.optimizer.to_string()));
         described.push(("bucket bytes", self.exchange.bucket_bytes.to_string()));
         described.push(("threads per rank", settings.threads(place).to_string()));
         let limit = settings.limit(place);
@@ -349,13 +367,16 @@ impl TrainingJob {
     }
 }
 
-/// Refuses a mode in which ranks exchange parameters under a plan, by which they have parts of them.
-fn refuse_mode(mode: Mode, parallelism: &Parallelism) -> Result<()> {
-    if mode == Mode::Step || !parallelism.is_planned() {
-        return Ok(());
-    }
-    let error = anyhow!("--mode {mode} with a plan, by which ranks have parts of the model");
-    Err(hinted(error, "leave --plan and --parallel out, or give --mode all-reduce"))
+/// Refuses a mode and an optimiser in which ranks have the whole model under a plan, by which they have parts of it.
+fn refuse_with_plan(exchange: &Exchange, parallelism: &Parallelism) -> Result<()> {
+    let flag = match (exchange.mode, exchange.optimizer) {
+        _ if !parallelism.is_planned() => return Ok(()),
+        (Mode::Step, Adam::AdamW) => return Ok(()),
+        (Mode::Step, optimizer) => format!("--optimizer {optimizer}"),
+        (mode, _) => format!("--mode {mode}"),
+    };
+    let error = anyhow!("{flag} with a plan, by which ranks have parts of the model");
+    Err(hinted(error, "leave --plan and --parallel out, or leave the flag out"))
 }
 
 /// The file of values that the training begins with.

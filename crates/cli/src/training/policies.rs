@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use serde_json::Value;
 use thinwire_job::elastic::{JobAddress, Operator};
-use thinwire_sync::{Mode, Policy};
+use thinwire_sync::Policy;
 use thinwire_train::Error;
 use thinwire_train::session::Resizer;
 
@@ -41,17 +41,17 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
                 "leave it out, or leave --plan and --parallel out",
             );
         }
-        if job.exchange.mode != Mode::Step {
-            let mode = job.exchange.mode;
-            return refuse(
-                format!("with --mode {mode}, in which ranks have no step in common"),
-                "leave it out, or give --mode all-reduce",
-            );
-        }
         if policy.is_for_elastic() && kind == JobKind::Fixed {
             return refuse(
                 "in a job with a fixed number of ranks".to_owned(),
                 "let ranks come and go: --ranks 1:4",
+            );
+        }
+        let mode = job.exchange.mode;
+        if policy.is_for_auto() && mode.timetable().is_some() {
+            return refuse(
+                format!("with --mode {mode}, whose codec is named and keeps to no error budget"),
+                "leave it out, or give --mode all-reduce --codec auto",
             );
         }
         if policy.is_for_auto() && !codec.is_some_and(Policy::keeps_a_budget) {

@@ -1,6 +1,7 @@
 //! Flags of a training with all or some parameters on servers.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,10 +11,11 @@ use thinwire_model::matches;
 use thinwire_report::figures::{bytes, parse_bytes};
 use thinwire_server::{Consistency, Format, MemoryLimit};
 use thinwire_sync::Mode;
+use thinwire_train::Adam;
 use thinwire_train::session::ServerSettings;
 use thinwire_update::Optimizer;
 
-use super::settings::GRADIENTS;
+use super::settings::{GRADIENTS, TRAINING};
 use super::snapshots::{SnapshotFlags, Snapshots};
 use crate::failure::hinted;
 use crate::size::{Elastic, Size, ensure_fixed};
@@ -53,13 +55,44 @@ impl FromStr for ModeFlag {
             "server" => Ok(ModeFlag::Server),
             "hybrid" => Ok(ModeFlag::Hybrid),
             text => match text.parse() {
-                // Gradients of a replica are applied in the step in which they are computed.
-                Ok(Mode::Delayed { .. }) => {
-                    Err(format!("'{text}' is a mode of the Rust library only"))
-                }
                 Ok(mode) => Ok(ModeFlag::Ranks(mode)),
                 Err(error) => Err(format!("{error}; or all-reduce, auto, server or hybrid")),
             },
+        }
+    }
+}
+
+/// Value of `--optimizer`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum OptimizerFlag {
+    /// Form of Adam of the ranks.
+    Ranks(Adam),
+    /// Rule of servers.
+    Servers(Optimizer),
+}
+
+impl FromStr for OptimizerFlag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OptimizerFlag, String> {
+        if let Ok(adam) = text.parse() {
+            return Ok(OptimizerFlag::Ranks(adam));
+        }
+        let rule = Optimizer::parse(text).map(OptimizerFlag::Servers);
+        rule.map_err(|error| match text.contains(':') {
+            true => error.to_string(),
+            false => {
+                format!("{error}; or of ranks {}", Adam::ALL.map(|it| it.to_string()).join(", "))
+            }
+        })
+    }
+}
+
+impl fmt::Display for OptimizerFlag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OptimizerFlag::Ranks(adam) => adam.fmt(f),
+            OptimizerFlag::Servers(rule) => rule.fmt(f),
         }
     }
 }
@@ -74,7 +107,8 @@ pub struct ServerFlags {
     /// what is sent, where no codec does), server (servers keep the parameters), hybrid (servers keep those of
     /// --server-params); or each rank trains on its own and parameters are exchanged now and then: local:STEPS
     /// (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser follows their average; also alpha=PART,
-    /// outer=RULE, lr=RATE), sma:PULL (drawn towards their mean), pair:STEPS (averaged with one other rank).
+    /// outer=RULE, lr=RATE), sma:PULL (drawn towards their mean), pair:STEPS (averaged with one other rank). Under
+    /// delayed:STEPS gradients are averaged in every step and applied so many steps later.
     #[arg(long, help_heading = GRADIENTS, value_name = "MODE")]
     mode: Option<ModeFlag>,
     /// With --mode hybrid, parameters on servers; may be repeated
@@ -90,11 +124,14 @@ pub struct ServerFlags {
     servers: Option<u32>,
     #[command(flatten)]
     store: StoreFlags,
-    /// Optimiser of servers [default: adamw:lr=0.001]
+    /// Optimiser of ranks, or of servers [default: adamw]
     ///
-    /// With a constant learning rate.
-    #[arg(long, value_name = "RULE", value_parser = |text: &str| Optimizer::parse(text))]
-    optimizer: Option<Optimizer>,
+    /// Of ranks adamw; onebit-adam, under which gradients travel raw until the variance has settled or
+    /// --codec-warmup-steps are over, and then momenta by --codec [default: onebit]; or zero-one-adam, under which
+    /// momenta travel from the first steps on, and nothing in most steps once the learning rate has fallen. Of servers
+    /// a rule with a constant learning rate [default: adamw:lr=0.001].
+    #[arg(long, value_name = "OPTIMIZER", help_heading = TRAINING)]
+    optimizer: Option<OptimizerFlag>,
     #[command(flatten)]
     snapshots: SnapshotFlags,
 }
@@ -204,7 +241,7 @@ impl ServerFlags {
             server_params: vec![name.to_owned()],
             servers: Some(servers),
             store,
-            optimizer: Some(optimizer),
+            optimizer: Some(OptimizerFlag::Servers(optimizer)),
             snapshots: SnapshotFlags::default(),
         }
     }
@@ -214,6 +251,14 @@ impl ServerFlags {
         match self.mode {
             Some(ModeFlag::Ranks(mode)) => Some(mode),
             Some(ModeFlag::Auto) => Some(Mode::Step),
+            _ => None,
+        }
+    }
+
+    /// Returns the form of Adam that was asked for, if any.
+    pub fn adam(&self) -> Option<Adam> {
+        match self.optimizer {
+            Some(OptimizerFlag::Ranks(adam)) => Some(adam),
             _ => None,
         }
     }
@@ -245,11 +290,19 @@ impl ServerFlags {
             );
             return Err(hinted(error, format!("start more: --servers {}", backups + 1)));
         }
-        let usual = || Optimizer::parse(OPTIMIZER).expect("the usual optimiser is one");
+        let optimizer = match self.optimizer {
+            Some(OptimizerFlag::Servers(rule)) => rule,
+            Some(OptimizerFlag::Ranks(adam)) => {
+                let error =
+                    anyhow!("--optimizer {adam} with servers, which have rules of their own");
+                return Err(hinted(error, format!("take such as --optimizer {OPTIMIZER}")));
+            }
+            None => Optimizer::parse(OPTIMIZER).expect("the usual optimiser is one"),
+        };
         let settings = ServerSettings {
             servers,
             consistency: self.store.consistency.unwrap_or(Consistency::Sync),
-            optimizer: self.optimizer.unwrap_or_else(usual),
+            optimizer,
             backups,
             is_hybrid: mode == ModeFlag::Hybrid,
             values: self.store.values.unwrap_or(Format::F32),
@@ -282,7 +335,9 @@ impl ServerFlags {
         let given = [
             self.servers.map(|value| format!("--servers {value}")),
             self.store.flag(),
-            self.optimizer.map(|value| format!("--optimizer {value}")),
+            self.optimizer
+                .filter(|value| matches!(value, OptimizerFlag::Servers(_)))
+                .map(|value| format!("--optimizer {value}")),
             self.server_params.first().map(|pattern| format!("--server-params '{pattern}'")),
             self.snapshots.flag(),
         ];

@@ -14,6 +14,7 @@ use thinwire_link::Bandwidth;
 use thinwire_policy::Spec;
 use thinwire_schedule::Summation;
 use thinwire_sync::{Feedback, Mode, Policy, UnknownPolicy};
+use thinwire_train::Adam;
 use thinwire_train::checkpoint::Checkpoint;
 
 use crate::codings::{Activations, within};
@@ -230,6 +231,8 @@ pub struct Typed<'a> {
     pub codec: Option<&'a Codec>,
     /// Flags of a plan; none where a command has no plans.
     pub plan: Option<&'a PlanFlags>,
+    /// Form of Adam, if it was said.
+    pub optimizer: Option<Adam>,
     /// How ranks train together, if it was said.
     pub mode: Option<Mode>,
     /// Whether another mode is to be proposed.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::mode::Mode;
 use crate::channel::Channel;
-use crate::{Error, Options, Outcome, Parameter, Policy, Synchronizer};
+use crate::{Error, Options, Outcome, Parameter, Policy, State, Synchronizer, Tensors};
 
 /// The exchanges of gradients that are applied `steps` later, each with a residual of its own.
 #[derive(Debug)]
@@ -67,6 +67,46 @@ impl Delayed {
         if self.underway == turns { self.end() } else { Ok(None) }
     }
 
+    /// Sets the part of the global batch that this rank computes, from the next step on, where parts are unequal.
+    ///
+    /// # Errors
+    /// As [`Synchronizer::set_share`].
+    pub fn set_share(&mut self, share: Option<f32>) -> Result<(), Error> {
+        self.turns.iter_mut().try_for_each(|sync| match share {
+            Some(share) => sync.set_share(share),
+            None => {
+                sync.set_equal_shares();
+                Ok(())
+            }
+        })
+    }
+
+    /// Returns what the exchanges keep for the next steps. Nothing may be on its way.
+    pub fn tensors(&self) -> Tensors {
+        let of_turn = |(turn, sync): (usize, &Synchronizer)| {
+            let all = sync.state().tensors.into_iter();
+            all.map(move |(name, tensor)| (named(turn, &name), tensor)).collect::<Tensors>()
+        };
+        self.turns.iter().enumerate().flat_map(of_turn).collect()
+    }
+
+    /// Continues from what [`Delayed::tensors`] gave, before the step of this number.
+    ///
+    /// # Errors
+    /// As [`Synchronizer::load_tensors`].
+    pub fn load(&mut self, tensors: &Tensors, step: u64) -> Result<(), Error> {
+        for (turn, sync) in self.turns.iter_mut().enumerate() {
+            let own = tensors.iter().filter_map(|(name, tensor)| {
+                let (kind, rest) = name.split_once('.')?;
+                let parameter = rest.strip_prefix(&format!("{turn}/"))?;
+                Some((format!("{kind}.{parameter}"), tensor.clone()))
+            });
+            sync.load_tensors(&State { tensors: own.collect(), plan: String::new() })?;
+        }
+        (self.step, self.underway) = (step, 0);
+        Ok(())
+    }
+
     /// Refuses gradients of other lengths before a step has begun with them.
     fn check(&self, gradients: &[&[f32]]) -> Result<(), Error> {
         let found: Vec<usize> = gradients.iter().map(|gradient| gradient.len()).collect();
@@ -105,6 +145,12 @@ pub struct Due<'a> {
     pub step: u64,
     /// The exchange, which has the averages.
     pub sync: &'a Synchronizer,
+}
+
+/// Returns the name of a tensor of one of several exchanges.
+fn named(turn: usize, name: &str) -> String {
+    let (kind, parameter) = name.split_once('.').unwrap_or((name, ""));
+    format!("{kind}.{turn}/{parameter}")
 }
 
 /// Refuses `auto`, which measures the link in some steps, where others are on their way.

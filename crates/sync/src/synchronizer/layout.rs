@@ -32,6 +32,16 @@ impl Synchronizer {
         self.lay_out_again(parameters)
     }
 
+    /// Whether the next step belongs to the warm-up.
+    pub fn is_in_warm_up(&self) -> bool {
+        self.warm_up.is_on()
+    }
+
+    /// Ends the warm-up before its steps are over; all ranks call this after the same step.
+    pub fn finish_warm_up(&mut self) {
+        self.warm_up.finish();
+    }
+
     /// Makes the buckets of the codec after the last step of the warm-up.
     pub(crate) fn end_warm_up(&mut self) -> Result<(), Error> {
         match self.warm_up.is_in_force() == self.warm_up.is_on() {

@@ -53,6 +53,11 @@ impl WarmUp {
         self.in_force = self.is_on();
     }
 
+    /// Ends before its steps are over, whatever their number.
+    pub(crate) fn finish(&mut self) {
+        self.kept = STEPS_MAX;
+    }
+
     /// Counts a step that was kept.
     pub(crate) fn count(&mut self) {
         self.kept = (self.kept + 1).min(STEPS_MAX);

@@ -1,7 +1,8 @@
 //! Adaptation of a training by its policies.
 //!
 //! Rank 0 asks its policies after each step. What they ask for is told to all ranks with the next step, and in force
-//! from the one after that. Rows are told in the exchange by which ranks agree on a step anyway.
+//! from the one after that. Rows are told in the exchange by which ranks agree on a step anyway. Where each rank trains
+//! on its own, they are known some steps later, and in force from the end of the next round on.
 //!
 //! Law: terms are the same on all ranks after the same step, and part of the state that joiners take over and
 //! checkpoints keep.
@@ -85,7 +86,7 @@ impl Terms {
 
     /// Puts a proposal in force from a step on.
     fn adopt(&mut self, proposal: Proposal, step: u64) {
-        if proposal.batch > 0 {
+        if proposal.batch > 0 && proposal.batch != self.batch {
             (self.rows, self.since) = (self.rows_before(step), step);
             self.batch = proposal.batch;
         }
@@ -98,6 +99,18 @@ impl Terms {
     }
 }
 
+/// Numbers that a rank notes of a proposal, the time included.
+pub(super) const NOTES: usize = 4;
+
+/// What all ranks have noted with a step: a proposal each, and the sketch of the rank's gradients if one was due.
+#[derive(Debug, PartialEq)]
+pub(super) struct Told {
+    /// Number of the step.
+    pub step: u64,
+    /// Notes, by rank.
+    pub notes: Vec<Vec<f32>>,
+}
+
 /// Proposal that rank 0 tells all ranks with a step; zero for what stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Proposal {
@@ -107,11 +120,8 @@ struct Proposal {
 }
 
 impl Proposal {
-    /// Numbers of a proposal in a row, the time included.
-    const NOTES: usize = 4;
-
     /// Returns the proposal as notes of a step, of which f32 holds each exactly, with the seconds so far.
-    fn notes(self, elapsed_s: f64) -> [f32; Proposal::NOTES] {
+    fn notes(self, elapsed_s: f64) -> [f32; NOTES] {
         [self.batch as f32, self.rate, self.error_budget, elapsed_s as f32]
     }
 
@@ -184,33 +194,37 @@ impl Adaptation {
         }
     }
 
-    /// Takes what all ranks have noted with a step that was applied, and puts rank 0's proposal in force from the
+    /// Takes what all ranks have noted with steps that were applied, and puts rank 0's proposals in force from the
     /// next step, number `step`, on. `unit` rows stay together.
-    pub fn take<'n>(
-        &mut self,
-        notes: impl Iterator<Item = &'n [f32]>,
-        terms: &mut Terms,
-        step: u64,
-        unit: usize,
-    ) {
-        let notes: Vec<&[f32]> = notes.collect();
-        let Some(first) = notes.first().filter(|_| !self.policies.is_empty()) else { return };
-        // Ranks that have joined have missed the time before; rank 0 knows its own since then.
-        let told = f64::from(first[3]);
-        if told > self.elapsed_s() {
-            self.set_elapsed(told);
+    pub fn take(&mut self, told: Vec<Told>, terms: &mut Terms, step: u64, unit: usize) {
+        for Told { step: noted, notes } in told {
+            let Some(first) = notes.first().filter(|_| !self.policies.is_empty()) else { return };
+            // Ranks that have joined have missed the time before; rank 0 knows its own since then.
+            let seconds = f64::from(first[3]);
+            if seconds > self.elapsed_s() {
+                self.set_elapsed(seconds);
+            }
+            // A sketch of a batch before the present one has other parts.
+            if first.get(NOTES).is_some_and(|square| *square > 0.0) && noted >= terms.since {
+                let ranks = notes.len() as u32;
+                let worlds = (0..ranks).map_while(|rank| World::new(rank, ranks).ok());
+                let parts = worlds.zip(&notes).map(|(world, notes)| Part {
+                    rows: rows(terms.batch, unit, world).len(),
+                    sketch: &notes[NOTES..],
+                });
+                self.noise.take(parts);
+            }
+            let proposal = Proposal::of(first);
+            terms.adopt(proposal, step);
+            if self.proposal == proposal {
+                self.proposal = Proposal::default();
+            }
         }
-        if first.len() > Proposal::NOTES {
-            let ranks = notes.len() as u32;
-            let worlds = (0..ranks).map_while(|rank| World::new(rank, ranks).ok());
-            let parts = worlds.zip(&notes).map(|(world, notes)| Part {
-                rows: rows(terms.batch, unit, world).len(),
-                sketch: &notes[Proposal::NOTES..],
-            });
-            self.noise.take(parts);
-        }
-        terms.adopt(Proposal::of(first), step);
-        self.proposal = Proposal::default();
+    }
+
+    /// Whether something was asked for that is not in force yet.
+    pub fn is_pending(&self) -> bool {
+        self.proposal != Proposal::default()
     }
 
     /// Returns the noise of gradients, once it is known.
@@ -331,12 +345,14 @@ mod tests {
         // Parts of 2 + 2 + 1 + 1 rows; a square of 48 on each rank, and 32 counters of 1 for the mean.
         let sketch = [48.0].into_iter().chain([1.0; Sketch::ROW - 1]);
         let row: Vec<f32> = adaptation.notes().into_iter().chain(sketch).collect();
-        told.take([&row[..]; 4].into_iter(), &mut terms, 1, 1);
+        let of = |step: u64| vec![Told { step: step - 1, notes: vec![row.clone(); 4] }];
+        told.take(of(1), &mut terms, 1, 1);
         assert_eq!((terms.batch, terms.rate), (32, 1.0));
+        assert!(adaptation.is_pending());
         for step in 2..=20 {
-            adaptation.take([&row[..]; 4].into_iter(), &mut terms, step, 1);
+            adaptation.take(of(step), &mut terms, step, 1);
         }
-        assert_eq!(adaptation.proposal, Proposal::default());
+        assert!(!adaptation.is_pending());
         // Of 8 rows per rank: (32 · 32 − 8 · 48) / 24 and (48 − 32) / (1/8 − 1/32).
         let noise = adaptation.noise().unwrap();
         assert!((noise.signal - 80.0 / 3.0).abs() < 1e-3, "{noise:?}");
@@ -344,10 +360,10 @@ mod tests {
         assert!(Adaptation::new(&[]).notes().is_empty());
         // Time that has passed since it was told counts.
         told.set_elapsed(100.0);
-        told.take([&row[..]; 4].into_iter(), &mut terms, 2, 1);
+        told.take(of(2), &mut terms, 2, 1);
         assert!(told.elapsed_s() >= 100.0 && adaptation.elapsed_s() < 100.0);
         let before = terms;
-        Adaptation::new(&[]).take(std::iter::empty(), &mut terms, 21, 1);
+        Adaptation::new(&[]).take(of(21), &mut terms, 21, 1);
         assert_eq!(terms, before);
     }
 }

@@ -24,7 +24,7 @@ use thinwire_job::elastic::{
     Due, EpochStart, Membership, Next, Residuals, Run as EpochRun, StateFrom, Steps,
 };
 use thinwire_member::{Epoch, Id};
-use thinwire_sync::Channel;
+use thinwire_sync::{Channel, Mode};
 use thinwire_wire::{Rank, World};
 
 use super::checkpoints::{JOB, Replica};
@@ -36,8 +36,8 @@ use super::stretch::Stretches;
 use super::{Computation, Ended, Event, Replicas, Session, Settings, hold_in_all};
 use crate::checkpoint::Checkpoint;
 use crate::error::{During, Error, Kind};
-use crate::rows;
 use crate::spmd::{Snapshot, zeros};
+use crate::{Adam, rows};
 
 /// Interval at which a process that waits for an epoch looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -78,6 +78,16 @@ struct Elastic<'a> {
 /// # Errors
 /// If the job refuses this process, or it fails by itself. The loss of a peer is no error.
 pub(super) fn train(session: &Session<'_>, members: Members<'_>) -> Result<Ended, Error> {
+    let Settings { mode, exchange, .. } = session.settings;
+    let fixed = match (exchange.adam, mode) {
+        (Adam::ZeroOne, _) => Some(format!("optimizer {}", exchange.adam)),
+        (_, Mode::Delayed { steps: 1.. }) => Some(format!("mode {mode}")),
+        _ => None,
+    };
+    if let Some(fixed) = fixed {
+        let message = format!("{fixed} in an elastic job, expected a fixed number of ranks");
+        return Err(Error::new(Kind::Invalid, message));
+    }
     let Members { replicas, membership, mark } = members;
     let (kept, members) = (None, Vec::new());
     Elastic { session, replicas, kept, mark, number: 0, members }.train(membership)

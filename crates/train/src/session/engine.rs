@@ -7,13 +7,12 @@ use thinwire_checkpoint::Draft;
 use thinwire_collective::Group;
 use thinwire_job::elastic::Wish;
 use thinwire_link::mem;
-use thinwire_policy::Policy;
 use thinwire_report::training::{Passed, Planned};
 use thinwire_sync::Error::Invalid;
 use thinwire_sync::{Channel, Mode, RoundRecord, State, reshard};
 use thinwire_wire::{Rank, World};
 
-use super::adaptation::Terms;
+use super::adaptation::{Terms, Told};
 use super::log::Step;
 use super::planned::{self, Measured};
 use super::rounds::{MODE, Rounds};
@@ -286,12 +285,24 @@ impl<'a> Engine<'a> {
             wait_s: self.executor.waited_s() - waited_s + record.wait_s,
             loss,
             sent_bytes: self.executor.sent_bytes() - sent_bytes + record.sent_bytes,
-            record: self.executor.sync().record().clone(),
+            record: self.executor.record(),
             skipped: !self.executor.gradient_norm().is_finite(),
             rounds: record,
             adapted: None,
         };
         Ok((step, wish))
+    }
+
+    /// Takes what all ranks have noted, each by [`Executor::note`], since this was last called: with the last step, or
+    /// with some before the last round that has ended.
+    pub fn told(&mut self) -> Vec<Told> {
+        match &mut self.rounds {
+            Some(rounds) => rounds.told(),
+            None => {
+                let notes = self.executor.notes().map(<[f32]>::to_vec).collect();
+                vec![Told { step: self.executor.next_step() - 1, notes }]
+            }
+        }
     }
 
     /// Passes of the last step; none of a replica, which has but one micro-batch after the other.
@@ -328,7 +339,10 @@ impl<'a> Engine<'a> {
     pub fn unite(&mut self) -> Result<RoundRecord, Error> {
         match &mut self.rounds {
             Some(rounds) => rounds.finish(&mut self.executor),
-            None => Ok(RoundRecord::default()),
+            None => {
+                self.executor.end_early()?;
+                Ok(RoundRecord::default())
+            }
         }
     }
 
@@ -508,8 +522,13 @@ fn apart<'s>(settings: &Settings<'s>) -> Settings<'s> {
 
 /// Options of the exchange of a rank's gradients.
 fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptions {
-    let sketches = settings.policies.iter().any(|policy| policy.needs_noise());
-    ExchangeOptions { remote: computation.served.clone(), sketches, ..settings.exchange.clone() }
+    let sketches = settings.needs_noise();
+    let delay = match settings.mode {
+        Mode::Delayed { steps } => steps,
+        _ => 0,
+    };
+    let remote = computation.served.clone();
+    ExchangeOptions { remote, sketches, delay, ..settings.exchange.clone() }
 }
 
 /// Adds the flag to an error of an exchange that it would mend.

@@ -4,12 +4,14 @@ use std::mem;
 use std::time::Instant;
 
 use thinwire_job::elastic::Wish;
+use thinwire_policy::Sketch;
 use thinwire_sync::{
-    Averager, AveragerState, Channel, DelayedRows, Mode, RoundRecord, Tensors, reshard,
+    Action, Averager, AveragerState, Channel, DelayedRows, Mode, RoundRecord, Tensors, reshard,
 };
 use thinwire_wire::{Rank, World};
 
 use super::Settings;
+use super::adaptation::{NOTES, Told};
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::spmd::Executor;
@@ -27,8 +29,16 @@ const UPDATES: &str = "updates";
 pub(super) struct Rounds {
     channel: Channel,
     averager: Averager,
-    /// Wishes of all ranks.
-    wishes: DelayedRows,
+    /// Wishes and notes of all ranks.
+    rows: DelayedRows,
+    /// Steps after which they are known.
+    lag: usize,
+    /// Numbers in a row.
+    width: usize,
+    /// Notes that are known, and wait for the end of a round.
+    held: Vec<Told>,
+    /// Notes that were known when the last round ended.
+    told: Vec<Told>,
     /// What rounds have sent and waited since they were last asked.
     record: RoundRecord,
 }
@@ -47,7 +57,7 @@ impl Rounds {
         let (parameters, values) = (executor.replicated(), executor.values());
         let (mode, options) = (settings.mode, &settings.exchange.sync);
         let averager = Averager::start(channel.clone(), &parameters, mode, options, values)?;
-        Ok(Rounds::of(channel, averager, lag))
+        Ok(Rounds::of(channel, averager, settings, lag))
     }
 
     /// Joins the rounds of the other ranks of a channel, which call [`Rounds::reform`]: the executor gets the
@@ -64,12 +74,17 @@ impl Rounds {
         let (mode, options) = (settings.mode, &settings.exchange.sync);
         let averager = Averager::join(channel.clone(), &parameters, mode, options, values)?;
         executor.use_values();
-        Ok(Rounds::of(channel, averager, ELASTIC_LAG))
+        Ok(Rounds::of(channel, averager, settings, ELASTIC_LAG))
     }
 
-    fn of(channel: Channel, averager: Averager, lag: usize) -> Rounds {
-        let wishes = DelayedRows::new(channel.clone(), 1, lag);
-        Rounds { channel, averager, wishes, record: RoundRecord::default() }
+    fn of(channel: Channel, averager: Averager, settings: &Settings<'_>, lag: usize) -> Rounds {
+        let sketch = if settings.needs_noise() { Sketch::ROW } else { 0 };
+        let notes = if settings.policies.is_empty() { 0 } else { NOTES + sketch };
+        let width = 1 + notes;
+        let (rows, record) =
+            (DelayedRows::new(channel.clone(), width, lag), RoundRecord::default());
+        let (held, told) = (Vec::new(), Vec::new());
+        Rounds { channel, averager, rows, lag, width, held, told, record }
     }
 
     /// Continues among the ranks of another channel, with this rank's parameters.
@@ -83,7 +98,7 @@ impl Rounds {
     ) -> Result<(), Error> {
         self.averager.reform(channel.clone(), values)?;
         self.channel = channel.clone();
-        self.wishes = DelayedRows::new(channel.clone(), 1, ELASTIC_LAG);
+        self.forget_rows();
         Ok(())
     }
 
@@ -91,7 +106,14 @@ impl Rounds {
     pub(super) fn release(&mut self) {
         self.averager.release();
         self.channel = self.averager.channel().clone();
-        self.wishes = DelayedRows::new(self.channel.clone(), 1, ELASTIC_LAG);
+        self.forget_rows();
+    }
+
+    /// Begins with rows anew, among the ranks of another epoch: policies tell again what is not in force.
+    fn forget_rows(&mut self) {
+        self.lag = ELASTIC_LAG;
+        self.rows = DelayedRows::new(self.channel.clone(), self.width, self.lag);
+        self.held.clear();
     }
 
     /// This rank among those of the job.
@@ -119,12 +141,51 @@ impl Rounds {
             executor.use_values();
         }
         let started = Instant::now();
-        let wishes = self.wishes.tell(&[wish.number() as f32])?;
+        let rows = self.tell(executor, wish)?;
         self.record.wait_s += started.elapsed().as_secs_f64();
-        let highest = wishes.iter().flatten().copied().fold(0.0, f32::max);
+        let highest = rows.iter().flatten().map(|row| row[0]).fold(0.0, f32::max);
         self.record += record;
+        self.hold(rows, executor.next_step() - 1);
+        // What policies ask for is in force from the end of a round on, which comes after the same step on all ranks.
+        if self.is_round_over() {
+            self.told.append(&mut self.held);
+        }
         let record = mem::take(&mut self.record);
         Ok((Wish::of(highest as i32), record))
+    }
+
+    /// Tells the others a wish and the notes of the executor's last step; returns the rows of all ranks of some steps
+    /// before, once there are any.
+    fn tell(
+        &mut self,
+        executor: &Executor<'_>,
+        wish: Wish,
+    ) -> Result<Option<Vec<Vec<f32>>>, Error> {
+        let notes = executor.notes().next().unwrap_or_default();
+        let mut row = vec![wish.number() as f32];
+        // Rows are summed, in which what is not finite would reach those of other ranks.
+        row.extend(notes.iter().map(|note| if note.is_finite() { *note } else { 0.0 }));
+        row.resize(self.width, 0.0);
+        let rows = self.rows.tell(&row)?;
+        Ok(rows.map(|rows| rows.chunks(self.width).map(<[f32]>::to_vec).collect()))
+    }
+
+    /// Keeps the notes of a step some steps before the last one.
+    fn hold(&mut self, rows: Option<Vec<Vec<f32>>>, last: u64) {
+        let Some(rows) = rows.filter(|_| self.width > 1) else { return };
+        let notes = rows.into_iter().map(|row| row[1..].to_vec()).collect();
+        self.held.push(Told { step: last.saturating_sub(self.lag as u64), notes });
+    }
+
+    /// Whether a round was due to end after the last step.
+    fn is_round_over(&self) -> bool {
+        let due = self.mode().timetable().map(|timetable| timetable.due(self.averager.steps()));
+        due.is_none_or(|due| due.iter().any(|action| matches!(action, Action::End(_))))
+    }
+
+    /// Takes the notes of all ranks that were known when the last round ended, unless they were taken.
+    pub(super) fn told(&mut self) -> Vec<Told> {
+        mem::take(&mut self.told)
     }
 
     /// Waits until nothing is on its way.
@@ -137,7 +198,7 @@ impl Rounds {
             executor.use_values();
         }
         self.record += record;
-        Ok(self.wishes.settle()?)
+        Ok(self.rows.settle()?)
     }
 
     /// Gives all ranks the same parameters, by a last round. Returns what rounds have done since the last step.

@@ -55,6 +55,13 @@ pub struct Settings<'a> {
     pub config: Value,
 }
 
+impl Settings<'_> {
+    /// Whether a policy needs the noise of gradients, of which ranks then tell each other.
+    pub(super) fn needs_noise(&self) -> bool {
+        self.policies.iter().any(thinwire_policy::Policy::needs_noise)
+    }
+}
+
 /// What ranks compute in every step.
 pub struct Computation {
     /// The plan as it was read; none where every rank has the whole model.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thinwire_checkpoint::FolderLock;
 use thinwire_job::elastic::{Due, Steps, Wish};
 use thinwire_report::training::{Change, Planned, Run};
-use thinwire_sync::{Live, Time};
+use thinwire_sync::{Live, Mode, Time};
 use thinwire_wire::{Rank, World};
 
 use super::adaptation::{Adaptation, ELAPSED, Taken, Terms};
@@ -219,7 +219,10 @@ impl<'a> TrainingLoop<'a> {
                 Wish::Stop => self.role.closing(),
                 Wish::Signal(signal) => self.session.interrupt.follow(signal),
                 // The end of the training comes before another batch.
-                Wish::Continue if self.has_other_batch() && self.due() == Due::Step => break,
+                Wish::Continue if self.has_other_batch() && self.due() == Due::Step => {
+                    self.engine.executor.end_early()?;
+                    break;
+                }
                 Wish::Continue => {}
             }
             self.rest(Some(&batch))?;
@@ -309,9 +312,10 @@ impl<'a> TrainingLoop<'a> {
             self.progress.steps.applied();
             self.progress.position = self.sampler.position();
             let done = self.progress.done();
+            let told = self.engine.told();
             let TrainingProgress { adaptation, terms, .. } = &mut self.progress;
             let unit = self.engine.computation.unit;
-            adaptation.take(self.engine.executor.notes(), terms, done, unit);
+            adaptation.take(told, terms, done, unit);
             self.role.applied(done);
         }
         let (step, wish) = taken?;
@@ -359,7 +363,8 @@ impl<'a> TrainingLoop<'a> {
         if !self.has_other_batch() && self.engine.terms() != terms {
             self.engine.set_terms(session.settings, terms)?;
         }
-        if !session.decides(self.world) || self.due() != Due::Step {
+        let is_pending = self.progress.adaptation.is_pending();
+        if !session.decides(self.world) || self.due() != Due::Step || is_pending {
             return Ok(());
         }
         let done = self.progress.done();
@@ -548,6 +553,9 @@ impl<'a> TrainingLoop<'a> {
         let mut run = log.run(name, tokens as f64, rate);
         // A rank that joined late has seen fewer.
         run.steps = steps;
+        if let Mode::Delayed { .. } = settings.mode {
+            run.mode = Some(settings.mode.to_string());
+        }
         if let Some(mode) = mode {
             let per_step = |bytes: u64| bytes as f64 / log_steps.max(1) as f64;
             run.mode = Some(mode.to_string());

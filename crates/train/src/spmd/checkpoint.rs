@@ -14,6 +14,7 @@ use super::optimizer::Optimizer;
 use super::slots::Content;
 use super::snapshot::SUFFIXES;
 use super::value::Value;
+use crate::adam::Variance;
 use crate::checkpoint::{Checkpoint, Tensors, Wanted, part_name};
 use crate::error::{Error, Kind};
 
@@ -81,17 +82,21 @@ impl Executor<'_> {
     /// Everything that this rank's exchanges keep for the next step.
     pub fn exchange_state(&self) -> State {
         let mut state = self.sync().state();
+        self.optimizer.state.variance.save(&mut state.tensors);
+        state.tensors.extend(self.exchange_tensors());
         for (number, owed) in &self.slots.residuals.here {
             state.tensors.insert(owed_name(*number), (vec![owed.len()], owed.clone()));
         }
         state
     }
 
-    /// Continues from the residuals of sums in micro-batches, of the same plan.
+    /// Continues from the residuals of sums in micro-batches, of the same plan, and from the progress of 1-bit Adam.
     ///
     /// # Errors
     /// If one has another length than its exchange.
     pub fn restore_residuals(&mut self, tensors: &Tensors) -> Result<(), Error> {
+        self.optimizer.state.variance = Variance::load(tensors);
+        self.load_exchange(tensors)?;
         let mut all = BTreeMap::new();
         for (number, elements) in self.program.owed() {
             let name = owed_name(number);

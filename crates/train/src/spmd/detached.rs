@@ -11,11 +11,12 @@ use thinwire_model::{Part, TensorId, Training};
 use thinwire_program::Plan;
 use thinwire_sync::{Channel, Synchronizer};
 
-use super::executor::{ExchangeOptions, Executor};
+use super::executor::{Earlier, ExchangeOptions, Executor, Late};
 use super::invalid;
 use super::slots::Content;
 use super::snapshot::{Replica, Snapshot};
 use super::value::Value;
+use crate::adam::Variance;
 use crate::error::Error;
 use crate::{AdamW, Parameter};
 
@@ -26,6 +27,8 @@ pub struct DetachedReplica {
     values: Vec<Vec<f32>>,
     moments: AdamW,
     sync: Synchronizer,
+    /// Gradients on their way, where these are applied later.
+    late: Option<Late>,
     step: u64,
 }
 
@@ -88,7 +91,8 @@ impl DetachedReplica {
             parameters: &self.parameters,
             buffers: [&self.values, &self.moments.means, &self.moments.squares],
         };
-        let exchange = self.sync.state().shared();
+        let mut exchange = self.sync.state().shared();
+        self.moments.variance.save(&mut exchange.tensors);
         replica.to_bytes(&exchange, self.step, self.moments.updates, about)
     }
 }
@@ -97,9 +101,9 @@ impl<'a> Executor<'a> {
     /// Ends this replica's epoch, after any step or the loss of a peer.
     pub fn into_detached(self) -> DetachedReplica {
         let step = self.next_step();
-        let (optimizer, sync) = self.into_parts();
+        let (optimizer, Earlier { sync, late }) = self.into_parts();
         let (parameters, values, moments) = optimizer.into_parts();
-        DetachedReplica { parameters, values, moments, sync, step }
+        DetachedReplica { parameters, values, moments, sync, late, step }
     }
 
     /// A replica that continues in the next epoch, after [`DetachedReplica::reform`] over the same channel. The graph may
@@ -114,7 +118,7 @@ impl<'a> Executor<'a> {
         detached: DetachedReplica,
         options: ExchangeOptions,
     ) -> Result<Executor<'a>, Error> {
-        let DetachedReplica { parameters, values, moments, sync, step } = detached;
+        let DetachedReplica { parameters, values, moments, sync, late, step } = detached;
         let place = |id: TensorId| {
             let tensor = &training.graph.tensors[id];
             let is_it = |parameter: &Parameter| {
@@ -127,8 +131,10 @@ impl<'a> Executor<'a> {
             return Err(invalid("a replica continues in an epoch with another model".to_owned()));
         }
         let start = |id: TensorId, _: &[Part]| values[place(id).expect("it is known")].clone();
-        let mut executor = Executor::build(training, plan, channel, &start, options, Some(sync))?;
+        let earlier = Some(Earlier { sync, late });
+        let mut executor = Executor::build(training, plan, channel, &start, options, earlier)?;
         executor.optimizer.state = moments;
+        executor.use_values();
         (executor.step, executor.first) = (step, step);
         Ok(executor)
     }
@@ -157,6 +163,7 @@ impl<'a> Executor<'a> {
             let home = self.program().parameters[index].home;
             self.slots.put_lasting(home, Content::Here(value));
         }
+        self.optimizer.state.variance = Variance::load(&exchange.tensors);
         let state = self.sync().state().with_shared(exchange);
         self.sync_mut().load_tensors(&state)?;
         self.optimizer.state.updates = updates;

@@ -1,6 +1,7 @@
 //! The machine: one rank at work on its program.
 
 mod gradients;
+mod late;
 mod pass;
 mod times;
 mod update;
@@ -11,7 +12,7 @@ use std::time::Instant;
 use thinwire_collective::Group;
 use thinwire_model::{Array, Declaration, Part, TensorId, Training};
 use thinwire_program::{Assignment, Mesh, Owner, Parameter, Plan, Program, Slot, derive, parts_of};
-use thinwire_sync::{Channel, Synchronizer};
+use thinwire_sync::{Channel, StepRecord, Synchronizer};
 use thinwire_wire::{Rank, World};
 
 use super::invalid;
@@ -20,9 +21,12 @@ use super::slots::{Content, Slots};
 use super::start::Start;
 use super::text::Inputs;
 use super::value::Value;
+use crate::checkpoint::Tensors;
 use crate::error::Error;
 use crate::{AdamWOptions, Pace};
+pub(super) use gradients::Earlier;
 use gradients::Exchange;
+pub(super) use late::Late;
 use times::Watch;
 use update::Sum;
 
@@ -77,8 +81,17 @@ pub struct Executor<'a> {
     /// The notes of all ranks in the last step.
     all_notes: Vec<f32>,
     times: Times,
+    /// Pace and options of the last step, by which delayed gradients are applied early.
+    last: Option<Last>,
     /// This replica's part of the global batch, where parts are unequal.
     share: Option<f32>,
+}
+
+/// What the optimiser was told in a step.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    pace: Pace,
+    options: AdamWOptions,
 }
 
 impl<'a> Executor<'a> {
@@ -118,7 +131,7 @@ impl<'a> Executor<'a> {
         channel: Channel,
         initial: Start<'_>,
         options: ExchangeOptions,
-        earlier: Option<Synchronizer>,
+        earlier: Option<Earlier>,
     ) -> Result<Executor<'a>, Error> {
         plan.check(training)?;
         let world = channel.world();
@@ -184,6 +197,7 @@ impl<'a> Executor<'a> {
             agreed: Agreed::default(),
             all_notes: Vec::new(),
             times: Times::default(),
+            last: None,
             share: None,
         })
     }
@@ -195,18 +209,12 @@ impl<'a> Executor<'a> {
     /// If it is no such part.
     pub fn set_share(&mut self, share: Option<f32>) -> Result<(), Error> {
         self.share = share;
-        match share {
-            Some(share) => self.exchange.sync.set_share(share).map_err(Error::exchange),
-            None => {
-                self.exchange.sync.set_equal_shares();
-                Ok(())
-            }
-        }
+        self.exchange.set_share(share)
     }
 
-    /// Returns the optimiser's side and the synchroniser.
-    pub(super) fn into_parts(self) -> (Optimizer, Synchronizer) {
-        (self.optimizer, self.exchange.sync)
+    /// Returns the optimiser's side and the exchange's.
+    pub(super) fn into_parts(self) -> (Optimizer, Earlier) {
+        (self.optimizer, self.exchange.into_earlier())
     }
 
     /// Clips the gradient of all parameters together to this norm. All ranks tell each other their
@@ -261,6 +269,21 @@ impl<'a> Executor<'a> {
         &self.exchange.sync
     }
 
+    /// Where the time of the last step's exchange went.
+    pub fn record(&self) -> StepRecord {
+        self.exchange.record()
+    }
+
+    /// What gradients that are delayed owe.
+    pub(super) fn exchange_tensors(&self) -> Tensors {
+        self.exchange.late_tensors()
+    }
+
+    /// Continues with what delayed gradients owe, before the next step.
+    pub(super) fn load_exchange(&mut self, tensors: &Tensors) -> Result<(), Error> {
+        self.exchange.load_late(tensors, self.step)
+    }
+
     /// The synchroniser, to continue from a state.
     pub fn sync_mut(&mut self) -> &mut Synchronizer {
         &mut self.exchange.sync
@@ -288,8 +311,9 @@ impl<'a> Executor<'a> {
 
     /// Brings changed values of a replica to where steps use them.
     pub fn use_values(&mut self) {
-        for (parameter, values) in self.program.parameters.iter().zip(&self.optimizer.values) {
-            let value = Value::new(&self.program.slots[parameter.home].shape, values.clone());
+        for (index, parameter) in self.program.parameters.iter().enumerate() {
+            let values = self.optimizer.shown(index).into_owned();
+            let value = Value::new(&self.program.slots[parameter.home].shape, values);
             self.slots.put_lasting(parameter.home, Content::Here(value));
         }
     }
@@ -408,7 +432,9 @@ impl<'a> Executor<'a> {
     ) -> Result<Option<f32>, Error> {
         self.loss = None;
         self.slots.flush()?;
-        self.exchange.begin(self.step)?;
+        self.last = Some(Last { pace, options: *options });
+        let sending = self.sending(pace, options)?;
+        self.exchange.begin(self.step, sending)?;
         // What the last step's messages met after its end, their receivers have told then.
         self.slots.exchanges.take_finite();
         let (order, mut watch) = (self.program.order.clone(), Watch::start());
@@ -456,11 +482,13 @@ impl<'a> Executor<'a> {
         sum / replicas / micro_batches as f64
     }
 
-    /// Waits for all that is on its way to and from this rank.
+    /// Waits for all that is on its way to and from this rank. Ranks that have taken steps on their own under 0/1 Adam
+    /// average their momenta, and gradients that are delayed are applied.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
     pub fn settle(&mut self) -> Result<(), Error> {
+        self.end_early()?;
         for parameter in &self.program.parameters {
             self.slots.value(&self.program, 0, parameter.home)?;
         }

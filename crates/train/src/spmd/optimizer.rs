@@ -1,11 +1,14 @@
 //! The optimiser's side of a rank: its parts of the parameters and of what AdamW keeps for them.
 
+use std::borrow::Cow;
+
 use thinwire_model::Graph;
 use thinwire_program::{Parameter, Program};
 
 use super::snapshot::SUFFIXES;
 use super::value::Value;
-use crate::{AdamW, AdamWOptions, Pace};
+use crate::adam::Travel;
+use crate::{Adam, AdamW, AdamWOptions, Pace};
 
 /// AdamW on this rank's parts.
 #[derive(Debug)]
@@ -57,13 +60,38 @@ impl Optimizer {
         (self.parameters, self.values, self.state)
     }
 
-    /// Updates all values once.
+    /// Updates all values once, in the way of a form of Adam in which this has travelled.
     pub fn update<'g>(
         &mut self,
-        gradient: impl Fn(usize) -> &'g [f32],
+        adam: Adam,
+        travel: Travel,
+        given: impl Fn(usize) -> &'g [f32],
         pace: Pace,
         options: &AdamWOptions,
     ) {
-        self.state.update(&self.parameters, &mut self.values, gradient, pace, options);
+        let (state, parameters, values) = (&mut self.state, &self.parameters, &mut self.values);
+        match (travel, adam) {
+            (Travel::Gradients, Adam::AdamW | Adam::OneBit) => {
+                state.update(parameters, values, given, pace, options);
+            }
+            (Travel::Gradients, Adam::ZeroOne) => {
+                state.update_with_squares(parameters, values, given, pace, options);
+            }
+            (Travel::Momenta, _) => {
+                state.update_by_momenta(parameters, values, given, pace, options);
+            }
+            (Travel::Nothing, _) => state.update_locally(parameters, values, given, pace, options),
+        }
+    }
+
+    /// Ends the steps of this rank alone by the momenta of all ranks, or drops them if there are none.
+    pub fn unite<'g>(&mut self, momentum: impl Fn(usize) -> Option<&'g [f32]>) {
+        self.state.unite(&mut self.values, momentum);
+    }
+
+    /// Returns the values of a parameter with which this rank computes.
+    pub fn shown(&self, index: usize) -> Cow<'_, [f32]> {
+        let AdamW { squares, local, .. } = &self.state;
+        local.shown(index, &self.values[index], &squares[index])
     }
 }

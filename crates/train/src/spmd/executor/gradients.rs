@@ -22,12 +22,17 @@ use thinwire_program::{
     Convert, Encoding, Instruction, Parameter as Planned, Program, Rearrange, summation,
 };
 use thinwire_schedule::Algorithm;
-use thinwire_sync::{Channel, Outcome, Parameter, Reduction, Synchronizer, Target, Transport};
+use thinwire_sync::{
+    Channel, Feedback, Outcome, Parameter, Policy, Reduction, StepRecord, Synchronizer, Target,
+    Tensors, Transport, WARM_UP_STEPS_MAX,
+};
 use thinwire_wire::{Rank, World};
 
-use crate::Gradients;
+use super::late::{Averages, Late};
+use crate::adam::{Sending, Travel};
 use crate::error::Error;
 use crate::spmd::invalid;
+use crate::{Adam, Gradients};
 
 /// The options of a rank's gradients.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +50,10 @@ pub struct ExchangeOptions {
     pub is_local: bool,
     /// Whether each replica sketches its gradients in the steps in which a sketch is due, for [`Executor::notes`](super::Executor::notes).
     pub sketches: bool,
+    /// Number of steps between the gradients of replicas and their update, while they are on their way.
+    pub delay: u64,
+    /// Form of Adam, which decides whether gradients or momenta travel.
+    pub adam: Adam,
 }
 
 /// Who decides on the codecs of gradients.
@@ -55,6 +64,15 @@ pub enum Codecs {
     OfPlan,
     /// The policy of the synchroniser.
     OfPolicy,
+}
+
+/// What a replica keeps of its exchange between two executors.
+#[derive(Debug)]
+pub(crate) struct Earlier {
+    /// The synchroniser.
+    pub sync: Synchronizer,
+    /// Gradients on their way.
+    pub late: Option<Late>,
 }
 
 /// A rank's gradients on their way.
@@ -79,6 +97,18 @@ pub(crate) struct Exchange {
     /// Whether every gradient is exchanged whole by all ranks of the job, so that the state for the next
     /// step is that of replicas.
     pub is_whole: bool,
+    /// Form of Adam.
+    pub adam: Adam,
+    /// Whether the variance decides on the end of the warm-up.
+    settles: bool,
+    /// What is handed over in this step.
+    pub sending: Sending,
+    /// Gradients on their way, where these are applied later.
+    late: Option<Late>,
+    /// When the step began.
+    begun: Instant,
+    /// Exchange of the gradients of 0/1 Adam, which travel raw.
+    raw: Option<Synchronizer>,
     /// Bytes handed to the links so far, headers included, and those that were expected.
     pub sent_bytes: u64,
     pub predicted_bytes: u64,
@@ -103,9 +133,16 @@ impl Exchange {
         named: &[crate::Parameter],
         channel: &Channel,
         options: ExchangeOptions,
-        earlier: Option<Synchronizer>,
+        earlier: Option<Earlier>,
     ) -> Result<Exchange, Error> {
         let is_replica = program.is_alone();
+        check_adam(&options, program)?;
+        if options.delay > 0 && !is_replica {
+            return Err(invalid(format!(
+                "gradients delayed by {} steps with a plan",
+                options.delay
+            )));
+        }
         if options.codecs == Codecs::OfPolicy && !is_replica {
             check_policy(program, &options.sync.policy)?;
             program
@@ -115,7 +152,8 @@ impl Exchange {
         }
         let mut order = completion_order(program);
         let count = order.len();
-        let is_local = options.is_local && is_replica;
+        let is_local = (options.is_local || options.delay > 0) && is_replica;
+        let whole_order = order.clone();
         let stays =
             |index: usize| is_local || is_replica && options.remote.contains(&named[index].name);
         order.retain(|index| !stays(*index));
@@ -126,7 +164,7 @@ impl Exchange {
             true => Parameter::new(&named[*index].name, &named[*index].shape),
             false => planned(program, *index, &named[*index].name, options.codecs),
         };
-        let parameters: Vec<Parameter> = order.iter().map(of_parameter).collect();
+        let parameters: Vec<Parameter> = order.iter().map(&of_parameter).collect();
         let everybody = channel.world().size();
         let stage = program.mesh.ranks().len();
         let is_shared = |parameter: &Parameter, index: &usize| {
@@ -149,7 +187,32 @@ impl Exchange {
                 (stage.bulk(), Reduction::Sum)
             }
         };
-        let options_of_sync = thinwire_sync::Options { reduction, ..options.sync };
+        // Without a number of steps the warm-up goes on until the variance has settled.
+        let settles = options.adam == Adam::OneBit && options.sync.warm_up_steps == 0;
+        let warm_up_steps = if settles { WARM_UP_STEPS_MAX } else { options.sync.warm_up_steps };
+        let options_of_sync = thinwire_sync::Options { reduction, warm_up_steps, ..options.sync };
+        let (earlier, late) = match earlier {
+            Some(Earlier { sync, late }) => (Some(sync), late),
+            None => (None, None),
+        };
+        let late = match (late, options.delay) {
+            (None, steps) if steps > 0 => {
+                let parameters: Vec<_> = whole_order.iter().map(of_parameter).collect();
+                let channel = channel.clone().bulk();
+                Some(Late::start(&channel, &parameters, whole_order, steps, &options_of_sync)?)
+            }
+            (late, _) => late,
+        };
+        let raw = match options.adam {
+            Adam::ZeroOne => {
+                let policy = Policy::Fixed(Choice::Bytes(thinwire_codec::raw()));
+                let feedback = Feedback::default();
+                let options =
+                    thinwire_sync::Options { policy, feedback, ..options_of_sync.clone() };
+                Some(Synchronizer::over(channel.clone(), parameters.clone(), options)?)
+            }
+            Adam::AdamW | Adam::OneBit => None,
+        };
         let sync = match earlier {
             None => Synchronizer::over(channel, parameters, options_of_sync),
             Some(sync) => Ok(sync),
@@ -164,6 +227,12 @@ impl Exchange {
             ends,
             is_replica,
             is_whole,
+            adam: options.adam,
+            settles,
+            sending: Sending::default(),
+            raw,
+            late,
+            begun: Instant::now(),
             sent_bytes: 0,
             predicted_bytes: 0,
             sketches: options.sketches && is_replica,
@@ -178,22 +247,102 @@ impl Exchange {
         &parameter.reduce[..parameter.reduce.len() - usize::from(self.ends[index])]
     }
 
-    /// Begins a step.
-    pub fn begin(&mut self, step: u64) -> Result<(), Error> {
+    /// Begins a step in which this is handed over.
+    pub fn begin(&mut self, step: u64, sending: Sending) -> Result<(), Error> {
+        let started = Instant::now();
         (self.handover_s, self.exposed_wait_s) = (0.0, 0.0);
         self.sketch = (self.sketches && Sketch::is_due(step)).then(|| Sketch::new(step));
-        self.sync.begin(step)?;
-        self.predicted_bytes += self.sync.step_bytes();
+        self.begun = started;
+        self.sending = sending;
+        self.kept.iter_mut().for_each(Vec::clear);
+        if let Some(sync) = self.sync_of_step() {
+            sync.begin(step)?;
+            self.predicted_bytes += self.sync_of_step().map_or(0, Synchronizer::step_bytes);
+        }
         Ok(())
     }
 
+    /// Returns the synchroniser of what travels in this step; none where nothing does.
+    fn sync_of_step(&mut self) -> Option<&mut Synchronizer> {
+        match self.sending.travel {
+            Travel::Nothing => None,
+            Travel::Gradients => Some(self.raw.as_mut().unwrap_or(&mut self.sync)),
+            Travel::Momenta => Some(&mut self.sync),
+        }
+    }
+
+    /// Returns the averages of this step.
+    fn averages(&self) -> &Synchronizer {
+        match self.sending.travel {
+            Travel::Gradients => self.raw.as_ref().unwrap_or(&self.sync),
+            Travel::Momenta | Travel::Nothing => &self.sync,
+        }
+    }
+
+    /// Returns the place of a parameter of the program among those of the synchroniser; none if its gradient stays here
+    /// in this step.
+    fn place(&self, index: usize) -> Option<usize> {
+        self.places[index].filter(|_| self.sending.travel != Travel::Nothing)
+    }
+
+    /// Returns the record of what has travelled for this step.
+    pub fn record(&self) -> StepRecord {
+        if let Some(late) = &self.late {
+            return late.record.clone();
+        }
+        match self.sending.travel {
+            Travel::Nothing => StepRecord::default(),
+            _ => self.averages().record().clone(),
+        }
+    }
+
+    /// Whether averages of this step are there, where any are awaited.
+    pub fn has_averages(&self) -> bool {
+        self.sending.travel == Travel::Nothing || self.averages().has_averages()
+    }
+
+    /// Sets this rank's part of the global batch, where parts are unequal.
+    pub fn set_share(&mut self, share: Option<f32>) -> Result<(), Error> {
+        if let Some(late) = &mut self.late {
+            late.set_share(share)?;
+        }
+        for sync in std::iter::once(&mut self.sync).chain(&mut self.raw) {
+            match share {
+                Some(share) => sync.set_share(share).map_err(Error::exchange)?,
+                None => sync.set_equal_shares(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Averages the momenta of all ranks between two steps, before step `next`.
+    pub fn average_momenta(
+        &mut self,
+        next: u64,
+        momentum: impl Fn(usize) -> Vec<f32>,
+    ) -> Result<Outcome, Error> {
+        self.sending.travel = Travel::Momenta;
+        // The last step has exchanged nothing, so that its number is free.
+        self.sync.begin(next - 1)?;
+        self.predicted_bytes += self.sync.step_bytes();
+        for (index, place) in self.places.iter().enumerate() {
+            if let Some(place) = place {
+                self.sync.ready(*place, &momentum(index)[..])?;
+            }
+        }
+        let outcome = self.sync.finish()?;
+        self.sent_bytes += self.sync.record().total(|bucket| bucket.sent_bytes);
+        Ok(outcome)
+    }
+
     /// Hands over the gradient of a parameter, summed over this rank's part of so many micro-batches; their
-    /// mean leaves.
+    /// mean leaves, or what `turn` makes of it.
     pub fn ready(
         &mut self,
         index: usize,
         mut gradient: Vec<f32>,
         micro_batches: usize,
+        turn: impl FnOnce(&mut [f32], Sending),
     ) -> Result<(), Error> {
         let started = Instant::now();
         if micro_batches > 1 {
@@ -206,13 +355,22 @@ impl Exchange {
         if let Some(sketch) = &mut self.sketch {
             sketch.add(index, &gradient);
         }
+        turn(&mut gradient, self.sending);
         let gradient = self.before[index].iter().fold(gradient, |values, one| one.apply(values));
-        match self.places[index] {
-            Some(place) => self.sync.ready(place, &gradient[..])?,
+        match self.place(index) {
+            Some(place) => {
+                let sync = self.sync_of_step().expect("something travels to this place");
+                sync.ready(place, &gradient[..])?;
+            }
             None => self.kept[index] = gradient,
         }
         self.handover_s += started.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Whether the variance after this step decides if the warm-up is over, or the variance fixed.
+    pub fn may_settle(&self) -> bool {
+        self.sending.travel == Travel::Gradients && (self.settles || self.raw.is_some())
     }
 
     /// Returns the row of the sketch of this step's gradients; none if none is made.
@@ -223,24 +381,80 @@ impl Exchange {
     /// Waits for all gradients; returns what is to become of the step by those that this rank has part in.
     pub fn wait(&mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
-        let outcome = self.sync.wait()?;
+        let outcome = match self.sync_of_step() {
+            Some(sync) => sync.wait()?,
+            None => Outcome::Averaged,
+        };
+        let outcome = match self.late.take() {
+            Some(mut late) => {
+                let due = late.exchange(&self.kept, self.begun)?;
+                self.late = Some(late);
+                due.map_or(outcome, |due| self.take_late(due))
+            }
+            None => outcome,
+        };
         self.exposed_wait_s = started.elapsed().as_secs_f64();
-        let finite = self.kept.iter().flatten().all(|value| value.is_finite());
+        // What is applied later is looked at by its own exchange.
+        let finite = self.is_pending() || self.kept.iter().flatten().all(|value| value.is_finite());
         Ok(if finite { outcome } else { Outcome::Skipped })
+    }
+
+    /// Puts averages that are due in the place of this rank's gradients.
+    fn take_late(&mut self, averages: Averages) -> Outcome {
+        let outcome = averages.outcome;
+        if let Some(late) = &mut self.late {
+            let sent_bytes = late.put(averages, &mut self.kept);
+            self.sent_bytes += sent_bytes;
+            self.predicted_bytes += sent_bytes;
+        }
+        outcome
+    }
+
+    /// Waits for gradients that are on their way, at the end of the steps; none if there are no more.
+    pub fn end_late(&mut self) -> Result<Option<Outcome>, Error> {
+        let Some(late) = &mut self.late else { return Ok(None) };
+        let due = late.end()?;
+        Ok(due.map(|due| self.take_late(due)))
+    }
+
+    /// Whether gradients of this step are applied later, and none of an earlier one now.
+    pub fn is_pending(&self) -> bool {
+        self.late.as_ref().is_some_and(|late| late.is_pending)
+    }
+
+    /// Returns what delayed gradients owe.
+    pub fn late_tensors(&self) -> Tensors {
+        self.late.as_ref().map_or_else(Tensors::new, Late::tensors)
+    }
+
+    /// Continues with what delayed gradients owe, before a step.
+    pub fn load_late(&mut self, tensors: &Tensors, step: u64) -> Result<(), Error> {
+        match &mut self.late {
+            Some(late) => late.load(tensors, step),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns what another executor continues with.
+    pub fn into_earlier(self) -> Earlier {
+        Earlier { sync: self.sync, late: self.late }
     }
 
     /// Keeps the step, or leaves everything as it was before.
     pub fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
-        self.sync.commit(outcome)?;
-        self.sent_bytes += self.sync.record().total(|bucket| bucket.sent_bytes);
+        if let Some(sync) = self.sync_of_step() {
+            sync.commit(outcome)?;
+            let sent_bytes = sync.record().total(|bucket| bucket.sent_bytes);
+            self.sent_bytes += sent_bytes;
+        }
         Ok(())
     }
 
     /// Returns the reduced gradient of a parameter of the program: its mean or its sum, this rank's shard
     /// of it where the plan shards it. One that stays here is this rank's own.
     pub fn gradient(&self, index: usize) -> &[f32] {
-        match self.places[index] {
-            Some(place) => self.sync.gradient(place),
+        match self.place(index) {
+            Some(place) => self.averages().gradient(place),
             None => &self.kept[index],
         }
     }
@@ -248,8 +462,10 @@ impl Exchange {
     /// Returns the gradients that this rank's optimiser applies: those that left, in the order in which they did, or
     /// those that stay here.
     pub fn gradients(&self) -> impl Iterator<Item = &[f32]> {
-        let left = (0..self.sync.parameters().len()).map(|place| self.sync.gradient(place));
-        let stayed = self.kept.iter().filter(|_| self.is_local).map(Vec::as_slice);
+        let is_kept = self.is_local || self.sending.travel == Travel::Nothing;
+        let places = if is_kept { 0 } else { self.sync.parameters().len() };
+        let left = (0..places).map(|place| self.averages().gradient(place));
+        let stayed = self.kept.iter().filter(move |_| is_kept).map(Vec::as_slice);
         left.chain(stayed)
     }
 
@@ -269,9 +485,24 @@ impl Exchange {
     }
 }
 
+/// Refuses a form of Adam whose momenta some gradients would not reach.
+fn check_adam(options: &ExchangeOptions, program: &Program) -> Result<(), Error> {
+    let why = match options {
+        ExchangeOptions { adam: Adam::AdamW, .. } => return Ok(()),
+        _ if !program.is_alone() => "with a plan",
+        ExchangeOptions { is_local: true, .. } => "in a mode that exchanges parameters",
+        ExchangeOptions { delay, .. } if *delay > 0 => "in a mode that delays gradients",
+        ExchangeOptions { remote, .. } if !remote.is_empty() => "with parameters on servers",
+        ExchangeOptions { sync, .. } if sync.momentum.is_some() => "with momentum correction",
+        ExchangeOptions { sync, .. } if matches!(sync.policy, Policy::Auto(_)) => "with codec auto",
+        _ => return Ok(()),
+    };
+    Err(invalid(format!("optimizer {} {why}, expected adamw", options.adam)))
+}
+
 /// Refuses a policy for a plan that sums some gradients in every micro-batch, where they leave by the
 /// plan's codecs or as they are.
-fn check_policy(program: &Program, policy: &thinwire_sync::Policy) -> Result<(), Error> {
+fn check_policy(program: &Program, policy: &Policy) -> Result<(), Error> {
     let lists = program.backward.iter().chain(&program.weight).flatten();
     let sums = |instruction: &Instruction| match instruction {
         Instruction::Convert(convert) => {

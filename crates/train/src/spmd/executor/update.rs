@@ -9,12 +9,13 @@ use thinwire_program::{Mesh, Message, Owner, Parameter, Program};
 use thinwire_sync::Outcome;
 
 use super::gradients::Exchange;
-use super::{Agreed, Executor, Watch, known_loss};
+use super::{Agreed, Executor, Last, Watch, known_loss};
+use crate::adam::{Sending, Travel};
 use crate::error::Error;
 use crate::spmd::invalid;
 use crate::spmd::slots::{Content, MessageEnd, Slots, When};
 use crate::spmd::value::Value;
-use crate::{AdamWOptions, Pace, clip_scale, global_norm};
+use crate::{Adam, AdamW, AdamWOptions, Pace, clip_scale, global_norm};
 
 /// The sum of a parameter's gradient, as far as it is.
 #[derive(Debug, Default)]
@@ -92,7 +93,9 @@ impl Executor<'_> {
             let slot = earlier.last().map_or(parameter.sum, |convert| convert.to);
             let value = self.slots.arrived(content, &self.program.slots[slot].shape)?;
             let micro_batches = self.program.micro_batches_of_all;
-            self.exchange.ready(index, value.into_floats(), micro_batches)?;
+            let state = &self.optimizer.state;
+            let turn = |gradient: &mut [f32], sending| state.hand_over(index, gradient, sending);
+            self.exchange.ready(index, value.into_floats(), micro_batches, turn)?;
         }
         Ok(())
     }
@@ -115,22 +118,26 @@ impl Executor<'_> {
         // All ranks have the step once they have told each other: a peer that is lost while a synchroniser
         // plans anew takes nothing of it back.
         let planned = self.exchange.commit(outcome);
-        if keep && !self.exchange.sync.has_averages() {
+        if keep && !self.exchange.has_averages() {
             return planned;
         }
         self.slots.residuals.settle(outcome)?;
         let (started, waited_s) = (Instant::now(), self.slots.waited_s.get());
         self.gradient_norm = f64::NAN;
-        if keep {
+        if keep && self.exchange.is_pending() {
+            self.gradient_norm = 0.0;
+        } else if keep {
             self.optimize(pace, options)?;
+            self.look_at_variance(options);
         } else {
             self.update_remotely(None)?;
         }
         self.optimizer_s = started.elapsed().as_secs_f64() - (self.slots.waited_s.get() - waited_s);
         let (micro_batch_number, slots, program) =
             (self.micro_batch_number(0), &mut self.slots, &self.program);
-        for (parameter, values) in program.parameters.iter().zip(&self.optimizer.values) {
-            let home = bring_home(slots, program, parameter, values, micro_batch_number)?;
+        for (index, parameter) in program.parameters.iter().enumerate() {
+            let values = self.optimizer.shown(index);
+            let home = bring_home(slots, program, parameter, &values, micro_batch_number)?;
             slots.put_lasting(parameter.home, home);
         }
         self.step += 1;
@@ -176,6 +183,7 @@ impl Executor<'_> {
             drop(gradients);
             return self.update_remotely(None);
         }
+        // Momenta of clipped gradients are within the same norm.
         let clip = clip_scale(self.gradient_norm, self.gradient_norm_max);
         let pace = Pace { gradient_scale: pace.gradient_scale * clip, ..pace };
         // What others update is nothing to this rank's optimiser.
@@ -184,10 +192,94 @@ impl Executor<'_> {
             true => &[][..],
             false => &gradients[index][..],
         };
-        self.optimizer.update(gradient, pace, options);
+        let (adam, travel) = (exchange.adam, exchange.sending.travel);
+        self.optimizer.update(adam, travel, gradient, pace, options);
         drop(gradients);
         away.put_back(&mut self.optimizer.values);
         self.update_remotely(Some(pace.gradient_scale))
+    }
+
+    /// Returns what this rank hands over in the next step.
+    pub(super) fn sending(&mut self, pace: Pace, options: &AdamWOptions) -> Result<Sending, Error> {
+        let adam = self.exchange.adam;
+        let form = match adam {
+            // Its warm-up is AdamW's.
+            Adam::OneBit if self.exchange.sync.is_in_warm_up() => Adam::AdamW,
+            form => form,
+        };
+        let state = &mut self.optimizer.state;
+        let travel = state.travel(form, pace.learning_rate);
+        let rate = state.rate(state.updates + 1, pace, options);
+        if adam == Adam::ZeroOne && travel == Travel::Momenta {
+            self.rescale(rate)?;
+        }
+        Ok(Sending { travel, beta1: options.beta1, rate })
+    }
+
+    /// Lets what is owed count as much as before where momenta are sent that count for all steps since the last ones,
+    /// the next one with this rate.
+    fn rescale(&mut self, rate: f32) -> Result<(), Error> {
+        let AdamW { variance, local, .. } = &mut self.optimizer.state;
+        let sent_rate = local.rate + rate;
+        self.exchange.sync.rescale(variance.sent_rate, sent_rate).map_err(Error::exchange)?;
+        if sent_rate > 0.0 {
+            variance.sent_rate = sent_rate;
+        }
+        Ok(())
+    }
+
+    /// Ends the warm-up of 1-bit Adam, or fixes the variance of 0/1 Adam, where the variance has settled: after the same
+    /// step on all ranks.
+    fn look_at_variance(&mut self, options: &AdamWOptions) {
+        let state = &mut self.optimizer.state;
+        if !self.exchange.may_settle() {
+            return;
+        }
+        let (sum, squared) = (state.sum_of_squares(), state.squared());
+        if !state.variance.settles(sum, options.beta2) {
+            return;
+        }
+        match self.exchange.adam {
+            Adam::ZeroOne => state.variance.fix(squared),
+            Adam::AdamW | Adam::OneBit => self.exchange.sync.finish_warm_up(),
+        }
+    }
+
+    /// Applies what ranks have on their own or on its way before its time, so that all have the same parameters and
+    /// moments; all ranks call this after the same step.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub fn end_early(&mut self) -> Result<(), Error> {
+        self.end_local_steps()?;
+        let Some(Last { pace, options }) = self.last else { return Ok(()) };
+        while let Some(outcome) = self.exchange.end_late()? {
+            if outcome == Outcome::Averaged {
+                self.optimize(pace, &options)?;
+                self.use_values();
+            }
+        }
+        Ok(())
+    }
+
+    /// Averages the momenta of all ranks if each has taken steps on its own since the last exchange.
+    fn end_local_steps(&mut self) -> Result<(), Error> {
+        if self.optimizer.state.local.steps == 0 {
+            return Ok(());
+        }
+        self.rescale(0.0)?;
+        let state = &self.optimizer.state;
+        let momentum = |index: usize| {
+            let mut momentum = state.means[index].clone();
+            state.local.average(index, &mut momentum, 0.0);
+            momentum
+        };
+        let outcome = self.exchange.average_momenta(self.step, momentum)?;
+        let exchange = &self.exchange;
+        let averages = |index| (outcome == Outcome::Averaged).then(|| exchange.gradient(index));
+        self.optimizer.unite(averages);
+        self.use_values();
+        Ok(())
     }
 
     /// Hands over the gradients that stay here, times a scale or as a skipped step without one, and takes the new

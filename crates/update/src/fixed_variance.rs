@@ -1,0 +1,86 @@
+//! Adam by momenta, whose variance is fixed, and the rule by which a variance has settled.
+//!
+//! Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's Convergence Speed" (ICML 2021),
+//! algorithm 1 and section 4: Adam's variance hardly changes once training has settled. From then on Adam is momentum
+//! SGD with a fixed preconditioner, and momenta of several ranks may be averaged instead of gradients.
+
+use crate::{AdamWOptions, Step};
+
+/// Ratio of the variances of two updates from which on they count as settled.
+const SETTLED: f64 = 0.96;
+
+/// Numbers of one update by a momentum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MomentumStep {
+    /// Part of the momentum over its root that values move by: the learning rate with its bias correction.
+    pub rate: f32,
+    /// Factor of the root of the means of squares: their bias correction.
+    pub root_scale: f32,
+    /// Added to the root.
+    pub epsilon: f32,
+    /// Factor of the values before they move.
+    pub keep: f32,
+    /// Factor of the momentum, such as that of clipping.
+    pub scale: f32,
+}
+
+impl MomentumStep {
+    /// Numbers of an update of AdamW whose means of squares have changed in `squared` updates.
+    pub fn new(step: Step, squared: u64, options: &AdamWOptions) -> MomentumStep {
+        let AdamWOptions { beta1, beta2, epsilon, weight_decay } = *options;
+        let power = |beta: f32, number: u64| beta.powi(number.min(i32::MAX as u64) as i32);
+        MomentumStep {
+            rate: step.learning_rate / (1.0 - power(beta1, step.number)),
+            root_scale: (1.0 - power(beta2, squared)).powf(-0.5),
+            epsilon,
+            keep: 1.0 - step.learning_rate * weight_decay,
+            scale: step.gradient_scale,
+        }
+    }
+
+    /// Returns what the momentum is divided by, from the mean of squares of an element.
+    pub fn denominator(&self, square: f32) -> f32 {
+        square.sqrt() * self.root_scale + self.epsilon
+    }
+}
+
+/// Returns the number of updates between two variances that [`is_settled`] compares: those in which a variance forgets
+/// most of its past.
+pub fn settling_updates(beta2: f64) -> usize {
+    (1.0 / (1.0 - beta2)).round().max(1.0) as usize
+}
+
+/// Whether the sum of all variances has changed by less than 4 % from `before` to `now`, [`settling_updates`] later.
+pub fn is_settled(before: f64, now: f64) -> bool {
+    let largest = before.max(now);
+    largest > 0.0 && largest.is_finite() && before.min(now) >= SETTLED * largest
+}
+
+/// Updates `values` as [`adamw`](crate::adamw) does, but by a momentum, which replaces the means, and by means of
+/// squares that stay as they are; all have one length.
+pub fn adamw_by_momentum(
+    values: &mut [f32],
+    momentum: &[f32],
+    means: &mut [f32],
+    squares: &[f32],
+    step: MomentumStep,
+) {
+    let state = means.iter_mut().zip(squares);
+    for ((value, momentum), (mean, square)) in values.iter_mut().zip(momentum).zip(state) {
+        *mean = momentum * step.scale;
+        *value = *value * step.keep - step.rate * *mean / step.denominator(*square);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variances_that_differ_by_four_percent_are_not_settled() {
+        assert_eq!([0.9, 0.95, 0.98, 0.999].map(settling_updates), [10, 20, 50, 1000]);
+        assert!(is_settled(1.0, 0.97) && is_settled(0.97, 1.0) && is_settled(2.0, 2.0));
+        assert!(!is_settled(1.0, 0.95) && !is_settled(0.95, 1.0));
+        assert!(!is_settled(0.0, 0.0) && !is_settled(f64::INFINITY, f64::INFINITY));
+    }
+}
