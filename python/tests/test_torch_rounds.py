@@ -42,7 +42,6 @@ def flat(model):
     return torch.cat([each.detach().float().reshape(-1) for each in model.parameters()])
 
 
-
 def continued():
     """By mode: whether a training that continues from a state ends with the same bits as one that went on,
     and a digest of the parameters in the end."""
