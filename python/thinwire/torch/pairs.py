@@ -65,8 +65,15 @@ class PairAveraging:
         deprecated.warn(
             "thinwire.torch.PairAveraging", f'thinwire.torch.Rounds(model, "{mode}")', 3
         )
-        times = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
-        self._rounds = Rounds(model, mode, "none", group, seed=seed, **times)
+        self._rounds = Rounds(
+            model,
+            mode,
+            "none",
+            group,
+            seed=seed,
+            timeout_s=timeout_s,
+            heartbeat_timeout_s=heartbeat_timeout_s,
+        )
 
     def step(self) -> int | None:
         """Counts a step of the optimizer. After a round, the partner that was drawn for it; None if there
