@@ -75,7 +75,7 @@ def training(method: str, factor: float, options: argparse.Namespace) -> tuple[f
         # The backward pass is short, and what it exchanges is not hidden.
         time.sleep(options.step_ms / 1e3 * (factor if rank == last else 1.0))
         optimizer.zero_grad()
-        model(given).sum().backward()
+        model(given).square().mean().backward()
         optimizer.step()
         ended += rounds.step()["ended"] if rounds else 1
     seconds = time.perf_counter() - begin
