@@ -10,6 +10,7 @@
 #   bench/run.sh plans [--networks LIST] [--steps N] [--rounds N] [--batch N] [--model NAME] [--shares yes|no] [--data FILE] [--json FILE]
 #   bench/run.sh accuracy [--methods LIST|all] [--world N] [--network NETWORK] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh time-to-loss [--networks LIST] [--world N] [--models LIST] [--methods LIST] [--json FILE] [FLAG VALUE ...]
+#   bench/run.sh modes --slow [--methods A B] [--runs N] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh modes [--parts curve,time,whole] [--networks LIST] [--models LIST] [--methods 'A B'] [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh sync|hosts|change [--json FILE] [FLAG VALUE ...]
 #   bench/run.sh choice [--models LIST] [--networks LIST] [--cores shared,each] [--json FILE] [FLAG VALUE ...]

@@ -22,15 +22,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--every", type=int, default=20, help="steps between two rounds")
-    parser.add_argument("--codec", default="int4", help="none, int8, int4, auto, ...")
+    parser.add_argument("--codec", default="int4", help="none, int8, int4, topk:0.1, ...")
     options = parser.parse_args()
 
     group = thinwire.init()  # <-- Thinwire
     model = nn.Sequential(
         nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2)
     )
-    outer = thinwire.torch.DiLoCo(
-        model, options.every, codec=options.codec, group=group
+    rounds = thinwire.torch.Rounds(
+        model, f"diloco:{options.every}", codec=options.codec, group=group
     )  # <-- Thinwire
     inner = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
@@ -43,9 +43,10 @@ def main() -> None:
         inner.zero_grad()
         loss.backward()
         inner.step()
-        if outer.step() and group.rank == 0:  # <-- Thinwire
+        if rounds.step()["ended"] and group.rank == 0:  # <-- Thinwire
             right = (model(everywhere).argmax(1) == ring(everywhere)).float().mean().item()
             print(f"step {step} loss {loss.item():.3f} right {right:.3f}", flush=True)
+    rounds.finish()  # <-- Thinwire
     group.close()
 
 

@@ -51,6 +51,7 @@ MEASUREMENTS = {
         "--data DATA --methods none,int8 --network loopback --steps 2 --seeds 1 --models gpt",
         "| int8 | - | ",
     ),
+    "modes": ("--slow --methods pair:1 --steps 5 --step-ms 1 --runs 1", "| pair:1 | "),
     "time-to-loss": (
         "--data DATA --methods int8 --networks loopback --seeds 1 --models gpt --size small"
         " --target 5.5 --limit 20",

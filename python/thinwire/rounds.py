@@ -64,6 +64,10 @@ class Copy:
         """Whether the end of the next step reads or changes parameters."""
         return self._core.is_due()
 
+    def steps(self) -> int:
+        """Steps so far."""
+        return self._core.steps()
+
     def step(self) -> dict[str, float]:
         """Ends a step of this rank: begins and ends the rounds that are due."""
         if not self.is_due:
@@ -109,13 +113,14 @@ class Copy:
 
     def load(self, progress: str, tensors: Any, exact: Arrays) -> None:
         """Continues from a state that was checked; a collective call before the first step."""
-        self._core.load(progress, tensors, self._addresses())
+        loaded = {name: numpy.array(exact[name], numpy.float32) for name in self._exact}
+        self._core.load(progress, tensors, addresses(loaded))
         for name, value in self._exact.items():
-            value[...] = exact[name]
+            value[...] = loaded[name]
         self._take_up()
 
     def _addresses(self) -> list[int]:
-        return [each.ctypes.data for each in self._exact.values()]
+        return addresses(self._exact)
 
     def _follow(self) -> None:
         """Brings what is exchanged to where the model is."""
@@ -132,6 +137,11 @@ class Copy:
         if self._rounded:
             now = self._read()
             self._given = {name: numpy.array(now[name]) for name in self._rounded}
+
+
+def addresses(arrays: Arrays) -> list[int]:
+    """Where arrays lie in memory, which they keep."""
+    return [each.ctypes.data for each in arrays.values()]
 
 
 class InPlace:

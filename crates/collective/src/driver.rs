@@ -18,6 +18,7 @@ use thinwire_link::Waker;
 use thinwire_link::tcp::Watch;
 use thinwire_wire::World;
 
+use crate::run::Asked;
 use crate::{Buffer, Error, Group, Kind, Run};
 
 /// The longest sleep of the thread when nothing happens.
@@ -54,6 +55,8 @@ pub struct FailedRun<V> {
     pub run: Run<V>,
 }
 
+/// What this rank does for one that asks; none to let it wait.
+type Answer<V> = Box<dyn FnMut(Asked) -> Option<Next<V>> + Send>;
 type Begin<V> = Box<dyn FnOnce(Result<&mut Group, Error>) -> Next<V> + Send>;
 type Call = Box<dyn FnOnce(&mut Group) -> Result<(), Error> + Send>;
 
@@ -61,6 +64,7 @@ type Call = Box<dyn FnOnce(&mut Group) -> Result<(), Error> + Send>;
 enum Request<V> {
     Run(Begin<V>),
     Call(Call),
+    Answer(u32, Answer<V>),
 }
 
 /// The other threads' end.
@@ -89,6 +93,7 @@ impl<V: Buffer + Send + 'static> Driver<V> {
             thens: Vec::new(),
             runs: Vec::new(),
             waits: VecDeque::new(),
+            answer: None,
             failure: Arc::clone(&failure),
         };
         let thread = std::thread::Builder::new().name("thinwire".to_owned());
@@ -158,6 +163,17 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         answer.recv().unwrap_or_else(|_| Err(self.ended()))
     }
 
+    /// Takes part from now on in the counted exchanges of a tensor that other ranks begin: `answer` says what this
+    /// rank does when the first bytes of one have come, or lets that rank wait, with all that it sends on the same
+    /// connection, and is asked again. There is one such tensor; a later call replaces it.
+    pub fn answer(
+        &self,
+        tensor: u32,
+        answer: impl FnMut(Asked) -> Option<Next<V>> + Send + 'static,
+    ) {
+        self.request(Request::Answer(tensor, Box::new(answer)));
+    }
+
     /// Ends the thread and gives the group back.
     ///
     /// # Errors
@@ -218,6 +234,7 @@ struct Loop<V> {
     thens: Vec<Then<V>>,
     runs: Vec<Run<V>>,
     waits: VecDeque<Wait<V>>,
+    answer: Option<Answer<V>>,
     failure: Arc<OnceLock<Error>>,
 }
 
@@ -245,6 +262,10 @@ impl<V: Buffer> Loop<V> {
                     self.add(next, self.runs.len())?;
                 }
                 Ok(Request::Call(call)) => call(&mut self.group)?,
+                Ok(Request::Answer(tensor, answer)) => {
+                    self.group.answer(tensor);
+                    self.answer = Some(answer);
+                }
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected)
                     if self.runs.is_empty() && self.waits.is_empty() =>
@@ -262,7 +283,7 @@ impl<V: Buffer> Loop<V> {
         self.ask()?;
         let active = self.group.advance(&mut self.runs)?;
         self.collect()?;
-        if !active {
+        if !(self.heed()? || active) {
             self.group.wait(&self.runs, NAP)?;
         }
         Ok(true)
@@ -284,6 +305,16 @@ impl<V: Buffer> Loop<V> {
             }
         }
         Ok(())
+    }
+
+    /// Takes part in the exchange of a rank that asks for it; true if it has begun.
+    fn heed(&mut self) -> Result<bool, Error> {
+        let Some((asked, answer)) = self.group.asked().zip(self.answer.as_mut()) else {
+            return Ok(false);
+        };
+        let Some(next) = answer(asked) else { return Ok(false) };
+        self.add(next, self.runs.len())?;
+        Ok(true)
     }
 
     fn add(&mut self, next: Next<V>, at: usize) -> Result<(), Error> {

@@ -57,6 +57,11 @@ pub(crate) fn is_training(step: u64) -> bool {
     step < COUNTS
 }
 
+/// Returns the count of an exchange that is counted by itself.
+pub(crate) fn counted(step: u64) -> Option<u64> {
+    (COUNTS..CALLS).contains(&step).then(|| step - COUNTS)
+}
+
 /// Says that a peer is at another step of training.
 pub(crate) fn different_steps(from: Rank, theirs: u64, mine: u64) -> String {
     format!("ranks are at different steps: {from} at step {theirs}, this rank at step {mine}")

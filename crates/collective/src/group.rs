@@ -20,7 +20,7 @@ use crate::error::{
     BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, SUBGROUPS, different_steps, is_call,
 };
 use crate::inbox::Inbox;
-use crate::run::{Address, Run};
+use crate::run::{Address, Asked, Run};
 
 /// The most looks of a group at its link before it lets the thread sleep: a peer on this machine
 /// usually answers within this time, and sleeping costs more. Where it does not, looks are halved.
@@ -52,6 +52,9 @@ pub struct Group {
     subgroup: Option<Subgroup>,
     subgroup_calls: HashMap<Arc<[Rank]>, u64>,
     timeout: Duration,
+    /// The tensor of exchanges that other ranks begin, and the last message of one that waits for this rank.
+    answered: Option<u32>,
+    asked: Option<Asked>,
     /// The time of the last progress for a run, and the bytes received for none since.
     moved: Instant,
     early_bytes: usize,
@@ -90,6 +93,8 @@ impl Group {
             subgroup: None,
             subgroup_calls: HashMap::new(),
             timeout: Duration::from_secs(60),
+            answered: None,
+            asked: None,
             moved: Instant::now(),
             early_bytes: 0,
             spins: 0,
@@ -168,6 +173,16 @@ impl Group {
     pub fn caller(&self, operation: &str, words: &str) -> Option<Rank> {
         let checksum = |text: &str| thinwire_wire::checksum(text.as_bytes());
         self.inbox.caller(checksum(operation) ^ checksum(words), CALLS | self.calls)
+    }
+
+    /// Lets messages of counted exchanges of a tensor wait until this rank takes part in them.
+    pub(crate) fn answer(&mut self, tensor: u32) {
+        self.answered = Some(tensor);
+    }
+
+    /// Returns a message that waits for this rank since the last [`Group::advance`].
+    pub(crate) fn asked(&self) -> Option<Asked> {
+        self.asked
     }
 
     /// Bytes sent and received over the group's whole life.
@@ -260,9 +275,10 @@ impl Group {
         self.hand_over(runs);
         let begun = if self.begun == self.calls { CALLS | self.calls } else { CALLS };
         let mut adapter = PortAdapter::new(runs, &mut self.inbox, &mut self.pool, begun);
-        adapter.epoch = self.epoch;
+        (adapter.epoch, adapter.answered) = (self.epoch, self.answered);
         let moved = self.link.progress(&mut adapter);
         let (refusal, progress) = (adapter.refusal.take(), adapter.progress);
+        self.asked = adapter.asked;
         let mut active = match (moved, refusal) {
             (_, Some(error)) => return Err(self.fail(error)),
             (Err(error), None) => return Err(self.link_failed(runs, error)),

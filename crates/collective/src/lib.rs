@@ -49,5 +49,5 @@ pub use operations::{
 pub use program::Program;
 #[doc(hidden)]
 pub use replay::{Replay, replay};
-pub use run::{Address, Check, Run, Times};
+pub use run::{Address, Asked, Check, Run, Times};
 pub use start::Options;

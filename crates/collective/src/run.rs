@@ -42,6 +42,16 @@ impl Address {
     }
 }
 
+/// A message of an exchange in which this rank takes part when another one asks for it, see
+/// [`Driver::answer`](crate::Driver::answer).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The rank that asks, by its number in the group.
+    pub from: Rank,
+    /// The count of its exchange, as [`Address::counted`] takes it.
+    pub count: u64,
+}
+
 /// Time and traffic of a run so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use thinwire_collective::{
-    Address, Driver, Error, FailedRun, Group, Kind, Next, Options, Program, Run, barrier,
+    Address, Asked, Driver, Error, FailedRun, Group, Kind, Next, Options, Program, Run, barrier,
     broadcast, start,
 };
 use thinwire_link::{Link, Token, mem, store, tcp};
@@ -112,6 +112,47 @@ fn runs_beside_each_other_keep_to_themselves() {
                     answer.recv().unwrap().unwrap().into_iter().map(f64::from).collect();
                 assert_eq!(sums, ramp_sum(3, length));
             }
+        });
+    }
+}
+
+/// A sum of two ranks that is counted by itself.
+fn counted(world: World, count: u64, values: Values, reply: Sender<Values>) -> Next<Values> {
+    let shape = Shape { length: values.len(), block: 1, partitions: 1 };
+    let schedule = all_reduce(Algorithm::TwoShot, world, &shape);
+    let program = Arc::new(Program::new(schedule, values.len(), thinwire_codec::raw()));
+    let run = Run::new(program, Address::counted(count, 7, "a sum"), world, values, None);
+    let then = move |done: Result<Run<Values>, FailedRun<Values>>| {
+        reply.send(done.unwrap().into_parts().0).unwrap();
+        Next::End
+    };
+    Next::Run(run, Box::new(then))
+}
+
+#[test]
+fn a_rank_takes_part_in_an_exchange_when_another_one_begins_it() {
+    for network in Network::ALL {
+        spawn(network, 2, |driver| {
+            let (world, (reply, answer)) = (driver.world(), channel());
+            let (answering, mut patience) = (reply.clone(), 0);
+            driver.answer(7, move |Asked { from, count }| {
+                assert_eq!(from, Rank(0));
+                // It may let the other rank wait, and is asked again.
+                patience += 1;
+                let sum = || counted(world, count, vec![2.0; 40_000], answering.clone());
+                (patience > 1).then(sum)
+            });
+            // Calls wake the thread, too.
+            let meet = || driver.call(|group| barrier(group)).unwrap();
+            meet();
+            for count in 0..3 {
+                if world.rank() == Rank(0) {
+                    let reply = reply.clone();
+                    driver.run(move |_| counted(world, count, vec![1.0; 40_000], reply));
+                }
+                assert_eq!(answer.recv().unwrap(), vec![3.0; 40_000], "{network:?}");
+            }
+            meet();
         });
     }
 }

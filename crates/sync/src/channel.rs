@@ -89,14 +89,9 @@ impl Channel {
         self.call(move |group| hand_over(group, state_sources, state))
     }
 
-    /// Returns two ranks of the channel, of which this one is one, in this order.
-    ///
-    /// # Panics
-    /// If this rank is none of them.
-    pub(crate) fn pair(&self, first: Rank, second: Rank) -> Ranks {
-        let number = |rank: Rank| self.ranks.members().map_or(rank, |all| all[rank.index()]);
-        let pair = [number(first), number(second)];
-        Ranks::among(&pair, self.driver.world()).expect("this rank is of the pair")
+    /// Returns the number in the link of a rank of the channel.
+    pub(crate) fn of_link(&self, rank: Rank) -> Rank {
+        self.ranks.members().map_or(rank, |all| all[rank.index()])
     }
 
     /// Returns the values of all ranks of the channel, in their order. Nothing of this rank may be on its way.

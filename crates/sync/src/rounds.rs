@@ -10,25 +10,28 @@
 //!   "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1, and "Streaming DiLoCo with
 //!   overlapping communication", section 2; Koliousis et al., "CROSSBOW: Scaling Deep Learning with Small Batch
 //!   Sizes on Multi-GPU Servers", section 3, without momentum of the mean.
-//! - **`pair`**: each rank averages its parameters with one other rank's. Lian et al., "Asynchronous Decentralized
-//!   Parallel Stochastic Gradient Descent", with partners drawn from a common seed ([`partner`]).
+//! - **`pair`**: each rank averages its parameters with one other rank's, and none waits. Lian et al., "Asynchronous
+//!   Decentralized Parallel Stochastic Gradient Descent", with partners drawn from a common seed ([`partner`]).
 //! - **`delayed`**: gradients are averaged in every step and applied some steps later ([`Delayed`]).
 //!
-//! Laws: a round of `sma` or `pair` keeps the mean of all ranks' parameters, up to rounding; `local` equals
-//! `diloco` whose outer optimiser is SGD with rate 1; `delayed:0` equals training by steps, bit for bit. A round
-//! with a number that is not finite on any rank changes neither the common parameters nor what is owed.
+//! Laws: a round of `sma` or `pair` keeps the mean of all ranks' parameters, up to rounding, that of `pair` once it has
+//! ended on both sides; `local` equals `diloco` whose outer optimiser is SGD with rate 1; `delayed:0` equals training
+//! by steps, bit for bit. A round with a number that is not finite on any rank changes neither the common parameters
+//! nor what is owed.
 
 mod averager;
 mod delayed;
 mod fragment;
 mod mode;
 mod pairs;
+mod replica;
 mod rows;
 mod timetable;
 
-pub use averager::{Averager, AveragerState, Replica, RoundRecord};
+pub use averager::{Averager, AveragerState};
 pub use delayed::{Delayed, Due};
 pub use mode::{DiLoCo, InvalidMode, Mode};
 pub use pairs::partner;
+pub use replica::{Replica, RoundRecord};
 pub use rows::DelayedRows;
 pub use timetable::{Action, Round, Timetable};

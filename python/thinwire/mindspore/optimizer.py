@@ -74,11 +74,6 @@ class MovingOptimizer(HoldingOptimizer):
         numbers = {id(each): number for number, each in enumerate(halves)}
         self.rest_numbers = [numbers.get(id(each), -1) for each in optimizer.parameters]
 
-    def in_float32(self) -> list[ms.Parameter]:
-        """Returns a float32 parameter of the shape of each, to describe the result of `exact`."""
-        pairs = zip(self.parameters, self.rest_numbers)
-        return [each if number < 0 else self.rests[number] for each, number in pairs]
-
     def exact(self, gradients):
         """Returns the parameters with their rounding errors, as float32, after `gradients`."""
         parameters = ops.depend(self.parameters, gradients)

@@ -8,20 +8,18 @@ form that KungFu ships: without momentum of the mean.
 
 from __future__ import annotations
 
-from mindspore import nn, ops
+from mindspore import nn
 
 import thinwire
-from thinwire import _core
 
-from .cell import Reducer
-from .optimizer import MovingOptimizer
+from .averaging import AveragingOptimizer
 
 
-class SynchronousAveraging(MovingOptimizer):
+class SynchronousAveraging(AveragingOptimizer):
     """Draws the parameters by `alpha` towards their mean over all ranks, then lets `optimizer` update.
 
-    alpha: from 0 to 1; group: that of the launcher's environment unless given. Parameters travel raw, as
-    float32. A collective call.
+    alpha: above 0 and at most 1; group: that of the launcher's environment unless given. Parameters travel
+    raw, as float32, in mode "sma" of the core. A collective call.
 
         optimizer = thinwire.mindspore.SynchronousAveraging(nn.Momentum(parameters, 0.1, 0.9))
     """
@@ -29,22 +27,8 @@ class SynchronousAveraging(MovingOptimizer):
     def __init__(
         self, optimizer: nn.Optimizer, alpha: float = 0.1, group: thinwire.Group | None = None
     ) -> None:
-        if not 0.0 <= alpha <= 1.0:
-            raise thinwire.InvalidError(f"alpha is {alpha}, not between 0 and 1")
-        super().__init__(optimizer, group)
-        self.alpha = alpha
-        self.reducer = Reducer(self.in_float32(), "none", self.group)
-
-    @property
-    def synchronizer(self) -> _core.Synchronizer:
-        """The synchronizer of the core."""
-        return self.reducer.synchronizer
-
-    def construct(self, gradients):
-        """One update from the gradients of this rank, taken before the parameters move."""
-        exact = self.exact(gradients)
-        means = self.reducer(exact)
-        drawn = ()
-        for i in range(len(means)):
-            drawn = drawn + (self.moved(i, exact[i] + self.alpha * (means[i] - exact[i])),)
-        return self.optimizer(ops.depend(gradients, drawn))
+        if not 0.0 < alpha <= 1.0:
+            raise thinwire.InvalidError(
+                f"alpha is {alpha}, expected a number above 0 and at most 1"
+            )
+        super().__init__(optimizer, group, f"sma:{alpha}")

@@ -4,8 +4,7 @@
 
     thinwire.torch.attach(model, codec="auto")                     # DDP
     thinwire.torch.fsdp(model, codec="int8")                       # FSDP2, after fully_shard
-    outer = thinwire.torch.DiLoCo(model, every=100)                # outer.step() after every step
-    rounds = thinwire.torch.Rounds(model, "diloco:30,fragments=4,delay=5")  # modes of the core
+    rounds = thinwire.torch.Rounds(model, "diloco:30,fragments=4,delay=5")  # rounds.step() after every step
     optimizer = thinwire.torch.OneBitAdam(model.parameters(), lr=1e-3)  # momenta of one bit travel
     adaptation = thinwire.torch.Adaptation(model, ["noise-scale:max=512"], batch=64, rows=10**6)
     elastic = thinwire.torch.Elastic(model, optimizer, batch=512)  # ranks come and go

@@ -1,19 +1,14 @@
-"""Training that communicates once in many steps: LocalSGD and DiLoCo.
+"""DiLoCo and LocalSGD under the names that they had before the modes of the core.
 
-Each rank trains its own copy of the model. Every `every` steps the ranks exchange how far each has come
-from the parameters that all had in common, the pseudo-gradient, through a synchronizer with error
-feedback; an outer optimizer of PyTorch makes a step with the average, from which all ranks continue.
-The common parameters are f32. A model in f16 or bf16 begins each round with them rounded, and progress is
-measured from the rounded ones: a round without training has a pseudo-gradient of zero.
+`Rounds` does all of it; these bring buffers together as well, and read the outer optimizer from one of
+PyTorch.
 
-    outer = thinwire.torch.DiLoCo(model, every=100)
+    outer = thinwire.torch.DiLoCo(model, every=100)  # Rounds(model, "diloco:100")
     for batch in data:
         train_step(batch)
         outer.step()
 
-Law: after a round all ranks have bit-identical parameters and buffers. LocalSGD is the same with an
-outer optimizer that takes the average itself ("Local SGD Converges Fast and Communicates Little");
-DiLoCo's is SGD with Nesterov momentum ("DiLoCo: Distributed Low-Communication Training", section 2).
+Law: after a round all ranks have bit-identical parameters and buffers.
 """
 
 from __future__ import annotations
@@ -25,39 +20,28 @@ from typing import Any
 
 import torch
 
-from thinwire import arguments
-from thinwire._core import Group, InvalidError, Synchronizer
-from thinwire.agreement import agree, together
-from thinwire.arguments import Seconds, shown, whole
-from thinwire.torch import group as groups
-from thinwire.torch import state
-from thinwire.torch.layout import plain
-from thinwire.torch.replica import (
-    begin_alike,
-    broadcast,
-    digest,
-    every_steps,
-    expect_no_more,
-    trainable,
-)
+from thinwire import arguments, deprecated
+from thinwire._core import Group, InvalidError
+from thinwire.arguments import Seconds, shown
+from thinwire.torch.replica import broadcast, every_steps
+from thinwire.torch.rounds import Rounds
 from thinwire.torch.signature import options_of
-from thinwire.torch.state import Saved
 
 Outer = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 NESTEROV: Outer = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
-AVERAGE: Outer = functools.partial(torch.optim.SGD, lr=1.0)
 
 
 class DiLoCo:
     """Trains copies apart, and every `every` steps moves what they have in common by an outer optimizer.
 
-    Making one is a collective call: all ranks begin with rank 0's parameters and buffers.
+    Deprecated: `Rounds(model, "diloco:100")`. Making one is a collective call: all ranks begin with rank
+    0's parameters and buffers.
 
     Args:
         model: the model that the inner optimizer trains; its parameters f32, f16 or bf16.
         every: steps between two rounds.
-        outer: makes the outer optimizer of the parameters that it is given; they are f32.
-        codec: how pseudo-gradients travel, as in `thinwire.torch.hook`.
+        outer: makes the outer optimizer, a `torch.optim.SGD` with lr, momentum and nesterov.
+        codec: how pseudo-gradients travel, as in `Rounds`; "auto" is "int8".
         group: the ranks, as in `thinwire.torch.hook`.
         bucket_bytes, seed, algorithm, unchecked, timeout_s, heartbeat_timeout_s: as in
             `thinwire.torch.hook`.
@@ -79,39 +63,31 @@ class DiLoCo:
         heartbeat_timeout_s: Seconds | None = None,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
-        options: dict[str, Any] = {
-            "bucket_bytes": bucket_bytes,
-            "seed": seed,
-            "algorithm": algorithm,
-            "unchecked": unchecked,
-        }
-        arguments.options(codec=codec, **options)
-        self.every = every_steps(every)
-        if not callable(outer):
-            raise InvalidError(
-                f"outer is {shown(outer)}, expected a function that makes an optimizer"
-            )
+        mode = f"diloco:{every_steps(every)},{settings_of(outer)}"
+        options = {"bucket_bytes": bucket_bytes, "seed": seed, "algorithm": algorithm}
+        times = {"timeout_s": timeout_s, "heartbeat_timeout_s": heartbeat_timeout_s}
+        self._start(model, every, mode, codec, group, unchecked=unchecked, **options, **times)
+
+    def _start(
+        self,
+        model: torch.nn.Module,
+        every: int,
+        mode: str,
+        codec: str,
+        group: Any,
+        **options: Any,
+    ) -> None:
+        arguments.text("codec", codec)
+        name = type(self).__name__
+        deprecated.warn(f"thinwire.torch.{name}", f'thinwire.torch.Rounds(model, "{mode}")', 4)
+        self.every = every
         self._model = model
-        self._parameters = trainable(model)
-        self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
-        mode = type(self).__name__
-        begin_alike(self._connection.group, model, mode=mode, every=every, codec=codec, **options)
-        self._common = {
-            name: value.detach().float().cpu().clone() for name, value in self._parameters.items()
-        }
-        self._outer = outer(list(self._common.values()))
-        arguments.instance("what outer makes", self._outer, torch.optim.Optimizer)
-        self._steps = 0
-        self._codec = codec
-        self._sync: Synchronizer | None = None
-        if self._connection.group.world > 1:
-            shapes = [(name, list(each.shape), "f32", 0) for name, each in self._common.items()]
-            self._sync = Synchronizer(self._connection.group, shapes, codec=codec, **options)
+        self._rounds = Rounds(model, mode, None if codec == "auto" else codec, group, **options)
 
     @property
     def group(self) -> Group:
         """The ranks."""
-        return self._connection.group
+        return self._rounds.group
 
     def step(self) -> bool:
         """Counts a step of the inner optimizer. True if a round ended with it: all ranks are alike.
@@ -122,124 +98,38 @@ class DiLoCo:
 
         InvalidError if a parameter is trained now that was frozen when ranks began alike.
         """
-        self._steps += 1
-        if self._steps % self.every != 0:
-            return False
-        expect_no_more(self._connection.group, self._model, self._parameters.values())
-        if self._exchange():
-            self._outer.step()
-        else:
+        record = self._rounds.step()
+        if record["skipped"]:
             warnings.warn(
                 "a rank diverged: all go back to the parameters of the last round", stacklevel=2
             )
-        self._outer.zero_grad()
-        self._take_up()
+        if not record["ended"]:
+            return False
+        broadcast(self.group, list(self._model.buffers()))
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps, common parameters, outer optimizer, and this rank's residuals.
+        """What `Rounds.state_dict` returns; a collective call.
 
-        The model is not in it. Between rounds each rank has a model of its own: save it on every rank,
-        or save at the end of a round.
+        The model is not in it. Between rounds each rank has a model of its own: save it on every rank.
         """
-        saved = None
-        if self._sync is not None:
-            saved = Saved(*state.read(self._sync), [list(self._common)])
-        group = self._connection.group
-        return {
-            "steps": self._steps,
-            "common": dict(self._common),
-            "outer": (self._outer.state_dict(),),
-            **state.of_rank(group, saved),
-        }
+        return self._rounds.state_dict()
 
-    @torch.no_grad()
     def load_state_dict(self, entries: dict[str, Any]) -> None:
-        """Continues from what `state_dict` returned on this rank, or on all ranks of another number; a
-        collective call.
+        """Continues from what `state_dict` returned on this rank; a collective call.
 
         # Errors
 
-        InvalidError on all ranks, before anything has changed, if on any it is of other ranks, codecs or
-        steps, or of another model, or if ranks have others.
+        InvalidError on all ranks if on any it is of another mode, model or number of ranks.
         """
-        group = self._connection.group
-
-        def read() -> tuple[Saved | None, dict[str, torch.Tensor]]:
-            saved = state.for_training(group, entries, {"codec": self._codec})
-            return saved, self._expect(entries)
-
-        saved, common = together(group, read)
-        alike = {
-            "steps": entries["steps"],
-            "common": digest(common),
-            "outer": digest(entries["outer"]),
-        }
-        alike["residuals"] = "none" if saved is None else "some"
-        agree([f"{name} {value} in the state" for name, value in alike.items()], group)
-        if self._sync is not None and saved is not None:
-            state.write(self._sync, saved.plan, saved.tensors)
-        for name, value in self._common.items():
-            value.copy_(common[name])
-        self._outer.load_state_dict(*entries["outer"])
-        self._steps = entries["steps"]
-
-    def _expect(self, entries: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """The common parameters in a state, by plain name; refuses those of another model."""
-        for name in ("steps", "common", "outer"):
-            if name not in entries:
-                raise InvalidError(f"the state has no {name}, expected what state_dict gave")
-        whole("the state has steps", entries["steps"])
-        common = plain(entries["common"].items())
-        for name in sorted(common.keys() ^ self._common.keys()):
-            raise InvalidError(f"the state is of another model: {name} is in one of them only")
-        for name, value in self._common.items():
-            if common[name].shape != value.shape:
-                found, expected = list(common[name].shape), list(value.shape)
-                raise InvalidError(f"the state has {name} of shape {found}, the model {expected}")
-            if not common[name].isfinite().all():
-                raise InvalidError(f"{name} in the state is not finite")
-        try:
-            (outer,) = entries["outer"]
-            found = [len(group["params"]) for group in outer["param_groups"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidError(
-                "the state has no outer optimizer, expected what state_dict gave"
-            ) from error
-        mine = [len(group["params"]) for group in self._outer.param_groups]
-        if found != mine:
-            raise InvalidError(
-                f"the outer optimizer has groups of {mine} parameters, the state {found}"
-            )
-        return common
-
-    @torch.no_grad()
-    def _exchange(self) -> bool:
-        """Averages how far all ranks have come, into the gradients of the outer optimizer."""
-        for name, value in self._parameters.items():
-            common = self._common[name]
-            # What the model was given: otherwise rounding would count as progress, in every round.
-            given = common.to(value.dtype).float()
-            common.grad = given - value.detach().cpu().float()
-        found = (common.grad for common in self._common.values())
-        gradients = [gradient for gradient in found if gradient is not None]
-        if self._sync is None:
-            return all(bool(gradient.isfinite().all()) for gradient in gradients)
-        addresses = [gradient.data_ptr() for gradient in gradients]
-        return self._sync.exchange(addresses, addresses)
-
-    @torch.no_grad()
-    def _take_up(self) -> None:
-        """Continues from the common parameters, and from rank 0's buffers."""
-        for name, value in self._parameters.items():
-            value.copy_(self._common[name])
-        broadcast(self._connection.group, list(self._model.buffers()))
+        self._rounds.load_state_dict(entries)
 
 
 class LocalSGD(DiLoCo):
     """Trains copies apart, and every `every` steps gives all ranks the average of their parameters.
 
-    Arguments and methods are those of DiLoCo, the outer optimizer excepted.
+    Deprecated: `Rounds(model, "local:8")`. Arguments and methods are those of DiLoCo, the outer optimizer
+    excepted.
     """
 
     @options_of(DiLoCo.__init__, ("outer",))
@@ -252,4 +142,29 @@ class LocalSGD(DiLoCo):
         **options: Any,
     ) -> None:
         """Forms the group and gives all ranks the model of rank 0."""
-        super().__init__(model, every, AVERAGE, codec, group, **options)
+        self._start(model, every, f"local:{every_steps(every)}", codec, group, **options)
+
+
+def settings_of(outer: Outer) -> str:
+    """The outer optimizer that a function makes, as modes write it.
+
+    # Errors
+
+    InvalidError if it makes none, or one that is written otherwise.
+    """
+    if not callable(outer):
+        raise InvalidError(f"outer is {shown(outer)}, expected a function that makes an optimizer")
+    made = outer([torch.zeros(1, requires_grad=True)])
+    arguments.instance("what outer makes", made, torch.optim.Optimizer)
+    settings = made.param_groups[0]
+    others = ("dampening", "weight_decay", "maximize")
+    if type(made) is not torch.optim.SGD or any(settings[name] for name in others):
+        raise InvalidError(
+            f"outer makes {type(made).__name__}, expected torch.optim.SGD with lr, momentum and nesterov "
+            '(hint: modes have other rules, as in Rounds(model, "diloco:100,outer=adam,lr=0.1"))'
+        )
+    rate, factor = float(settings["lr"]), float(settings["momentum"])
+    if factor == 0:
+        return f"outer=sgd,lr={rate}"
+    rule = "nesterov" if settings["nesterov"] else "momentum"
+    return f"outer={rule},lr={rate},factor={factor}"

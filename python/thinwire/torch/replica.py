@@ -6,9 +6,7 @@ line after the optimizer's step.
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ import torch
 from thinwire._core import Group, InvalidError
 from thinwire.agreement import agree
 from thinwire.arguments import instance, whole
-from thinwire.torch.layout import plain, raw_bytes
+from thinwire.torch.layout import plain
 from thinwire.torch.reduction import NATIVE
 
 
@@ -113,40 +111,3 @@ def begin_alike(group: Group, model: torch.nn.Module, **options: Any) -> None:
     ]
     agree([*(f"{name} {value}" for name, value in options.items()), *described], group)
     broadcast(group, [*named.values(), *model.buffers()])
-
-
-def digest(value: Any) -> str:
-    """A text that is the same on two ranks if what it is of is: tensors, numbers, and what holds them."""
-    if isinstance(value, torch.Tensor):
-        text = f"{value.dtype} {list(value.shape)} {hashlib.sha256(raw_bytes(value).tobytes()).hexdigest()}"
-    elif isinstance(value, Mapping):
-        text = " ".join(f"{key}: {digest(each)}" for key, each in value.items())
-    elif isinstance(value, (list, tuple)):
-        text = " ".join(map(digest, value))
-    else:
-        text = repr(value)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-class Pending:
-    """A call of the core that continues beside this thread: give `done` to it, then `wait`."""
-
-    def __init__(self) -> None:
-        """Not over yet."""
-        self._over = threading.Event()
-        self._error: BaseException | None = None
-
-    @property
-    def done(self) -> Callable[[BaseException | None], None]:
-        """What the core is to call at the end."""
-        return self._end
-
-    def wait(self) -> None:
-        """Returns when the call is over; raises what it raised."""
-        self._over.wait()
-        if self._error is not None:
-            raise self._error
-
-    def _end(self, error: BaseException | None) -> None:
-        self._error = error
-        self._over.set()

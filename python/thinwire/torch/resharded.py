@@ -22,7 +22,7 @@ ENTRY = re.compile(r"(?:^|\.)rank(\d+)$")
 
 
 class Stateful(Protocol):
-    """What has a state with an entry per rank: a hook, a DiLoCo."""
+    """What has a state with an entry per rank: a hook."""
 
     @property
     def group(self) -> Group:
@@ -36,8 +36,8 @@ class Stateful(Protocol):
 
 
 def resharded(stateful: Stateful, checkpoint: str | os.PathLike[str] | StorageReader) -> Resharded:
-    """What `torch.distributed.checkpoint.load` takes in place of a hook, or of a DiLoCo, to load what any
-    number of ranks has saved in `checkpoint`: a folder, or whatever reads another storage.
+    """What `torch.distributed.checkpoint.load` takes in place of a hook, to load what any number of ranks
+    has saved in `checkpoint`: a folder, or whatever reads another storage.
 
     # Errors
 

@@ -8,9 +8,9 @@ use thinwire_wire::{HEADER_BYTES, Header, Kind, Rank, Tag};
 
 use crate::Buffer;
 use crate::buffer::Pool;
-use crate::error::{Error, different_steps, is_call, is_training};
+use crate::error::{Error, counted, different_steps, is_call, is_training};
 use crate::inbox::Inbox;
-use crate::run::Run;
+use crate::run::{Asked, Run};
 
 /// The runs under way as a port of the link.
 pub(crate) struct PortAdapter<'a, V> {
@@ -20,6 +20,9 @@ pub(crate) struct PortAdapter<'a, V> {
     pub(super) epoch: u32,
     /// All calls up to this step have begun: those that do not run are over.
     pub(super) begun: u64,
+    /// The tensor of exchanges that other ranks begin, and the last message of one that waits for this rank.
+    pub(super) answered: Option<u32>,
+    pub(super) asked: Option<Asked>,
     pub(super) refusal: Option<Error>,
     pub(super) progress: Progress,
 }
@@ -42,7 +45,8 @@ impl<'a, V: Buffer> PortAdapter<'a, V> {
         begun: u64,
     ) -> PortAdapter<'a, V> {
         let progress = Progress::default();
-        PortAdapter { runs, inbox, pool, epoch: 0, begun, refusal: None, progress }
+        let (answered, asked, refusal) = (None, None, None);
+        PortAdapter { runs, inbox, pool, epoch: 0, begun, answered, asked, refusal, progress }
     }
 
     fn record(&mut self, tag: &Tag, bytes: usize) {
@@ -97,6 +101,13 @@ impl<V: Buffer> Port for PortAdapter<'_, V> {
             return Ok(Place::Here(place));
         }
         let Some(index) = self.runs.iter().position(|run| run.owns(&header.tag)) else {
+            // It goes straight to its place once this rank takes part, and takes no memory before.
+            if self.answered == Some(header.tag.tensor)
+                && let Some(count) = counted(header.tag.step)
+            {
+                self.asked = Some(Asked { from, count });
+                return Ok(Place::Defer);
+            }
             // Calls are made in one order everywhere: none that is over can still be awaited.
             if is_call(header.tag.step) && header.tag.step <= self.begun {
                 let detail = format!("calls differ: {from} is still at one that is over here");

@@ -3,63 +3,19 @@
 mod reform;
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use super::fragment::{Among, Fragment, Stage, cut};
 use super::mode::Mode;
-use super::pairs::{Meeting, mean};
-use super::timetable::{Action, Round, Timetable};
+use super::pairs::{Pairs, mean};
+use super::replica::{Replica, RoundRecord, checksum};
+use super::timetable::{Action, Timetable};
 use crate::channel::Channel;
 use crate::{
     Error, Feedback, Options, Outcome, Parameter, Policy, Reduction, Synchronizer, Tensors,
 };
-
-/// The parameters of the copy that a rank trains.
-pub trait Replica {
-    /// Copies values of a parameter from its element `start` on, as many as there is room for.
-    fn read(&self, parameter: usize, start: usize, values: &mut [f32]);
-    /// Replaces values of a parameter from its element `start` on.
-    fn write(&mut self, parameter: usize, start: usize, values: &[f32]);
-}
-
-/// Parameters in memory, one vector each.
-impl Replica for Vec<Vec<f32>> {
-    fn read(&self, parameter: usize, start: usize, values: &mut [f32]) {
-        values.copy_from_slice(&self[parameter][start..start + values.len()]);
-    }
-
-    fn write(&mut self, parameter: usize, start: usize, values: &[f32]) {
-        self[parameter][start..start + values.len()].copy_from_slice(values);
-    }
-}
-
-/// What has happened after a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RoundRecord {
-    /// Rounds that began.
-    pub begun: u32,
-    /// Rounds that ended.
-    pub ended: u32,
-    /// Those of them that changed nothing, since some rank had a number that is not finite.
-    pub skipped: u32,
-    /// Seconds of waiting for what others sent.
-    pub wait_s: f64,
-    /// Bytes that this rank has sent in rounds that ended, headers included.
-    pub sent_bytes: u64,
-}
-
-impl AddAssign for RoundRecord {
-    fn add_assign(&mut self, other: RoundRecord) {
-        self.begun += other.begun;
-        self.ended += other.ended;
-        self.skipped += other.skipped;
-        self.wait_s += other.wait_s;
-        self.sent_bytes += other.sent_bytes;
-    }
-}
 
 /// Everything that a restart of an [`Averager`] must know on one rank, beside the rank's own parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -99,12 +55,8 @@ enum Parties {
     /// All ranks, fragment by fragment.
     All(Vec<Fragment>),
     /// One other rank in each round.
-    Pair { lengths: Vec<usize>, meeting: Option<Underway> },
+    Pair(Pairs),
 }
-
-/// A round of a pair on its way; without a meeting for a rank that has no partner in it.
-#[derive(Debug)]
-struct Underway(Option<Meeting>);
 
 impl Progress {
     fn parse(text: &str) -> Result<Progress, Error> {
@@ -160,7 +112,7 @@ impl Averager {
             None => {
                 check_pairs(&options.policy)?;
                 let lengths = parameters.iter().map(Parameter::elements).collect();
-                Parties::Pair { lengths, meeting: None }
+                Parties::Pair(Pairs::start(&channel, seed, lengths, replica))
             }
         };
         let (steps, count) = (0, parameters.len());
@@ -171,9 +123,7 @@ impl Averager {
     fn agree_on_parameters(&self, replica: &impl Replica) -> Result<(), Error> {
         let hashes: Vec<u64> = match &self.parties {
             Parties::All(fragments) => fragments.iter().map(Fragment::checksum).collect(),
-            Parties::Pair { lengths, .. } => {
-                vec![checksum(&flat(replica, lengths)).into()]
-            }
+            Parties::Pair(pairs) => vec![checksum(&pairs.flat(replica)).into()],
         };
         let hashes: Vec<String> = hashes.iter().map(|hash| format!("{hash:08x}")).collect();
         self.channel.agree(&[("the hash of the parameters".to_owned(), hashes.join(" "))])
@@ -198,14 +148,15 @@ impl Averager {
     pub fn exchanges(&self) -> impl Iterator<Item = &Synchronizer> {
         let fragments: &[Fragment] = match &self.parties {
             Parties::All(fragments) => fragments,
-            Parties::Pair { .. } => &[],
+            Parties::Pair(_) => &[],
         };
         fragments.iter().map(Fragment::sync)
     }
 
     /// Whether the end of the next step reads or changes parameters.
     pub fn is_due(&self) -> bool {
-        !self.timetable.due(self.steps + 1).is_empty()
+        let has_come = matches!(&self.parties, Parties::Pair(pairs) if pairs.has_come());
+        has_come || !self.timetable.due(self.steps + 1).is_empty()
     }
 
     /// Returns the parameters that all ranks have in common, in their order; none where pairs exchange.
@@ -227,86 +178,49 @@ impl Averager {
     pub fn restart(&mut self, replica: &impl Replica) -> Result<(), Error> {
         self.expect_settled()?;
         self.steps = 0;
-        if let Parties::All(fragments) = &mut self.parties {
-            fragments.iter_mut().try_for_each(|fragment| fragment.restart(replica))?;
+        match &mut self.parties {
+            Parties::All(fragments) => {
+                fragments.iter_mut().try_for_each(|fragment| fragment.restart(replica))?;
+            }
+            Parties::Pair(pairs) => pairs.publish(replica),
         }
         self.agree_on_parameters(replica)
     }
 
     /// Ends a step of this rank, in which it has changed its parameters: begins and ends the rounds that are due.
-    /// Ranks agree on rounds, not on steps between them: nobody waits for others where no round ends.
+    /// Ranks agree on rounds, not on steps between them: nobody waits for others where no round ends, and where pairs
+    /// exchange nobody ever waits here.
     ///
     /// # Errors
     /// If a peer is lost.
     pub fn step(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
-        let (begun, mut record) = (Instant::now(), RoundRecord::default());
+        let begun = Instant::now();
         self.steps += 1;
-        for action in self.timetable.due(self.steps) {
+        let due = self.timetable.due(self.steps);
+        let fragments = match &mut self.parties {
+            Parties::All(fragments) => fragments,
+            Parties::Pair(pairs) => {
+                let begins = |action: &Action| match action {
+                    Action::Begin(round) => Some(round.number),
+                    Action::End(_) => None,
+                };
+                return pairs.step(&self.channel, due.iter().find_map(begins), replica);
+            }
+        };
+        let mut record = RoundRecord::default();
+        for action in due {
             match action {
-                Action::Begin(round) => self.begin(round, replica, begun, &mut record)?,
-                Action::End(Round { fragment, .. }) => {
-                    self.end(fragment, replica, Stage::Training, &mut record)?;
+                Action::Begin(round) => {
+                    fragments[round.fragment as usize].begin(replica, begun)?;
+                    record.begun += 1;
+                }
+                Action::End(round) => {
+                    let fragment = &mut fragments[round.fragment as usize];
+                    record += end(fragment, replica, Stage::Training, self.steps)?;
                 }
             }
         }
         Ok(record)
-    }
-
-    fn begin(
-        &mut self,
-        round: Round,
-        replica: &impl Replica,
-        begun: Instant,
-        record: &mut RoundRecord,
-    ) -> Result<(), Error> {
-        record.begun += 1;
-        match &mut self.parties {
-            Parties::All(fragments) => fragments[round.fragment as usize].begin(replica, begun),
-            Parties::Pair { lengths, meeting } => {
-                let mine = flat(replica, lengths);
-                *meeting = Some(Underway(Meeting::begin(&self.channel, self.seed, round, mine)));
-                Ok(())
-            }
-        }
-    }
-
-    /// Ends the round of a fragment, unless it was ended before its time.
-    fn end(
-        &mut self,
-        fragment: u32,
-        replica: &mut impl Replica,
-        stage: Stage,
-        record: &mut RoundRecord,
-    ) -> Result<(), Error> {
-        let (started, steps) = (Instant::now(), self.steps);
-        let outcome = match &mut self.parties {
-            Parties::All(fragments) => {
-                let fragment = &mut fragments[fragment as usize];
-                if !fragment.is_underway() {
-                    return Ok(());
-                }
-                let outcome = fragment.end(replica, stage, steps)?;
-                record.sent_bytes += fragment.sync().record().total(|bucket| bucket.sent_bytes);
-                outcome
-            }
-            Parties::Pair { lengths, meeting } => {
-                let Some(Underway(meeting)) = meeting.take() else { return Ok(()) };
-                match meeting {
-                    None => Outcome::Averaged,
-                    Some(meeting) => {
-                        let mut values = flat(replica, lengths);
-                        record.sent_bytes += 4 * values.len() as u64;
-                        let outcome = meeting.end(&mut values)?;
-                        put(&values, lengths, replica);
-                        outcome
-                    }
-                }
-            }
-        };
-        record.wait_s += started.elapsed().as_secs_f64();
-        record.ended += 1;
-        record.skipped += u32::from(outcome == Outcome::Skipped);
-        Ok(())
     }
 
     /// Ends all rounds that are on their way before their time; a collective call, before a state is saved.
@@ -314,11 +228,16 @@ impl Averager {
     /// # Errors
     /// If a peer is lost.
     pub fn settle(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
-        let mut record = RoundRecord::default();
-        for fragment in 0..self.timetable.fragments {
-            self.end(fragment, replica, Stage::Training, &mut record)?;
+        match &mut self.parties {
+            Parties::All(fragments) => {
+                let mut record = RoundRecord::default();
+                for fragment in fragments {
+                    record += end(fragment, replica, Stage::Training, self.steps)?;
+                }
+                Ok(record)
+            }
+            Parties::Pair(pairs) => pairs.settle(&self.channel, replica),
         }
-        Ok(record)
     }
 
     /// Gives all ranks the same parameters, at the end of the training: those in common after a last round, in which
@@ -329,19 +248,19 @@ impl Averager {
     pub fn finish(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
         let mut record = self.settle(replica)?;
         let (started, steps) = (Instant::now(), self.steps);
-        if let Parties::Pair { lengths, .. } = &self.parties {
-            let values = flat(replica, lengths);
-            record.sent_bytes += 4 * values.len() as u64;
-            put(&mean(&self.channel, values)?, lengths, replica);
-            record.wait_s += started.elapsed().as_secs_f64();
-        }
-        for number in 0..self.timetable.fragments {
-            let Parties::All(fragments) = &mut self.parties else { break };
-            let fragment = &mut fragments[number as usize];
-            if !fragment.is_united(steps) {
-                fragment.begin(replica, started)?;
-                record.begun += 1;
-                self.end(number, replica, Stage::Last, &mut record)?;
+        match &mut self.parties {
+            Parties::All(fragments) => {
+                for fragment in fragments.iter_mut().filter(|it| !it.is_united(steps)) {
+                    fragment.begin(replica, started)?;
+                    record.begun += 1;
+                    record += end(fragment, replica, Stage::Last, steps)?;
+                }
+            }
+            Parties::Pair(pairs) => {
+                let values = pairs.flat(replica);
+                record.sent_bytes += 4 * values.len() as u64;
+                pairs.put(&mean(&self.channel, values)?, replica);
+                record.wait_s += started.elapsed().as_secs_f64();
             }
         }
         Ok(record)
@@ -351,7 +270,7 @@ impl Averager {
     fn is_underway(&self) -> bool {
         match &self.parties {
             Parties::All(fragments) => fragments.iter().any(Fragment::is_underway),
-            Parties::Pair { meeting, .. } => meeting.is_some(),
+            Parties::Pair(pairs) => pairs.is_underway(),
         }
     }
 
@@ -388,12 +307,15 @@ impl Averager {
     /// saved together.
     pub fn load(&mut self, state: &AveragerState, replica: &impl Replica) -> Result<(), Error> {
         self.expect_settled()?;
+        if let Parties::Pair(pairs) = &mut self.parties {
+            pairs.publish(replica);
+        }
         let taken = self.take_up(state);
         let progress = ("the progress".to_owned(), state.progress.clone());
         self.channel.agree_on_states(taken, &[progress])?;
         match self.parties {
             Parties::All(_) => self.agree_on_parameters(replica),
-            Parties::Pair { .. } => Ok(()),
+            Parties::Pair(_) => Ok(()),
         }
     }
 
@@ -421,15 +343,31 @@ impl Averager {
     }
 }
 
+/// Ends the round of a fragment, unless it was ended before its time, after so many steps.
+fn end(
+    fragment: &mut Fragment,
+    replica: &mut impl Replica,
+    stage: Stage,
+    steps: u64,
+) -> Result<RoundRecord, Error> {
+    if !fragment.is_underway() {
+        return Ok(RoundRecord::default());
+    }
+    let started = Instant::now();
+    let outcome = fragment.end(replica, stage, steps)?;
+    Ok(RoundRecord {
+        begun: 0,
+        ended: 1,
+        skipped: u32::from(outcome == Outcome::Skipped),
+        wait_s: started.elapsed().as_secs_f64(),
+        sent_bytes: fragment.sync().record().total(|bucket| bucket.sent_bytes),
+    })
+}
+
 /// Makes sure that all ranks train in one mode.
 fn agree_on_mode(channel: &Channel, mode: Mode, seed: u64) -> Result<(), Error> {
     let facts = [("mode", mode.to_string()), ("seed", seed.to_string())];
     channel.agree(&facts.map(|(name, value)| (name.to_owned(), value)))
-}
-
-/// Returns the hash of values.
-pub(super) fn checksum(values: &[f32]) -> u32 {
-    thinwire_wire::checksum(bytemuck::cast_slice(values))
 }
 
 /// Refuses options that are for gradients alone, and `auto`, which would measure the link beside other exchanges.
@@ -474,27 +412,5 @@ fn check_pairs(policy: &Policy) -> Result<(), Error> {
         codec => Err(Error::Invalid(format!(
             "codec {codec} with mode pair, expected none: partners send parameters themselves, not their changes"
         ))),
-    }
-}
-
-/// Returns all parameters, one after the other.
-fn flat(replica: &impl Replica, lengths: &[usize]) -> Vec<f32> {
-    let mut values = vec![0.0; lengths.iter().sum()];
-    let mut rest = &mut values[..];
-    for (parameter, length) in lengths.iter().enumerate() {
-        let (mine, after) = rest.split_at_mut(*length);
-        replica.read(parameter, 0, mine);
-        rest = after;
-    }
-    values
-}
-
-/// Replaces all parameters.
-fn put(values: &[f32], lengths: &[usize], replica: &mut impl Replica) {
-    let mut rest = values;
-    for (parameter, length) in lengths.iter().enumerate() {
-        let (mine, after) = rest.split_at(*length);
-        replica.write(parameter, 0, mine);
-        rest = after;
     }
 }

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use thinwire_update::{Optimizer, Step};
 
-use super::averager::{Replica, checksum};
 use super::mode::{DiLoCo, MEAN};
+use super::replica::{Replica, checksum};
 use crate::channel::Channel;
 use crate::{Error, Options, Outcome, Parameter, Synchronizer, Tensors};
 

@@ -46,8 +46,6 @@ pub enum Mode {
     Pair {
         /// Steps from one round to the next.
         every: u64,
-        /// Steps from the beginning of a round to its end, at most `every`.
-        delay: u64,
     },
 }
 
@@ -81,9 +79,8 @@ impl Mode {
     pub fn timetable(&self) -> Option<Timetable> {
         let (every, fragments, delay) = match *self {
             Mode::Step | Mode::Delayed { .. } => return None,
-            Mode::Local { every } | Mode::Sma { every, .. } => (every, 1, 0),
+            Mode::Local { every } | Mode::Sma { every, .. } | Mode::Pair { every } => (every, 1, 0),
             Mode::DiLoCo(DiLoCo { every, fragments, delay, .. }) => (every, fragments, delay),
-            Mode::Pair { every, delay } => (every, 1, delay),
         };
         Some(Timetable { every, fragments, delay })
     }
@@ -124,7 +121,7 @@ impl fmt::Display for Mode {
                 )
             }
             Mode::Sma { pull, every } => write!(f, "sma:{pull},every={every}"),
-            Mode::Pair { every, delay } => write!(f, "pair:{every},delay={delay}"),
+            Mode::Pair { every } => write!(f, "pair:{every}"),
         }
     }
 }
@@ -150,11 +147,8 @@ impl FromStr for Mode {
                 let every = settings.take("every", 1..=u64::MAX)?.unwrap_or(1);
                 Mode::Sma { pull: settings.pull()?, every }
             }
-            "pair" => {
-                let every = if rest.is_empty() { 1 } else { settings.first(1..=u64::MAX)? };
-                let delay = settings.take("delay", 0..=every)?.unwrap_or(0);
-                Mode::Pair { every, delay }
-            }
+            "pair" if rest.is_empty() => Mode::Pair { every: 1 },
+            "pair" => Mode::Pair { every: settings.first(1..=u64::MAX)? },
             _ => return Err(InvalidMode(format!("unknown mode '{text}', {EXPECTED}"))),
         };
         settings.end()?;
@@ -308,7 +302,7 @@ mod tests {
             "local:8",
             "diloco:30,fragments=4,delay=5,alpha=0.5,outer=nesterov,lr=0.7,factor=0.9",
             "sma:0.1,every=2",
-            "pair:3,delay=1",
+            "pair:3",
         ];
         for text in modes {
             assert_eq!(text.parse::<Mode>().unwrap().to_string(), text);
@@ -328,7 +322,7 @@ mod tests {
         let outer = diloco("diloco:30,outer=sgd,lr=1").outer;
         assert_eq!(outer, Optimizer { rule: Rule::Sgd, learning_rate: 1.0 });
         assert_eq!("sma:0.5".parse(), Ok(Mode::Sma { pull: 0.5, every: 1 }));
-        assert_eq!("pair".parse(), Ok(Mode::Pair { every: 1, delay: 0 }));
+        assert_eq!("pair".parse(), Ok(Mode::Pair { every: 1 }));
     }
 
     #[test]
@@ -350,11 +344,12 @@ mod tests {
             "outer optimiser of mode diloco: nesterov has no setting beta, expected lr, factor"
         );
         assert_eq!(
-            refusal("pair:2,delay=3"),
-            "delay of mode pair is '3', expected a whole number from 0 to 2"
+            refusal("diloco:2,delay=3"),
+            "delay of mode diloco is '3', expected a whole number from 0 to 2"
         );
         assert_eq!(refusal("local:2,delay=3"), "mode local has no setting delay");
-        assert_eq!(refusal("pair:2,delay=1,delay=1"), "mode pair has delay twice");
+        assert_eq!(refusal("pair:2,delay=1"), "mode pair has no setting delay");
+        assert_eq!(refusal("diloco:2,delay=1,delay=1"), "mode diloco has delay twice");
         assert_eq!(
             refusal("sma:2"),
             "mode sma has a pull of '2', expected a number above 0 and at most 1 as in sma:0.1"

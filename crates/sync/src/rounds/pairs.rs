@@ -1,26 +1,44 @@
-//! Pairs: who averages with whom, and the exchange of two ranks.
+//! Pairs: who averages with whom, and the exchanges of a rank with its partners, for which it never waits.
+//!
+//! In every round the lower rank of each pair asks the other. Its communication thread sends what it has published,
+//! that of the partner takes part as soon as the first bytes have come, and both move what they have published by half
+//! of the distance ([`published`]); the training threads take up the result after their next step. A rank with an
+//! exchange under way lets a round pass, and others that ask it for one wait on their connections, so that a rank has
+//! two copies of its parameters beside those that it has published, however far ahead others are.
 
-use std::sync::mpsc::Receiver;
+mod published;
 
-use thinwire_collective::{Address, Group, all_reduce};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use thinwire_collective::{
+    Address, Asked, Error as Failure, FailedRun, Group, Next, Run, all_reduce,
+};
 use thinwire_schedule::Algorithm;
 use thinwire_wire::random::Key;
 use thinwire_wire::{Rank, World};
 
-use super::timetable::Round;
+use self::published::{Ended, Published, Side};
+use super::replica::{Replica, RoundRecord, flat, put};
+use crate::Error;
+use crate::buffer::Tensor;
 use crate::channel::Channel;
+use crate::exchange::route::Ranks;
 use crate::worker::sum;
-use crate::{Error, Outcome};
 
-/// The tensor number of random draws, so that nothing else draws the same.
-const DRAW: u32 = u32::from_be_bytes(*b"pair");
+/// The tensor number of exchanges and of random draws, so that nothing else has or draws the same.
+const PAIR: u32 = u32::from_be_bytes(*b"pair");
+/// The tensor number of meetings after which no exchange is under way.
+const SETTLED: u32 = u32::from_be_bytes(*b"even");
+/// The name of both in an error.
+const OPERATION: &str = "pair averaging";
 
 /// Returns the rank with which this one averages in a round: all ranks draw the same perfect matching, each
 /// matching equally likely, and so agree without a message. With an odd number of ranks one has no partner.
 ///
 /// Law: the partner of a rank's partner is the rank itself.
 pub fn partner(world: World, seed: u64, round: u64) -> Option<Rank> {
-    let key = Key { seed, step: round, tensor: DRAW };
+    let key = Key { seed, step: round, tensor: PAIR };
     let mut order: Vec<Rank> = world.ranks().collect();
     for last in (1..order.len()).rev() {
         order.swap(last, key.below(last as u64, last as u32 + 1) as usize);
@@ -29,44 +47,254 @@ pub fn partner(world: World, seed: u64, round: u64) -> Option<Rank> {
     order.get(place ^ 1).copied()
 }
 
-/// This rank's parameters and the sum of both partners', once it has arrived.
+/// The exchanges of a rank with its partners.
 #[derive(Debug)]
-pub(super) struct Meeting {
-    mine: Vec<f32>,
-    sum: Receiver<Result<Vec<f32>, Error>>,
+pub(super) struct Pairs {
+    seed: u64,
+    /// Elements of each parameter.
+    lengths: Vec<usize>,
+    shared: Arc<Shared>,
+    /// Exchanges that this rank has asked for, and how the last of them ends while it is under way.
+    asked: u64,
+    underway: Option<Receiver<Result<(), Error>>>,
+    /// Calls of [`Pairs::settle`].
+    settled: u64,
+    /// Whether an exchange had ended by the end of the last step.
+    has_come: bool,
 }
 
-impl Meeting {
-    /// Sends the parameters of this rank to its partner in a round; none if it has none.
-    pub(super) fn begin(
+/// What training and communication thread share.
+#[derive(Debug)]
+struct Shared {
+    published: Mutex<Published>,
+    /// Notified when an exchange is over.
+    over: Condvar,
+}
+
+impl Pairs {
+    /// Publishes the parameters of this rank, and answers from now on.
+    pub(super) fn start(
         channel: &Channel,
         seed: u64,
-        round: Round,
-        mine: Vec<f32>,
-    ) -> Option<Meeting> {
-        let world = channel.world();
-        let other = partner(world, seed, round.number)?;
-        let ranks = channel.pair(world.rank().min(other), world.rank().max(other));
-        let program = ranks.sum(Algorithm::TwoShot.into(), mine.len());
-        let address = Address::counted(round.number, DRAW, "pair averaging");
-        let sum = sum(channel, ranks.world, program, address, mine.clone());
-        Some(Meeting { mine, sum })
+        lengths: Vec<usize>,
+        replica: &impl Replica,
+    ) -> Pairs {
+        let shared = Shared::answering(channel, Published::new(flat(replica, &lengths)));
+        let (asked, underway, settled, has_come) = (0, None, 0, false);
+        Pairs { seed, lengths, shared, asked, underway, settled, has_come }
     }
 
-    /// Waits for the sum, and moves `values` by half of the distance that was between the partners when the round
-    /// began. Numbers that are not finite on either of the two move nothing on both.
-    pub(super) fn end(self, values: &mut [f32]) -> Result<Outcome, Error> {
-        let Meeting { mine, sum } = self;
-        let sum = sum.recv().unwrap_or(Err(Error::Stopped))?;
-        if !sum.iter().all(|value| value.is_finite()) {
-            return Ok(Outcome::Skipped);
+    /// Continues among the ranks of another channel; an exchange under way is lost.
+    pub(super) fn reform(&mut self, channel: &Channel) {
+        let published = self.shared.lock().renewed();
+        self.shared = Shared::answering(channel, published);
+        (self.asked, self.underway, self.settled) = (0, None, 0);
+    }
+
+    /// Publishes the parameters of this rank, which are others than those before.
+    pub(super) fn publish(&mut self, replica: &impl Replica) {
+        self.shared.lock().replace(self.flat(replica));
+    }
+
+    /// Returns all parameters, one after the other.
+    pub(super) fn flat(&self, replica: &impl Replica) -> Vec<f32> {
+        flat(replica, &self.lengths)
+    }
+
+    /// Replaces all parameters, and publishes them.
+    pub(super) fn put(&mut self, values: &[f32], replica: &mut impl Replica) {
+        put(values, &self.lengths, replica);
+        self.publish(replica);
+    }
+
+    /// Whether an exchange that this rank has asked for is under way.
+    pub(super) fn is_underway(&self) -> bool {
+        self.underway.is_some()
+    }
+
+    /// Whether the end of the next step takes up what exchanges have moved.
+    pub(super) fn has_come(&self) -> bool {
+        self.has_come
+    }
+
+    /// Ends a step of this rank without waiting: takes up what exchanges have moved by the end of the step before. If
+    /// a round is due, publishes the parameters and asks the partner.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub(super) fn step(
+        &mut self,
+        channel: &Channel,
+        round: Option<u64>,
+        replica: &mut impl Replica,
+    ) -> Result<RoundRecord, Error> {
+        self.look(channel)?;
+        let mut record = RoundRecord::default();
+        if self.has_come || round.is_some() {
+            record = self.take_up(replica);
         }
-        for ((value, mine), sum) in values.iter_mut().zip(mine).zip(sum) {
-            let mean = sum * 0.5;
-            // Without a step between both partners have the same bits afterwards.
-            *value = if *value == mine { mean } else { *value + (mean - mine) };
+        let asks = round.is_some_and(|round| self.ask(channel, round));
+        record.begun = u32::from(asks);
+        self.has_come = self.shared.lock().has_ended();
+        Ok(record)
+    }
+
+    /// Waits until all exchanges of all ranks have ended, and takes up what they have moved; a collective call.
+    ///
+    /// # Errors
+    /// If a peer is lost.
+    pub(super) fn settle(
+        &mut self,
+        channel: &Channel,
+        replica: &mut impl Replica,
+    ) -> Result<RoundRecord, Error> {
+        if let Some(underway) = self.underway.take() {
+            underway.recv().unwrap_or(Err(Error::Stopped))?;
         }
-        Ok(Outcome::Averaged)
+        // Once all ranks are here, nobody asks any more.
+        let ranks = channel.ranks(&[]).expect("all ranks of a channel are of it");
+        let program = ranks.sum(Algorithm::Gather.into(), 1);
+        let address = Address::counted(self.settled, SETTLED, OPERATION);
+        let met = sum(channel, ranks.world, program, address, vec![0.0]);
+        met.recv().unwrap_or(Err(Error::Stopped))?;
+        self.settled += 1;
+        // The rank that has asked has its answer, but what it gave may still be on the way.
+        self.shared.wait_while_answering();
+        Ok(self.take_up(replica))
+    }
+
+    /// Notes how the exchange that this rank has asked for has ended, if it has.
+    fn look(&mut self, channel: &Channel) -> Result<(), Error> {
+        match self.underway.as_ref().map(Receiver::try_recv) {
+            None | Some(Err(TryRecvError::Empty)) => {}
+            Some(Ok(ended)) => {
+                self.underway = None;
+                ended?;
+            }
+            Some(Err(TryRecvError::Disconnected)) => return Err(Error::Stopped),
+        }
+        channel.driver().failure().map_or(Ok(()), |error| Err(Error::Collective(error)))
+    }
+
+    fn take_up(&mut self, replica: &mut impl Replica) -> RoundRecord {
+        let mut values = self.flat(replica);
+        let Ended { exchanges, skipped } = self.shared.lock().take_up(&mut values);
+        if exchanges > skipped {
+            put(&values, &self.lengths, replica);
+        }
+        self.has_come = false;
+        let sent_bytes = 4 * values.len() as u64 * u64::from(exchanges);
+        RoundRecord { ended: exchanges, skipped, sent_bytes, ..RoundRecord::default() }
+    }
+
+    /// Asks the partner of a round, if this rank is the one that asks and nothing is under way; true if it does.
+    fn ask(&mut self, channel: &Channel, round: u64) -> bool {
+        let (world, link) = (channel.world(), channel.driver().world());
+        let other = partner(world, self.seed, round).map(|other| channel.of_link(other));
+        let Some(other) = other.filter(|other| *other > link.rank()) else { return false };
+        let Some(mine) = self.shared.lock().begin(Side::Asking) else { return false };
+        let count = count_of(link.rank(), self.asked, link);
+        let exchange = Exchange { link, is_bulk: channel.is_bulk(), other, count };
+        let (reply, underway) = mpsc::channel();
+        (self.asked, self.underway) = (self.asked + 1, Some(underway));
+        let shared = Arc::clone(&self.shared);
+        channel.driver().run(move |group| {
+            // Whoever asked may be gone already.
+            let reply = move |ended| drop(reply.send(ended));
+            match group {
+                Ok(_) => exchange.begin(&shared, mine, reply),
+                Err(error) => {
+                    reply(shared.end(&mine, Err(error)));
+                    Next::End
+                }
+            }
+        });
+        true
+    }
+}
+
+/// The count of a rank's exchange among those of all ranks of the link.
+fn count_of(asking: Rank, number: u64, link: World) -> u64 {
+    number * link.size() as u64 + u64::from(asking.0)
+}
+
+/// An exchange with another rank.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    link: World,
+    is_bulk: bool,
+    /// The other rank, by its number in the link.
+    other: Rank,
+    count: u64,
+}
+
+impl Exchange {
+    /// Gives the other rank `mine`, and moves what is published once the sum of both is there.
+    fn begin(
+        self,
+        shared: &Arc<Shared>,
+        mine: Vec<f32>,
+        reply: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) -> Next<Tensor> {
+        let Exchange { link, is_bulk, other, count } = self;
+        let pair = [link.rank().min(other), link.rank().max(other)];
+        let ranks = Ranks::among(&pair, link).expect("this rank is of the pair");
+        let program = ranks.sum(Algorithm::TwoShot.into(), mine.len());
+        let address = Address::counted(count, PAIR, OPERATION);
+        let run = Run::new(program, address, ranks.world, Tensor::Owned(mine.clone()), None);
+        let run = if is_bulk { run.bulk() } else { run };
+        let shared = Arc::clone(shared);
+        let then = move |run: Result<Run<Tensor>, FailedRun<Tensor>>| {
+            let sum = run.map(|run| run.into_parts().0.into_owned());
+            reply(shared.end(&mine, sum.map_err(|broken| broken.error)));
+            Next::End
+        };
+        Next::Run(run, Box::new(then))
+    }
+}
+
+impl Shared {
+    /// Shares what is published with the communication thread of a channel, which answers from now on.
+    fn answering(channel: &Channel, published: Published) -> Arc<Shared> {
+        let shared = Arc::new(Shared { published: published.into(), over: Condvar::new() });
+        let (link, is_bulk) = (channel.driver().world(), channel.is_bulk());
+        let answering = Arc::clone(&shared);
+        channel.driver().answer(PAIR, move |Asked { from, count }| {
+            // Ranks that waited for each other in a circle would wait for ever.
+            if from > link.rank() || count_of(from, count / link.size() as u64, link) != count {
+                let reason = format!("{from} asks for an average that another rank should ask for");
+                return Some(Next::Wait(Box::new(move |_| Err(reason.clone()))));
+            }
+            let mine = answering.lock().begin(Side::Answering)?;
+            let exchange = Exchange { link, is_bulk, other: from, count };
+            Some(exchange.begin(&answering, mine, drop))
+        });
+        shared
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Published> {
+        self.published.lock().expect("no holder panics")
+    }
+
+    /// Ends an exchange in which this rank gave `mine`.
+    fn end(&self, mine: &[f32], sum: Result<Vec<f32>, Failure>) -> Result<(), Error> {
+        let ended = match sum {
+            Ok(sum) => {
+                self.lock().end(mine, &sum);
+                Ok(())
+            }
+            Err(error) => {
+                self.lock().lose();
+                Err(Error::Collective(error))
+            }
+        };
+        self.over.notify_all();
+        ended
+    }
+
+    fn wait_while_answering(&self) {
+        let over = self.over.wait_while(self.lock(), |published| published.is_answering());
+        drop(over.expect("no holder panics"));
     }
 }
 

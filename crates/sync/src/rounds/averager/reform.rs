@@ -54,7 +54,7 @@ impl Averager {
             Parties::All(fragments) => {
                 fragments.iter_mut().try_for_each(|fragment| fragment.reform(&channel))?;
             }
-            Parties::Pair { meeting, .. } => *meeting = None,
+            Parties::Pair(pairs) => pairs.reform(&channel),
         }
         self.channel = channel;
         self.unite(self.standing(), replica)
@@ -74,7 +74,7 @@ impl Averager {
             Parties::All(fragments) => {
                 fragments.iter().map(|it| [it.counts()[0], it.checksum()]).collect()
             }
-            Parties::Pair { .. } => Vec::new(),
+            Parties::Pair(_) => Vec::new(),
         };
         Standing { steps: self.steps, fragments }
     }
@@ -100,7 +100,7 @@ impl Averager {
         }
         match self.parties {
             Parties::All(_) => self.agree_on_parameters(replica),
-            Parties::Pair { .. } => Ok(()),
+            Parties::Pair(_) => Ok(()),
         }
     }
 
