@@ -23,7 +23,7 @@ ADAPTERS = {
     "torch_ray_train.py": "ray",
     "torch_transformers.py": "transformers",
 }
-# Lightning starts ranks itself, where no launcher has. Ray's example runs in test_torch_ray.py, where Ray runs.
+# Lightning starts ranks itself, where no launcher has. Ray's example runs in test_torch_ray.py.
 LAUNCHED = {"torch_accelerate.py": 2, "torch_transformers.py": 2}
 UNLAUNCHED = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
 

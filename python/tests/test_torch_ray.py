@@ -91,7 +91,7 @@ def uninterrupted(folder):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Ray on this machine alone, without its dashboard and its telemetry: it takes long to begin and to end."""
+    """Ray on this machine alone, without its dashboard and its telemetry, begun once for all tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         import ray

@@ -1,5 +1,6 @@
 """Embeddings on parameter servers: they train as local ones do, and survive their servers."""
 
+import copy
 import json
 import os
 import re
@@ -324,6 +325,11 @@ def err(address):
     users(torch.tensor([3])).sum().backward()
     assert said(optimizer.step).startswith("1 rows of table 'users', expected all 40")
     assert "has joined already" in said(ServerOptimizer, server, model)
+    other = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=1.0).state_dict()
+    found = said(optimizer.load_state_dict, other)
+    assert found.startswith("the state has rules None, expected adam:lr=1 (hint: ")
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert said(copy.deepcopy, optimizer).startswith("a ServerOptimizer cannot be copied")
 
     wide = torch.nn.ModuleDict({"users": ServerEmbedding(ROWS, WIDTH + 1)})
     found = said(ServerOptimizer, client(address, "adam:lr=1"), wide)
@@ -331,6 +337,7 @@ def err(address):
     found = said(ServerOptimizer, client(address, "sdg:lr=1"), model)
     assert found.startswith("table 'users': no optimiser 'sdg', expected")
     server.leave()
+    assert said(optimizer.step).startswith("this worker has left the job of its servers")
 
 
 def test_dense_parameters_begin_alike_and_follow_gradients_alone(ranks, tmp_path):

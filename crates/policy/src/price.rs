@@ -1,9 +1,13 @@
 //! The number of ranks by the price of one.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 use crate::{Adjustment, Observation, Policy};
+
+/// Most bytes of a file with a price.
+const BYTES_MAX: u64 = 64;
 
 /// Policy that uses as many ranks as are allowed while one costs at most `max`, and as few as are allowed otherwise, or
 /// where the price is not known.
@@ -29,9 +33,24 @@ impl Price {
     /// Returns the price, or why it is not known.
     fn read(&self) -> Result<f64, String> {
         let path = self.file.display();
-        let text = fs::read_to_string(&self.file).map_err(|error| format!("{path}: {error}"))?;
+        let text = self.text().map_err(|error| format!("{path}: {error}"))?;
         let price = text.trim().parse::<f64>().ok().filter(|price| price.is_finite());
         price.ok_or_else(|| format!("{path} has '{}', expected a number", text.trim()))
+    }
+
+    /// Returns the text of the file. Whoever opens a pipe waits for a writer, and all other files may have any length.
+    fn text(&self) -> io::Result<String> {
+        let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        let metadata = self.file.metadata()?;
+        if !metadata.is_file() {
+            return refused("is no regular file");
+        }
+        if metadata.len() > BYTES_MAX {
+            return refused("is longer than a number");
+        }
+        let mut text = String::new();
+        File::open(&self.file)?.take(BYTES_MAX).read_to_string(&mut text)?;
+        Ok(text)
     }
 }
 
@@ -59,6 +78,8 @@ impl Policy for Price {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::testing::observation;
 
@@ -76,6 +97,10 @@ mod tests {
         let unknown = asked("free");
         assert_eq!(unknown.ranks, Some(1));
         assert!(unknown.reason.ends_with("has 'free', expected a number"));
+        let long = asked(&"1".repeat(65));
+        assert!(long.reason.ends_with(": is longer than a number"), "{}", long.reason);
+        let folder = Price::new(std::env::temp_dir(), 0.5).observe(&observation()).unwrap();
+        assert!(folder.reason.ends_with(": is no regular file"), "{}", folder.reason);
         fs::remove_file(&file).unwrap();
         let gone = Price::new(file, 0.5).observe(&observation()).unwrap();
         assert!(gone.reason.starts_with("the price is not known: "));

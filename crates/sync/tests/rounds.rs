@@ -585,6 +585,27 @@ fn a_training_ends_with_the_same_parameters_on_all_ranks() {
     }
 }
 
+#[test]
+fn ranks_with_other_steps_do_not_end_with_other_parameters() {
+    let ended = |steps: [u64; 2]| {
+        spawn(Network::Mem, 2, |link| {
+            let channel = Channel::new(Group::new(link));
+            let mut trained = Trained::start(channel, "diloco:4", &options("none"));
+            trained.steps(steps[trained.world.rank().index()]);
+            let ended = trained.averager.finish(&mut trained.values).map(|_| ());
+            (ended.map_err(|error| error.to_string()), trained.values)
+        })
+    };
+    // Both make the round after step 8, and the last one after it.
+    let both = ended([11, 9]);
+    assert!(both.iter().all(|(ended, values)| ended.is_ok() && *values == both[0].1));
+    // The last round of one is the other one's round after step 8.
+    for (ended, _) in ended([8, 7]) {
+        let error = ended.unwrap_err();
+        assert!(error.contains("give every rank as many steps"), "{error}");
+    }
+}
+
 /// The error of every rank that starts with a mode and parameters of its own.
 fn refusals(codec: &str, mode: impl Fn(Rank) -> String + Sync, spoil: bool) -> Vec<String> {
     spawn(Network::Mem, 2, |link| {

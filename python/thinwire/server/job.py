@@ -109,6 +109,7 @@ class ParameterServer:
         }
         self._restore = restore
         self._client: ServerClient | None = None
+        self._has_left = False
         self._tables: tuple[Table, ...] = ()
 
     @property
@@ -145,7 +146,17 @@ class ParameterServer:
         self._tables = tuple(tables)
 
     def push(self, gradients: Sequence[Gradient]) -> None:
-        """Waits for the previous push and begins another. It may be empty: servers count steps."""
+        """Waits for the previous push and begins another. It may be empty: servers count steps.
+
+        # Errors
+
+        InvalidError after `leave`: no other worker waits for this one any more.
+        """
+        if self._has_left:
+            raise InvalidError(
+                "this worker has left the job of its servers, expected no further step (hint: step within "
+                "`with server:`, and before server.leave())"
+            )
         pushed = [
             (table, rows.ctypes.data, rows.size, values.ctypes.data, values.size)
             for table, rows, values in gradients
@@ -193,6 +204,7 @@ class ParameterServer:
         try:
             self.finish()
         finally:
+            self._has_left = True
             self._core.leave()
 
     def __enter__(self) -> ParameterServer:
@@ -202,6 +214,7 @@ class ParameterServer:
         if self._client is not None and kind is None:
             self.leave()
         elif self._client is not None:
+            self._has_left = True
             self._client.leave()
 
     @property

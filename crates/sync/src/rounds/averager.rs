@@ -129,6 +129,19 @@ impl Averager {
         self.channel.agree(&[("the hash of the parameters".to_owned(), hashes.join(" "))])
     }
 
+    /// Makes sure that all ranks have the same parameters in common at the end: with fewer steps, a rank's last round
+    /// meets another one's round of the training, which changes the common parameters in another way.
+    fn agree_on_end(&self, replica: &impl Replica) -> Result<(), Error> {
+        match self.agree_on_parameters(replica) {
+            Err(Error::Disagreement { rank, .. }) => Err(Error::Invalid(format!(
+                "{rank} ends with other parameters than this rank, which has made {} steps, expected the same number \
+                 on each (hint: give every rank as many steps)",
+                self.steps
+            ))),
+            agreed => agreed,
+        }
+    }
+
     /// The channel among the ranks.
     pub fn channel(&self) -> &Channel {
         &self.channel
@@ -244,7 +257,8 @@ impl Averager {
     /// the average change is added as it is, or the mean of all ranks where pairs exchange. A collective call.
     ///
     /// # Errors
-    /// If a peer is lost.
+    /// If ranks have made so unequal numbers of steps that the last round of one was not the last of another, or a peer
+    /// is lost.
     pub fn finish(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
         let mut record = self.settle(replica)?;
         let (started, steps) = (Instant::now(), self.steps);
@@ -255,6 +269,7 @@ impl Averager {
                     record.begun += 1;
                     record += end(fragment, replica, Stage::Last, steps)?;
                 }
+                self.agree_on_end(replica)?;
             }
             Parties::Pair(pairs) => {
                 let values = pairs.flat(replica);

@@ -115,6 +115,35 @@ class ServerOptimizer(torch.optim.Optimizer):
             )
         super().add_param_group(param_group)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuses copies and pickles.
+
+        # Errors
+
+        InvalidError: the optimizer is this process's connection to its servers.
+        """
+        raise InvalidError(
+            "a ServerOptimizer cannot be copied or pickled: it is this process's connection to servers "
+            "(hint: save state_dict(), and full_state_dict() for the model)"
+        )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over the learning rates of `state_dict`, which a ServerOptimizer of these rules has given.
+
+        Values and the state of their rules are those of the servers.
+
+        # Errors
+
+        InvalidError for the state of another optimizer, or of other rules.
+        """
+        found = [group.get("rule") for group in state_dict.get("param_groups", [])]
+        if found != self._rules:
+            raise InvalidError(
+                f"the state has rules {', '.join(map(str, found)) or 'none'}, expected "
+                f"{', '.join(self._rules)} (hint: load what state_dict() of this ServerOptimizer has given)"
+            )
+        super().load_state_dict(state_dict)
+
     def step(self, closure: Any = None) -> Any:
         """Pushes all gradients since the last step and pulls the dense parameters. Returns what `closure`
         does, which computes the gradients if there is one.
