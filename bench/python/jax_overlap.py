@@ -61,7 +61,7 @@ def measured(group: thinwire.Group, parts: Forms, steps: int, rounds: int) -> di
 
 
 def record(framework: str, form: str, codec: str, times: dict[str, float]) -> dict:
-    """What is printed of one form of the step."""
+    """Prints the figures of one form of the step."""
     bar = 1.25 * max(times["backward"], times["wire"])
     return {
         "framework": framework,

@@ -55,7 +55,7 @@ pub struct FailedRun<V> {
     pub run: Run<V>,
 }
 
-/// What this rank does for one that asks; none to let it wait.
+/// Answer of this rank to one that asks; none to let it wait.
 type Answer<V> = Box<dyn FnMut(Asked) -> Option<Next<V>> + Send>;
 type Begin<V> = Box<dyn FnOnce(Result<&mut Group, Error>) -> Next<V> + Send>;
 type Call = Box<dyn FnOnce(&mut Group) -> Result<(), Error> + Send>;

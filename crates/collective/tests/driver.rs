@@ -143,7 +143,7 @@ fn a_rank_takes_part_in_an_exchange_when_another_one_begins_it() {
                 (patience > 1).then(sum)
             });
             // Calls wake the thread, too.
-            let meet = || driver.call(|group| barrier(group)).unwrap();
+            let meet = || driver.call(barrier).unwrap();
             meet();
             for count in 0..3 {
                 if world.rank() == Rank(0) {

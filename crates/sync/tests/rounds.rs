@@ -596,14 +596,11 @@ fn ranks_with_other_steps_do_not_end_with_other_parameters() {
             (ended.map_err(|error| error.to_string()), trained.values)
         })
     };
-    // Both make the round after step 8, and the last one after it.
-    let both = ended([11, 9]);
-    assert!(both.iter().all(|(ended, values)| ended.is_ok() && *values == both[0].1));
-    // The last round of one is the other one's round after step 8.
-    for (ended, _) in ended([8, 7]) {
-        let error = ended.unwrap_err();
-        assert!(error.contains("give every rank as many steps"), "{error}");
-    }
+    // After steps 8 and 7 the last round of one rank is another round of the training for the other.
+    let [together, apart] = [[11, 9], [8, 7]].map(ended);
+    assert!(together.iter().all(|ended| *ended == together[0] && ended.0.is_ok()));
+    let error = "give every rank as many steps";
+    assert!(apart.iter().all(|(ended, _)| ended.as_ref().unwrap_err().contains(error)));
 }
 
 /// The error of every rank that starts with a mode and parameters of its own.

@@ -75,7 +75,7 @@ impl TryFrom<String> for Adam {
     }
 }
 
-/// What travels in a step.
+/// The values that travel in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Travel {
     /// Gradients, which change the variance.
@@ -87,10 +87,10 @@ pub(crate) enum Travel {
     Nothing,
 }
 
-/// What a rank hands over in a step.
+/// The values that a rank hands over in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Sending {
-    /// What travels.
+    /// The values that travel.
     pub travel: Travel,
     /// Part of the means in momenta.
     pub beta1: f32,

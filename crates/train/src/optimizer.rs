@@ -57,7 +57,7 @@ pub struct AdamW {
     pub updates: u64,
     /// Progress of the squares until they are fixed.
     pub(crate) variance: Variance,
-    /// What this rank has done on its own.
+    /// Changes that this rank has made on its own.
     pub(crate) local: Local,
 }
 

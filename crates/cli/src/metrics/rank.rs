@@ -32,7 +32,7 @@ pub struct Exchanged {
     pub skipped: bool,
 }
 
-/// What a rank has done.
+/// Work of a rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     last: Taken,

@@ -133,7 +133,7 @@ fn facts(all: &[Report]) -> Vec<(String, Vec<String>)> {
         let about = about.into_iter().map(|(name, value)| (name.to_owned(), value.clone()));
         let steps = run.map_or(0, |run| run.steps).to_string();
         own.chain([("steps".to_owned(), steps)])
-            .chain(report.settings.iter().cloned().filter(|(name, _)| name != "steps"))
+            .chain(report.settings.iter().filter(|(name, _)| name != "steps").cloned())
             .chain(about)
             .collect::<Vec<_>>()
     };

@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// What ranks find whose hosts have the given numbers.
+    /// The units that ranks find whose hosts have the given numbers.
     fn found(hosts: &[usize]) -> Vec<Option<Unequal>> {
         testkit::spawn(Network::Mem, hosts.len(), |link| {
             let shares_host = |group: &Group, other: Rank| {

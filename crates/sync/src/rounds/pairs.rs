@@ -63,7 +63,7 @@ pub(super) struct Pairs {
     has_come: bool,
 }
 
-/// What training and communication thread share.
+/// State that the training and the communication thread share.
 #[derive(Debug)]
 struct Shared {
     published: Mutex<Published>,

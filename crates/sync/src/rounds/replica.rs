@@ -21,7 +21,7 @@ impl Replica for Vec<Vec<f32>> {
     }
 }
 
-/// What has happened after a step.
+/// Events after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RoundRecord {
     /// Rounds that began; of pairs, those in which this rank has asked its partner.

@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// What a rank's steps have taken.
+/// Time that a rank's steps have taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Seconds of waiting for batches and their rows.

@@ -274,7 +274,7 @@ impl<'a> Executor<'a> {
         self.exchange.record()
     }
 
-    /// What gradients that are delayed owe.
+    /// Residuals of gradients that are delayed.
     pub(super) fn exchange_tensors(&self) -> Tensors {
         self.exchange.late_tensors()
     }

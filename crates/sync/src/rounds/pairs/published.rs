@@ -33,7 +33,7 @@ pub(super) struct Ended {
 /// Parameters of a rank as its partners see them.
 #[derive(Debug)]
 pub(super) struct Published {
-    /// What this rank has published.
+    /// The parameters that this rank has published.
     base: Vec<f32>,
     /// The same where exchanges have moved it since.
     current: Vec<f32>,

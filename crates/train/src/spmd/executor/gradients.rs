@@ -66,7 +66,7 @@ pub enum Codecs {
     OfPolicy,
 }
 
-/// What a replica keeps of its exchange between two executors.
+/// State of a replica's exchange between two executors.
 #[derive(Debug)]
 pub(crate) struct Earlier {
     /// The synchroniser.
@@ -101,7 +101,7 @@ pub(crate) struct Exchange {
     pub adam: Adam,
     /// Whether the variance decides on the end of the warm-up.
     settles: bool,
-    /// What is handed over in this step.
+    /// The values that are handed over in this step.
     pub sending: Sending,
     /// Gradients on their way, where these are applied later.
     late: Option<Late>,

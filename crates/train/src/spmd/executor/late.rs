@@ -160,7 +160,7 @@ mod tests {
                 }
                 let after = all[(step + 1).min(STEPS + 1) as usize].iter().flatten();
                 // What is due after the last step is applied at once.
-                if step + 1 <= STEPS || step + 1 == STEPS + delay {
+                if step < STEPS || step + 1 == STEPS + delay {
                     let off = after.zip(expected.iter().flatten());
                     let off = off.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                     assert!(off < 1e-5, "{delay} late, step {step}: off by {off}");

@@ -33,7 +33,7 @@ struct Half {
     moved: Vec<f64>,
 }
 
-/// How ranks train.
+/// A training's modes and speeds of ranks.
 #[derive(Clone, Copy, Debug)]
 struct Course {
     seed: u64,
@@ -49,7 +49,7 @@ struct Trained {
     steps: u64,
     published: Published,
     values: Vec<f32>,
-    /// What it has added by training.
+    /// The changes that it has added by training.
     learnt: Vec<f64>,
     halves: Vec<Half>,
     asked: u64,
