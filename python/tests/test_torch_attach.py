@@ -57,7 +57,9 @@ def over_groups():
     }
     hooked = DistributedDataParallel(nn.Linear(1, 1), process_group=pair)
     hooked.register_comm_hook(*thinwire.torch.hook("none"))
+    dist.barrier()  # The error of one rank reaches others before what it sent earlier.
     seen["hook"] = said(lambda: hooked(torch.ones(1, 1)).sum().backward())
+    dist.barrier()
     model = DistributedDataParallel(nn.Linear(1, 1), process_group=pair)
     seen["attach"] = said(lambda: thinwire.torch.attach(model, group=dist.group.WORLD))
     dist.destroy_process_group()

@@ -13,13 +13,15 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from thinwire import _core
 from thinwire.agreement import together
-from thinwire.gradients import Array, Gradients
+
+if TYPE_CHECKING:
+    from thinwire.gradients import Array, Gradients
 
 PLAN, RANKS = "thinwire.plan", "thinwire.ranks"
 Tensors = dict[str, tuple[list[int], bytes]]

@@ -3,6 +3,7 @@
 mod made;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
 use std::time::Duration;
 
 use made::{options, spawn_with};
@@ -73,7 +74,10 @@ fn ranks_at_different_steps_are_named_with_both() {
             timeout: Duration::from_secs(20),
             ..options("none")
         };
+        // The error of one rank reaches another one before what was sent earlier.
+        let started = Barrier::new(size);
         let errors = spawn_with(size, &weight(), &asked, |mut sync| {
+            started.wait();
             let late = sync.world().rank().0 == 1;
             sync.begin(if late { 3 } else { 4 }).unwrap();
             let given = sync.ready(0, &[1.0; 4]);
