@@ -472,7 +472,7 @@ def frozen_in(mode, group):
 
     from torch import nn
 
-    options = {"every": 1, "codec": "none", "group": group}
+    options = {"every": 1, "group": group}
     model, said = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), {}
     model[1].requires_grad_(group.rank == 0)
     said["on one rank"] = failure(lambda: mode(model, **options))
@@ -495,11 +495,11 @@ def frozen_in(mode, group):
 def frozen_parameters():
     """What each mode says of frozen parameters, and DiLoCo of what is no model or optimizer."""
     import thinwire
-    from thinwire.torch import DiLoCo, LocalSGD
+    from thinwire.torch import DiLoCo, LocalSGD, PairAveraging
     from torch_models import mlp
 
     group = thinwire.init(timeout_s=30)
-    said = {mode.__name__: frozen_in(mode, group.split(mode.__name__)) for mode in (LocalSGD,)}
+    said = {mode.__name__: frozen_in(mode, group.split(mode.__name__)) for mode in (LocalSGD, PairAveraging)}
     said["model"] = failure(lambda: DiLoCo(3, group=group))
     said["outer"] = failure(lambda: DiLoCo(mlp(), outer=3, group=group))
     said["made"] = failure(lambda: DiLoCo(mlp(), outer=lambda _: None, group=group))
@@ -517,7 +517,7 @@ def failure(action):
 
 def test_parameters_that_would_not_be_exchanged_are_refused(ranks):
     first, second = ranks(2, frozen_parameters)
-    for mode in ("LocalSGD",):
+    for mode in ("LocalSGD", "PairAveraging"):
         assert "1.weight requires a gradient and did not when" in first[mode]["unfrozen"]
         for said in (first[mode], second[mode]):
             line = "ranks disagree: rank 1 has 1.weight torch.float32 [2, 2] frozen"
