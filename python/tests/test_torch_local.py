@@ -499,7 +499,8 @@ def frozen_parameters():
     from torch_models import mlp
 
     group = thinwire.init(timeout_s=30)
-    said = {mode.__name__: frozen_in(mode, group.split(mode.__name__)) for mode in (LocalSGD, PairAveraging)}
+    modes = (LocalSGD, PairAveraging)
+    said = {mode.__name__: frozen_in(mode, group.split(mode.__name__)) for mode in modes}
     said["model"] = failure(lambda: DiLoCo(3, group=group))
     said["outer"] = failure(lambda: DiLoCo(mlp(), outer=3, group=group))
     said["made"] = failure(lambda: DiLoCo(mlp(), outer=lambda _: None, group=group))
