@@ -85,6 +85,7 @@ impl Operator {
                     let context = format!("no answer within {:.0} s", self.timeout.as_secs_f64());
                     return Err(link::Error::new(link::Kind::Timeout, context).into());
                 }
+                // The time has passed since `left` was computed, as the next turn sees.
                 None => {}
             }
         }

@@ -128,11 +128,14 @@ impl Member {
     }
 
     fn enter(&mut self, epoch: Epoch) {
+        // The state of a source counts as one of this epoch: it equals what the others take over from it.
         if epoch.has_state(self.id) {
             self.state = Some(State { epoch: epoch.number, done: epoch.done });
         } else if epoch.state_sources == 0 {
+            // All load the last checkpoint: whoever has not done so shows that no step was applied.
             self.state = None;
         }
+        // Any other member keeps its older state until it is synced: if all sources are lost, it may be the newest.
         self.accepted = None;
         self.lost.clear();
         self.epoch = Some(epoch);

@@ -188,6 +188,7 @@ pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidat
     let most = if expert == Expert::Grid { blocks } else { 1 };
     for stages in divisors(devices).filter(|stages| *stages <= most) {
         for mesh in flat(devices / stages) {
+            // People keep tensor parallelism to the fastest links, those of the innermost level.
             let within = mesh[1..].iter().all(|inner| *inner <= cluster.levels[0].size);
             let allowed = (expert == Expert::Grid && within) || mesh.len() == 1;
             // Experts divide the batch equally, and leave no device idle.
