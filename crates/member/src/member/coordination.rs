@@ -56,6 +56,7 @@ impl Member {
     /// Returns whether another coordinator may be followed: this process has lost its own, or never had one.
     fn is_free(&self, now: Duration) -> bool {
         let is_stranger = self.epoch.is_none() && self.accepted.is_none();
+        // In half of the silence four heartbeats were sent, and a coordinator that is there answers each.
         is_stranger || self.is_suspect(now) || now > self.heard + self.options.silence / 2
     }
 

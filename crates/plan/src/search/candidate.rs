@@ -235,6 +235,7 @@ fn micro_batches(batch: usize, parts: usize) -> Vec<usize> {
     let found = sizes.filter(|size| batch.is_multiple_of(*size)).map(|size| batch / size);
     let found = found.filter(|count| *count <= MICRO_BATCHES_MAX);
     let mut found: Vec<usize> = found.collect();
+    // All of a part's own sequences may be a power of two as well.
     found.sort_unstable_by(|a, b| b.cmp(a));
     found.dedup();
     if found.is_empty() { vec![1] } else { found }
