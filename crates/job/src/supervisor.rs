@@ -404,7 +404,7 @@ impl Supervisor {
         });
         self.actions.push(Action::Lost { member });
         let live = self.live.len();
-        // Otherwise the job ends here, and its verdict names the first death.
+        // Otherwise nobody lives, and if the job ends with that, its verdict names the first death.
         if is_replaced || live > 0 {
             self.actions.push(Action::Say(Notice::Died { member, end, live, restarts }));
         }
