@@ -372,13 +372,13 @@ def follow(address):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"rows": "5"}, 'rows "5", expected a whole number from 1 on'),
-        ({"width": 2.5}, "width 2.5, expected a whole number from 1 on"),
+        ({"rows": "5"}, 'rows "5", expected a whole number of at least 1'),
+        ({"width": 2.5}, "width 2.5, expected a whole number of at least 1"),
         ({"initial": 5}, "initial is 5, expected str"),
         ({"optimizer": 5}, "optimizer is 5, expected str or None"),
         ({"cache": "64 apples"}, 'cache "64 apples", expected bytes, or such as "64MB"'),
-        ({"staleness": -1}, "staleness -1, expected a whole number from 0 on"),
-        ({"staleness": "1"}, 'staleness "1", expected a whole number from 0 on'),
+        ({"staleness": -1}, "staleness -1, expected a whole number of at least 0"),
+        ({"staleness": "1"}, 'staleness "1", expected a whole number of at least 0'),
         ({"ids": [1, 2]}, "ids of '' are list, expected torch.int64"),
         ({"ids": 0.5}, "ids of '' are 0.5, expected torch.int64"),
     ],

@@ -41,7 +41,7 @@ class Adapting:
         texts = [each for each in policies if isinstance(each, str)]
         self._functions = [each for each in policies if callable(each)]
         if len(texts) + len(self._functions) < len(policies):
-            raise InvalidError("a policy that is neither a text nor a function")
+            raise InvalidError("a policy that is neither a string nor a function")
         self._core = _core.Policies(texts)
         if self._core.needs_ranks() and (resize is None or ranks_allowed is None):
             raise InvalidError(

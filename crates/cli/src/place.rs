@@ -23,7 +23,7 @@ pub struct Flags {
     /// With --ranks MIN:MAX, the address of this command.
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
-    /// Secret of the job; better as THINWIRE_TOKEN
+    /// Secret of the job; better given as THINWIRE_TOKEN
     ///
     /// All ranks have the same one.
     #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]

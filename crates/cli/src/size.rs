@@ -82,7 +82,7 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 pub struct ElasticFlags {
     /// Replacements of ranks that die [default: 0]
     ///
-    /// At most so many, with --ranks MIN:MAX.
+    /// The upper limit of replacements, with --ranks MIN:MAX.
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
     /// Most ranks that this command starts [default: MAX]

@@ -76,7 +76,7 @@ def connected(
         if len(theirs) != len(mine):
             raise InvalidError(
                 f"this rank's host has {len(mine)} shards, that of rank {rank} has {len(theirs)}, "
-                "expected as many on each (hint: start as many ranks on each host)"
+                "expected equal numbers (hint: start the same number of ranks on each host)"
             )
         if theirs[place] != rank:
             raise InvalidError(

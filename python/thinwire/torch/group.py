@@ -49,7 +49,7 @@ class Connection:
     def __reduce__(self) -> Any:
         """Refuses copies: connections belong to a process."""
         raise InvalidError(
-            "connections to other ranks have no copies and cannot be pickled "
+            "connections to other ranks cannot be copied or pickled "
             "(hint: copy or save the model, and the state_dict() of what exchanges it)"
         )
 
@@ -73,7 +73,7 @@ def of(
     """
     if isinstance(group, Lost):
         raise InvalidError(
-            "the hook is a copy, and its group is not copied with it, expected a hook of its own "
+            "the hook is a copy, which has no group, expected a new hook "
             "(hint: thinwire.torch.attach(model))"
         )
     timeout_s, heartbeat_timeout_s = check(group, timeout_s, heartbeat_timeout_s)

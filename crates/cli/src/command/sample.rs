@@ -12,15 +12,15 @@ use crate::output::{harmless, print_json};
 use crate::training::Model;
 use crate::units;
 
-/// Let a checkpoint's model write.
+/// Generate text with a checkpoint's model.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A checkpoint, or a folder of them: then the newest
+    /// A checkpoint, or a folder, whose newest one is taken
     ///
     /// The folder may be s3://BUCKET/PREFIX.
     #[arg(default_value = "thinwire-checkpoints")]
     checkpoint: PathBuf,
-    /// Initial of the text
+    /// Beginning of the text
     #[arg(long, default_value = "")]
     prompt: String,
     /// Length of the text

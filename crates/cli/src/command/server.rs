@@ -44,7 +44,7 @@ pub struct Args {
     /// coordinator, at THINWIRE_PORT, which ranks and servers of this machine share, else at a free port.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Secret of the job; better as THINWIRE_TOKEN
+    /// Secret of the job; better given as THINWIRE_TOKEN
     #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     token: Option<String>,
     /// Folder of the job's snapshots [default: none are taken]
@@ -55,7 +55,7 @@ pub struct Args {
     /// Snapshot or safetensors file to begin with
     ///
     /// Begin with the rows of this snapshot, or of the newest in this folder, or with the values of this safetensors
-    /// file; the same as for the job's ranks.
+    /// file; it must be the same as for the job's ranks.
     #[arg(long, value_name = "PATH")]
     restore: Option<PathBuf>,
     #[command(flatten)]
@@ -81,7 +81,7 @@ struct LimitFlags {
     spill_dir: Option<PathBuf>,
     /// Rate of each client, such as 800mbit [default: no limit]
     ///
-    /// Of its requests and their answers; a client that sends more is read from more slowly.
+    /// Covers its requests and their answers; a client that sends faster is slowed down.
     #[arg(long, value_name = "BANDWIDTH")]
     client_rate: Option<Bandwidth>,
 }

@@ -195,7 +195,7 @@ class Elastic(Job):
         """
         if self._exchange.steps.is_under_way:
             raise InvalidError(
-                "a batch after one without a step, expected elastic.step with each batch"
+                "a new batch before a step with the last one, expected elastic.step with each batch"
             )
         super().compute(deal)
         self._deal = deal
@@ -228,7 +228,7 @@ class Elastic(Job):
         for leaf in jax.tree_util.tree_leaves(self.state):
             if isinstance(leaf, jax.Array) and leaf.is_deleted():
                 raise InvalidError(
-                    "gradient has donated the state, expected that it stays, since a void step needs it "
+                    "gradient has donated the state, expected it to keep the state, which a void step needs "
                     "(hint: donate_argnums for update alone)"
                 )
 

@@ -51,7 +51,7 @@ def cast(walk: Walk, x: Any, dtype: int) -> Any:
 def known_cast(x: Any, dtype: int) -> Any:
     """Known whole numbers stay what they are."""
     if np.asarray(x).dtype.kind != "i" and dtype not in REALS:
-        raise ValueError("it casts known numbers to whole ones, which is not supported")
+        raise ValueError("it casts constants to integers, which is not supported")
     return x
 
 
@@ -92,7 +92,7 @@ def erf(walk: Walk, x: Any) -> Bell:
     """The error function, in GELU."""
     scaled = walk.graph.made_by(walk.tensor(x), "scale")
     if scaled is None or not math.isclose(scaled["operator"]["scale"], 0.5**0.5, rel_tol=NEAR):
-        raise ValueError("Erf is only supported of x / √2, in GELU")
+        raise ValueError("Erf is only supported on x / √2, in GELU")
     return Bell(scaled["inputs"][0])
 
 

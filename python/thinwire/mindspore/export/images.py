@@ -50,7 +50,7 @@ def mean_pool(walk: Walk, x: Any, size: Any, stride: Any, pad_mode: int, *_: Any
     """The mean of windows without padding."""
     sizes = layers.both("windows", size), layers.both("windows", stride)
     if pad_mode == 1 and any(_padding_of(walk.shape(x), walk.result, *sizes)):
-        raise ValueError("means of windows do not count their padding, expected none of it")
+        raise ValueError("average pooling does not count its padding, expected no padding")
     return _pool(walk, ("mean", walk.tensor(x)), sizes, [0] * 4)
 
 
@@ -64,7 +64,7 @@ def deep_pool(walk: Walk, x: Any) -> Any:
     shape = walk.shape(x)
     deep = is_max and list(walk.attribute("dilation")) != [1] * len(walk.attribute("dilation"))
     if shape[2] != 1 or size[-3] != 1 or deep or walk.attribute("ceil_mode"):
-        raise ValueError("windows with depth, dilation or a rounded end, expected none of these")
+        raise ValueError("pooling with depth, dilation or ceil_mode, expected none of these")
     if not is_max and not walk.attribute("count_include_pad") and any(padding):
         raise ValueError("count_include_pad is False, expected True where there is padding")
     # One number for each of three directions, or two: before and after.

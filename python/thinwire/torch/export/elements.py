@@ -83,7 +83,7 @@ def power(walk: Walk, x: Any, exponent: Any) -> Any:
 def inverse_root(walk: Walk, x: Any) -> Root:
     """One over a root, in an RMS norm."""
     if not isinstance(x, Root) or x.stage != "mean":
-        raise ValueError("rsqrt is only supported of the mean square in an RMS norm")
+        raise ValueError("rsqrt is only supported on the mean square in an RMS norm")
     return Root(x.x, "inverse root", x.epsilon)
 
 

@@ -93,7 +93,7 @@ def attention(
     """Every query's mean of the values; in parts where weights are dropped."""
     if attn_mask is not None and not isinstance(attn_mask, torch.Tensor):
         raise ValueError(
-            "attention with a mask that is computed is not supported, only a known one"
+            "attention with a computed mask is not supported, only one with a constant mask"
         )
     found = "all" if attn_mask is None else seen(known(attn_mask))
     causal = is_causal or found == "earlier"
@@ -106,7 +106,7 @@ def attention(
     if found is None or dropout_p > 0.0:
         if groups != heads:
             raise ValueError(
-                f"{heads} heads of queries and {groups} of keys, expected as many here"
+                f"{heads} heads of queries and {groups} of keys, expected equal numbers here"
             )
         scores = graph.matmul(f"{name}.scores", q, k, ("bgsd", "bgtd", "bgst"))
         scores = graph.scale(f"{name}.scale", scores, 1.0 / math.sqrt(size))

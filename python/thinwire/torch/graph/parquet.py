@@ -73,7 +73,7 @@ def read_parquet(
         raise InvalidError("features and labels without a file of vertices, expected vertices=FILE")
     if relabel and vertices is not None:
         raise InvalidError(
-            "relabel with vertices, expected ids, their column with the ids that edges use"
+            "relabel with vertices, expected ids: the column of vertices with the ids that edges use"
         )
     if of_vertices:
         vertices = arguments.path("vertices", vertices)
@@ -184,7 +184,7 @@ def whole(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
     """Returns vertices, int64."""
     refuse_nulls(column, place)
     values = as_int64(column, place)
-    refuse(values < 0, values, place, "vertices from 0 on")
+    refuse(values < 0, values, place, "vertices numbered from 0")
     return values
 
 
@@ -209,7 +209,7 @@ def numbers(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
 def matrix(path: Any, features: str | Sequence[str]) -> torch.Tensor:
     """Returns features, float32 [V, F]."""
     if not instance("features", features, str, list, tuple):
-        raise InvalidError("features of no column, expected at least 1")
+        raise InvalidError("features names no column, expected at least 1")
     if not isinstance(features, str):
         return torch.stack([numbers(read(path, name), f"{path}: {name}") for name in features], 1)
     column, place = read(path, features), f"{path}: {features}"

@@ -30,7 +30,7 @@ const COLUMNS: usize = 80;
 /// or --json, it is printed once, unless --every is given.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Show it again after so long [default: 1s on a terminal]
+    /// Interval between updates [default: 1s on a terminal]
     #[arg(long, value_name = "TIME", value_parser = units::time(1..=86_400))]
     every: Option<Duration>,
     /// Show it once, on a terminal too
