@@ -1,7 +1,8 @@
 """Policies that adapt a training while it runs, whatever its framework.
 
-A framework hands over each rank's gradients before they are averaged, as a sketch, and gathers the rows
-that ranks tell each other. Policies are decided on rank 0, and in force on all ranks after the same step.
+A framework hands over each rank's gradients before they are averaged, as a sketch, and gathers the
+rows that ranks report to each other. Rank 0 decides by the policies, and its decisions take effect
+on all ranks after the same step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ASKED = 2
 
 
 class Adapting:
-    """The part of an adaptation that all frameworks have in common."""
+    """The part of an adaptation that all frameworks share."""
 
     def __init__(
         self,

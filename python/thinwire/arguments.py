@@ -1,4 +1,5 @@
-"""Checks of arguments for all frameworks: an error has the name, the value and what is expected."""
+"""Checks of arguments for all frameworks: an error names the argument, its value and the expected
+values."""
 
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ def timeouts(timeout_s: Any, heartbeat_timeout_s: Any = None) -> tuple[float, fl
 
     # Errors
 
-    InvalidError that names the first of them that the core would not take.
+    InvalidError that names the first of them that the core would refuse.
     """
     timeout_s = seconds("timeout_s", timeout_s, TIMEOUT_S_MIN, TIMEOUT_S_MAX)
     if heartbeat_timeout_s is not None:
@@ -145,7 +146,7 @@ def timeouts(timeout_s: Any, heartbeat_timeout_s: Any = None) -> tuple[float, fl
 
 
 def job(coordinator: Any, token: Any, timeout_s: Any) -> float:
-    """Refuses what is no place of a job, its address and secret, or None; returns its timeout in seconds.
+    """Refuses anything but the address and secret of a job, or None; returns its timeout in seconds.
 
     # Errors
 
@@ -157,9 +158,9 @@ def job(coordinator: Any, token: Any, timeout_s: Any) -> float:
 
 
 def options(world: int | None = None, **given: Any) -> None:
-    """Refuses options of an exchange that a Synchronizer would refuse, before anybody is met.
+    """Refuses options of an exchange that a Synchronizer would refuse, before this rank meets others.
 
-    With `world`, the number of ranks, also those that it would refuse among so many.
+    With `world`, also the options that it would refuse for that number of ranks.
 
     # Errors
 

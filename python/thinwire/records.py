@@ -74,8 +74,8 @@ def tensorboard(writer: Any, every: int = EVERY) -> Log:
 def tracker(run: Any, every: int = EVERY) -> Log:
     """Returns a log that writes to a tracker of experiments, an object with `log(figures, step=)`.
 
-    Such are a run of Weights & Biases (`wandb.init()`), and `wandb` itself. What is written, and when, is
-    as of `tensorboard`.
+    Examples are a run of Weights & Biases (`wandb.init()`), and `wandb` itself. It writes the same
+    values at the same steps as `tensorboard`.
 
     # Errors
 

@@ -2,7 +2,7 @@
 
 MindSpore runs an operator once its inputs are computed. The gradients of a bucket are therefore sent
 while backward computes those of the layers below. Ranks may run the operators in different orders,
-since buckets are addressed by number. MindSpore loads the same extension module that Python has
+since buckets are addressed by number. MindSpore loads the extension module that Python has
 imported, and the operators find the synchronizer by its key.
 """
 
@@ -76,7 +76,7 @@ def python_operator(
 
 
 def require_cpu() -> None:
-    """Raises InvalidError on devices that operators of this package do not run on."""
+    """Raises InvalidError on devices where this package's operators do not run."""
     target = ms.get_context("device_target")
     if target != "CPU":
         raise thinwire.InvalidError(

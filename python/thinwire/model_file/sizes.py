@@ -8,9 +8,9 @@ LINE = 60
 
 
 def merged(once: Any, twice: Any, batch: int) -> Any:
-    """One graph of those for a batch and for one twice as large.
+    """One graph from those for a batch and for a batch twice as large.
 
-    Raises ValueError, which names the first node that is another one.
+    Raises ValueError, which names the first node that differs.
     """
     pairs = zip(once["nodes"], twice["nodes"], strict=False)
     for at, (one, other) in enumerate(pairs):
@@ -40,7 +40,7 @@ def merged(once: Any, twice: Any, batch: int) -> Any:
 
 
 def merge(once: Any, twice: Any, batch: int) -> Any:
-    """One value of those for a batch and for one twice as large."""
+    """One value from those for a batch and for a batch twice as large."""
     if isinstance(once, dict) and isinstance(twice, dict) and once.keys() == twice.keys():
         return {key: merge(once[key], twice[key], batch) for key in once}
     if isinstance(once, list) and isinstance(twice, list) and len(once) == len(twice):

@@ -23,9 +23,8 @@ _calls = itertools.count()
 
 
 def tell(replicas: Any) -> int:
-    """Tells all ranks whether this one has `replicas`, and returns the number of the call.
-
-    Every rank calls it equally often.
+    """Tells all ranks whether this one has `replicas`, and returns the number of the call. Every
+    rank makes the same number of calls.
     """
     call = next(_calls)
     said = "none" if replicas is None else "given"
@@ -34,10 +33,11 @@ def tell(replicas: Any) -> int:
 
 
 def refuse_hosts_without(call: int, replicas: Any) -> None:
-    """Raises InvalidError where a rank of `replicas` has told in its call of this number that it has none.
+    """Raises InvalidError if a rank of `replicas` has reported, in its call of this number, that it
+    has none.
 
-    Its host would train alone, and this one wait for it. Ranks that call later are waited for as long as
-    PyTorch's store waits.
+    Its host would train alone, and this host would wait for it. It waits for ranks that call later,
+    up to the timeout of PyTorch's store.
     """
     if replicas is None:
         return
@@ -51,7 +51,7 @@ def refuse_hosts_without(call: int, replicas: Any) -> None:
 
 
 def place_of(call: int, rank: int) -> str:
-    """Returns the key of PyTorch's store for what a rank tells."""
+    """Returns the key in PyTorch's store for a rank's report."""
     return f"thinwire/replicas/{call}/{rank}"
 
 

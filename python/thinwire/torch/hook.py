@@ -280,7 +280,7 @@ class Hook:
         return future
 
     def exchange_plan(self) -> dict[str, Any]:
-        """How each bucket travels: codec, algorithm, partitions; empty before the first step.
+        """The plan of each bucket: codec, algorithm, partitions; empty before the first step.
 
         On rank 0 `line` says what `auto` has chosen and why.
         """
@@ -290,7 +290,7 @@ class Hook:
     plan = deprecated.method("plan", exchange_plan)
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went; empty before the first.
+        """The breakdown of the last step's time; empty before the first step.
 
         On rank 0 `planning` is the last planning of `auto`.
         """
@@ -314,7 +314,7 @@ class Hook:
     def load_state_dict(self, entries: dict[str, Any]) -> None:
         """Loads what `state_dict` returned on this rank; a collective call.
 
-        Where another number of ranks has saved, `entries` are those of all of them.
+        If a different number of ranks saved the state, `entries` are those of all of them.
 
         # Errors
 

@@ -137,7 +137,7 @@ def check(within: Any, group: Any = None, algorithm: Any = None) -> None:
     is_group = dist.is_available() and isinstance(within, dist.ProcessGroup)
     # What torch's new_group returns on ranks that are not in the group.
     if dist.is_available() and within == dist.GroupMember.NON_GROUP_MEMBER:
-        raise InvalidError("this rank is not in the process group given as within, expected its host's group")
+        raise InvalidError("this rank is not in the process group within=, expected that of its host")
     # A copied hook has lost its group; `find` says so when it is used.
     if within != HOST and not is_group and not isinstance(within, groups.Lost):
         raise InvalidError(
@@ -280,8 +280,8 @@ def check_partition(hosts: Sequence[Sequence[int]]) -> None:
         if len(mine) != len(hosts[0]):
             raise InvalidError(
                 f"the host of rank 0 has {len(hosts[0])} rank{'s' * (len(hosts[0]) > 1)}, that of rank "
-                f"{rank} has {len(mine)}, expected equal numbers (hint: start the same number on each, or leave "
-                "within out)"
+                f"{rank} has {len(mine)}, expected equal numbers (hint: start the same number on each, or "
+                "leave within out)"
             )
 
 

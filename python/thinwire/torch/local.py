@@ -34,7 +34,7 @@ NESTEROV: Outer = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, neste
 class DiLoCo:
     """Trains copies apart, and every `every` steps moves what they have in common by an outer optimizer.
 
-    Deprecated: `Rounds(model, "diloco:100")`. Making one is a collective call: all ranks begin with rank
+    Deprecated: `Rounds(model, "diloco:100")`. Creating one is a collective call: all ranks begin with rank
     0's parameters and buffers.
 
     Args:

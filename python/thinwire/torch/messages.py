@@ -1,4 +1,5 @@
-"""Messages between two ranks of a process group, as c10d calls them; they run beside the collectives."""
+"""Messages between two ranks of a process group, as c10d calls them; they run concurrently with the
+collectives."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ EXCHANGE = "thinwire"
 class OneBitAdam(torch.optim.Optimizer):
     """AdamW whose ranks exchange gradients during a warm-up, and compressed momenta afterwards.
 
-    Making one is a collective call: all ranks begin with rank 0's parameters.
+    Creating one is a collective call: all ranks begin with rank 0's parameters.
 
     Args:
         params: parameters or groups of them, as for `torch.optim.AdamW`; f32, f16 or bf16.
@@ -223,8 +223,8 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues from what `state_dict` returned on this rank, or on all ranks of another number; a
-        collective call.
+        """Continues from what `state_dict` returned on this rank or, if a different number of ranks
+        saved, on all of them; a collective call.
 
         # Errors
 

@@ -29,7 +29,7 @@ CODECS = ("none", "f16", "bf16")
 class PairAveraging:
     """Averages parameters with a random partner every `every` steps, and waits for none.
 
-    Deprecated: `Rounds(model, "pair")`. Making one is a collective call: all ranks begin with rank 0's
+    Deprecated: `Rounds(model, "pair")`. Creating one is a collective call: all ranks begin with rank 0's
     parameters and buffers. Buffers stay each rank's own afterwards.
 
     Args:

@@ -1,7 +1,7 @@
-"""What another number of ranks has saved, through `torch.distributed.checkpoint`.
+"""A state that a different number of ranks has saved, through `torch.distributed.checkpoint`.
 
 A checkpoint is asked for what the state of an object has now, and a hook's state has the entry of its own
-rank. Here it has those of the old ranks that this one follows.
+rank. Here it has the entries of the old ranks that this one continues.
 
     parts = {"model": model, "hook": thinwire.torch.resharded(hook, folder)}
     torch.distributed.checkpoint.load(parts, checkpoint_id=folder)

@@ -30,7 +30,7 @@ from thinwire.torch.replica import begin_alike, expect_no_more, trainable
 class Rounds:
     """Exchanges the parameters of ranks that train copies of a model on their own.
 
-    Making one is a collective call: all ranks begin with rank 0's parameters and buffers. Buffers stay
+    Creating one is a collective call: all ranks begin with rank 0's parameters and buffers. Buffers stay
     each rank's own afterwards.
 
     Args:
@@ -103,8 +103,8 @@ class Rounds:
         return self._copy.finish()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns steps, common parameters, outer optimizer and residuals; a collective call, since rounds
-        that are on their way end before.
+        """Returns steps, common parameters, outer optimizer and residuals; a collective call, since
+        rounds under way are ended first.
 
         The model is not in it. Each rank has a model of its own: save both on every rank.
         """

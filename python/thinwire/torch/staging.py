@@ -33,7 +33,7 @@ class Staging:
         return self.remember(tensor if direct(tensor) else self.copy(tensor))
 
     def scratch(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy in host memory, to do with as one likes."""
+        """A copy in host memory that the caller may change."""
         return self.remember(self.copy(tensor))
 
     def write(self, tensor: torch.Tensor) -> torch.Tensor:

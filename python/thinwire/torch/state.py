@@ -196,7 +196,7 @@ def said_part(part: torch.Tensor | None) -> str:
 def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
     """What a state dict says to one rank.
 
-    Where another number of ranks has saved, it must have the entries of all that this rank follows.
+    If a different number of ranks saved it, it must have the entries of all ranks that this rank continues.
 
     # Errors
 
@@ -212,7 +212,8 @@ def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
 
 
 def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
-    """What one rank continues from where `world` ranks have saved: what they owe together stays."""
+    """The state that one rank continues from after `world` ranks have saved: the sum of their
+    residuals is preserved."""
     needed = [f"rank{rank}" for rank in followed(group, world)]
     missing = [name for name in needed if not entries.get(name)]
     if missing:

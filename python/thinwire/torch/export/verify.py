@@ -1,7 +1,7 @@
 """A module and its file, run side by side on random numbers.
 
-Logits and the gradient of every parameter have to be equal. Whatever the trace does not show, such as a
-custom `autograd.Function` or a hook that changes gradients, is found here.
+Logits and the gradient of every parameter must be equal. This finds everything that the trace does
+not show, such as a custom `autograd.Function` or a hook that changes gradients.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Found:
 
 
 def verify(module: torch.nn.Module, inputs: tuple[Any, ...], exported: Exported) -> None:
-    """Refuses a file that computes something else than its module, or has other gradients.
+    """Refuses a file whose results or gradients differ from its module's.
 
-    Both are compared in single precision. If they differ, as where rounding decides what passes a ReLU,
-    double precision decides.
+    Both are compared in single precision. If they differ, for example because rounding decides what
+    passes a ReLU, both are compared in double precision.
     """
     parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
     for name, value in parameters.items():
