@@ -1,11 +1,11 @@
-"""The hosts of a training: ranks that have a fast path to each other, with a process group of their own.
+"""The hosts of a training: sets of ranks with a fast path to each other, each with its own process group.
 
 Under `within=` the ranks of a host average gradients over that process group, and each rank gets a part of
 the averages. It then exchanges its part with its peers, the ranks at the same place on the other hosts.
 
 Two ranks are on one host if they have the same boot id of the kernel, the same network namespace and, where
-torchrun has set it, the same node (GROUP_RANK). So a container or pod with a network of its own counts as a
-host. If several of them have a fast path to each other, pass their process group as `within`.
+torchrun has set it, the same node (GROUP_RANK). So a container or pod with its own network counts
+as a host. If several containers have a fast path to each other, pass their process group as `within`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _newest = 0
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The host of this rank. Ranks are numbered as in `connection`, which connects all ranks."""
+    """The host of this rank. Ranks have the numbers of `connection`, which connects all ranks."""
 
     connection: groups.Connection
     ranks: list[int]
@@ -68,7 +68,7 @@ class Host:
 
         # Errors
 
-        PeerError if a rank of any host is lost or has ended the group meanwhile.
+        PeerError if a rank of any host is lost or ends the group while waiting.
         """
         while not self._completed(work, LOOK_S):
             try:
@@ -129,8 +129,8 @@ def check(within: Any, group: Any = None, algorithm: Any = None) -> None:
 
     # Errors
 
-    InvalidError for anything else; for a `thinwire.Group` as `group`, since hosts need process groups of
-    PyTorch; and for an `algorithm` that sums within units itself.
+    InvalidError for anything else, for a `thinwire.Group` as `group`, since hosts need PyTorch
+    process groups, and for an `algorithm` that itself sums within units.
     """
     if within is None:
         return
@@ -160,12 +160,12 @@ def find(
 ) -> Host | None:
     """Finds the host of this rank, among the ranks of `connection`, which are those of `process_group`.
 
-    Returns None if each host has one rank, and without `within`. A collective call.
+    Returns None if each host has one rank, or without `within`. A collective call.
 
     # Errors
 
-    InvalidError on all ranks if some have another sort of `within`, if hosts have unequal numbers of ranks,
-    or if the process groups given as `within` are no partition of the ranks.
+    InvalidError on all ranks if they pass different sorts of `within`, if hosts have unequal
+    numbers of ranks, or if the process groups given as `within` do not partition the ranks.
     """
     group = connection.group
     if isinstance(within, groups.Lost):
@@ -203,10 +203,11 @@ def find(
 
 @contextlib.contextmanager
 def counted_apart(group: Group, mine: Sequence[int]) -> Iterator[None]:
-    """Lets the ranks `mine` make a process group that PyTorch does not count; a collective call.
+    """Makes a process group of the ranks `mine` that PyTorch does not count; a collective call.
 
-    PyTorch names the next process group of all ranks by the number of groups that each has made. Ranks
-    outside the model have not made this one, and would wait for good under another name.
+    PyTorch names the next process group of all ranks by the number of groups that each has made.
+    Ranks outside the model do not make this group, so their next group would have a different name,
+    and they would wait forever.
     """
     global _newest
     numbers = exchange.gathered(group, torch.tensor([_newest]), "the process groups of hosts")
@@ -226,7 +227,7 @@ def kind(within: Any) -> str:
 
 
 def name() -> str:
-    """Returns a name that only the ranks of this host have in common."""
+    """Returns a name that only the ranks of this host share."""
     with contextlib.suppress(OSError):  # /proc may be missing, as on macOS
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/net").stat()
@@ -236,7 +237,7 @@ def name() -> str:
 
 
 def described(within: Any, process_group: dist.ProcessGroup) -> torch.Tensor:
-    """Returns what identifies this rank's host: a hash of its name, or who is a member of its group."""
+    """Returns the identity of this rank's host: a hash of its name, or the members of its group."""
     if within == HOST:
         return torch.frombuffer(
             bytearray(hashlib.sha256(name().encode()).digest()), dtype=torch.uint8

@@ -14,7 +14,7 @@ from thinwire.torch.work import Work
 
 
 class Messages(Calls):
-    """What two ranks of a process group do."""
+    """The operations between two ranks of a process group."""
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> Work:
         """Sends a tensor to a rank of this group."""

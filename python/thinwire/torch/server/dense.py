@@ -1,4 +1,4 @@
-"""Dense parameters of a model: trained by servers, with a full copy on every worker.
+"""Dense parameters of a model, which servers train; every worker has a full copy.
 
 Initial values are PyTorch's and known only to workers, so servers store each parameter's change since the
 beginning, which starts at zero. Rules that use the value itself, such as weight decay, would use the change
