@@ -149,11 +149,11 @@ class LocalSGD(DiLoCo):
 
 
 def settings_of(outer: Outer) -> str:
-    """The outer optimizer that a function makes, as modes write it.
+    """The outer optimizer that a function creates, in the notation of modes.
 
     # Errors
 
-    InvalidError if it makes none, or one that is written otherwise.
+    InvalidError if it creates none, or one that modes cannot express.
     """
     if not callable(outer):
         raise InvalidError(f"outer is {shown(outer)}, expected a function that makes an optimizer")
