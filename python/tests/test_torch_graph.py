@@ -193,7 +193,7 @@ def test_features_have_any_dtype_and_may_be_absent():
         ({"replace": 1}, "replace is 1, expected True or False"),
         ({"features": "x"}, 'features is "x", expected SharedFeatures or None'),
         ({"features": torch.ones(VERTICES, 3)}, r"features is Tensor torch.float32 \[60, 3\]"),
-        ({"cache": "lots"}, 'cache "lots", expected bytes, or such as "64MB"'),
+        ({"cache": "lots"}, 'cache "lots", expected bytes, or text such as "64MB"'),
         ({"cache": 1.5}, "cache 1.5, expected bytes"),
         ({"cache": f"{10**30}"}, "cache .*, expected bytes"),
         ({"rank": "0", "world": 1}, 'rank "0", expected a whole number of at least 0'),

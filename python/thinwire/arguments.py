@@ -197,7 +197,7 @@ def codec(given: Any, names: Collection[str] = ()) -> Any:
         for place, sign in ((pattern, "="), (pattern, ","), (each, ",")):
             if sign in place:
                 raise InvalidError(
-                    f"codec has {shown(place)}, expected no '{sign}' (hint: ? is any)"
+                    f"codec has {shown(place)}, expected no '{sign}' (hint: ? matches any character)"
                 )
     return ",".join(f"{pattern}={each}" for pattern, each in rules)
 

@@ -177,7 +177,7 @@ class InPlace:
         def check() -> None:
             if state.get("mode") != self.mode:
                 raise InvalidError(
-                    f"the state is of mode {state.get('mode')}, this training of {self.mode}"
+                    f"the state is of mode {state.get('mode')}, this training is of mode {self.mode}"
                 )
             self.copy.check(state["progress"], state["exact"])
 

@@ -325,7 +325,8 @@ class Idle:
         if self._epochs >= IDLE_EPOCHS_MAX:
             raise InvalidError(
                 f"{epoch.world} ranks have made no step in {self._epochs} epochs and none of them is lost, "
-                f"expected a step after step {steps} (hint: every rank must make as many steps and passes, "
+                f"expected a step after step {steps} (hint: every rank must make the same number "
+                "of steps and passes, "
                 "and call the same functions in the same order)"
             )
 

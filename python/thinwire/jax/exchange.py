@@ -275,7 +275,7 @@ class Exchange:
         for name in STRICT:
             if getattr(jax.config, name):
                 raise InvalidError(
-                    f"{name} is on: it would repeat a step, and its exchange, on one rank alone (hint: "
+                    f"{name} is on: it would repeat a step, and its exchange, on a single rank (hint: "
                     "turn it off; a step that is not finite on any rank is NaN on all)"
                 )
         unmarked = sorted(self._tree.scanned.keys() - self._marked)
@@ -378,7 +378,7 @@ def expect_local(mesh: jax.sharding.Mesh, scanned: Sequence[str]) -> None:
     """Refuses a mesh with devices of other processes, over which XLA itself would also sum."""
     if not hasattr(jax, "shard_map"):
         raise InvalidError(
-            f"mesh needs jax.shard_map, not in JAX {jax.__version__} (hint: JAX 0.6.1)"
+            f"mesh needs jax.shard_map, which JAX {jax.__version__} lacks (hint: JAX 0.6.1)"
         )
     if scanned:
         raise InvalidError("mesh and scanned are given, expected one of them")

@@ -150,8 +150,8 @@ def lowered(context: Any, *values: Any, handled: bool, meshed: bool, kept: Any) 
     others = sorted({*context.module_context.platforms} - {"cpu"})
     if handled and others:
         raise InvalidError(
-            f"the exchange is in a program for {others[0]}, expected one for cpu, as JAX's default backend "
-            "is (hint: JAX_PLATFORMS)"
+            f"the exchange is in a program for {others[0]}, expected one for cpu, JAX's default "
+            "backend (hint: JAX_PLATFORMS)"
         )
     whole = program()
     if whole is not None and calls(whole, kept) > 1:

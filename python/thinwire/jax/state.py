@@ -63,7 +63,7 @@ def for_rounds(
     saved = text_of(group.rank, arrays, MODE), world_of(group.rank, arrays)
     if saved != (mode, group.world):
         raise InvalidError(
-            f"the state is of mode {saved[0]} on {saved[1]} ranks, this training of {mode} on "
+            f"the state is of mode {saved[0]} on {saved[1]} ranks, this training is of mode {mode} on "
             f"{group.world}"
         )
 
@@ -124,7 +124,7 @@ def for_rank(
 def parsed(entries: Mapping[str, Any]) -> dict[int, dict[str, np.ndarray[Any, Any]]]:
     """The arrays of each rank."""
     if not isinstance(entries, Mapping):
-        raise InvalidError(f"the state is {shown(entries)}, expected what state_dict gave")
+        raise InvalidError(f"the state is {shown(entries)}, expected the result of state_dict")
     ranks: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
     for name, value in entries.items():
         found = NAME.fullmatch(name) if isinstance(name, str) else None
@@ -134,7 +134,7 @@ def parsed(entries: Mapping[str, Any]) -> dict[int, dict[str, np.ndarray[Any, An
             )
         ranks.setdefault(int(found[1]), {})[found[2]] = np.asarray(value)
     if not ranks:
-        raise InvalidError("the state is empty, expected what state_dict gave")
+        raise InvalidError("the state is empty, expected the result of state_dict")
     return ranks
 
 

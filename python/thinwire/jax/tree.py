@@ -88,7 +88,7 @@ class Tree:
             if leaf.name == name or leaf.name.startswith(f"{name}/")
         ]
         if not found:
-            raise InvalidError(f"scanned has {shown(name)}, and the parameters no such leaf")
+            raise InvalidError(f"scanned has {shown(name)}, but the parameters have no such leaf")
         return found
 
     def count(self, name: str) -> int:
@@ -144,7 +144,7 @@ class Tree:
         """
         named, structure = jax.tree_util.tree_flatten_with_path(tree)
         if structure != self.structure:
-            raise InvalidError(f"the {what} are another pytree: {self.unlike(named)}")
+            raise InvalidError(f"the {what} are a different pytree: {self.unlike(named)}")
         is_gradient = what == "gradients"
         kind, other = ("gradient of ", "its parameter") if is_gradient else ("", "in the beginning")
         expect_like(self.leaves, values(named), kind, other)
@@ -172,7 +172,7 @@ class Tree:
         more = [name for name in theirs if name not in mine]
         less = [name for name in mine if name not in theirs]
         if more:
-            return f"it has {more[0]}, and the parameters no such leaf"
+            return f"it has {more[0]}, but the parameters have no such leaf"
         if less:
             return f"it has no {less[0]}, as the parameters have"
         return "its leaves are in other containers than the parameters"

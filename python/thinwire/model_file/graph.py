@@ -86,10 +86,10 @@ class Graph:
         values = value.astype(np.float32)
         if values.size > KNOWN_MAX:
             raise ValueError(
-                f"known numbers of shape {list(values.shape)}, expected at most {KNOWN_MAX} of them"
+                f"constants of shape {list(values.shape)}, expected at most {KNOWN_MAX} of them"
             )
         if not np.isfinite(values).all():
-            raise ValueError(f"known numbers of shape {list(values.shape)} are not all finite")
+            raise ValueError(f"constants of shape {list(values.shape)} are not all finite")
         first = float(values.flat[0])
         if (values == first).all():
             return self.fill(name, values.shape, first)

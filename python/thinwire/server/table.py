@@ -139,4 +139,4 @@ def bytes_of(size: int | str) -> int:
         found_bytes = float(found[1]) * unit
         if found_bytes < INT64_MAX and (unit > 1 or found_bytes.is_integer()):
             return int(found_bytes)
-    raise InvalidError(f'cache {shown(size)}, expected bytes, or such as "64MB" or "1.5GiB"')
+    raise InvalidError(f'cache {shown(size)}, expected bytes, or text such as "64MB" or "1.5GiB"')

@@ -160,7 +160,7 @@ def read(file: Path) -> dict[str, Any]:
             raise InvalidError(f"{damaged} in it was changed after it was saved")
         entries: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         if not state.worlds(entries):
-            raise InvalidError("it has no entry of a rank")
+            raise InvalidError("it has no entry for a rank")
     except Exception as error:
         why = " ".join(str(error).split())[:160] or type(error).__name__
         raise InvalidError(
@@ -198,5 +198,5 @@ def refuse_several(model: torch.nn.Module) -> None:
         raise InvalidError(
             f"the model is a {type(model).__name__} on {dist.get_world_size()} ranks, expected one in "
             "DistributedDataParallel (hint: attach it after the framework has wrapped it, which Accelerate "
-            "does on CPUs with Accelerator(cpu=True) alone; thinwire.torch.fsdp is for FSDP2)"
+            "does on CPUs only with Accelerator(cpu=True); thinwire.torch.fsdp is for FSDP2)"
         )

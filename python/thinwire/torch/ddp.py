@@ -63,8 +63,8 @@ def refuse(model: DistributedDataParallel, group: Any) -> None:
     delayed = len(getattr(model, "_delay_all_reduce_params", ()))
     if delayed:
         raise InvalidError(
-            f"delay_all_reduce_named_params has {delayed} parameter{'s' * (delayed > 1)}, which DDP "
-            "averages beside its hook, expected none (hint: leave the argument out)"
+            f"delay_all_reduce_named_params has {delayed} parameter{'s' * (delayed > 1)}, which "
+            "DDP averages without its hook, expected none (hint: leave the argument out)"
         )
     if getattr(model, "skip_all_reduce_unused_params", False):
         raise InvalidError(

@@ -280,8 +280,8 @@ class Exchange:
         for each in known:
             if self._holders.setdefault(each.key, scatter) is not scatter:
                 raise InvalidError(
-                    f"parameter {each.name} was reduced over another process group until now, where its "
-                    "residual is (hint: set_separate_reduce_scatter_group before the first step)"
+                    f"parameter {each.name} was reduced over another process group before, which "
+                    "has its residual (hint: set_separate_reduce_scatter_group before the first step)"
                 )
         self._restore(scatter, known)
         return [(each.key, each.elements) for each in known]
@@ -374,11 +374,11 @@ class Exchange:
     def _expect(self, name: str, place: Any) -> None:
         """Refuses what is of no parameter of this model."""
         if not isinstance(place, (tuple, list)) or len(place) != 2:
-            raise InvalidError(f"the state of {name} is no pair, expected a count and a residual")
+            raise InvalidError(f"the state of {name} is not a pair, expected a count and a residual")
         expected = self._names.get(number(name))
         if expected is None:
             raise InvalidError(
-                f"the state has a residual of {name}, and this model no sharded parameter of that name"
+                f"the state has a residual of {name}, but this model has no sharded parameter of that name"
             )
         count, residual = place
         if not 0 <= count < 1 << 64:

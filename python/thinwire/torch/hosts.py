@@ -273,7 +273,8 @@ def check_partition(hosts: Sequence[Sequence[int]]) -> None:
         for other in mine:
             if hosts[other] != mine:
                 raise InvalidError(
-                    f"within is no partition: the group of rank {rank} has ranks {listed(mine)}, that of "
+                    f"within does not partition the ranks: the group of rank {rank} has ranks "
+                    f"{listed(mine)}, that of "
                     f"rank {other} has {listed(hosts[other])} (hint: pass on every rank the group of its "
                     "own host)"
                 )

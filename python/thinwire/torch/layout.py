@@ -85,7 +85,7 @@ class Layout:
         """Refuses a bucket that has changed its dtype."""
         if kind != self.dtypes[index]:
             raise InvalidError(
-                f"bucket {index} is {kind}, was {self.dtypes[index]} in the steps before"
+                f"bucket {index} is {kind}, was {self.dtypes[index]} in earlier steps"
             )
 
     def same(self, other: Layout) -> bool:
@@ -209,8 +209,8 @@ def same_model(found: Collection[int], known: Collection[int]) -> None:
     if set(found) != set(known):
         raise InvalidError(
             f"the buckets of this step have {len(found)} parameters, of which "
-            f"{len(set(found) - set(known))} are not among the {len(known)} of the steps before "
-            "(hint: a hook of its own for each model)"
+            f"{len(set(found) - set(known))} are not among the {len(known)} of earlier steps "
+            "(hint: use a separate hook for each model)"
         )
 
 

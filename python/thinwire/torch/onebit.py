@@ -233,7 +233,7 @@ class OneBitAdam(torch.optim.Optimizer):
         """
         if EXCHANGE not in state_dict:
             raise InvalidError(
-                f"the state has no {EXCHANGE}, expected what state_dict of a OneBitAdam gave"
+                f"the state has no {EXCHANGE}, expected the result of state_dict of a OneBitAdam"
             )
         entries = dict(state_dict[EXCHANGE])
         steps, frozen, variances = entries.pop("progress")

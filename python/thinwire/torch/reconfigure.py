@@ -174,7 +174,7 @@ def address(handle: str) -> tuple[str, str, int]:
     match = FORM.fullmatch(handle)
     if match is None:
         raise InvalidError(
-            f"'{handle}' is no handle (hint: torch.distributed._get_reconfigure_handle makes them)"
+            f"'{handle}' is not a handle (hint: torch.distributed._get_reconfigure_handle makes them)"
         )
     return match[1], match[2], int(match[3])
 

@@ -133,17 +133,17 @@ class Rounds:
         """This rank's part of a state; refuses that of another training."""
         for name in ("mode", "progress", "world"):
             if name not in entries:
-                raise InvalidError(f"the state has no {name}, expected what state_dict gave")
+                raise InvalidError(f"the state has no {name}, expected the result of state_dict")
         group = self.group
         if (entries["mode"], entries["world"]) != (self.mode, group.world):
             raise InvalidError(
-                f"the state is of mode {entries['mode']} on {entries['world']} ranks, this training of "
-                f"{self.mode} on {group.world}"
+                f"the state is of mode {entries['mode']} on {entries['world']} ranks, this "
+                f"training is of mode {self.mode} on {group.world}"
             )
         entry = entries.get(f"rank{group.rank}")
         if not isinstance(entry, tuple) or len(entry) != 2:
             raise InvalidError(
-                f"the state of rank {group.rank} is {shown(entry)}, expected what state_dict gave there"
+                f"the state of rank {group.rank} is {shown(entry)}, expected the result of state_dict there"
             )
         tensors, exact = entry
         arrays = {name: each.float().cpu().numpy() for name, each in exact.items()}

@@ -97,8 +97,8 @@ def parameters(model: torch.nn.Module, units: Iterable[Any]) -> dict[Any, Parame
             info = each._module_info
             if id(info.module) not in places:
                 raise InvalidError(
-                    f"parameter {info.param_name} of a {type(info.module).__name__} is sharded together "
-                    f"with {type(model).__name__}, and not in it (hint: give the whole model)"
+                    f"parameter {info.param_name} of a {type(info.module).__name__} is sharded "
+                    f"together with {type(model).__name__}, but not in it (hint: pass the whole model)"
                 )
             place = places[id(info.module)]
             name = f"{place}.{info.param_name}" if place else info.param_name

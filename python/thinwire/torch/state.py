@@ -228,8 +228,9 @@ def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
     first = saved["rank0"]
     if PART in first.tensors:
         raise InvalidError(
-            f"the state is of {world} ranks under within=, this job has {group.world}: parts of gradients "
-            "cannot be divided anew (hint: resume from model and optimizer alone; the residuals are "
+            f"the state is of {world} ranks under within=, this job has {group.world}: parts of "
+            "gradients cannot be divided again (hint: resume from model and optimizer alone; the "
+            "residuals are "
             "then lost)"
         )
     for name, other in saved.items():
@@ -258,7 +259,7 @@ def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
     pairs = zip(parts, kinds)
     if len(parts) != len(kinds) or not all(isinstance(part, kind) for part, kind in pairs):
         found = ", ".join(type(part).__name__ for part in parts)
-        raise InvalidError(f"the state of {name} is ({found}), expected what state_dict gave")
+        raise InvalidError(f"the state of {name} is ({found}), expected the result of state_dict")
     *parts, world = parts
     if world < 1:
         raise InvalidError(f"the state of {name} is of {world} ranks, expected 1 or more")
@@ -317,7 +318,7 @@ def worlds(entries: Mapping[str, Any]) -> set[int]:
     """The numbers of ranks that have saved these entries."""
     if not isinstance(entries, Mapping):
         kind = type(entries).__name__
-        raise InvalidError(f"the state is a {kind}, expected what state_dict gave")
+        raise InvalidError(f"the state is a {kind}, expected the result of state_dict")
     return {parsed(name, entry)[1] for name, entry in entries.items() if is_entry(name) and entry}
 
 

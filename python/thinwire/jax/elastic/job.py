@@ -167,7 +167,7 @@ class Elastic(Job):
         found = jax.tree_util.tree_structure(state)
         if found != before:
             raise InvalidError(
-                f"update has returned {found.num_leaves} leaves in other containers than the "
+                f"update has returned {found.num_leaves} leaves in different containers from the "
                 f"{before.num_leaves} of the state"
             )
         self.state = state
@@ -217,7 +217,7 @@ class Elastic(Job):
             pair = gradient(self.state, *piece, weights)
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise InvalidError(
-                    f"gradient has returned {shown(pair)}, expected a value and gradients, as of "
+                    f"gradient has returned {shown(pair)}, expected a value and gradients, as from "
                     "jax.value_and_grad"
                 )
             self._expect_kept()
@@ -230,7 +230,8 @@ class Elastic(Job):
         for leaf in jax.tree_util.tree_leaves(self.state):
             if isinstance(leaf, jax.Array) and leaf.is_deleted():
                 raise InvalidError(
-                    "gradient has donated the state, expected it to keep the state, which a void step needs "
+                    "gradient has donated the state, expected it to keep the state, which a void "
+                    "step needs "
                     "(hint: donate_argnums for update alone)"
                 )
 

@@ -164,6 +164,7 @@ def refuse_source(source: Any) -> None:
     """
     if not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
         raise InvalidError(
-            f"a {type(source).__name__} has no samples by number, expected a source with __getitem__ "
+            f"a {type(source).__name__} has no samples that can be read by number, expected a "
+            "source with __getitem__ "
             "and __len__, as GeneratorDataset takes them"
         )

@@ -43,7 +43,7 @@ def same(walk: Walk, x: Any, *_: Any) -> Any:
 def cast(walk: Walk, x: Any, dtype: int) -> Any:
     """Casts that keep single precision, or keep indices, do nothing."""
     if dtype not in (INTEGERS if walk.is_index(x) else REALS):
-        raise ValueError("it casts to another type than float32, which is not supported")
+        raise ValueError("it casts to a type other than float32, which is not supported")
     return x
 
 

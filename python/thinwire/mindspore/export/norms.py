@@ -67,7 +67,7 @@ def masked_fill(walk: Walk, x: Any, mask: Any, value: Any) -> Causal:
     known = isinstance(mask, np.ndarray) and mask.dtype == bool
     if known and np.all(np.asarray(value) <= FAR) and seen(~mask) == "earlier":
         return Causal(walk.tensor(x))
-    raise ValueError("MaskedFill is only supported with a known causal mask and minus infinity")
+    raise ValueError("MaskedFill is only supported with a constant causal mask and minus infinity")
 
 
 @converts("Dropout")

@@ -93,7 +93,7 @@ def gather(walk: Walk, table: Any, ids: Any, *rest: Any) -> int:
     """Rows of a table."""
     if any(rest):
         raise ValueError(
-            f"it gathers along dimension {rest[0]}, expected 0 for all sequences alike"
+            f"it gathers along dimension {rest[0]}, expected 0, the same for all sequences"
         )
     return looked_up(walk, table, ids)
 
@@ -116,7 +116,7 @@ def embedding(
         )
     padding = None if padding_idx is None else padding_idx % walk.shape(table)[0]
     if padding is not None and isinstance(ids, np.ndarray) and padding in ids:
-        raise ValueError(f"row {padding} is padding and is looked up by known ids, expected none")
+        raise ValueError(f"row {padding} is padding and is looked up by constant ids, expected other rows")
     return looked_up(walk, table, ids, padding)
 
 

@@ -98,7 +98,7 @@ class Exchange(exchange.Exchange):
             number = self._numbers.get(id(parameter))
             if number is None:
                 raise InvalidError(
-                    f"a parameter of shape {list(parameter.shape)} was not there when the job began"
+                    f"a parameter of shape {list(parameter.shape)} did not exist when the job began"
                 )
             places.append(flat.target(number, start, parameter.numel()))
             start += parameter.numel()

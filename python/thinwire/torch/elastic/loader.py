@@ -167,12 +167,13 @@ def refuse(data: Any, options: dict[str, Any]) -> None:
     """
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise InvalidError(
-            f"a {type(data).__name__} has no samples by number, expected a map-style dataset "
+            f"a {type(data).__name__} has no samples that can be read by number, expected a "
+            "map-style dataset "
             "(hint: one with __getitem__ and __len__)"
         )
     for name in OURS:
         if name in options:
-            raise InvalidError(f"{name} is no option here: the job deals batches over its ranks")
+            raise InvalidError(f"{name} is not an option here: the job divides batches among its ranks")
     # Batches in the order of their arrival would not be in that of the job's steps.
     if not options.get("in_order", True):
         raise InvalidError("in_order is False, expected True: batches come in the order of the job")

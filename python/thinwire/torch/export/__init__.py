@@ -82,7 +82,7 @@ def _traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
         said = lines[0][:LINE] if lines else type(error).__name__
         raise InvalidError(
             f"torch.export cannot trace {type(module).__name__}: {said} (hint: call the module with "
-            "the examples; what it does may depend on shapes, not on values)"
+            "the examples; it may depend on shapes, but not on values)"
         ) from error
 
 

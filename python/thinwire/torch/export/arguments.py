@@ -71,8 +71,8 @@ def check_numbers(node: Any, name: str, computed: list[Any]) -> None:
     tokens = [x for source in computed for x in _tensors(source) if not x.dtype.is_floating_point]
     if tokens and name not in OF_TOKENS:
         raise ValueError(
-            f"operator {node.target} of whole numbers that the module is given is not supported (hint: "
-            "tables look them up, without arithmetic)"
+            f"operator {node.target} on integer inputs of the module is not supported (hint: "
+            "integers can only look up rows of tables)"
         )
     found = {value.dtype for value in _tensors(node)}
     read = {value.dtype for source in node.all_input_nodes for value in _tensors(source)}

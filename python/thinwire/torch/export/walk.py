@@ -101,7 +101,7 @@ class Walk:
     def value(self, node: Any) -> Any:
         """The value of a converted node of the program."""
         if node not in self.values:
-            raise ValueError(f"it reads '{node}', which is no tensor that the module computes")
+            raise ValueError(f"it reads '{node}', which is not a tensor that the module computes")
         return self.values[node]
 
     def is_trained(self, value: Any) -> bool:
@@ -135,8 +135,8 @@ def convert(program: Any, names: dict[str, str], batch: int) -> Exported:
     outputs = [out for out in through(walk, program.graph_module) if out is not None]
     if len(outputs) != 1:
         raise ValueError(
-            f"the module has {len(outputs)} outputs, expected one (hint: return the logits alone; of "
-            "a model of transformers, config.use_cache = False)"
+            f"the module has {len(outputs)} outputs, expected one (hint: return the logits alone; "
+            "for a model of transformers, set config.use_cache = False)"
         )
     if outputs[0] not in walk.values:
         raise ValueError(f"the module returns {type(outputs[0]).__name__}, expected a tensor")

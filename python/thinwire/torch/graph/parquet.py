@@ -54,7 +54,7 @@ def read_parquet(
     if not isinstance(columns, (list, tuple)) or len(columns) not in (2, 3):
         found = shown(columns) if isinstance(columns, str) else columns
         raise InvalidError(
-            f"columns {found}, expected those of source, destination and perhaps weight"
+            f"columns {found}, expected those of source, destination and optionally weight"
         )
     data = SimpleNamespace()
     if relabel or ids is not None:
@@ -160,7 +160,7 @@ def callable_by(column: pyarrow.ChunkedArray, place: str) -> pyarrow.Array:
     kind = column.type
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
         if not pyarrow.types.is_integer(kind):
-            raise InvalidError(f"{place} is {kind}, expected whole numbers or texts")
+            raise InvalidError(f"{place} is {kind}, expected integers or strings")
         return cast(column, place).combine_chunks()
     return column.cast(pyarrow.large_string()).combine_chunks()
 

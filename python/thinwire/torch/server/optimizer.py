@@ -142,7 +142,7 @@ class ServerOptimizer(torch.optim.Optimizer):
         if found != self._rules:
             raise InvalidError(
                 f"the state has rules {', '.join(map(str, found)) or 'none'}, expected "
-                f"{', '.join(self._rules)} (hint: load what state_dict() of this ServerOptimizer has given)"
+                f"{', '.join(self._rules)} (hint: load the result of state_dict() of this ServerOptimizer)"
             )
         super().load_state_dict(state_dict)
 
@@ -248,7 +248,7 @@ class ServerOptimizer(torch.optim.Optimizer):
         """
         if scale is None:
             raise InvalidError(
-                "GradScaler.unscale_ of a ServerOptimizer beside parameters that ranks train together, "
+                "GradScaler.unscale_ of a ServerOptimizer while ranks also train parameters together, "
                 "expected GradScaler.step alone (hint: unscale_ the other optimizer)"
             )
         for each in self._embeddings:
