@@ -151,7 +151,7 @@ class Cuda:
     @staticmethod
     def open(ordinal: int, torch: str) -> Cuda:
         """Takes a device into use, once in a process. Kernels are compiled by the NVRTC that is in `torch`,
-        the folder of PyTorch's libraries, or beside it. InvalidError where there is no driver, no NVRTC or
+        the folder of PyTorch's libraries, or next to it. InvalidError where there is no driver, no NVRTC or
         no such device."""
     def allocate_by(self, allocate: Callable[[int], int], free: Callable[[int], object]) -> None:
         """Takes memory from a framework's allocator from now on, if none is set yet: `allocate`
@@ -254,7 +254,7 @@ class Epoch:
 
     @staticmethod
     def of(group: Group, number: int = 1, state_sources: int = 1) -> Epoch:
-        """The ranks of a group as an epoch, over connections of its own."""
+        """The ranks of a group as an epoch, over separate connections."""
     @property
     def number(self) -> int: ...
     @property
@@ -289,8 +289,8 @@ class EpochEntry:
         """Whether this rank takes over the state of the others."""
     @property
     def residuals(self) -> Literal["kept", "of lost step", "dropped"]:
-        """Whether residuals stay as they are, are those of a step that this rank took part in and another
-        one has applied, or belong to a state that is gone: this rank then begins as a new one."""
+        """What happens to residuals: they stay unchanged; they are those of a step that another
+        rank has applied, too; or they belong to a lost state, so that this rank begins like a new one."""
 
 @final
 class ElasticSteps:
@@ -364,7 +364,7 @@ class Group:
     def store(self) -> str:
         """Where the ranks have met, as host:port."""
     def split(self, name: str) -> Group:
-        """The same ranks over connections of their own; all ranks call it. It ends together with
+        """The same ranks over separate connections; all ranks call it. It ends together with
         this group, or by itself."""
     def all_reduce(
         self,
@@ -423,11 +423,11 @@ class Group:
     def expect(self, ranks: list[int]) -> None:
         """PeerError if one of these ranks has left this group, or ended it."""
     def abort(self, reason: str) -> None:
-        """Ends this group, its splits and all that was made from them; every rank fails with it."""
+        """Ends this group, its splits and everything made from them; every rank fails with it."""
     def close(self) -> None:
-        """Says goodbye for this group, its splits and all that was made from them."""
+        """Says goodbye for this group, its splits and everything made from them."""
     def counters(self) -> dict[str, int]:
-        """What the collectives of this group have moved: bytes and frames, sent and received."""
+        """Statistics of this group's collectives: bytes and frames, sent and received."""
 
 @final
 class Sketch:
@@ -467,7 +467,7 @@ class Policies:
         wait_s: float,
         elapsed_s: float,
     ) -> list[dict[str, Any]]:
-        """What the policies ask for after a step: dicts with "batch", "rate", "ranks" and "reason"."""
+        """The requests of policies after a step: dicts with "batch", "rate", "ranks" and "reason"."""
 
 @final
 class Averager:
@@ -516,11 +516,11 @@ class Averager:
 class Synchronizer:
     """Averages the gradients of a model over all ranks, with error feedback and overlap.
 
-    `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready, at least
-    one, each with a name of its own; those of one bucket become ready together. `device` has the gradients,
-    so that "auto" measures codecs there. `peers` are the ranks that exchange these parameters with
-    this one, none for all ranks; `beside` are ranks with other peers: a step takes effect on all of
-    them or on none. All ranks create it together.
+    `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready, at
+    least one, each with a unique name; those of one bucket become ready together. `device` has the
+    gradients, so that "auto" measures codecs there. `peers` are the ranks that exchange these
+    parameters with this one, none for all ranks; `beside` are ranks with other peers: a step takes
+    effect on all of them or on none. All ranks create it together.
     """
 
     def __new__(
@@ -733,7 +733,7 @@ class GraphFile:
 
 @final
 class GraphLoader:
-    """Mini-batches of a graph in the order of their positions, loaded ahead by threads of its own."""
+    """Mini-batches of a graph in the order of their positions, loaded ahead by its own threads."""
 
     def __new__(
         cls,

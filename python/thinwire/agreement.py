@@ -26,7 +26,7 @@ def agree(lines: Sequence[str], core: _core.Group) -> None:
 
     # Errors
 
-    InvalidError on all ranks if those of any rank differ.
+    InvalidError on all ranks if the lines of any rank differ.
     """
     if core.world == 1:
         return

@@ -173,8 +173,8 @@ def options(world: int | None = None, **given: Any) -> None:
 
 
 def codec(given: Any, names: Collection[str] = ()) -> Any:
-    """Returns codecs by the names of parameters as the core takes them, PATTERN=CODEC,PATTERN=CODEC, and
-    anything else as it is. A function is asked for each of `names`.
+    """Returns codecs by the names of parameters as the core takes them,
+    PATTERN=CODEC,PATTERN=CODEC, and anything else unchanged. A function is asked for each of `names`.
 
     # Errors
 

@@ -63,7 +63,8 @@ def method(old: str, current: Called) -> Called:
 def classes(
     module: str, made: Mapping[str, tuple[str, str]], stacklevel: int = 3
 ) -> Callable[[str], Any]:
-    """Returns a module's `__getattr__` for classes that were public beside the functions that make them.
+    """Returns a module's `__getattr__` for classes that were public in addition to the functions
+    that create them.
 
     `made` maps the name of each class to its submodule and its function.
     """

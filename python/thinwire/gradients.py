@@ -105,8 +105,9 @@ class Gradients:
 
         # Errors
 
-        InvalidError on all ranks where variables of any rank cannot be exchanged or differ from rank 0's;
-        later on this rank, for other gradients than those of the first call, and for a closed group.
+        InvalidError on all ranks if variables of any rank cannot be exchanged or differ from rank
+        0's. Later calls raise it on this rank only, for gradients that differ from those of the
+        first call, and for a closed group.
         """
         expect_success(self)
         if which := ended(self.group):
@@ -191,7 +192,8 @@ class Gradients:
         return self.synchronizer.state()
 
     def load(self, plan: str, tensors: Any) -> None:
-        """Continues from a state; a collective call, before the first step done when that comes."""
+        """Continues from a state; a collective call. Before the first step, the state is kept until
+        that step."""
         _core.check_state(plan, **self.options)
         if self.synchronizer is None:
             self._state = plan, tensors

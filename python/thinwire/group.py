@@ -58,8 +58,8 @@ def init(
     data arrives for `timeout_s` seconds. A rank that is silent for `heartbeat_timeout_s` seconds
     counts as lost: at least 1, at most `timeout_s`, by default THINWIRE_HEARTBEAT_TIMEOUT_S or 10.
     All ranks of a host share the TCP port `port`, by default THINWIRE_PORT; without either, each
-    rank listens on a free port of its own. With `launched` another process hosts the rendezvous,
-    for instance a `thinwire.Store`.
+    rank listens on its own free port. With `launched` another process hosts the rendezvous, for
+    instance a `thinwire.Store`.
 
     Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, or if
     this process has joined already; PeerError if a rank does not appear or has a different world.
@@ -135,7 +135,7 @@ class Group:
         return f"thinwire.Group(rank {self.rank} of {self.world})"
 
     def split(self, name: str) -> Group:
-        """The same ranks over connections of their own; all ranks call it.
+        """The same ranks over separate connections; all ranks call it.
 
         It ends with this group, or earlier by its own `abort` or `close`.
         """
@@ -197,7 +197,7 @@ class Group:
         return stacked.reshape(self.world * rows.shape[0], *rows.shape[1:])
 
     def broadcast(self, array: numpy.ndarray[Any, Any], root: int = 0) -> numpy.ndarray[Any, Any]:
-        """Replaces `array` of all ranks by that of `root`, in place, and returns it."""
+        """Replaces `array` on all ranks by that of rank `root`, in place, and returns it."""
         check(array, writable=True)
         call = f"{described('broadcast', array)} from rank {root}"
         self.core.broadcast(array.ctypes.data, array.nbytes, root, call=call)
@@ -208,7 +208,7 @@ class Group:
         self.core.barrier()
 
     def abort(self, reason: str) -> None:
-        """Ends the group, its splits and all that was made from them: every rank fails with `reason`.
+        """Ends the group, its splits and everything made from them: every rank fails with `reason`.
 
         A reason of more than one line is cut.
         """

@@ -1,6 +1,6 @@
-"""Ctrl-C while another thread than Python's first one waits for other ranks.
+"""Ctrl-C while a thread other than Python's main thread waits for other ranks.
 
-Python hands signals to its first thread, which a framework may keep in a graph until the step ends.
+Python delivers signals to its main thread, which a framework may keep in a graph until the step ends.
 Code that waits there for a peer checks here whether Ctrl-C was pressed, and ends the wait.
 """
 

@@ -26,7 +26,7 @@ pub struct Activations {
     activation_codecs: Vec<String>,
     /// Error of one encoding of activations
     ///
-    /// The largest relative squared error.
+    /// The limit is on the largest relative squared error.
     #[arg(long, value_name = "ERROR", default_value_t = ACTIVATION_BUDGET, value_parser = fraction(), requires = "activation_codecs", hide_short_help = true)]
     activation_budget: f64,
 }

@@ -76,7 +76,7 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
     }
 }
 
-/// Flags of an elastic job beside its size.
+/// Flags of an elastic job besides its size.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Ranks")]
 pub struct ElasticFlags {
@@ -87,7 +87,7 @@ pub struct ElasticFlags {
     restarts: Option<u32>,
     /// Most ranks that this command starts [default: MAX]
     ///
-    /// With --ranks MIN:MAX, where other launchers start some too.
+    /// With --ranks MIN:MAX, if other launchers also start ranks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), hide_short_help = true)]
     local_ranks: Option<u32>,
     /// Keep the coordinator's state in etcd

@@ -63,8 +63,8 @@ def refuse_agent(environment: Mapping[str, str]) -> None:
 
 
 def leave_when_signalled(leave: Callable[[int], None]) -> None:
-    """Calls `leave` with the signal on SIGTERM and on the first SIGINT, unless the program has handlers of
-    its own. A second SIGINT is a KeyboardInterrupt."""
+    """Calls `leave` with the signal on SIGTERM and on the first SIGINT, unless the program has its
+    own handlers. A second SIGINT is a KeyboardInterrupt."""
 
     def interrupted(number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)

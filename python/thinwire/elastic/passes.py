@@ -36,7 +36,7 @@ class Job(Protocol):
         """Says which part of a batch comes next."""
 
     def keep(self) -> None:
-        """Undoes what the program changes up to `resume`, or the next batch."""
+        """Undoes the changes that the program makes up to `resume`, or up to the next batch."""
 
     def resume(self) -> None:
         """Keeps the program's changes from here on."""

@@ -1,7 +1,7 @@
 """The handling of a failed step: one clear exception on this rank, and a message to the peers.
 
 JAX reports a failed call as a JaxRuntimeError where a value is read, with Thinwire's message in it,
-and a loop that reads nothing continues. A rank that fails for reasons of its own leaves its peers waiting.
+and a loop that reads nothing continues. A rank that fails for any other reason leaves its peers waiting.
 """
 
 from __future__ import annotations

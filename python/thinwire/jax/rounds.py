@@ -121,8 +121,8 @@ class Rounds:
         """Returns the parameters, and the other state that this rank continues from; a collective
         call, since rounds under way are ended first.
 
-        The state is a dict of NumPy arrays, for safetensors, orbax or numpy.savez. Each rank has parameters
-        of its own: save both on every rank.
+        The state is a dict of NumPy arrays, for safetensors, orbax or numpy.savez. Each rank has
+        its own parameters: save both on every rank.
         """
         params, (progress, tensors, exact) = self._with(params, lambda: self._copy.state())
         return params, state.of_rounds(self.group, self.mode, progress, tensors, exact)

@@ -162,7 +162,7 @@ def described(variable: Any, gradient: Any) -> Gradient:
 
     # Errors
 
-    InvalidError for another shape or dtype than the variable's.
+    InvalidError for a shape or dtype that differs from the variable's.
     """
     name, shape = variable.path, tuple(variable.shape)
     dtype = keras.backend.standardize_dtype(variable.dtype)

@@ -1,7 +1,7 @@
 """A Keras optimizer that averages gradients over all ranks before its update.
 
 One override serves all backends: `apply`, which TensorFlow's `apply_gradients`, JAX's
-`stateless_apply` and PyTorch's trainer all call in the end. `LossScaleOptimizer` has a
+`stateless_apply` and PyTorch's trainer all call. `LossScaleOptimizer` has a
 `stateless_apply` of its own. It must be inside of the wrapper: outside, a rank that skips a step
 because of a NaN would make no exchange, and the ranks' steps would no longer match.
 """

@@ -2,7 +2,7 @@
 
 MindSpore reports a failed operator as a RuntimeError of many lines without the reason, refuses
 every later call of a compiled cell with a different error, and in asynchronous PyNative mode raises
-wherever a value is read next. A rank that fails for reasons of its own leaves its peers waiting.
+wherever a value is read next. A rank that fails for any other reason leaves its peers waiting.
 """
 
 from __future__ import annotations

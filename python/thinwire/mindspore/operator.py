@@ -27,7 +27,7 @@ READY, FINISH = "thinwire_ready", "thinwire_finish"
 def ready_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
     """Makes the operator that takes a bucket's gradients and its key, and returns a token at once.
 
-    Raises InvalidError for gradients of other shapes or dtypes than the parameters', when a graph is
+    Raises InvalidError for gradients whose shapes or dtypes differ from the parameters', when a graph is
     compiled.
     """
     signature = Signature(parameters)

@@ -33,7 +33,7 @@ def bucket_bytes(parameters: Iterable[ms.Parameter]) -> int:
 def describe(parameters: Iterable[ms.Parameter]) -> list[Description]:
     """Name, shape, dtype and bucket of each parameter, in reverse order.
 
-    Raises InvalidError for parameters of other dtypes than float32, float16 and bfloat16, for
+    Raises InvalidError for parameters of dtypes other than float32, float16 and bfloat16, for
     tables of sparse lookups, and if there are no parameters.
     """
     parameters = list(parameters)

@@ -1,7 +1,7 @@
 """Model files that `thinwire model show` and `thinwire plan make` read, from the programs of any framework.
 
 A framework's exporter walks through its own program and adds nodes to a `Graph`, once for a batch and
-once for one twice as large; `merge` finds what grows with the batch, and `write` writes the file.
+once for one twice as large; `merge` finds the sizes that grow with the batch, and `write` writes the file.
 """
 
 from __future__ import annotations

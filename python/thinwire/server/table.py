@@ -127,7 +127,7 @@ class ServedTable:
 
 
 def bytes_of(size: int | str) -> int:
-    """Returns a size in bytes, given as a number or a text such as "64MB" or "1.5GiB".
+    """Returns a size in bytes, given as a number or a string such as "64MB" or "1.5GiB".
 
     # Errors
 

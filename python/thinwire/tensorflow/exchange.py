@@ -241,7 +241,7 @@ def described_gradient(variable: Gradient, gradient: Values) -> Gradient:
 
     # Errors
 
-    InvalidError for another shape or dtype than the variable's.
+    InvalidError for a shape or dtype that differs from the variable's.
     """
     if gradient is None:
         return variable

@@ -74,7 +74,7 @@ class Attached:
             self._models.add(model)
 
     def save(self, folder: Folder) -> None:
-        """Writes this rank's state to a file of its own in `folder`; every rank calls it.
+        """Writes this rank's state to a separate file in `folder`; every rank calls it.
 
         It removes files of ranks that this world does not have.
         """

@@ -4,8 +4,8 @@
     torch.distributed.init_process_group("thinwire")
 
 Code written for gloo or NCCL runs on it: DDP, FSDP2, DTensor, distributed checkpoints. Every
-process group, `new_group` included, has connections of its own; its ranks find each other through
-c10d's store. Collectives of one group run in the order in which they are called, messages
+process group, including those of `new_group`, has separate connections; its ranks find each other
+through c10d's store. Collectives of one group run in the order in which they are called, messages
 concurrently with them. Exchanges are lossless; codecs come with DDP's hook and with `thinwire.torch.fsdp`.
 
 A group can continue with other ranks, through `reconfigure` of c10d's interface for fault tolerance.
@@ -114,7 +114,8 @@ class ProcessGroup(Collectives, Messages):
     def __init__(
         self, store: Any, place: Place, connection: Connection | None, timeout_s: float
     ) -> None:
-        """The ranks of `connection`, or none until `reconfigure`; `timeout_s` is that of operations."""
+        """The ranks of `connection`, or none until `reconfigure`; `timeout_s` is the timeout of
+        operations."""
         super().__init__(store, place, connection, timeout_s)
         self.named = Named(self)
         for device in DEVICES:

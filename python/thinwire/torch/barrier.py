@@ -1,7 +1,8 @@
 """The monitored barrier, which names the ranks that did not arrive.
 
 It goes through c10d's store, not over the group's connections, so it works even when these are
-stuck, and does not disturb them. The words of its errors are PyTorch's own: people and tests look for them.
+stuck, and does not disturb them. The texts of its errors are PyTorch's, because people and tests
+look for them.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def refuse(model: DistributedDataParallel, group: Any) -> None:
 
     # Errors
 
-    InvalidError for other ranks than those of the model, and for DDP options under which the hook
+    InvalidError for ranks other than those of the model, and for DDP options under which the hook
     does not get all gradients.
     """
     delayed = len(getattr(model, "_delay_all_reduce_params", ()))

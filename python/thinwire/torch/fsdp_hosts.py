@@ -61,12 +61,12 @@ def connected(
     timeout_s: float | None,
     heartbeat_timeout_s: float | None,
 ) -> hosts.Host:
-    """Connects the ranks of all hosts; those of this host are in `shards`. A collective call.
+    """Connects the ranks of all hosts; the ranks of this host are in `shards`. A collective call.
 
     # Errors
 
-    InvalidError if hosts have unequal numbers of shards, or if `replicas` has a rank with another shard
-    than this rank's.
+    InvalidError if hosts have unequal numbers of shards, or if `replicas` has a rank whose shard
+    differs from this rank's.
     """
     mine = dist.get_process_group_ranks(shards)
     rows: list[Any] = [None] * replicas.size()
@@ -106,7 +106,7 @@ def connected(
 
 
 def process_group_of(replicas: Any) -> dist.ProcessGroup:
-    """Returns the process group of a mesh of one dimension; a process group is returned as it is."""
+    """Returns the process group of a mesh of one dimension; a process group is returned unchanged."""
     if isinstance(replicas, dist.ProcessGroup):
         return replicas
     if isinstance(replicas, DeviceMesh) and replicas.ndim == 1:
@@ -134,7 +134,7 @@ def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
                 names = info.mesh.mesh_dim_names
                 own = names[info.shard_mesh_dim] if names else "shard"
                 raise InvalidError(
-                    f"module '{name}' is on a mesh of two dimensions, of which FSDP2 sums one itself, "
+                    f"module '{name}' is on a mesh of two dimensions, one of which FSDP2 sums itself, "
                     f'expected the one that shards (hint: fully_shard(module, mesh=mesh["{own}"]))'
                 )
             shards = info.shard_process_group

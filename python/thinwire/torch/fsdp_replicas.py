@@ -12,7 +12,7 @@ sums nothing between hosts. The rounding error of a shard's gradient is kept, in
 the shard's next gradient.
 
 Each module is one exchange, which takes effect on all ranks of all hosts or on none: one gradient that is
-not finite makes all gradients of its module NaN on all ranks, and the residuals stay as they are.
+not finite makes all gradients of its module NaN on all ranks, and the residuals are unchanged.
 """
 
 from __future__ import annotations

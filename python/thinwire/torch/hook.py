@@ -70,7 +70,7 @@ def hook(
     the same arguments.
 
     `thinwire.torch.attach` takes the same arguments, and gets group and names from the model. A
-    hook over other ranks than those of its model is refused at the first bucket.
+    hook over ranks other than those of its model is refused at the first bucket.
 
     Args:
         codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "int3", one of these three

@@ -178,7 +178,7 @@ def dtype(gradients: torch.Tensor, of: str = "") -> str:
 
     # Errors
 
-    InvalidError for sparse gradients, for those on other devices than the CPU and CUDA, and for dtypes
+    InvalidError for sparse gradients, for those on devices other than the CPU and CUDA, and for dtypes
     that the core does not know.
     """
     if gradients.layout is not torch.strided:

@@ -292,7 +292,7 @@ def unlike(value: Any) -> str:
 
 
 def is_bucket(names: Any) -> bool:
-    """Whether these are the names of a bucket's parameters, of which there is at least one."""
+    """Whether these are the names of a bucket's parameters, and there is at least one."""
     return isinstance(names, (list, tuple)) and all(
         isinstance(each, str) for each in names or [None]
     )

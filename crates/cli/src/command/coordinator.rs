@@ -23,7 +23,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// the coordinator is away, and connect to one that is started again at the same address.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address of this host as ranks reach it
+    /// Address at which ranks reach this host
     ///
     /// With --store, the default is the address from which this host reaches etcd.
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "store")]

@@ -26,7 +26,7 @@ pub struct Args {
     /// Length of the text
     #[arg(long, default_value = "400", value_name = "BYTES", value_parser = units::bytes(0..=1_u32 << 20))]
     length: u32,
-    /// 0 takes the likeliest byte, 1 draws as the model predicts
+    /// 0 takes the likeliest byte, 1 samples from the model's distribution
     #[arg(long, default_value_t = 0.7, value_name = "T")]
     temperature: f32,
     /// Seed of the text; equal seeds give equal texts

@@ -40,8 +40,9 @@ pub struct Args {
     coordinator: Option<String>,
     /// Address of this server [default: a free port]
     ///
-    /// Ranks and other servers reach it there. The default is the address by which this machine reaches the
-    /// coordinator, at THINWIRE_PORT, which ranks and servers of this machine share, else at a free port.
+    /// Ranks and other servers reach it there. The default host is the address from which this machine reaches the
+    /// coordinator. The default port is THINWIRE_PORT, which ranks and servers of this machine share, or a free port
+    /// if that is not set.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// Secret of the job; better given as THINWIRE_TOKEN
@@ -71,7 +72,7 @@ pub struct Args {
 struct LimitFlags {
     /// Memory of rows, such as 2GB [default: no limit]
     ///
-    /// Rows beyond it are evicted to a file in --spill-dir.
+    /// Rows beyond the limit are evicted to a file in --spill-dir.
     #[arg(long, value_name = "BYTES", requires = "spill_dir", value_parser = parse_bytes)]
     memory: Option<u64>,
     /// With --memory, folder for that file, on a disk

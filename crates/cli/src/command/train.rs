@@ -30,8 +30,8 @@ pub struct Args {
     ///
     /// none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your own (./mine.codec:tau=0.02), auto, or
     /// auto among some (auto:int8+onebit). With --plan, it replaces the plan's codecs, which are the default. With
-    /// --parallel, there is no default; the plan uses the codec where that is faster, unless no plan can hold it
-    /// (powersgd:4, a file) or other flags set how it travels.
+    /// --parallel, there is no default. The plan uses the codec where that is faster; if a plan cannot hold the codec
+    /// (powersgd:4, a file), or other flags set how it travels, all gradients use it.
     #[arg(long, help_heading = GRADIENTS, display_order = 0)]
     codec: Option<Codec>,
     #[command(flatten)]

@@ -113,7 +113,7 @@ pub struct ServerFlags {
     mode: Option<ModeFlag>,
     /// With --mode hybrid, parameters on servers; may be repeated
     ///
-    /// Names such as 'embedding.*', where * stands for any letters.
+    /// Names such as 'embedding.*', where * matches any letters.
     #[arg(long, value_name = "NAMES", hide_short_help = true)]
     server_params: Vec<String>,
     /// Servers with which the job begins [default: 2]
@@ -150,7 +150,7 @@ pub struct StoreFlags {
     /// Lost at the same time; the default is 0 with one server.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
-    /// Format of values and gradients on their way [default: f32]
+    /// Format in which values and gradients are sent [default: f32]
     ///
     /// With servers: f32, f16 or int8.
     #[arg(long, value_name = "FORMAT", value_parser = |text: &str| Format::parse(text), hide_short_help = true)]
@@ -178,7 +178,7 @@ impl StoreFlags {
 struct LimitFlags {
     /// Memory of rows of each server, such as 2GB [default: any]
     ///
-    /// Of each server that is started here; rows beyond it are evicted to a file in --spill-dir.
+    /// Applies to each server that is started here; rows beyond the limit are evicted to a file in --spill-dir.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, hide_short_help = true)]
     server_memory: Option<u64>,
     /// With --server-memory, folder for these files, on a disk

@@ -38,15 +38,15 @@ pub const CHECKPOINTS: &str = "Checkpoints";
 pub const OUTPUT: &str = "Output";
 
 /// The flags that `train` and `compare` share. Settings that are not given come from the
-/// checkpoint, if one is resumed, else from the defaults.
+/// checkpoint, if one is resumed, otherwise from the defaults.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct Settings {
     /// Text or images to learn from [default: own]
     ///
     /// A text file, a folder or a glob; for a model of images, a folder with a folder of .png or .jpg files for each
-    /// class, or arrays of NumPy: a .npz with x [N, C, H, W] and y [N], or a folder with x.npy and y.npy. Without it,
-    /// a training learns from the sources of this program.
+    /// class, or NumPy arrays: a .npz with x [N, C, H, W] and y [N], or a folder with x.npy and y.npy. Without it, a
+    /// training learns from the sources of this program.
     #[arg(long, value_name = "PATH", help_heading = TRAINING)]
     pub data: Option<PathBuf>,
     /// Ranks to start here, or MIN:MAX [default: 2]
@@ -75,10 +75,10 @@ pub struct Settings {
     pub feedback: Option<Feedback>,
     /// Factor of momentum that is applied before encoding
     ///
-    /// The optimiser then has no momentum.
+    /// The optimiser then has no momentum of its own.
     #[arg(long, value_name = "FACTOR", value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"), help_heading = GRADIENTS, hide_short_help = true)]
     pub momentum_correction: Option<f32>,
-    /// First steps that travel raw [default: by codec]
+    /// First steps that are sent raw [default: by codec]
     ///
     /// Number of first steps before the codec begins; auto has no such steps. The default is 20 for powersgd, 50 for
     /// topk, blocktopk, dgc and graddrop, unless that exceeds a fifth of the steps.
@@ -97,8 +97,8 @@ pub struct Settings {
     pub report: PathFlag,
     /// File for the times of every step's exchange
     ///
-    /// Under a plan it gets the times of rank 0's instructions. One line of JSON each. Beside it, with the extension
-    /// .trace.json, the same is written as a timeline for Perfetto and speedscope.
+    /// Under a plan, the file has the times of rank 0's instructions. One line of JSON each. A file with the
+    /// extension .trace.json next to it has the same as a timeline for Perfetto and speedscope.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub trace: Option<PathBuf>,
     /// Batches of a validation, or 0
@@ -107,9 +107,9 @@ pub struct Settings {
     /// accuracy of a model of images.
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16), help_heading = OUTPUT)]
     pub validation_batches: u16,
-    /// Bytes of text that the trained model writes; 0 for none
+    /// Bytes of text that the trained model generates; 0 for none
     ///
-    /// Models of images write nothing.
+    /// Models of images generate nothing.
     #[arg(long, default_value = "400", value_name = "BYTES", value_parser = units::bytes(0..=u16::MAX), help_heading = OUTPUT, hide_short_help = true)]
     pub sample_bytes: u16,
     /// One JSON object per training on standard output
@@ -177,7 +177,7 @@ pub fn folder<T: From<OsString> + Clone + Send + Sync + 'static>()
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Plan")]
 pub struct PlanFlags {
-    /// Train the model of this plan as it says
+    /// Train the model of this plan according to the plan
     ///
     /// `thinwire plan make --output FILE` writes one.
     #[arg(long, value_name = "FILE")]
@@ -322,7 +322,7 @@ pub struct RecipeFlags {
     /// Highest learning rate [default: 0.004]
     #[arg(long, value_name = "RATE")]
     pub lr: Option<f32>,
-    /// Steps of rising rate [default: a tenth]
+    /// Steps in which the rate rises [default: a tenth]
     ///
     /// The learning rate rises from 0 over this many steps, by default a tenth of them and at least 40.
     #[arg(long, value_name = "N")]
@@ -332,7 +332,7 @@ pub struct RecipeFlags {
     /// The norm of the averaged gradient; 0 does not clip.
     #[arg(long, value_name = "NORM")]
     pub clip: Option<f32>,
-    /// Precision of gradients before they leave [default: f32]
+    /// Precision of gradients before they are sent [default: f32]
     #[arg(long, value_enum, value_name = "DTYPE", help_heading = GRADIENTS, hide_short_help = true)]
     pub grad_dtype: Option<GradDtype>,
 }

@@ -159,7 +159,7 @@ fn what_is_wrong_is_named() {
             file["tensors"][2]["shape"] = json!([784, 100]);
             file["tensors"][3]["shape"] = json!([100]);
         }),
-        ("blocks have 8 nodes, expected all 9", |file| {
+        ("blocks have 8 nodes in total, expected 9", |file| {
             file["blocks"][0]["nodes"] = 1.into();
         }),
         ("block 0 'empty' has 0 nodes, expected 1 or more", |file| {

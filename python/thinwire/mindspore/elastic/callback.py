@@ -51,7 +51,7 @@ class ElasticCallback(Callback):
 
         # Errors
 
-        InvalidError for another optimizer or dataset than the job's, or a second training.
+        InvalidError for an optimizer or dataset that is not the job's, or a second training.
         """
         self._job.refuse_ended()
         told = run_context.original_args()

@@ -154,7 +154,7 @@ class Orphan:
 
 
 def unchanged(batch: Any) -> Any:
-    """Batches are collated by whoever loads them."""
+    """Batches are collated in the process or thread that loads them."""
     return batch
 
 

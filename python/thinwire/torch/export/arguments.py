@@ -31,8 +31,8 @@ LAYOUT = ("cudnn_enable", "cudnn_enabled", "implicit", "memory_format", "sparse"
 def taken(node: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
     """The arguments of a node in the form that its converter takes, according to the operator's schema.
 
-    Raises ValueError, which names the operator and the argument, where the converter does not take an
-    argument that is not the operator's default.
+    Raises ValueError, which names the operator and the argument, if an argument differs from the
+    operator's default and the converter does not support it.
     """
     schema = getattr(node.target, "_schema", None)
     if schema is None:

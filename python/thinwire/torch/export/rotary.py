@@ -17,8 +17,8 @@ USUAL = 1e4  # the base where there is but one pair, which turns alike with any
 def turned(walk: Walk, straight: int, across: int) -> int | None:
     """The sum of two products, x · cosines + (other halves of x) · sines, as one operator.
 
-    Other tables than those of positions counted from 0 with one base, such as stretched positions,
-    stay constants.
+    All other tables, such as those of stretched positions, stay constants: only positions counted
+    from 0 with a single base are recognised.
     """
     graph = walk.graph
     one, other = _factors(graph, straight), _factors(graph, across)

@@ -114,7 +114,7 @@ class Walk:
         return [int(length) for length in self.node.meta["val"].shape]
 
     def users_of(self, weight: Weight) -> int:
-        """How many nodes read a parameter."""
+        """Number of nodes that read a parameter."""
         own = weight.turn() if weight.turned else weight
         values = self.values.items()
         nodes = [node for node, value in values if isinstance(value, Weight) and value == own]

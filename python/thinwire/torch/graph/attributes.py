@@ -1,7 +1,7 @@
 """Attributes of a graph that are sliced for mini-batches: tensors with an entry per vertex or edge.
 
 The rules are PyG's, for data of any type: entries lie along the last dimension of `*index*` and
-`face`, and along the first dimension of all others; where a graph has as many edges as vertices,
+`face`, and along the first dimension of all others; if a graph has equal numbers of edges and vertices,
 attributes with `edge` in their name belong to edges.
 """
 

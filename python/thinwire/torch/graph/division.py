@@ -1,6 +1,6 @@
 """Division of seeds over ranks: which rank has which, and the check that all ranks agree on them.
 
-Law: no rank begins a pass of divided seeds before all ranks have compared what they divide, and
+Law: no rank begins a pass of divided seeds before all ranks have compared their seeds, and
 either all raise or none.
 """
 

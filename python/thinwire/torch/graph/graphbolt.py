@@ -61,7 +61,7 @@ class Feature(graphbolt.Feature):
 
     def __init__(self, source: Source) -> None:
         """Creates the feature over shared features, a graph's file, some of its rows, or a tensor
-        [rows, ...] on the CPU, which may not change.
+        [rows, ...] on the CPU, which must not change.
 
         # Errors
 

@@ -52,14 +52,14 @@ class Loader:
     `e_id` (edges), `input_id` (places of the seeds in `input_nodes`), `batch_size` (number of seeds),
     `num_seeds` (number of seeds of this step on all ranks), `num_sampled_nodes` and
     `num_sampled_edges` (lists, per hop). With `layout="blocks"` it has `blocks`, one `Block` per
-    layer, in place of `edge_index`. All tensors but `x` and edges are made when they are first
-    read, or together by `to`, `clone` or pickle.
+    layer, in place of `edge_index`. All tensors except `x` and edges are created when they are
+    first read, or together by `to`, `clone` or pickle.
 
     Arguments:
         num_neighbors: Fan-out of each hop, beginning with the seeds' hop; -1 takes all in-neighbours.
         batch_size: Largest number of seeds per batch and rank; lengths of batches differ by at most one.
         input_nodes: Seeds: a bool mask [V] or vertices, as a tensor, a NumPy array, a list or a range;
-            None for all vertices. With `split`, those of all ranks together.
+            None for all vertices. With `split`, the seeds of all ranks together.
         replace: Whether to draw with replacement.
         weight_attr: Name of the attribute of `data` with the weights of edges [E]; neighbours are
             drawn in proportion to them. Weights are finite and at least 0. An edge of weight 0 is

@@ -81,7 +81,7 @@ class Rows(NamedTuple):
 
 
 def rows_of_tensor(x: torch.Tensor, codec: str | None = None) -> Rows:
-    """Returns the rows of a tensor [rows, ...], which may not change; with a codec a copy of them.
+    """Returns the rows of a tensor [rows, ...], which must not change; with a codec a copy of them.
 
     # Errors
 
@@ -132,7 +132,7 @@ def count_vertices(data: Any) -> int:
 
 
 def rows_of_data(data: Any, vertices: int) -> Rows:
-    """Returns the rows of a graph's `x`; those of a graph without it are one byte each."""
+    """Returns the rows of a graph's `x`; for a graph without `x`, rows of one byte each."""
     x = getattr(data, "x", None)
     if x is not None:
         return rows_of_tensor(x)

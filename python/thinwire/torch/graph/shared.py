@@ -27,7 +27,7 @@ class SharedFeatures:
     cache, it keeps rows that the next batches use.
 
     Arguments:
-        x: Rows of this rank: a tensor [own vertices, ...] on the CPU, which may not change, or
+        x: Rows of this rank: a tensor [own vertices, ...] on the CPU, which must not change, or
             `StoredGraph.part`.
         codec: Format of a tensor's rows in memory, in caches and on the network. "int8" has a scale per row
             and a byte per value, of finite values; batches have float32. None leaves them unchanged.

@@ -32,7 +32,7 @@ pub struct Args {
     /// If the file does not say: the highest vertex and all before it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..4_294_967_295))]
     vertices: Option<u32>,
-    /// Columns of an edge list [default: the only two]
+    /// Columns of an edge list [default: its two columns]
     ///
     /// Columns of source, destination and optionally weight, counted from 1.
     #[arg(long, value_name = "N,N[,N]", value_parser = parse_columns)]

@@ -43,9 +43,9 @@ const BATCH: u32 = 256;
 /// Heads of attention, unless they are given.
 const HEADS: usize = 4;
 
-/// Train a graph neural network on mini-batches. Every rank opens FILE; where the file has as many parts as there
-/// are ranks, each trains the vertices of its own part. --plan does not cover these models: the sizes of a sampled
-/// batch change with every step, so each rank has the whole model and gradients are averaged.
+/// Train a graph neural network on mini-batches. Every rank opens FILE; if the file has one part for each rank, each
+/// rank trains on the vertices of its own part. --plan does not cover these models: the sizes of a sampled batch
+/// change with every step, so each rank has the whole model and gradients are averaged.
 #[derive(clap::Args)]
 pub struct Args {
     /// File of a graph, with features, labels and training vertices
@@ -110,7 +110,7 @@ pub struct Args {
     unchecked: bool,
     /// Ranks to start here [default: the file's parts]
     ///
-    /// The default is the file's number of parts, at most 8 per core, else 1.
+    /// The default is the file's number of parts, at most 8 per core, or 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), help_heading = RANKS)]
     ranks: Option<u32>,
     /// File for the trained parameters, as safetensors

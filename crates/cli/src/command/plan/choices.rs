@@ -32,7 +32,7 @@ pub struct Choices {
     codecs: Vec<String>,
     /// Error that codecs may make in gradients
     ///
-    /// The mean of relative squared errors.
+    /// The limit is on the mean of relative squared errors.
     #[arg(long, value_name = "ERROR", default_value_t = thinwire_sync::Options::default().error_budget, value_parser = fraction(), requires = "codecs")]
     error_budget: f64,
     #[command(flatten)]

@@ -16,8 +16,8 @@ use crate::failure::OrHint;
 use crate::output::{print, print_json, say};
 use crate::word_wrap::wrapped;
 
-/// Plans only how operators are cut, and shows the time and memory that this takes. Members of the cluster stand in
-/// the order of its file.
+/// Plans only how operators are cut, and shows the time and memory that this takes. Members of the cluster are in the
+/// order of its file.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub struct Args {
     zero: Division,
     /// Axes that may be cut: free, data, grid or plain
     ///
-    /// All (free), the batch alone (data), the batch on the first dimension of the mesh and any other axis on the
+    /// All axes (free), only the batch (data), the batch on the first dimension of the mesh and any other axis on the
     /// second (grid), or batch and features without sequences (plain).
     #[arg(long, value_name = "AXES", default_value = "free", hide_possible_values = true, value_parser = one_of(CUTS))]
     cuts: Rule,
