@@ -85,14 +85,14 @@ pub struct ElasticFlags {
     /// The upper limit of replacements, with --ranks MIN:MAX.
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
-    /// Most ranks that this command starts [default: MAX]
+    /// Largest number of ranks that this command starts [default: MAX]
     ///
     /// With --ranks MIN:MAX, if other launchers also start ranks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), hide_short_help = true)]
     local_ranks: Option<u32>,
     /// Keep the coordinator's state in etcd
     ///
-    /// With --ranks MIN:MAX, so that any machine on which this command runs can coordinate the job.
+    /// With --ranks MIN:MAX, this allows any machine on which this command runs to coordinate the job.
     #[arg(long, value_name = "etcd://HOST:PORT/JOB", hide_short_help = true)]
     store: Option<Store>,
 }

@@ -115,7 +115,7 @@ fn a_plan_file_is_read_back_and_fits_its_model_alone() {
         (&line("step_s"), "step_s = nan", "step_s is NaN, expected a number of at least 0"),
         (&line("bound_s"), "bound_s = -1", "bound_s is -1, expected a number of at least 0"),
         (&line("batch"), "batch = 12\nshares = [1, 1, 1, 1, 1, 1, 1, 1, 1]", "shares of 9 parts"),
-        (&line("micro_batches"), &starved, "that make "),
+        (&line("micro_batches"), &starved, "that add up to "),
         (&line("schedule"), &chunks(0), "schedule has 0 chunks a stage, expected 1 to "),
         (
             &line("schedule"),

@@ -25,9 +25,9 @@ def guard(exchanging: Any) -> Iterator[None]:
             params, state, loss = step(params, state, batch)
 
     `exchanging` is what `thinwire.jax.exchange` or `thinwire.jax.averaged` returned. It raises
-    Thinwire's one-line error in place of JAX's, or with another exception as its cause; if an
-    earlier step has failed, before the next one begins. If no step has failed, an exception passes,
-    and every peer that waits for this rank raises PeerError with its text.
+    Thinwire's one-line error in place of JAX's, or with another exception as its cause. The error
+    of an earlier step is raised before the next step begins. If no step has failed, an exception
+    passes, and every peer that waits for this rank raises PeerError with its text.
     """
     exchange = getattr(exchanging, "exchange", exchanging)
     exchange.raise_failure()

@@ -26,7 +26,7 @@ class Adaptation(Adapting):
             adaptation.step()
 
     Rank 0 decides by the policies, and its decisions take effect on all ranks after the same step.
-    They see the gradient noise scale, estimated from each rank's gradients before they are
+    Policies see the gradient noise scale, estimated from each rank's gradients before they are
     averaged, so codecs do not affect it.
 
     Args:

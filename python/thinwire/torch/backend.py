@@ -60,7 +60,7 @@ class Named(c10d.Backend):
 
     @functools.cached_property
     def options(self) -> c10d.Backend.Options:
-        """The backend's options: its name, and nothing that can be chosen."""
+        """The backend's options, which contain only its name."""
         return c10d.Backend.Options(NAME)
 
     def getBackendName(self) -> str:

@@ -39,7 +39,7 @@ pub struct Args {
     columns: Option<Columns>,
     /// Whether the first line of an edge list names columns
     ///
-    /// By default it does if it begins with a letter.
+    /// By default, a first line that begins with a letter is taken as names.
     #[arg(long, value_name = "yes|no", hide_possible_values = true)]
     header: Option<Answer>,
     /// Number vertices in the order of their ids

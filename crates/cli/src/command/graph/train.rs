@@ -110,7 +110,7 @@ pub struct Args {
     unchecked: bool,
     /// Ranks to start here [default: the file's parts]
     ///
-    /// The default is the file's number of parts, at most 8 per core, or 1.
+    /// The default is the file's number of parts, at most 8 per core; 1 if it has none.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), help_heading = RANKS)]
     ranks: Option<u32>,
     /// File for the trained parameters, as safetensors
