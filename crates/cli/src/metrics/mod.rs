@@ -176,7 +176,7 @@ mod tests {
         let port = line.strip_prefix("metrics: http://127.0.0.1:").unwrap();
         let port: u16 = port.strip_suffix("/metrics").unwrap().parse().unwrap();
         for (text, offset, expected) in [
-            ("nowhere", 0, "THINWIRE_METRICS is 'nowhere', no address: "),
+            ("nowhere", 0, "THINWIRE_METRICS is 'nowhere', which is not an address: "),
             (&format!("127.0.0.1:{}", port - 1), 1, "cannot show metrics at 127.0.0.1:"),
             ("127.0.0.1:65535", 1, "metrics at 127.0.0.1:65535: no port is 1 after it"),
         ] {
