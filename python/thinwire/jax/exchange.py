@@ -103,10 +103,12 @@ def exchange(
 
 
 class Exchange:
-    """A function from gradients to their averages, made by `exchange`. Every rank calls it once in
-    each step. In a program that JAX compiles it becomes part of the program, once, and several
-    exchanges of one program may be in any order. Elsewhere it starts at once, and reading the
-    averages waits for them; programs and such calls must be in the same order on all ranks.
+    """A function from gradients to their averages, made by `exchange`.
+
+    Every rank calls it once in each step. In a program that JAX compiles it becomes part of the
+    program, once, and several exchanges of one program may be in any order. Elsewhere it starts at
+    once, and reading the averages waits for them; programs and such calls must be in the same order
+    on all ranks.
     """
 
     def __init__(
@@ -208,9 +210,10 @@ class Exchange:
         return f"thinwire.jax.Exchange(codec={self._options['codec']!r}, {place})"
 
     def exchange_plan(self) -> dict[str, Any]:
-        """The plan of each bucket: codec, algorithm, partitions. On rank 0 `line` says what `auto`
-        has chosen and why. Waits for the steps that this thread has
-        dispatched.
+        """The plan of each bucket: codec, algorithm, partitions.
+
+        On rank 0 `line` says what `auto` has chosen and why. Waits for the steps that this thread
+        has dispatched.
         """
         ending.settle()
         return json.loads(self.synchronizer.plan())

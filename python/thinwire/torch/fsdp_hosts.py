@@ -23,8 +23,9 @@ _calls = itertools.count()
 
 
 def tell(replicas: Any) -> int:
-    """Tells all ranks whether this one has `replicas`, and returns the number of the call. Every
-    rank makes the same number of calls.
+    """Tells all ranks whether this one has `replicas`, and returns the number of the call.
+
+    Every rank makes the same number of calls.
     """
     call = next(_calls)
     said = "none" if replicas is None else "given"

@@ -93,8 +93,8 @@ def hook(
         momentum_correction: a factor from 0 to below 1, such as 0.9: each rank applies momentum to
             its own gradients before they are encoded, and clears it where everything was sent. The
             optimizer must then have no momentum: `torch.optim.SGD(..., momentum=0)`, Adam with a
-                first beta of 0. Several backward passes of a step are refused, unless all but the
-                last are in `model.no_sync()`.
+            first beta of 0. Several backward passes of a step are refused, unless all but the
+            last are in `model.no_sync()`.
         warmup_steps: the number of first steps that travel raw before the codec begins; skipped steps do
             not count. None takes the recommended number for the codec; "auto" has no warm-up.
         unchecked: train with a codec from a file even if it breaks laws that `thinwire codec check` checks.
@@ -168,9 +168,10 @@ def average(state: "Hook", bucket: dist.GradBucket) -> Future[torch.Tensor]:
 
 
 class Hook:
-    """The state of the hook of one model. Created by `attach` or `hook`. A copy, including a
-    pickled one, has only the options: when it is used, it makes a new connection to the default
-    process group.
+    """The state of the hook of one model. Created by `attach` or `hook`.
+
+    A copy, including a pickled one, has only the options: when it is used, it makes a new
+    connection to the default process group.
     """
 
     def __init__(

@@ -151,8 +151,10 @@ def raw_bytes(tensor: torch.Tensor) -> numpy.ndarray[Any, Any]:
 
 def memory_order(parameter: torch.Tensor) -> list[int] | None:
     """The dimensions of a gradient in a bucket from slowest to fastest; None if they are already in
-    that order. DDP lays out a gradient like its parameter: for a channels-last or transposed
-    parameter, in the order of its memory.
+    that order.
+
+    DDP lays out a gradient like its parameter: for a channels-last or transposed parameter, in the
+    order of its memory.
     """
     dimensions = range(parameter.dim())
     order = sorted(dimensions, key=parameter.stride, reverse=True)

@@ -68,8 +68,9 @@ class GradExchange(Callback):
             self._attached.resume(resumed)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all ranks, on rank 0 only; a collective call. After an exception it is
-        empty, with a warning, since other ranks might not make this call.
+        """The state of all ranks, on rank 0 only; a collective call.
+
+        After an exception it is empty, with a warning, since other ranks might not make this call.
         """
         if self.hook is None or not self._failed():
             return {} if self.hook is None else self.hook.state_of_all()

@@ -113,8 +113,9 @@ class DiLoCo:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of `Rounds.state_dict`; a collective call. The model is not in it.
-        Between rounds each rank has its own model: save it on every rank.
+        """Returns the state of `Rounds.state_dict`; a collective call.
+
+        The model is not in it. Between rounds each rank has its own model: save it on every rank.
         """
         return self._rounds.state_dict()
 

@@ -49,8 +49,10 @@ class Marks:
 
 def watch(parameter: torch.Tensor, look: Look) -> Any:
     """Calls the function that `look` returns, unless it is None, before backward adds to the
-    gradient of `parameter`. Keep the result, autograd's accumulation node, alive. A hook of the
-    tensor itself would also be called by `torch.autograd.grad`.
+    gradient of `parameter`.
+
+    Keep the result, autograd's accumulation node, alive. A hook of the tensor itself would also be
+    called by `torch.autograd.grad`.
     """
     is_trained = parameter.requires_grad
     # One that is frozen now may be trained later, as in a GAN whose networks take turns.

@@ -99,8 +99,9 @@ class PairAveraging:
         self._rounds.finish()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of `Rounds.state_dict`; a collective call. The model is not part of it,
-        since each rank has its own.
+        """Returns the state of `Rounds.state_dict`; a collective call.
+
+        The model is not part of it, since each rank has its own.
         """
         return self._rounds.state_dict()
 

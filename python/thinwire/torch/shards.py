@@ -131,9 +131,11 @@ def reduced(parameters: Mapping[Any, Parameter], elements: int) -> list[Paramete
 
 def packed() -> list[Any]:
     """The parameters whose gradients FSDP2 is reducing, in the order in which it has packed them;
-    parameters without a gradient are not included. The gradients themselves are gone when FSDP2
-    calls the reduce-scatter, which gets only the packed tensor; the function that packed them,
-    which is above this one on the stack, still has them.
+    parameters without a gradient are not included.
+
+    The gradients themselves are gone when FSDP2 calls the reduce-scatter, which gets only the
+    packed tensor; the function that packed them, which is above this one on the stack, still has
+    them.
 
     # Errors
 

@@ -122,7 +122,9 @@ def for_ranks(
     part: torch.Tensor | None = None,
 ) -> Saved | None:
     """Returns this rank's state from a state dict, for a training with these options; a collective
-    call. `part` is the part of the gradients that it exchanges; None means all.
+    call.
+
+    `part` is the part of the gradients that it exchanges; None means all.
 
     # Errors
 

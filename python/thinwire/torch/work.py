@@ -169,9 +169,10 @@ class Together(Work):
 
 
 class Callbacks:
-    """Completes futures, but not on the thread on which the core reports completion. Callbacks of a
-    future may wait for another collective, as PyTorch's PowerSGD hook does, so there is one thread
-    for each such wait.
+    """Completes futures, but not on the thread on which the core reports completion.
+
+    Callbacks of a future may wait for another collective, as PyTorch's PowerSGD hook does, so there
+    is one thread for each such wait.
     """
 
     def __init__(self) -> None:

@@ -45,8 +45,8 @@ class Elastic(Job):
 
     Args:
         state: parameters, the optimizer's state, random keys, and whatever else a step changes,
-                created in the same way on every rank: arrays of any dtype, typed keys included, and
-                    Python's numbers. It becomes that of the ranks already in the job, or rank 0's.
+            created in the same way on every rank: arrays of any dtype, typed keys included, and
+            Python's numbers. It becomes that of the ranks already in the job, or rank 0's.
         params: a pytree of the same structure as the gradients: float32, float16 or bfloat16, arrays or
             `jax.ShapeDtypeStruct`.
         batch: samples of a step, over all ranks.

@@ -26,9 +26,10 @@ class Later:
 
 
 class Lazy(dict[str, Any]):
-    """Dictionary whose readers see the values of its `Later` objects. A value is computed when it
-    is read; operations that read everything, such as pickling, compute all values. `copy` computes
-    nothing.
+    """Dictionary whose readers see the values of its `Later` objects.
+
+    A value is computed when it is read; operations that read everything, such as pickling, compute
+    all values. `copy` computes nothing.
     """
 
     def __getitem__(self, name: str) -> Any:

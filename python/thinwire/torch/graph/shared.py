@@ -20,8 +20,9 @@ TIMEOUT_S_MIN, TIMEOUT_S_MAX = 2.0, 1e9
 
 
 class SharedFeatures:
-    """Feature rows of all vertices; every rank has its own part in memory. Ranks create it
-    together, under `torch.distributed`. Parts are consecutive: rank 0 has the first
+    """Feature rows of all vertices; every rank has its own part in memory.
+
+    Ranks create it together, under `torch.distributed`. Parts are consecutive: rank 0 has the first
     vertices. `Loader(data, ..., features=SharedFeatures(x), cache="1GB")` reads rows of other ranks
     over the network: the rows of a batch together, and each row at most once per batch. With a
     cache, it keeps rows that the next batches use.

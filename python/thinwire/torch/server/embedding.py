@@ -98,8 +98,9 @@ class ServerEmbedding(torch.nn.Module):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Returns no parameters unless `recurse` is true. DDP and FSDP search that way for the
-        parameters whose gradients they exchange.
+        """Returns no parameters unless `recurse` is true.
+
+        DDP and FSDP search that way for the parameters whose gradients they exchange.
         """
         found = super().named_parameters(prefix, recurse, remove_duplicate)
         return found if recurse else iter(())
