@@ -83,7 +83,11 @@ def whole(name: str, value: Any, least: int = 0, most: int = INT64_MAX) -> int:
     except TypeError:
         found = None
     if found is None or not least <= found <= most:
-        wanted = f"from {least} to {most}" if found is not None and found > most else f"of at least {least}"
+        wanted = (
+            f"from {least} to {most}"
+            if found is not None and found > most
+            else f"of at least {least}"
+        )
         kind = InvalidTypeError if found is None else InvalidError
         raise kind(f"{name} {shown(value)}, expected a whole number {wanted}")
     return found

@@ -142,8 +142,7 @@ fn of_choice(choice: &Choice) -> Result<Coding> {
     match Choice::parse(&name) {
         Ok(_) => Ok(Coding::parse(&name)?),
         Err(_) => {
-            let error =
-                anyhow!("codec {name} is from a file, expected one that a plan can name");
+            let error = anyhow!("codec {name} is from a file, expected one that a plan can name");
             Err(hinted(
                 error,
                 "int8, int4 and onebit are such codecs; without a plan any can be used",

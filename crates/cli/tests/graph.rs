@@ -534,8 +534,7 @@ fn classes_without_a_vertex_are_said() {
     std::fs::write(folder.path().join("y.npy"), labels).unwrap();
     let import = ["graph", "import", "e.csv", "--labels", "y.npy", "--output", "g.graph"];
     let said = folder.run(&import).stderr;
-    let expected =
-        "labels are of 101 classes, of which 2 have a vertex: number classes from 0\n";
+    let expected = "labels are of 101 classes, of which 2 have a vertex: number classes from 0\n";
     assert!(said.starts_with(expected), "{said}");
 }
 

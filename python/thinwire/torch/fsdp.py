@@ -374,7 +374,9 @@ class Exchange:
     def _expect(self, name: str, place: Any) -> None:
         """Refuses what is of no parameter of this model."""
         if not isinstance(place, (tuple, list)) or len(place) != 2:
-            raise InvalidError(f"the state of {name} is not a pair, expected a count and a residual")
+            raise InvalidError(
+                f"the state of {name} is not a pair, expected a count and a residual"
+            )
         expected = self._names.get(number(name))
         if expected is None:
             raise InvalidError(

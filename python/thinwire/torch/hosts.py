@@ -137,7 +137,9 @@ def check(within: Any, group: Any = None, algorithm: Any = None) -> None:
     is_group = dist.is_available() and isinstance(within, dist.ProcessGroup)
     # What torch's new_group returns on ranks that are not in the group.
     if dist.is_available() and within == dist.GroupMember.NON_GROUP_MEMBER:
-        raise InvalidError("this rank is not in the process group within=, expected that of its host")
+        raise InvalidError(
+            "this rank is not in the process group within=, expected that of its host"
+        )
     # A copied hook has lost its group; `find` says so when it is used.
     if within != HOST and not is_group and not isinstance(within, groups.Lost):
         raise InvalidError(

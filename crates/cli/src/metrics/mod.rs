@@ -56,8 +56,9 @@ pub fn export_by_variable(
     page: impl Fn() -> Page + Send + 'static,
 ) -> Result<Option<String>, String> {
     let hint = "for example 127.0.0.1:9400: ranks of one host take the ports from there on";
-    let address = address(text)
-        .map_err(|error| format!("{VARIABLE} is '{text}', which is not an address: {error} (hint: {hint})"))?;
+    let address = address(text).map_err(|error| {
+        format!("{VARIABLE} is '{text}', which is not an address: {error} (hint: {hint})")
+    })?;
     let found = export_after(address, offset, page).map_err(|error| {
         let (message, hint) = failure::lines(&error);
         message + &hint.map_or(String::new(), |hint| format!(" (hint: {hint})"))

@@ -100,8 +100,7 @@ fn orientation(format: Option<&str>, said: Option<Orientation>) -> Result<Orient
         }
         (Some(found), _) | (None, Some(found)) => Ok(found),
         (None, None) => {
-            let error =
-                "indptr and indices without a format, expected an orientation";
+            let error = "indptr and indices without a format, expected an orientation";
             let hint = "--orientation in, if indices has the in-neighbours of each vertex (CSC), or --orientation out (CSR)";
             Err(Error::format(error.to_owned()).with_hint(hint))
         }

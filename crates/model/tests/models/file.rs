@@ -251,7 +251,12 @@ fn numbers_that_an_operator_cannot_mean_are_refused() {
         ("gpt2", "scale", json!(1e300), "factor is 1e300, expected -3.4028234663852886e38 to"),
         ("gpt2", "scale", json!({"one_over": {"batch": 0}}), "the batch times 0, expected a whole"),
         ("gpt2", "scale", json!({"one_over": {"batch": -2}}), "the batch times -2, expected a"),
-        ("gpt2", "scale", json!({"one_over": {}}), "one over {}, expected a whole number of at least 1"),
+        (
+            "gpt2",
+            "scale",
+            json!({"one_over": {}}),
+            "one over {}, expected a whole number of at least 1",
+        ),
         ("moe-small", "route", json!({"chosen": 0}), "a token goes to 0 experts, expected 1 to 8"),
         ("moe-small", "dispatch", json!({"capacity": 0}), "expected"),
         ("resnet50", "conv2d", json!({"stride": 0}), "with stride 0"),

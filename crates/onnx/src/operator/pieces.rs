@@ -99,8 +99,9 @@ pub(crate) fn ranges(
     let steps = importer.list("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
     let counts = [starts.len(), ends.len(), axes.len(), steps.len()];
     if starts.is_empty() || counts != [starts.len(); 4] {
-        let message =
-            format!("{counts:?} starts, ends, axes and steps, expected equal numbers of each, at least 1");
+        let message = format!(
+            "{counts:?} starts, ends, axes and steps, expected equal numbers of each, at least 1"
+        );
         return Err(refuse(message));
     }
     let range = |(((start, end), axis), step): (((i64, i64), i64), i64)| {

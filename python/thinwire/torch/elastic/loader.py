@@ -173,7 +173,9 @@ def refuse(data: Any, options: dict[str, Any]) -> None:
         )
     for name in OURS:
         if name in options:
-            raise InvalidError(f"{name} is not an option here: the job divides batches among its ranks")
+            raise InvalidError(
+                f"{name} is not an option here: the job divides batches among its ranks"
+            )
     # Batches in the order of their arrival would not be in that of the job's steps.
     if not options.get("in_order", True):
         raise InvalidError("in_order is False, expected True: batches come in the order of the job")

@@ -61,7 +61,11 @@ def embedding(
         return walk.graph.one(walk.name, operator, [table, walk.tensor(ids)], walk.result)
     row = ids.reshape(-1, ids.shape[-1])
     if bool((row != row[:1]).any()):
-        raise ValueError("it looks up constant rows that differ between sequences, expected equal rows")
+        raise ValueError(
+            "it looks up constant rows that differ between sequences, expected equal rows"
+        )
     if padding is not None and padding in row[0]:
-        raise ValueError(f"row {padding} is padding and is looked up by constant ids, expected other rows")
+        raise ValueError(
+            f"row {padding} is padding and is looked up by constant ids, expected other rows"
+        )
     return layers.rows(walk.graph, walk.name, table, row[0].numpy(), walk.result)

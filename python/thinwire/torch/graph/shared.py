@@ -65,7 +65,9 @@ class SharedFeatures:
             )
         if codec is not None and not isinstance(x, torch.Tensor):
             hint = "hint: thinwire graph import --format"
-            raise InvalidError(f"codec {shown(codec)} for rows that already have one, {x.about} ({hint})")
+            raise InvalidError(
+                f"codec {shown(codec)} for rows that already have one, {x.about} ({hint})"
+            )
         own = rows_of_tensor(x, codec) if isinstance(x, torch.Tensor) else x
         if own.like is None:
             raise InvalidError("a graph without features has nothing to share")

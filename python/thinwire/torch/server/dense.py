@@ -99,7 +99,9 @@ def named(
     strangers = wanted.keys() - {id(each) for each in found.values()}
     for stranger in strangers:
         shape = list(wanted[stranger].shape)
-        raise InvalidError(f"a parameter of shape {shape} does not belong to {type(model).__name__}")
+        raise InvalidError(
+            f"a parameter of shape {shape} does not belong to {type(model).__name__}"
+        )
     return {name: each for name, each in found.items() if each.requires_grad}
 
 
