@@ -9,8 +9,8 @@ import public_names
 pytestmark = pytest.mark.needs("jax", "optax")
 
 REFUSED = {
-    "another pytree": "the gradients are another pytree: it has no b, as the parameters have",
-    "one leaf more": "the gradients are another pytree: it has x, and the parameters no such leaf",
+    "another pytree": "the gradients are a different pytree: it has no b, as the parameters have",
+    "one leaf more": "the gradients are a different pytree: it has x, but the parameters have no such leaf",
     "another container": "its leaves are in other containers than the parameters",
     "another shape": "gradient of w is float32[3, 4], its parameter float32[4, 3]",
     "another dtype": "gradient of w is float16[4, 3], its parameter float32[4, 3]",
@@ -37,15 +37,15 @@ REFUSED = {
     "jax_debug_nans": "jax_debug_nans is on: it would repeat a step",
     "jax_debug_infs": "jax_debug_infs is on: it would repeat a step",
     "another state": 'the state has "a": 1, expected arrays of ranks',
-    "no state": "the state is empty, expected what state_dict gave",
+    "no state": "the state is empty, expected the result of state_dict",
     "a traced broadcast": "params is traced, expected an array (hint: broadcast outside of jax.jit)",
     "a closed group": "the group of this exchange is closed, expected an open one",
-    "no subtree": 'scanned has "blocks", and the parameters no such leaf',
+    "no subtree": 'scanned has "blocks", but the parameters have no such leaf',
     "no rows": "leaves of w have [(3,), (4,)] rows, expected one for each layer",
     "no mark": "no layer of w was marked, expected exchange.mark in the function that jax.lax.scan",
     "no layer": 'the marked subtree is "b", expected one of []',
     "a second call": "a second call of one exchange in a program, expected one (hint: add the gradients",
-    "another platform": "the exchange is in a program for cuda, expected one for cpu, as JAX's default",
+    "another platform": "the exchange is in a program for cuda, expected one for cpu, JAX's default",
     "a fork": "the group of this exchange is of the parent process, expected an open one",
 }
 

@@ -163,9 +163,9 @@ def test_what_does_not_fit_is_refused_in_one_line(ranks):
         "integers": "n is int32, expected float32, float16 or bfloat16",
         "traced": "expected arrays (hint: call Rounds and its methods outside of jax.jit)",
         "other": "scale is float32[2], in the beginning float32[]",
-        "tree": "the parameters are another pytree",
+        "tree": "the parameters are a different pytree",
         "state": "the state is empty",
-        "saved": "the state is of mode local:2 on 2 ranks, this training of local:3 on 2",
+        "saved": "the state is of mode local:2 on 2 ranks, this training is of mode local:3 on 2",
     }
     for said in ranks(2, refused):
         for name, part in expected.items():

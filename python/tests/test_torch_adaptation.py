@@ -131,6 +131,6 @@ def test_policies_that_cannot_be_followed_are_refused(ranks):
     unknown, fixed, neither, small, odd = ranks(2, refused)[0]
     assert unknown.startswith("unknown policy 'noise', expected noise-scale:max=ROWS")
     assert fixed.startswith("policies deadline:60 without resize= and ranks_allowed=")
-    assert neither == "a policy that is neither a text nor a function"
+    assert neither == "a policy that is neither a string nor a function"
     assert small == "batch of 1, expected 2 or more"
     assert odd == "a batch of 5 rows on 2 ranks, expected a multiple of 2"

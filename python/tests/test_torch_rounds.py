@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_refused(ranks):
         "mode diloco has 'x' steps",
         "mode step has no rounds",
         "codec int8 with mode pair",
-        "the state is of mode local:3 on 2 ranks, this training of local:2 on 2",
+        "the state is of mode local:3 on 2 ranks, this training is of mode local:2 on 2",
         "the state is of mode local:2 on 3 ranks",
         "the state has no mode",
     ]

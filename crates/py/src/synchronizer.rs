@@ -389,14 +389,14 @@ impl Synchronizer {
         Ok((state.plan, state::given(py, state.tensors)?))
     }
 
-    /// The part of the state that all ranks have alike.
+    /// The part of the state that is equal on all ranks.
     fn shared_state<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
         let shared = |inner: &mut Inner| Ok(inner.sync.state().shared());
         let state = py.detach(|| self.shared.with(shared))?;
         Ok((state.plan, state::given(py, state.tensors)?))
     }
 
-    /// Continues from that part of another rank's state, and keeps what this rank owes.
+    /// Continues from that part of another rank's state, and keeps this rank's residuals.
     fn load_shared(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {
         let shared = state::read(plan, tensors)?;
         let load = move |inner: &mut Inner| {
@@ -417,7 +417,7 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.take_on(&owed)?)))?)
     }
 
-    /// Lets go of the other ranks between steps, until `reform`.
+    /// Disconnects from the other ranks between steps, until `reform`.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let release = |inner: &mut Inner| {
             inner.sync.release();

@@ -599,7 +599,7 @@ fn ranks_with_other_steps_do_not_end_with_other_parameters() {
     // After steps 8 and 7 the last round of one rank is another round of the training for the other.
     let [together, apart] = [[11, 9], [8, 7]].map(ended);
     assert!(together.iter().all(|ended| *ended == together[0] && ended.0.is_ok()));
-    let error = "give every rank as many steps";
+    let error = "give every rank the same number of steps";
     assert!(apart.iter().all(|(ended, _)| ended.as_ref().unwrap_err().contains(error)));
 }
 

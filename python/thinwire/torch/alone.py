@@ -1,7 +1,7 @@
 """The averager of a world of one rank: its gradients are the averages, without an exchange.
 
-Law: one rank refuses what several refuse, with the same messages, so that a program which was tried on
-one rank runs on many.
+Law: one rank refuses what several ranks refuse, with the same messages, so that a program that was
+tried on one rank runs on many.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Alone:
         return self._saved
 
     def load(self, saved: Saved | None) -> None:
-        """Checks a state as several ranks do, now or in the first step; warns if residuals are dropped."""
+        """Checks a state like several ranks would, now or in the first step; warns if residuals are
+        dropped."""
         if not self._names or saved is None:
             self._saved = saved
             return

@@ -8,11 +8,11 @@
 
 FSDP2 shards, gathers and reduces on the mesh of the host alone. Its all-reduce hook gets a module's
 gradients, averaged over the host by the reduce-scatter, and averages them over the replicas; FSDP2 itself
-sums nothing between hosts. What a codec loses of a shard's gradient is kept, in f32, and added to the
-shard's next one.
+sums nothing between hosts. The rounding error of a shard's gradient is kept, in f32, and added to
+the shard's next gradient.
 
 Each module is one exchange, which takes effect on all ranks of all hosts or on none: one gradient that is
-not finite makes all gradients of its module NaN on all ranks, and the residuals stay as they are.
+not finite makes all gradients of its module NaN on all ranks, and the residuals are unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ rank (see `Replicas._place`), and the codec."""
 
 
 class Replicas:
-    """The exchange between the replicas of one sharded model. Made by `fsdp` with `replicas`."""
+    """The exchange between the replicas of one sharded model. Created by `fsdp` with `replicas`."""
 
     def __init__(
         self,
@@ -84,7 +84,8 @@ class Replicas:
         return Synchronizer(self._epoch, described, **self._options, device=device)
 
     def staging(self, tensor: torch.Tensor) -> Staging | Resident:
-        """Returns the staging of a gradient, on its GPU or in host memory, where it is encoded."""
+        """Returns the staging of a gradient, on its GPU or in host memory, depending on where it is
+        encoded."""
         device = None if self._on_host else devices.of(tensor)
         return Staging() if device is None else Resident(device)
 
@@ -94,7 +95,7 @@ class Replicas:
         return self._count - 1
 
     def look_at(self, fault: str | None) -> None:
-        """Warns, once, of a gradient that has made those of a module NaN."""
+        """Warns once about a gradient that has made all gradients of a module NaN."""
         if fault is not None and not self._warned:
             self._warned = True
             # The core has seen the average of the host's ranks.
@@ -224,13 +225,14 @@ class AllReduce:
             raise error
 
     def saved(self) -> tuple[str, states.Tensors] | None:
-        """The plan and the tensors of the exchange, None before the first."""
+        """The plan and the tensors of the exchange; None before the first exchange."""
         if self._sync is None:
             return None if self._saved is None else (self._saved.plan, self._saved.tensors)
         return states.read(self._sync)
 
     def load(self, saved: states.Saved | None) -> None:
-        """Continues from a state, at once or when the first gradients come; without one, begins anew.
+        """Continues from a state, at once or when the first gradients come; without one, starts
+        from scratch.
 
         A collective call.
         """
@@ -323,7 +325,8 @@ def targets(
     numbers: Mapping[int, int],
     staging: Staging | Resident,
 ) -> Iterable[Target]:
-    """Yields how the core addresses the gradients of these parameters, which lie in `values` in a row."""
+    """Yields the core's addresses of the gradients of these parameters, which are concatenated in
+    `values`."""
     # The core's stream uses `values` after what torch has queued on them.
     if isinstance(staging, Resident):
         staging.device.room(values)
@@ -345,7 +348,7 @@ def shape_of(parameter: Parameter) -> list[int]:
 
 
 def said(place: Sequence[int]) -> str:
-    """Describes a place in a message."""
+    """Describes a place for a message."""
     # A place from a file may have fewer numbers.
     number, ranks, count = (*place, 0, 0, 0)[:3]
     return f"shard {number + 1} of {ranks} on {count} hosts"

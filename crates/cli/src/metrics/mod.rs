@@ -56,8 +56,9 @@ pub fn export_by_variable(
     page: impl Fn() -> Page + Send + 'static,
 ) -> Result<Option<String>, String> {
     let hint = "for example 127.0.0.1:9400: ranks of one host take the ports from there on";
-    let address = address(text)
-        .map_err(|error| format!("{VARIABLE} is '{text}', no address: {error} (hint: {hint})"))?;
+    let address = address(text).map_err(|error| {
+        format!("{VARIABLE} is '{text}', which is not an address: {error} (hint: {hint})")
+    })?;
     let found = export_after(address, offset, page).map_err(|error| {
         let (message, hint) = failure::lines(&error);
         message + &hint.map_or(String::new(), |hint| format!(" (hint: {hint})"))
@@ -176,7 +177,7 @@ mod tests {
         let port = line.strip_prefix("metrics: http://127.0.0.1:").unwrap();
         let port: u16 = port.strip_suffix("/metrics").unwrap().parse().unwrap();
         for (text, offset, expected) in [
-            ("nowhere", 0, "THINWIRE_METRICS is 'nowhere', no address: "),
+            ("nowhere", 0, "THINWIRE_METRICS is 'nowhere', which is not an address: "),
             (&format!("127.0.0.1:{}", port - 1), 1, "cannot show metrics at 127.0.0.1:"),
             ("127.0.0.1:65535", 1, "metrics at 127.0.0.1:65535: no port is 1 after it"),
         ] {

@@ -70,8 +70,8 @@ impl Averager {
     /// `options` are those of the exchange. A channel has one averager.
     ///
     /// # Errors
-    /// If the mode has no rounds or impossible settings, options are for gradients alone, ranks differ in mode, options
-    /// or parameters, a codec is asked for where pairs exchange, or a peer is lost.
+    /// If the mode has no rounds or impossible settings, options are for gradients alone, ranks differ in mode,
+    /// options or parameters, a codec is asked for where pairs exchange, or a peer is lost.
     pub fn start(
         channel: Channel,
         parameters: &[Parameter],
@@ -134,8 +134,8 @@ impl Averager {
     fn agree_on_end(&self, replica: &impl Replica) -> Result<(), Error> {
         match self.agree_on_parameters(replica) {
             Err(Error::Disagreement { rank, .. }) => Err(Error::Invalid(format!(
-                "{rank} ends with other parameters than this rank, which has made {} steps, expected the same number \
-                 on each (hint: give every rank as many steps)",
+                "{rank} ended with different parameters from this rank, which has made {} steps, \
+                 expected the same number on each (hint: give every rank the same number of steps)",
                 self.steps
             ))),
             agreed => agreed,
@@ -257,8 +257,8 @@ impl Averager {
     /// the average change is added as it is, or the mean of all ranks where pairs exchange. A collective call.
     ///
     /// # Errors
-    /// If ranks have made so unequal numbers of steps that the last round of one was not the last of another, or a peer
-    /// is lost.
+    /// If ranks have made so unequal numbers of steps that the last round of one was not the last of another, or a
+    /// peer is lost.
     pub fn finish(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
         let mut record = self.settle(replica)?;
         let (started, steps) = (Instant::now(), self.steps);
@@ -404,8 +404,8 @@ fn check_options(options: &Options, mode: Mode) -> Result<(), Error> {
     })
 }
 
-/// Returns options with the feedback of a mode in which each rank keeps a part of its own parameters. The same part of
-/// what was not sent is in the next round's change, so that only the rest is owed.
+/// Returns options with the feedback of a mode in which each rank keeps a part of its own parameters. The same part
+/// of what was not sent is in the next round's change, so that only the rest is owed.
 fn with_feedback(options: &Options, alpha: f32) -> Result<Options, Error> {
     if alpha == 0.0 || !options.policy.leaves_a_residual() {
         return Ok(options.clone());

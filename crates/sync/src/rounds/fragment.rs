@@ -341,8 +341,7 @@ impl Fragment {
                         Ok(())
                     }
                     None => Err(Error::Invalid(format!(
-                        "the state has {name} of {} elements, expected {} (hint: continue in the mode in which \
-                         it was saved, or in none)",
+                        "the state has {name} of {} elements, expected {} (hint: continue in the mode in which it was saved, or without a mode)",
                         found.map_or(0, Vec::len),
                         parameter.elements()
                     ))),
