@@ -54,7 +54,8 @@ pub fn resolve(command: &clap::Command, mut words: Vec<OsString>) -> Result<Vec<
     with_new_names(&mut words);
     let Some(path) = config(&words) else { return Ok(words) };
     let train = command.find_subcommand(COMMAND).expect("there is a command of trainings");
-    let typed: Vec<&str> = words.iter().filter_map(name).collect();
+    let letters = words.iter().flat_map(|word| by_letters(train, word));
+    let typed: Vec<&str> = words.iter().filter_map(name).chain(letters).collect();
     let flags = read(&path, train, &typed)?;
     // A flag of the file that the parser refuses is then named as if it were typed.
     words.splice(1..1, flags);
@@ -65,6 +66,15 @@ pub fn resolve(command: &clap::Command, mut words: Vec<OsString>) -> Result<Vec<
 fn name(word: &OsString) -> Option<&str> {
     let flag = word.to_str()?.strip_prefix("--")?;
     Some(flag.split_once('=').map_or(flag, |(name, _)| name))
+}
+
+/// Returns the names of the flags that a word gives by their letters, such as -qv. None of them takes a value.
+fn by_letters<'a>(command: &'a clap::Command, word: &OsString) -> impl Iterator<Item = &'a str> {
+    let word = word.to_str().unwrap_or_default();
+    let letters = word.strip_prefix('-').filter(|rest| !rest.starts_with('-')).unwrap_or_default();
+    let letters: Vec<_> = letters.chars().map(Some).collect();
+    let is_given = move |flag: &&Arg| flag.get_short().is_some() && letters.contains(&flag.get_short());
+    command.get_arguments().filter(is_given).filter_map(Arg::get_long)
 }
 
 /// Gives flags the names that they have now, and says so once.

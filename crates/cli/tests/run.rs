@@ -162,6 +162,8 @@ fn a_file_has_flags_and_those_that_are_typed_win() {
     let flags = ["train", "--config=saved.toml", "--save-config", "again.toml"];
     assert_eq!(folder.run(&flags).code, Some(0));
     assert_eq!(read("again.toml"), saved);
+    write("steps = 1\nranks = 1\nquiet = true");
+    assert_eq!(folder.train(&["--config", "job.toml", "-q"]).code, Some(0));
 
     for (text, error, hint) in [
         ("\nstepps = 2", "job.toml, line 2: unknown flag 'stepps'", "the nearest one is steps"),
