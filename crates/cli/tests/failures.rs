@@ -413,6 +413,15 @@ fn folders_may_have_any_name() {
     let mut command = folder.command(&train_arguments(&["--steps", "1", "--checkpoint-dir"]));
     finish(command.arg(name).spawn().unwrap()).done();
     assert!(folder.path().join(name).join("step-000001").is_dir());
+    // But a file of flags is text, and a word of bytes may name one.
+    let flags = ["--save-config", "saved.toml", "--checkpoint-dir"];
+    let ended = finish(folder.command(&train_arguments(&flags)).arg(name).spawn().unwrap());
+    let said = "error: --checkpoint-dir is c\u{fffd}, expected UTF-8 for --save-config";
+    assert_eq!(ended.error(), said);
+    assert!(!folder.path().join("saved.toml").exists());
+    let config = std::ffi::OsStr::from_bytes(b"--config=c\xff.toml");
+    let ended = finish(folder.command(&["train"]).arg(config).spawn().unwrap());
+    assert!(ended.error().starts_with("error: cannot read c\u{fffd}.toml"), "{}", ended.error());
 }
 
 #[test]
