@@ -224,6 +224,7 @@ fn mistakes_are_named_with_a_hint() {
         (&["--algorithm", "star"], "unknown algorithm 'star'"),
         (&["--link", "fast"], "'fast' is no bandwidth"),
         (&["--batch", "1"], "batch of 1 rows for 2 ranks, expected 2 or more"),
+        (&["--ranks", "1:5"], "batch of 4 rows for 5 ranks, expected 5 or more"),
         (&["--heads", "5"], "width 16"),
         (&["--resume", "absent"], "no checkpoint at absent"),
         (&["--stepz", "3"], "unexpected argument '--stepz' found"),
@@ -247,6 +248,9 @@ fn mistakes_are_named_with_a_hint() {
             .contains("cannot run 'no-such-program'")
     );
     assert!(folder.run(&["sample", "absent"]).error().contains("no checkpoint at absent"));
+    let program = ["run", "--ranks", "1:5", "--", env!("CARGO_BIN_EXE_thinwire")];
+    let ended = folder.run(&[&program[..], &train_arguments(&[])].concat());
+    assert!(ended.error().contains("batch of 4 rows for 5 ranks"), "{}", ended.error());
 }
 
 #[test]
