@@ -513,7 +513,8 @@ class Synchronizer:
     one, each with a name of its own; those of one bucket become ready together. `device` has the gradients,
     so that "auto" measures codecs there. `peers` are the ranks that exchange these parameters with this
     one, none for all; `beside` are ranks, each with other peers, on all of which a step counts or on none.
-    Made by all ranks together.
+    `named` are the names that patterns of codecs may match, none for those of `parameters`. Made by all
+    ranks together.
     """
 
     def __new__(
@@ -532,6 +533,7 @@ class Synchronizer:
         device: Cuda | None = None,
         peers: Sequence[int] = ...,
         beside: Sequence[int] = ...,
+        named: Sequence[str] = ...,
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:

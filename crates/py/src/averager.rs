@@ -121,7 +121,9 @@ impl Averager {
             ..told.options()?
         };
         if context.place.rank == 0 {
-            options.policy.warnings().iter().try_for_each(|text| error::warn(py, text))?;
+            let names: Vec<&str> = parameters.iter().map(|it| it.name.as_str()).collect();
+            let warnings = options.policy.warnings(&names);
+            warnings.iter().try_for_each(|text| error::warn(py, text))?;
         }
         let lengths: Vec<usize> = parameters.iter().map(Parameter::elements).collect();
         let copy = Copy::at(&addresses, &lengths)?;

@@ -57,7 +57,8 @@ class Replicas:
         """Exchanges with the peers of `host`; `options` are those of the core's Synchronizer."""
         self.codec = options["codec"]
         self._host, self._on_host = host, on_host
-        self._options = {**options, "peers": host.peers, "beside": host.ranks}
+        named = [each.name for each in parameters.values()]
+        self._options = {**options, "peers": host.peers, "beside": host.ranks, "named": named}
         self.parameters = parameters
         self._epoch = Epoch.of(host.group)
         self._count = 0

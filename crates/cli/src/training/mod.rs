@@ -154,7 +154,9 @@ fn runs(
         job.resume.as_ref().map_or(Ok(()), |checkpoint| built.check_resumes(checkpoint))?;
         let config = checkpoints::config(job, model, computation.file.as_ref())?;
         let settings = &job.session(codec, place, config);
-        let warnings = codec.map_or(Vec::new(), Policy::warnings).into_iter();
+        let names: Vec<&str> =
+            computation.training.graph.parameters().map(|(_, it)| it.name.as_str()).collect();
+        let warnings = codec.map_or(Vec::new(), |codec| codec.warnings(&names)).into_iter();
         let preface = warnings.map(|warning| format!("warning: {warning}")).collect();
         let mut console = Console::new(job, codec, place);
         (console.trace, console.preface) = (trace.into(), preface);
