@@ -383,6 +383,10 @@ fn modes_that_cannot_be_are_refused() {
         ),
         (&["--mode", "pair", "--algorithm", "ring"], "--algorithm ring with --mode pair"),
         (&["--mode", "pair", "--codec", "int8"], "codec int8 with mode pair"),
+        (
+            &["--mode", "pair", "--codec", "int8", "--ranks", "1:2"],
+            "error: codec int8 with mode pair, expected none",
+        ),
         (&["--optimizer", "lamb"], "no optimiser 'lamb', expected one of sgd"),
         (&["--optimizer", "adam:lr=1"], "--optimizer adam:lr=1,beta1=0.9"),
         (
