@@ -101,9 +101,7 @@ impl Averager {
         let context = Arc::clone(group.context());
         context.lifetime.check()?;
         let parameters = described(parameters, &Arc::default())?;
-        let mode: Mode = mode
-            .parse()
-            .map_err(|error: thinwire_sync::InvalidMode| Failure::invalid(error.to_string()))?;
+        let mode = Mode::of_rounds(mode).map_err(|error| Failure::invalid(error.to_string()))?;
         let told = Told {
             codec,
             algorithm,
