@@ -81,7 +81,7 @@ fn by_letters<'a>(command: &'a clap::Command, word: &OsString) -> impl Iterator<
     let word = word.to_str().unwrap_or_default();
     let letters = word.strip_prefix('-').filter(|rest| !rest.starts_with('-')).unwrap_or_default();
     let letters: Vec<_> = letters.chars().map(Some).collect();
-    let is_given = move |flag: &&Arg| flag.get_short().is_some() && letters.contains(&flag.get_short());
+    let is_given = move |flag: &&Arg| letters.contains(&flag.get_short());
     command.get_arguments().filter(is_given).filter_map(Arg::get_long)
 }
 

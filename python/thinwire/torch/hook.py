@@ -116,8 +116,8 @@ def hook(
     InvalidError at once for an argument of another type, an unknown codec or algorithm, or a number out of
     range. The hook, and so backward, raises InvalidError for gradients that are not f32, f16 or bf16 (or
     complex), or not on the CPU or a GPU, and PeerError if a rank is lost, has raised or has another model;
-    all ranks fail. InvalidError on all ranks for hosts of unequal numbers of ranks, or process groups
-    `within` that are no partition of the ranks.
+    all ranks fail. InvalidError on all ranks for hosts of unequal numbers of ranks, process groups `within`
+    that are no partition of the ranks, and if a function as `codec` raises on another rank.
     """
     given = given_names(named_parameters)
     options = {
@@ -147,7 +147,7 @@ def check(given: Mapping[str, Any]) -> tuple[float | None, float | None]:
     hosts.check(options.pop("within", None), options.get("group"), options.get("algorithm"))
     names = ("group", "timeout_s", "heartbeat_timeout_s")
     timeouts_s = groups.check(*(options.pop(name, None) for name in names))
-    # A function of names may raise on one rank alone, so it is asked once all ranks have met.
+    # A function of names is asked once all ranks have met, since it may raise on one of them alone.
     if not callable(options.get("codec")):
         arguments.options(**{**options, "codec": arguments.codec(options.get("codec"))})
     return timeouts_s
@@ -229,7 +229,11 @@ class Hook:
             group = connection.group
             host = hosts.find(self._within, connection, self._group, self._timeouts_s[0])
             peers = group.world if host is None else len(host.peers)
-            self._options = together(group, lambda: self._among(peers))
+            if callable(self._options["codec"]):
+                # The user's function may raise on one rank alone.
+                self._options = together(group, lambda: self._among(peers))
+            else:
+                arguments.options(**self._options, world=peers)
             if peers > 1 or self._options["momentum_correction"] is not None:
                 self._averager = Averager(group, self._options, self._given, host)
             else:

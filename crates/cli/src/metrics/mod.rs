@@ -65,8 +65,9 @@ pub fn export_by_variable(
     offset: u16,
     page: impl Fn() -> Page + Send + 'static,
 ) -> Result<Option<String>, String> {
-    let export = |address| Ok((address, export_after(address, offset, page)?));
-    let (address, found) = of_variable(text).and_then(export).map_err(|error| {
+    let exported = of_variable(text)
+        .and_then(|address| Ok((address, export_after(address, offset, page)?)));
+    let (address, found) = exported.map_err(|error| {
         let (message, hint) = failure::lines(&error);
         message + &hint.map_or(String::new(), |hint| format!(" (hint: {hint})"))
     })?;
