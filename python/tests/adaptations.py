@@ -1,7 +1,7 @@
 """Laws of policies that are the same in all frameworks: policies by text, and functions of the user's.
 
-A framework's test trains under policies on every rank. From each rank comes a list: batch and rate before every
-step, the noise scale, what rank 0 has noted, and the rows that are left of `ROWS`.
+A framework's test trains under policies on every rank. From each rank comes a list: batch and rate before
+every step, the noise scale, what rank 0 has noted, and the rows that are left of `ROWS`.
 """
 
 ROWS = 10**6
