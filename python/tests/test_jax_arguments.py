@@ -53,6 +53,7 @@ REFUSED = {
 def errors() -> dict[str, list]:
     """The error of each call."""
     import collections
+    import warnings
 
     import jax
     import jax.numpy as jnp
@@ -136,6 +137,10 @@ def errors() -> dict[str, list]:
             answers[name] = [type(error).__name__, str(error)]
     # Nothing was sent: a step goes as ever.
     answers["sum"] = float(jnp.sum(exchange(params)["w"]))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        thinwire.jax.exchange(params, "v=none,*=int8", group)
+    answers["warned"] = [str(each.message) for each in told]
     return answers
 
 
@@ -164,6 +169,8 @@ def raised_in_a_fork(call) -> None:
 def test_mistakes_are_refused_in_one_line(ranks):
     for rank, answers in enumerate(ranks(2, errors)):
         assert answers.pop("sum") == 12.0
+        said = "codec v=none: v matches no parameter; their names are such as "
+        assert [each.startswith(said) for each in answers.pop("warned")] == [True] * (rank == 0)
         assert answers.keys() == REFUSED.keys()
         for name, (kind, text) in answers.items():
             said = REFUSED[name].removeprefix("rank 1 says: " if rank == 1 else "")

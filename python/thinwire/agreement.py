@@ -47,7 +47,8 @@ def together(core: _core.Group, read: Callable[[], T]) -> T:
     try:
         found = read()
     except Exception as error:
-        gathered(" ".join(str(error).split()) or type(error).__name__, core)
+        kind = "" if isinstance(error, _core.Error) else f"{type(error).__name__}: "
+        gathered(" ".join(f"{kind}{error}".split()).removesuffix(":"), core)
         raise
     for rank, text in enumerate(gathered("", core)):
         if text:

@@ -105,7 +105,7 @@ impl Drop for Synchronizer {
 #[pymethods]
 impl Synchronizer {
     #[new]
-    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 1, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false, device = None, peers = Vec::new(), beside = Vec::new()))]
+    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 1, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false, device = None, peers = Vec::new(), beside = Vec::new(), named = Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -123,6 +123,7 @@ impl Synchronizer {
         device: Option<Py<Cuda>>,
         peers: Vec<i128>,
         beside: Vec<i128>,
+        named: Vec<String>,
     ) -> PyResult<Synchronizer> {
         let context = group.context();
         context.lifetime.check()?;
@@ -151,7 +152,10 @@ impl Synchronizer {
             ..told.options()?
         };
         if context.place.rank == 0 {
-            options.policy.warnings().iter().try_for_each(|text| error::warn(py, text))?;
+            let mine: Vec<&str> = parameters.iter().map(|it| it.name.as_str()).collect();
+            let all: Vec<&str> = named.iter().map(String::as_str).collect();
+            let warnings = options.policy.warnings(if all.is_empty() { &mine } else { &all });
+            warnings.iter().try_for_each(|text| error::warn(py, text))?;
         }
         let corrects = options.momentum.is_some();
         let start = group.start(parameters, options)?;

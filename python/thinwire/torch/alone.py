@@ -27,7 +27,7 @@ class Alone:
     def __init__(self, group: Group, options: Mapping[str, Any], given: Mapping[int, str]) -> None:
         """Arguments are those of `Averager`."""
         self._group = group
-        self._options = options
+        self._options = {**options, "named": list(given.values())}
         self._given = given
         self._names: dict[int, str] = {}
         self._layout = Layout((), ())
@@ -51,8 +51,9 @@ class Alone:
             self._names = names(layout, self._given)
             codec = str(self._options["codec"])
             # Codecs by names must have one for each; others refuse nothing here, and auto would measure.
-            named = codec if "=" in codec else "none"
-            Synchronizer(self._group, layout.described(self._names), codec=named)
+            by_name = codec if "=" in codec else "none"
+            named = self._options["named"]
+            Synchronizer(self._group, layout.described(self._names), codec=by_name, named=named)
         elif not self._layout.same(layout):
             same_model({id(each) for each in layout.parameters}, self._names)
         self._layout = layout

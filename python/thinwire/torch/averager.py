@@ -55,7 +55,8 @@ class Averager:
     ) -> None:
         self.sync: Synchronizer | None = None
         self._group = group
-        self._options = dict(options)
+        # A model may have parameters without gradients.
+        self._options = {**options, "named": list(given.values())}
         self._part: torch.Tensor | None = None
         self._shape = real_shape
         if host is not None:

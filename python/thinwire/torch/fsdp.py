@@ -119,8 +119,6 @@ def fsdp(
     for name, module in units.items():
         check_unit(name, module)
     every = parameters(model, units.values())
-    if by_name:
-        codecs = check_codec(arguments.codec(codec, [each.name for each in every.values()]), seed)
     check_alike(units, replicas)
     if replicas is not None:
         for name, given in (("group", group), ("gather_codec", gather_codec)):
@@ -129,8 +127,14 @@ def fsdp(
                     f"{name} with replicas, expected None: modules are gathered and reduced on their host "
                     f"(hint: leave {name} out)"
                 )
-        core_options = {"codec": codecs, "seed": seed, "unchecked": unchecked}
-        return between(units, every, replicas, core_options, device == devices.HOST, *timeouts_s)
+        names = [each.name for each in every.values()]
+
+        def options() -> dict[str, Any]:
+            """Options of the core; a function of names may raise here."""
+            text = check_codec(arguments.codec(codec, names), seed)
+            return {"codec": text, "seed": seed, "unchecked": unchecked}
+
+        return between(units, every, replicas, options, device == devices.HOST, *timeouts_s)
     options = Options(codecs, gather_codec, group, seed, unchecked, *timeouts_s, device)
     exchange = Exchange(every, options)
     for name, module in units.items():

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -57,7 +57,8 @@ class Replicas:
         """Exchanges with the peers of `host`; `options` are those of the core's Synchronizer."""
         self.codec = options["codec"]
         self._host, self._on_host = host, on_host
-        self._options = {**options, "peers": host.peers, "beside": host.ranks}
+        named = [each.name for each in parameters.values()]
+        self._options = {**options, "peers": host.peers, "beside": host.ranks, "named": named}
         self.parameters = parameters
         self._epoch = Epoch.of(host.group)
         self._count = 0
@@ -358,18 +359,19 @@ def between(
     units: Mapping[str, Any],
     parameters: Mapping[Any, Parameter],
     replicas: Any,
-    options: Mapping[str, Any],
+    options: Callable[[], Mapping[str, Any]],
     on_host: bool,
     timeout_s: float | None,
     heartbeat_timeout_s: float | None,
 ) -> Replicas:
     """Makes the exchange of sharded modules between `replicas`, a mesh or a process group.
 
-    A collective call.
+    A collective call, which fails on all ranks if `options` raises on any.
     """
     others = fsdp_hosts.process_group_of(replicas)
     shards = fsdp_hosts.shards_of(units)
     fsdp_hosts.refuse_hooked(units)
     host = fsdp_hosts.connected(shards, others, timeout_s, heartbeat_timeout_s)
     # On a single host, its average is the average of all, and nothing is exchanged.
-    return Replicas(units if others.size() > 1 else {}, parameters, host, options, on_host)
+    units = units if others.size() > 1 else {}
+    return Replicas(units, parameters, host, together(host.group, options), on_host)

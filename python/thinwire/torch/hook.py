@@ -32,6 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire import arguments, deprecated
 from thinwire._core import Group, InvalidError, PeerError
+from thinwire.agreement import together
 from thinwire.arguments import Codecs, Seconds
 from thinwire.torch import ddp, hosts, skipped, state
 from thinwire.torch import device as devices
@@ -120,11 +121,12 @@ def hook(
     number out of range. The hook, and so backward, raises InvalidError for gradients that are not
     f32, f16 or bf16 (or complex), or not on the CPU or a GPU, and PeerError if a rank is lost, has
     raised or has another model; all ranks fail. InvalidError on all ranks for hosts of unequal
-    numbers of ranks, or if the process groups `within` do not partition the ranks.
+    numbers of ranks, if the process groups `within` do not partition the ranks, or if a function as
+    `codec` raises on another rank.
     """
     given = given_names(named_parameters)
     options = {
-        "codec": arguments.codec(codec, given.values()),
+        "codec": codec if callable(codec) else arguments.codec(codec),
         "bucket_bytes": bucket_bytes,
         "seed": seed,
         "algorithm": algorithm,
@@ -146,16 +148,14 @@ def check(given: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """Refuses arguments of `hook`, by name, before this rank meets others. Returns the timeouts in
     seconds."""
     options = dict(given)
-    named = given_names(options.pop("named_parameters", ()))
+    given_names(options.pop("named_parameters", ()))
     devices.check(options.pop("device", None))
     hosts.check(options.pop("within", None), options.get("group"), options.get("algorithm"))
     names = ("group", "timeout_s", "heartbeat_timeout_s")
     timeouts_s = groups.check(*(options.pop(name, None) for name in names))
-    # A function of names is asked when the names of a model are there.
-    if named or not callable(options.get("codec")):
-        arguments.options(
-            **{**options, "codec": arguments.codec(options.get("codec"), named.values())}
-        )
+    # A function of names is asked once all ranks have met, since it may raise on one of them alone.
+    if not callable(options.get("codec")):
+        arguments.options(**{**options, "codec": arguments.codec(options.get("codec"))})
     return timeouts_s
 
 
@@ -211,7 +211,7 @@ class Hook:
         is_default = self._group is None or self._group is dist.group.WORLD
         group = None if is_default else groups.Lost()
         return {
-            "options": self._options,
+            "options": {**self._options, "codec": self._codec()},
             "group": group,
             "timeouts_s": self._timeouts_s,
             "device": self._device,
@@ -236,7 +236,11 @@ class Hook:
             group = connection.group
             host = hosts.find(self._within, connection, self._group, self._timeouts_s[0])
             peers = group.world if host is None else len(host.peers)
-            arguments.options(**self._options, world=peers)
+            if callable(self._options["codec"]):
+                # The user's function may raise on one rank alone.
+                self._options = together(group, lambda: self._among(peers))
+            else:
+                arguments.options(**self._options, world=peers)
             if peers > 1 or self._options["momentum_correction"] is not None:
                 self._averager = Averager(group, self._options, self._given, host)
             else:
@@ -245,6 +249,16 @@ class Hook:
             self._host, self._parts = host, None if host is None else Parts(host)
             self._connection = connection
         return self._connection
+
+    def _codec(self) -> Any:
+        """The codec as the core takes it; a function is asked for the name of each parameter."""
+        return arguments.codec(self._options["codec"], self._given.values())
+
+    def _among(self, peers: int) -> dict[str, Any]:
+        """The options as the core takes them among this number of ranks; refuses what it would refuse."""
+        options = {**self._options, "codec": self._codec()}
+        arguments.options(**options, world=peers)
+        return options
 
     @property
     def group(self) -> Group:
