@@ -240,10 +240,12 @@ fn doctor_tells_what_would_keep_a_job_from_starting() {
     assert!(refused(&["--rank", "1"], &[]).contains("--world"));
     // Each variable that some command refuses has a line of its own.
     let mut command = folder.command(&["doctor", "--rank", "1"]);
-    let names = ["THINWIRE_MEMBER", "THINWIRE_LEASE_S", "THINWIRE_METRICS", "THINWIRE_SHARED_MEMORY"];
+    let names =
+        ["THINWIRE_MEMBER", "THINWIRE_LEASE_S", "THINWIRE_METRICS", "THINWIRE_SHARED_MEMORY"];
     let ended = support::finish(command.envs(names.map(|name| (name, "x"))).spawn().unwrap());
     for name in names {
-        let is_told = |line: &str| line.starts_with("ERROR") && line.contains(&format!("{name} is"));
+        let is_told =
+            |line: &str| line.starts_with("ERROR") && line.contains(&format!("{name} is"));
         assert_eq!(ended.stdout.lines().filter(|it| is_told(it)).count(), 1, "{}", ended.stdout);
     }
 }

@@ -108,7 +108,9 @@ impl Policy {
         let examples = names[..names.len().min(NAMES_SHOWN)].join(", ");
         let of_rule = |rule: &Rule| {
             let pattern = &rule.pattern;
-            format!("codec {rule}: {pattern} matches no parameter; their names are such as {examples}")
+            format!(
+                "codec {rule}: {pattern} matches no parameter; their names are such as {examples}"
+            )
         };
         self.choices().filter_map(Choice::warning).chain(unmatched.map(of_rule)).collect()
     }

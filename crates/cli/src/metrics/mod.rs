@@ -51,8 +51,9 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 /// If it is no address.
 pub fn of_variable(text: &str) -> Result<SocketAddr> {
     let hint = "for example 127.0.0.1:9400: ranks of one host take the ports from there on";
-    address(text)
-        .map_err(|error| hinted(anyhow!("{VARIABLE} is '{text}', which is not an address: {error}"), hint))
+    address(text).map_err(|error| {
+        hinted(anyhow!("{VARIABLE} is '{text}', which is not an address: {error}"), hint)
+    })
 }
 
 /// Starts to export a page at the address that is the text of [`VARIABLE`], as [`Flags::export`] does at that of
@@ -65,8 +66,8 @@ pub fn export_by_variable(
     offset: u16,
     page: impl Fn() -> Page + Send + 'static,
 ) -> Result<Option<String>, String> {
-    let exported = of_variable(text)
-        .and_then(|address| Ok((address, export_after(address, offset, page)?)));
+    let exported =
+        of_variable(text).and_then(|address| Ok((address, export_after(address, offset, page)?)));
     let (address, found) = exported.map_err(|error| {
         let (message, hint) = failure::lines(&error);
         message + &hint.map_or(String::new(), |hint| format!(" (hint: {hint})"))
@@ -82,8 +83,8 @@ fn export_after(
 ) -> Result<SocketAddr> {
     if address.port() > 0 {
         let port = address.port().checked_add(offset);
-        let port = port
-            .ok_or_else(|| anyhow!("metrics at {address}: no port is {offset} after it"))?;
+        let port =
+            port.ok_or_else(|| anyhow!("metrics at {address}: no port is {offset} after it"))?;
         address.set_port(port);
     }
     responder::start(address, move || page().to_string())
