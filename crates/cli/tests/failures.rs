@@ -199,7 +199,7 @@ fn mistakes_are_named_with_a_hint() {
     std::fs::write(folder.path().join("empty"), "").unwrap();
     std::fs::write(folder.path().join("short"), "ten bytes.").unwrap();
     std::fs::create_dir(folder.path().join("nothing")).unwrap();
-    let table: [(&[&str], &str); 26] = [
+    let table: [(&[&str], &str); 27] = [
         (&["--data", "absent.txt"], "cannot read absent.txt: No such file or directory"),
         (&["--data", "empty"], "no text in empty"),
         (&["--data", "nothing"], "no text in nothing"),
