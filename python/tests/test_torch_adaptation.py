@@ -88,7 +88,7 @@ def test_functions_are_policies(ranks):
 
 
 def alone(answers):
-    """One rank, which tells itself, with policies that answer after the steps before which they are asked."""
+    """One rank, which tells itself, with policies that have `answers` by the number of steps before."""
     from thinwire.adaptation import Adapting
 
     class Alone(Adapting):

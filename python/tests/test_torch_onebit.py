@@ -156,7 +156,7 @@ def rescheduled():
     group, found = thinwire.init(), {}
     for dtype in (torch.float32, torch.bfloat16):
 
-        def start(rate):
+        def start(rate, dtype=dtype):
             model = model_of(group.rank).to(dtype)
             halves = [{"params": each.parameters()} for each in (model[0], model[2])]
             optimizer = thinwire.torch.OneBitAdam(halves, lr=rate, warm_up=4, group=group)
@@ -166,7 +166,7 @@ def rescheduled():
             for number in numbers:
                 generator = torch.Generator().manual_seed(1000 * group.rank + number)
                 for each in model.parameters():
-                    each.grad = torch.randn(each.shape, generator=generator).to(dtype) * 1e-3
+                    each.grad = 1e-3 * torch.randn(each.shape, generator=generator).to(each.dtype)
                 optimizer.step()
 
         def go_on(model, optimizer):

@@ -83,8 +83,8 @@ class Adapting:
         return variance / signal if signal > 0 else float("inf")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns batch, rate, rows that are left and what is asked for, between steps; rank 0's are for all
-        ranks. The noise of gradients and the times of steps are not in it: they are seen anew."""
+        """Returns batch, rate, rows that are left and what is asked for, between steps; those of rank
+        0 are for all. The noise of gradients and the times of steps are not in it: they are seen anew."""
         told = [0.0, 0.0] if self._under_way is None else self._under_way[0]()[0][:ASKED]
         return {
             "batch": self.batch,

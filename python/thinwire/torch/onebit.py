@@ -16,8 +16,8 @@ would average gradients a second time.
 
 - Warm-up: gradients are averaged as f32, and every step is AdamW's.
 - It ends after `warm_up` steps, or by itself when the sum of all variances has changed by less than 4 % in
-  1 / (1 - beta2) steps, the rule of section 4. Elements without a gradient until then, as the rows of tokens
-  that nobody has seen, get the largest variance of their parameter.
+  1 / (1 - beta2) steps, the rule of section 4. Elements without a gradient until then, as in the row of a
+  token that nobody has seen, get the largest variance of their parameter.
 - Afterwards each rank updates the momentum by its own gradient, and momenta of all ranks are averaged by
   `codec`.
 
@@ -150,8 +150,9 @@ class OneBitAdam(torch.optim.Optimizer):
         gradients = [flat(each.grad, each) for _, each in self._places]
         # Of a GradScaler, unless `unscale_` was called.
         scale = getattr(self, "grad_scale", None)
-        for each in () if scale is None else gradients:
-            each.div_(float(scale))
+        if scale is not None:
+            for each in gradients:
+                each.div_(float(scale))
         if self._frozen:
             self._step_with_momenta(gradients)
         else:
@@ -185,8 +186,8 @@ class OneBitAdam(torch.optim.Optimizer):
         self._update()
 
     def _update(self) -> None:
-        """Moves the parameters that are trained by their moments, as AdamW does. The variance is that of the last
-        step that changed it."""
+        """Moves what is trained by its moments, as AdamW does. The variance is that of the last step that
+        changed it."""
         for group, each in self._places:
             kept = self._kept(each)
             beta1, beta2 = group["betas"]
