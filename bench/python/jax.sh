@@ -18,10 +18,10 @@ jax() { # [--parts overlap,training] [--networks LIST] [--frameworks LIST] [--da
         esac
         shift 2
     done
-    "$PYTHON" -c 'import jax, thinwire' 2>/dev/null || fail "$PYTHON has no JAX or no thinwire (set PYTHON)"
+    has jax thinwire || fail "$PYTHON has no JAX or no thinwire (set PYTHON)"
     if [ -z "$methods" ]; then
         methods=compute,gloo,none,int8,auto
-        if mpi_available && "$PYTHON" -c 'import importlib.util as u; assert u.find_spec("mpi4jax")' 2>/dev/null; then
+        if mpi_available && has mpi4jax; then
             methods+=,mpi4jax
         else
             say "skipped mpi4jax: $PYTHON has no mpi4jax, or there is no mpirun"
