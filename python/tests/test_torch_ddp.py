@@ -12,6 +12,16 @@ pytestmark = pytest.mark.needs("torch")
 LOSSY = ["f16", "bf16", "int8", "int4", "int8:stochastic", "topk:0.1", "powersgd:2", "auto"]
 
 
+@functools.cache
+def without_hook(name, steps, accumulate, dtype, **options):
+    """The parameters after a training with DDP alone."""
+    from torch_models import Training, weights, wrapped
+
+    model = wrapped(name, dtype=dtype, **options)
+    Training(name, model).run(steps, accumulate)
+    return weights(model)
+
+
 def both(name, steps, codec="none", accumulate=1, dtype=None, **options):
     """Trains with DDP alone and with the hook: the difference, and a hash of the parameters."""
     import torch
@@ -20,13 +30,12 @@ def both(name, steps, codec="none", accumulate=1, dtype=None, **options):
     from torch_models import Training, digest, weights, wrapped
 
     dtype = dtype and getattr(torch, dtype)
-    plain = wrapped(name, dtype=dtype, **options)
-    Training(name, plain).run(steps, accumulate)
+    expected = without_hook(name, steps, accumulate, dtype, **options)
     hook = thinwire.torch.hook(codec, warmup_steps=0)
     model = wrapped(name, hook, dtype=dtype, **options)
     training = Training(name, model).run(steps, accumulate)
     return {
-        "difference": (weights(plain) - weights(model)).abs().max().item(),
+        "difference": (expected - weights(model)).abs().max().item(),
         "digest": digest(model),
         "fell": training.fell(),
         "codecs": [each["codec"] for each in hook[0].exchange_plan()["assignments"]],

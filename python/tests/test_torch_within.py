@@ -30,6 +30,16 @@ def on_hosts(*hosts):
     return dist
 
 
+@functools.cache
+def without_hook(name, steps, accumulate, dtype, **options):
+    """The parameters after a training with DDP alone."""
+    from torch_models import Training, weights, wrapped
+
+    model = wrapped(name, dtype=dtype, **options)
+    Training(name, model).run(steps, accumulate)
+    return weights(model)
+
+
 def trained(name, steps, codec="none", within="host", accumulate=1, dtype=None, **options):
     """Trains with DDP alone and with the hook: the difference, and a hash of the parameters."""
     import torch
@@ -38,13 +48,12 @@ def trained(name, steps, codec="none", within="host", accumulate=1, dtype=None, 
     from torch_models import Training, digest, weights, wrapped
 
     dtype = dtype and getattr(torch, dtype)
-    plain = wrapped(name, dtype=dtype, **options)
-    Training(name, plain).run(steps, accumulate)
+    expected = without_hook(name, steps, accumulate, dtype, **options)
     model = wrapped(name, dtype=dtype, **options)
     hook = thinwire.torch.attach(model, codec, within=within, warmup_steps=0)
     training = Training(name, model).run(steps, accumulate)
     return {
-        "difference": (weights(plain) - weights(model)).abs().max().item(),
+        "difference": (expected - weights(model)).abs().max().item(),
         "digest": digest(model),
         "fell": training.fell(),
         "codecs": [each["codec"] for each in hook.exchange_plan().get("assignments", [])],

@@ -209,10 +209,7 @@ impl AdamW {
     pub(crate) fn travel(&mut self, adam: Adam, rate: f32) -> Travel {
         match adam {
             Adam::AdamW => Travel::Gradients,
-            Adam::OneBit => {
-                self.variance.fix(self.updates);
-                Travel::Momenta
-            }
+            Adam::OneBit => Travel::Momenta,
             Adam::ZeroOne if self.variance.fixed.is_none() => {
                 if changes_variance(self.updates) {
                     Travel::Gradients
