@@ -9,7 +9,7 @@ use made::normal;
 use thinwire_collective::Group;
 use thinwire_link::mem;
 use thinwire_sync::{
-    Averager, AveragerState, Channel, Delayed, DelayedRows, DiLoCo, Mode, Options, Outcome,
+    Averager, AveragerState, Channel, Delayed, DelayedRows, DiLoCo, Due, Mode, Options, Outcome,
     Parameter, RoundRecord, Synchronizer, Tensors,
 };
 use thinwire_testkit::{Network, spawn};
@@ -311,6 +311,20 @@ fn fragments_with_delays_follow_the_algorithm() {
 }
 
 #[test]
+fn codecs_by_name_are_those_of_whole_parameters() {
+    spawn(Network::Mem, 2, |link| {
+        let (channel, options) = (Channel::new(Group::new(link)), options("*ide=none,*=int4"));
+        let mut trained = Trained::start(channel, "diloco:4,fragments=2", &options);
+        trained.steps(4);
+        let state = trained.averager.state();
+        let is_part = |name: &&String| name.starts_with("common.wide[");
+        assert_eq!(state.tensors.keys().filter(is_part).count(), 2);
+        let owed = state.tensors.keys().filter(|name| name.starts_with("residual."));
+        assert_eq!(owed.collect::<Vec<_>>(), ["residual.tall"]);
+    });
+}
+
+#[test]
 fn rounds_of_several_fragments_are_under_way_at_once() {
     let records = spawn(Network::Mem, 2, |link| {
         let channel = Channel::new(Group::new(link));
@@ -383,6 +397,46 @@ fn without_a_delay_gradients_are_those_of_a_step() {
             }
         }
     }
+}
+
+#[test]
+fn delayed_gradients_continue_from_a_state_bit_for_bit() {
+    spawn(Network::Mem, 2, |link| {
+        let channel = Channel::new(Group::new(link));
+        let rank = channel.world().rank();
+        // Each of two exchanges has raw gradients in its first two steps.
+        let options = Options { warm_up_steps: 2, ..options("topk:0.1") };
+        let start = || Delayed::start(&channel, &parameters(), 1, &options).unwrap();
+        let averages = |delayed: &mut Delayed, steps: std::ops::Range<u64>| {
+            let mut all: Vec<Values> = Vec::new();
+            let mut take = |due: Due<'_>| {
+                let of = |index| due.sync.gradient(index).to_vec();
+                all.push((0..parameters().len()).map(of).collect());
+            };
+            for step in steps {
+                let one =
+                    |(index, it): (usize, &Parameter)| normal(rank.0, step, index, it.elements());
+                let gradients: Values = parameters().iter().enumerate().map(one).collect();
+                let gradients: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
+                delayed
+                    .exchange(&gradients, Instant::now())
+                    .unwrap()
+                    .into_iter()
+                    .for_each(&mut take);
+            }
+            while let Some(due) = delayed.end().unwrap() {
+                take(due);
+            }
+            all
+        };
+        for done in [2, 6] {
+            let (mut first, mut second) = (start(), start());
+            averages(&mut first, 0..done);
+            second.load(&first.tensors(), done).unwrap();
+            let expected = averages(&mut first, done..done + 6);
+            assert_eq!(averages(&mut second, done..done + 6), expected, "after step {done}");
+        }
+    });
 }
 
 /// What a codec owes of a parameter, of all ranks together: changes travel times one over the number of ranks.
