@@ -12,22 +12,12 @@ pytestmark = pytest.mark.needs("torch")
 LOSSY = ["f16", "bf16", "int8", "int4", "int8:stochastic", "topk:0.1", "powersgd:2", "auto"]
 
 
-@functools.cache
-def without_hook(name, steps, accumulate, dtype, **options):
-    """The parameters after a training with DDP alone."""
-    from torch_models import Training, weights, wrapped
-
-    model = wrapped(name, dtype=dtype, **options)
-    Training(name, model).run(steps, accumulate)
-    return weights(model)
-
-
 def both(name, steps, codec="none", accumulate=1, dtype=None, **options):
     """Trains with DDP alone and with the hook: the difference, and a hash of the parameters."""
     import torch
 
     import thinwire.torch
-    from torch_models import Training, digest, weights, wrapped
+    from torch_models import Training, digest, weights, without_hook, wrapped
 
     dtype = dtype and getattr(torch, dtype)
     expected = without_hook(name, steps, accumulate, dtype, **options)

@@ -30,22 +30,12 @@ def on_hosts(*hosts):
     return dist
 
 
-@functools.cache
-def without_hook(name, steps, accumulate, dtype, **options):
-    """The parameters after a training with DDP alone."""
-    from torch_models import Training, weights, wrapped
-
-    model = wrapped(name, dtype=dtype, **options)
-    Training(name, model).run(steps, accumulate)
-    return weights(model)
-
-
 def trained(name, steps, codec="none", within="host", accumulate=1, dtype=None, **options):
     """Trains with DDP alone and with the hook: the difference, and a hash of the parameters."""
     import torch
 
     import thinwire.torch
-    from torch_models import Training, digest, weights, wrapped
+    from torch_models import Training, digest, weights, without_hook, wrapped
 
     dtype = dtype and getattr(torch, dtype)
     expected = without_hook(name, steps, accumulate, dtype, **options)
