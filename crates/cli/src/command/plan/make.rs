@@ -28,7 +28,7 @@ pub struct Args {
     explain: Option<String>,
     /// File for a page about the plan
     ///
-    /// The pipeline's timeline, mesh, memory, links, expert plans.
+    /// It shows the pipeline's timeline, mesh, memory, links and expert plans.
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
 }
