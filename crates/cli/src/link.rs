@@ -45,7 +45,7 @@ pub struct Settings {
     /// nor THINWIRE_PORT is set, each rank takes a free port.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// Give up if awaited data does not arrive in this time
+    /// Longest wait for data of other ranks
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = units::time(1..=86_400))]
     pub timeout: Duration,
     /// Silence after which a rank counts as lost [default: 10s]

@@ -80,9 +80,9 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Ranks")]
 pub struct ElasticFlags {
-    /// Most ranks to replace when they die [default: 0]
+    /// Dead ranks to replace, at most [default: 0]
     ///
-    /// Needs --ranks MIN:MAX.
+    /// Needs --ranks MIN:MAX. The limit is on the number of replacements in the whole job.
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
     /// Largest number of ranks that this command starts [default: MAX]
