@@ -25,7 +25,7 @@ pub enum What {
     Show(Show),
 }
 
-/// Shows a model, each layer once.
+/// Show a model, each layer once.
 #[derive(clap::Args)]
 #[command(after_help = names())]
 pub struct Show {

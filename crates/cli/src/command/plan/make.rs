@@ -16,7 +16,7 @@ use crate::output::{print, print_json};
 use crate::training::command_line;
 use crate::word_wrap::wrapped;
 
-/// Decides which part of a model runs on which device.
+/// Decide which part of a model runs on which device.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
