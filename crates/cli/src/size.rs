@@ -82,7 +82,7 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 pub struct ElasticFlags {
     /// Dead ranks to replace, at most [default: 0]
     ///
-    /// Needs --ranks MIN:MAX. The limit is on the number of replacements in the whole job.
+    /// Needs --ranks MIN:MAX. The limit is on all replacements that this command starts.
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
     /// Largest number of ranks that this command starts [default: MAX]
