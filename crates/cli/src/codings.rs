@@ -21,12 +21,12 @@ pub struct Activations {
     /// Codecs that activations may be encoded with
     ///
     /// Applies to activations and their gradients, between stages and within them. Each level of the cluster takes
-    /// the cheapest codec, or none where no codec is cheaper.
+    /// the codec that takes the least time, or none if no codec saves time.
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',', hide_short_help = true)]
     activation_codecs: Vec<String>,
-    /// Error of one encoding of activations
+    /// Error that codecs may make in activations
     ///
-    /// The limit is on the largest relative squared error.
+    /// The limit is on the largest relative squared error of one encoding.
     #[arg(long, value_name = "ERROR", default_value_t = ACTIVATION_BUDGET, value_parser = fraction(), requires = "activation_codecs", hide_short_help = true)]
     activation_budget: f64,
 }

@@ -80,14 +80,14 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Ranks")]
 pub struct ElasticFlags {
-    /// Replacements of ranks that die [default: 0]
+    /// Dead ranks to replace, at most [default: 0]
     ///
-    /// The upper limit of replacements, with --ranks MIN:MAX.
+    /// Needs --ranks MIN:MAX. The limit is on all replacements that this command starts.
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
     /// Largest number of ranks that this command starts [default: MAX]
     ///
-    /// With --ranks MIN:MAX, if other launchers also start ranks.
+    /// Use it with --ranks MIN:MAX if other launchers also start ranks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), hide_short_help = true)]
     local_ranks: Option<u32>,
     /// Keep the coordinator's state in etcd

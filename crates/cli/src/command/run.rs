@@ -26,7 +26,7 @@ pub struct Args {
     /// coordinator of the elastic job that the program joins; inside another launcher's job, rank 0's address.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ranks")]
     coordinator: Option<String>,
-    /// Secret of the job [default: THINWIRE_TOKEN or fresh]
+    /// Secret of the job [default: THINWIRE_TOKEN or a new one]
     #[arg(
         long,
         env = "THINWIRE_TOKEN",

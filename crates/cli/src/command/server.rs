@@ -75,9 +75,9 @@ struct LimitFlags {
     /// Rows beyond the limit are evicted to a file in --spill-dir.
     #[arg(long, value_name = "BYTES", requires = "spill_dir", value_parser = parse_bytes)]
     memory: Option<u64>,
-    /// With --memory, folder for that file, on a disk
+    /// With --memory, folder for evicted rows, on a disk
     ///
-    /// The file has no name and is gone when the server ends.
+    /// Their file has no name, and disappears when the server ends.
     #[arg(long, value_name = "DIR", requires = "memory")]
     spill_dir: Option<PathBuf>,
     /// Rate of each client, such as 800mbit [default: no limit]

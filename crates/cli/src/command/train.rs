@@ -29,16 +29,17 @@ pub struct Args {
     /// Codec of gradients, such as int8 [default: auto]
     ///
     /// none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your own (./mine.codec:tau=0.02), auto, or
-    /// auto among some (auto:int8+onebit). With --plan, it replaces the plan's codecs, which are the default. With
-    /// --parallel, there is no default. The plan uses the codec where that is faster; if a plan cannot hold the codec
-    /// (powersgd:4, a file), or other flags set how it travels, all gradients use it.
+    /// auto with a choice of codecs (auto:int8+onebit). With --plan, the default is the plan's codecs, and this flag
+    /// replaces them. With --parallel, there is no default, and the plan uses the codec only where that is faster. If
+    /// plans do not support the codec (powersgd:4, a file), or other flags set how gradients travel, all gradients
+    /// use it.
     #[arg(long, help_heading = GRADIENTS, display_order = 0)]
     codec: Option<Codec>,
     #[command(flatten)]
     plan: PlanFlags,
     /// Checkpoint to continue from, or its folder
     ///
-    /// The newest one in a folder, or in s3://BUCKET/PREFIX.
+    /// Of a folder, or of s3://BUCKET/PREFIX, the newest checkpoint is used.
     #[arg(long, value_name = "CHECKPOINT", value_parser = training::checkpoint_folder::<PathBuf>(), help_heading = CHECKPOINTS)]
     resume: Option<PathBuf>,
     /// Folder of checkpoints, or none

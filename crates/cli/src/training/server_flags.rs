@@ -103,12 +103,12 @@ impl fmt::Display for OptimizerFlag {
 pub struct ServerFlags {
     /// Way in which ranks train [default: all-reduce]
     ///
-    /// all-reduce (gradients are averaged in every step), auto (the same; where no codec hides the communication, it
-    /// prints which other mode would), server (servers keep the parameters), hybrid (servers keep those of
-    /// --server-params); or each rank trains on its own and parameters are exchanged now and then: local:STEPS
-    /// (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser follows their average; also alpha=PART,
-    /// outer=RULE, lr=RATE), sma:PULL (drawn towards their mean), pair:STEPS (averaged with one other rank). Under
-    /// delayed:STEPS gradients are averaged in every step and applied that many steps later.
+    /// all-reduce (gradients are averaged in every step), auto (the same; if no codec hides the communication, it
+    /// prints which other mode would), server (servers keep the parameters), hybrid (servers keep the parameters that
+    /// --server-params names). In other modes, each rank trains alone and parameters are exchanged now and then:
+    /// local:STEPS (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser follows their average; also
+    /// alpha=PART, outer=RULE, lr=RATE), sma:PULL (drawn towards their mean), pair:STEPS (averaged with one other
+    /// rank). Under delayed:STEPS, gradients are averaged in every step and applied STEPS steps later.
     #[arg(long, help_heading = GRADIENTS, value_name = "MODE")]
     mode: Option<ModeFlag>,
     /// With --mode hybrid, parameters on servers; may be repeated
@@ -147,7 +147,7 @@ pub struct StoreFlags {
     consistency: Option<Consistency>,
     /// Servers that may be lost without losing values [default: 1]
     ///
-    /// Lost at the same time; the default is 0 with one server.
+    /// The number counts servers that are lost at the same time; with one server, the default is 0.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
     /// Format in which values and gradients are sent [default: f32]
@@ -181,9 +181,9 @@ struct LimitFlags {
     /// Applies to each server that is started here; rows beyond the limit are evicted to a file in --spill-dir.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, hide_short_help = true)]
     server_memory: Option<u64>,
-    /// With --server-memory, folder for these files, on a disk
+    /// With --server-memory, folder for evicted rows, on a disk
     ///
-    /// A file has no name and is gone when its server ends.
+    /// Their files have no names, and disappear when their servers end.
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     spill_dir: Option<PathBuf>,
 }

@@ -41,7 +41,7 @@ pub struct Args {
     ///
     /// ring, halving, two-shot, gather, ring-gather; trees (computed for the measured rates of the ranks), or
     /// trees:WEIGHT*PARENTS+… with the parent of each rank, as in trees:2*0.0.0+1*1.1.1; hierarchical:UNIT:ALGORITHM
-    /// for units of that many ranks.
+    /// for units of UNIT ranks.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     algorithms: Vec<Requested>,
     /// Codec of the values, one without error feedback

@@ -20,7 +20,7 @@ use crate::units;
 pub struct Flags {
     /// Checkpoint to continue from, or its folder
     ///
-    /// Up to --passes. The newest one in a folder, or in s3://BUCKET/PREFIX.
+    /// Training continues up to --passes. Of a folder, or of s3://BUCKET/PREFIX, the newest checkpoint is used.
     #[arg(long, value_name = "CHECKPOINT", value_parser = checkpoint_folder::<PathBuf>())]
     resume: Option<PathBuf>,
     /// Folder for a checkpoint after every pass

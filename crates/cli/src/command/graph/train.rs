@@ -56,7 +56,7 @@ pub struct Args {
     /// sage is GraphSAGE with the mean.
     #[arg(long, value_name = "MODEL", default_value = "sage", value_parser = parse_model)]
     model: Model,
-    /// Features where the file has none: learned:WIDTH
+    /// Features if the file has none: learned:WIDTH
     ///
     /// Trains a row per vertex, kept by every rank or by servers (--servers).
     #[arg(long, value_name = "HOW", value_parser = parse_learned)]
@@ -97,7 +97,7 @@ pub struct Args {
     /// Share of the inputs of every layer that is dropped
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"))]
     dropout: f32,
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Codec of gradients, as in `thinwire train`
@@ -122,7 +122,7 @@ pub struct Args {
     /// One JSON object per pass, and one for the test
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// There is none of these models.
+    /// Not supported: there are no plans for these models.
     #[arg(long, hide = true, value_name = "FILE")]
     plan: Option<PathBuf>,
     #[command(flatten)]
