@@ -6,8 +6,9 @@
 //! of a bit of the rate-distortion function (Gish and Pierce, "Asymptotically efficient quantizing",
 //! 1968). One step for many values is reverse water-filling: values above the step all get the same
 //! distortion, and smaller ones wait in the residual until they reach a level. On dead zones: Sullivan,
-//! "Efficient scalar quantization of exponential and Laplacian random variables", 1996. One step for a whole
-//! message would leave small gradients beside large ones unsent for long.
+//! "Efficient scalar quantization of exponential and Laplacian random variables", 1996. With a single
+//! step for a whole message, small gradients that share a message with large ones would stay unsent for
+//! long.
 //!
 //! Format, little-endian: length of the encoding and number of escapes (u32 each). If all values are sent
 //! as 0, the encoding ends here. Otherwise come the values of levels 1 and 2 and the offset of further levels,
@@ -44,8 +45,8 @@ struct Ecsq {
     step: f32,
 }
 
-/// Smallest and largest step. Below, escapes, from 2.5 root mean squares on, would not be rare; above,
-/// equal values would all lie in the dead zone, and never be sent.
+/// Smallest and largest step. Escapes begin at 127 steps; with smaller steps they would be frequent. With
+/// larger steps, values that are all equal would lie in the dead zone, and never be sent.
 const STEPS: std::ops::RangeInclusive<f32> = 0.02..=1.6;
 
 /// Root mean square below which all values are sent as zeros.
@@ -116,7 +117,8 @@ impl Ecsq {
 #[derive(Debug)]
 struct Quantised {
     steps: Vec<f32>,
-    /// Sums of magnitudes by level, and how many there are, each weighted by the square of its step.
+    /// For every level, the sum of magnitudes; below, their number. Both are weighted by the square of
+    /// the section's step.
     sums: Sums,
     weights: Sums,
     counts: [u32; 256],
@@ -169,7 +171,7 @@ impl Quantised {
         Some(escapes)
     }
 
-    /// Returns the values of levels: their centroids, the means of the values that have them.
+    /// Returns the values of levels. They are centroids: the means of the values that have the level.
     fn levels(&self) -> Levels {
         let mean = |sum: f64, weight: f64, other: f32| {
             if weight > 0.0 { (sum / weight) as f32 } else { other }

@@ -24,8 +24,8 @@ pub(super) const WORD_BITS: u32 = 16;
 pub(crate) type Frequencies = [u32; 256];
 
 /// Scales counts to frequencies: at least 1 for a symbol that occurs, below [`TOTAL`] for every symbol,
-/// and [`TOTAL`] in sum. With `n` symbols that occur, none is taken for rarer than it is by a factor of
-/// more than `1 - n / TOTAL`.
+/// and [`TOTAL`] in sum. If `n` symbols occur, the frequency of each is at least `1 - n / TOTAL` of its
+/// exact share.
 pub(crate) fn normalise(counts: &[u32; 256]) -> Frequencies {
     let all = counts.iter().map(|count| u64::from(*count)).sum::<u64>().max(1);
     let shared = u64::from(TOTAL) - counts.iter().filter(|count| **count > 0).count() as u64;
