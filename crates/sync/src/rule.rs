@@ -12,14 +12,15 @@ use crate::UnknownPolicy;
 /// The codec of the parameters whose names match a pattern.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The pattern: `*` is any text, `?` any character, `[a-z]` one of these, `[!a-z]` one that is none of them.
+    /// The pattern: `*` is any text, `?` any character, `[a-z]` one of these characters, `[!a-z]` any
+    /// other character.
     pub pattern: String,
     /// The codec.
     pub codec: Choice,
 }
 
 impl Rule {
-    /// Whether the pattern matches all of a name.
+    /// Returns whether the pattern matches all of a name.
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name): (Vec<char>, Vec<char>) =
             (self.pattern.chars().collect(), name.chars().collect());

@@ -42,8 +42,8 @@ pub struct Plan {
     /// was measured.
     #[serde(default)]
     pub raw_iteration_s: f64,
-    /// In a saved plan, the fingerprint of the options that it was made for; it is not followed for
-    /// others.
+    /// In a saved plan, the fingerprint of the options that it was made for. Under other options the
+    /// plan is not followed.
     #[serde(default, rename = "asked")]
     pub fingerprint: String,
 }
@@ -95,7 +95,7 @@ impl Plan {
         over < 1.0 - GAIN_MIN || over < 1.0 + GAIN_MIN && self.codec_error < 0.5 * other.codec_error
     }
 
-    /// Returns what a watch over the link must know of this plan.
+    /// Returns the facts about this plan that a watch over the link needs.
     pub(crate) fn in_force(&self) -> InForce {
         InForce { hash: self.hash(), is_raw: self.iteration_s >= self.raw_iteration_s }
     }
