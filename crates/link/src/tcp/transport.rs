@@ -17,7 +17,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The socket; when it ends, the stream ends.
+    /// Returns the socket; when it ends, the stream ends.
     pub fn socket(&self) -> &TcpStream {
         match self {
             Transport::Socket(socket) => socket,
@@ -40,7 +40,8 @@ impl Transport {
         matches!(self, Transport::Memory(stream) if stream.has_room())
     }
 
-    /// Prepares a sleep that these events end; false if one has happened already, so that this side must not sleep.
+    /// Prepares a sleep that these events end; returns false if one has happened already, so that this
+    /// side must not sleep.
     pub fn arm(&self, events: PollFlags) -> bool {
         match self {
             Transport::Socket(_) => true,
@@ -48,7 +49,7 @@ impl Transport {
         }
     }
 
-    /// Descriptors to poll for these events.
+    /// Returns the descriptors to poll for these events.
     pub fn poll_fds(&self, events: PollFlags) -> impl Iterator<Item = PollFd<'_>> {
         let (socket, memory) = match self {
             _ if events.is_empty() => (None, None),
