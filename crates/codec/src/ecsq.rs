@@ -85,7 +85,7 @@ impl Ecsq {
         0.5 * (std::f64::consts::TAU * e * (variance + 1.0 / 12.0)).log2()
     }
 
-    /// Returns the step of a section from the sum of its squares; none if a value is not finite.
+    /// Returns the step of a section from the sum of its squares; `None` if a value is not finite.
     fn step(self, squares: f64, elements: usize) -> Option<f32> {
         let rms = (squares / elements as f64).sqrt();
         let step = (rms * f64::from(self.step)).min(f32::MAX.into()) as f32;
@@ -93,7 +93,7 @@ impl Ecsq {
         squares.is_finite().then_some(if rms < SMALLEST_RMS { 0.0 } else { step })
     }
 
-    /// Adds the residual to values and quantises them; none if one is not finite.
+    /// Adds the residual to values and quantises them; `None` if one is not finite.
     fn quantise(self, input: &mut Input<'_>, symbols: &mut [u8]) -> Option<Quantised> {
         let mut quantised = Quantised::default();
         let mut is_finite = true;
@@ -150,7 +150,7 @@ impl Quantised {
         self.steps.push(step);
     }
 
-    /// Writes the encoding of values with these symbols; returns the places of escapes, or none if the
+    /// Writes the encoding of values with these symbols; returns the places of escapes, or `None` if the
     /// encoding does not fit `output`.
     fn write(&self, values: &[f32], symbols: &[u8], output: &mut [u8]) -> Option<Vec<usize>> {
         let escapes = match self.counts[usize::from(ESCAPE)] {
@@ -265,7 +265,7 @@ fn encode(input: Input<'_>, quantised: Quantised, symbols: &[u8], output: &mut [
     escapes.into_iter().for_each(|at| values[at] = 0.0);
 }
 
-/// Decodes an encoding that has symbols; none if the bytes are no encoding.
+/// Decodes an encoding that has symbols; `None` if the bytes are no encoding.
 fn restore(encoded: &[u8], write: Write, symbols: &mut [u8], values: &mut [f32]) -> Option<()> {
     let (head, rest) = encoded.split_at_checked(head_len(values.len()))?;
     let float = |place: usize| f32::from_bits(word(head, place));

@@ -26,7 +26,7 @@ pub(crate) fn overhead_max(symbols: usize) -> usize {
 }
 
 /// Encodes symbols, each of which occurs `counts[symbol]` times, at the beginning of `output`. Returns the
-/// length, or none if they do not fit.
+/// length, or `None` if they do not fit.
 pub(crate) fn encode(symbols: &[u8], counts: &[u32; 256], output: &mut [u8]) -> Option<usize> {
     let frequencies = normalise(counts);
     let encode_table = EncodeTable::new(&frequencies);

@@ -60,7 +60,7 @@ impl IntSgd {
     }
 
     /// Returns the largest magnitude of the integers of one of `ranks` ranks, such that no sum
-    /// overflows; none if there are too many ranks for any integers.
+    /// overflows; `None` if there are too many ranks for any integers.
     pub fn limit(&self, ranks: usize) -> Option<usize> {
         Some(self.ranks_max() / ranks.max(1)).filter(|limit| *limit > 0)
     }

@@ -146,7 +146,7 @@ impl Lloyd {
         2 * self.cells() + Layout::Planes.len(elements, self.bits)
     }
 
-    /// Writes a block; returns its decoded values, or none if one is not finite.
+    /// Writes a block; returns its decoded values, or `None` if one is not finite.
     fn encode_block(self, values: &[f32], bytes: &mut [u8]) -> Option<[f32; GROUP]> {
         let (head, packed) = bytes.split_at_mut(2 * self.cells());
         let sorted = Sorted::new(values);

@@ -51,7 +51,7 @@ pub(crate) const SHARE: f32 = 1.0 / GROUP as f32;
 
 impl<const BITS: usize> Signs<BITS> {
     /// Returns the unit of a block of `length` elements with the sum of magnitudes `sum`, each times
-    /// [`SHARE`]; none if the decoded values would not be finite.
+    /// [`SHARE`]; `None` if the decoded values would not be finite.
     #[inline(always)]
     pub(crate) fn unit(sum: f32, length: usize) -> Option<Scale> {
         let mean = sum / (length as f32 * SHARE);

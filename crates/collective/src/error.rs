@@ -47,12 +47,12 @@ pub(crate) const CALLS: u64 = 1 << 63;
 /// Steps from here on are messages between two ranks.
 pub(crate) const MESSAGES: u64 = 3 << 62;
 
-/// Whether a step is a plain collective, which every rank calls in the same order.
+/// Returns whether a step is a plain collective, which every rank calls in the same order.
 pub(crate) fn is_call(step: u64) -> bool {
     (CALLS..MESSAGES).contains(&step)
 }
 
-/// Whether an address is that of a step of training.
+/// Returns whether an address is that of a step of training.
 pub(crate) fn is_training(step: u64) -> bool {
     step < COUNTS
 }

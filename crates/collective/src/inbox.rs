@@ -15,7 +15,8 @@ use crate::error::{is_call, is_training};
 /// so that no peer can take the others' room.
 pub(crate) const EARLY_BYTES_MAX: usize = 256 << 20;
 
-/// The charge of a message besides its payload: a growing table holds up to 3.5 places per entry.
+/// The charge of a message in addition to its payload: a growing table holds up to 3.5 places per
+/// entry.
 pub(crate) const ENTRY_BYTES: usize = 512;
 
 /// One early message.
@@ -143,7 +144,7 @@ impl Inbox {
         self.early.keys().find(|(_, tag)| is_later(tag)).map(|(from, _)| *from)
     }
 
-    /// Whether nothing is waiting.
+    /// Returns whether nothing is waiting.
     pub(crate) fn is_empty(&self) -> bool {
         self.early.is_empty()
     }

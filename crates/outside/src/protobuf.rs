@@ -62,7 +62,7 @@ fn changed(message: &[u8], path: usize, change: Change, whole: &[u8]) -> Option<
     Some(write(&fields))
 }
 
-/// Changes the field at a place, or a field beside it.
+/// Changes, removes or repeats the field at a place, or swaps it with another one.
 fn alter(fields: &mut Vec<Field>, at: usize, (how, value): Change, whole: &[u8]) {
     let [a, b, c, d] = value;
     let other = usize::from(a) % fields.len();

@@ -5,7 +5,7 @@ use crate::{Adjustment, Observation, Policy};
 
 /// Part of the remaining time that is kept as a reserve.
 const RESERVE: f64 = 0.1;
-/// The same reserve before ranks are given back: a change costs time, and times of steps vary.
+/// Reserve before ranks are given back. It is larger because a change costs time, and times of steps vary.
 const RESERVE_OF_FEWER: f64 = 0.3;
 
 /// Policy that uses the smallest number of ranks that ends the training in time, by the measured times

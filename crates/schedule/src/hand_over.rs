@@ -30,7 +30,7 @@ const CHUNK_BYTES_MIN: usize = 64 << 10;
 const PARTITIONS: usize = 20;
 
 /// Returns the schedule after which every rank from `holders` on has the values of the ranks before it.
-/// Those must all have the same values, and keep them.
+/// The holders must all have the same values, and keep them.
 ///
 /// Values travel raw: a codec that rounds would give the joiners other values than the holders have.
 ///

@@ -150,7 +150,7 @@ impl Trees {
     }
 }
 
-/// Whether following parents leads from every rank to one root, which is its own parent.
+/// Returns whether following parents leads from every rank to one root, which is its own parent.
 fn is_tree(parents: &[usize]) -> bool {
     let root = |rank: usize| {
         let mut at = rank;

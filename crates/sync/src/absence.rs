@@ -101,12 +101,12 @@ impl Absence {
         (self.answer, self.found) = (None, None);
     }
 
-    /// Whether an answer is on its way.
+    /// Returns whether an answer is on its way.
     pub(crate) fn is_underway(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// Whether the step can end: the answer is known, or none is needed.
+    /// Returns whether the step can end: the answer is known, or none is needed.
     pub(crate) fn is_settled(&self) -> bool {
         self.program.is_none() || self.found.is_some()
     }

@@ -2,7 +2,7 @@
 //!
 //! A training under a plan sends activations and gradients over one link: its executor runs the former,
 //! a [`Synchronizer`](crate::Synchronizer) the latter, on one thread and with one set of connections, so
-//! that messages which somebody waits for can overtake gradients.
+//! that messages which another rank waits for can overtake gradients.
 
 use std::sync::Arc;
 
@@ -171,7 +171,7 @@ impl Channel {
         }
     }
 
-    /// Whether messages give way to all others.
+    /// Returns whether messages give way to all others.
     pub(crate) fn is_bulk(&self) -> bool {
         self.bulk
     }

@@ -273,7 +273,7 @@ fn add_all(tensors: &mut Tensors, owed: Tensors, of: &str) -> Result<(), Error> 
     Ok(())
 }
 
-/// Whether ranks hold parts of a sum under this name.
+/// Returns whether ranks hold parts of a sum under this name.
 fn is_summed(name: &str) -> bool {
     SUMMED.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -29,7 +29,7 @@ pub(crate) trait Exchange: Debug + Send {
     /// Takes a run that is done and starts the next one, if there is one.
     fn next(&mut self, run: Run<Tensor>) -> Progress;
 
-    /// Whether the exchange takes gradients in the memory of this device, not only in host memory.
+    /// Returns whether the exchange takes gradients in the memory of this device, not only in host memory.
     fn runs_on(&self, _device: &dyn Device) -> bool {
         false
     }
@@ -168,7 +168,7 @@ fn look(
     }));
 }
 
-/// Whether measured values are finite.
+/// Returns whether measured values are finite.
 fn is_finite(done: &Done) -> Finite {
     Finite::from(done.largest <= f32::MAX.to_bits())
 }

@@ -55,7 +55,7 @@ pub struct Synchronizer {
     pub(crate) first: Option<u64>,
     /// The steps of a loaded state since its buckets were laid out, where they are these.
     pub(crate) aged: u64,
-    /// The last step that was begun; none right after a state was loaded.
+    /// The last step that was begun; `None` right after a state was loaded.
     pub(crate) last: Option<u64>,
     pub(crate) warm_up: WarmUp,
     pub(crate) begun: Instant,

@@ -63,7 +63,7 @@ impl Scale {
     /// Scale of a block that is sent as zeros.
     pub(crate) const ZERO: Scale = Scale { scale: 0.0, inverse: 0.0 };
 
-    /// Returns the scale of a block whose largest magnitude has the bits `max_bits`; none if that is
+    /// Returns the scale of a block whose largest magnitude has the bits `max_bits`; `None` if that is
     /// not finite.
     ///
     /// The scale is rounded down, such that the largest value still rounds to the largest code. For

@@ -99,7 +99,7 @@ impl EncodeTable {
 pub(crate) struct DecodeTable(pub(super) Box<[u32; TOTAL as usize]>);
 
 impl DecodeTable {
-    /// Returns the table; none if the frequencies do not add up to [`TOTAL`] or one has all of it.
+    /// Returns the table; `None` if the frequencies do not add up to [`TOTAL`] or one has all of it.
     pub(crate) fn new(frequencies: &Frequencies) -> Option<DecodeTable> {
         if frequencies.iter().sum::<u32>() != TOTAL || frequencies.contains(&TOTAL) {
             return None;
@@ -175,7 +175,7 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Returns the decoder of the first `end` bytes of `words`; none if there are fewer or a state lies
+    /// Returns the decoder of the first `end` bytes of `words`; `None` if there are fewer or a state lies
     /// outside of the interval.
     pub(crate) fn new(states: [u32; STATES], words: &'a [u8], end: usize) -> Option<Decoder<'a>> {
         let valid = states.iter().all(|state| (LOWEST..1 << 31).contains(state));

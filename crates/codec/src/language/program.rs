@@ -210,7 +210,7 @@ pub(crate) struct Program {
     pub name: String,
     /// Names and values of parameters.
     pub parameters: Vec<(String, f64)>,
-    /// Elements of a block; none if the codec works on whole tensors.
+    /// Elements of a block; `None` if the codec works on whole tensors.
     pub block: Option<usize>,
     pub exchange: crate::Exchange,
     pub feedback: bool,

@@ -52,7 +52,7 @@ impl<V: Buffer> Run<V> {
         Ok(true)
     }
 
-    /// Whether a device has work of this run.
+    /// Returns whether a device has work of this run.
     pub(crate) fn is_computing(&self) -> bool {
         !self.running.is_empty() || !self.checks.is_empty()
     }

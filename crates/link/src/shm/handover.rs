@@ -38,7 +38,7 @@ const DESCRIPTORS: usize = 3;
 /// Seals of the memory.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// Memory that nobody has taken yet.
+/// Memory that no guest has taken yet.
 #[derive(Debug)]
 pub struct Offer {
     listener: OwnedFd,

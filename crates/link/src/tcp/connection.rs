@@ -95,12 +95,12 @@ impl Connection {
         if self.writable || self.stream.has_room() { self.writer.pending_bytes() } else { 0 }
     }
 
-    /// Whether a read could bring something now, as far as is known.
+    /// Returns whether a read could bring something now, as far as is known.
     pub fn may_read(&self) -> bool {
         (self.readable || self.stream.has_input()) && !self.reader.paused && !self.reader.ended
     }
 
-    /// Whether these bytes go over the socket, and not through shared memory.
+    /// Returns whether these bytes go over the socket, and not through shared memory.
     pub fn is_socket(&self) -> bool {
         self.stream.is_socket()
     }

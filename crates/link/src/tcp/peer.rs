@@ -72,12 +72,12 @@ impl Peer {
         self.bulk..self.data.len()
     }
 
-    /// Whether a data connection is one of them.
+    /// Returns whether a data connection is one of them.
     pub fn is_bulk(&self, data: usize) -> bool {
         self.bulk().contains(&data)
     }
 
-    /// Whether anything but bulk is queued.
+    /// Returns whether anything but bulk is queued.
     pub fn is_urgent(&self) -> bool {
         self.data[..self.bulk].iter().any(|data| data.writer.pending_bytes() > 0)
     }
@@ -226,7 +226,7 @@ impl Peer {
         ping.into_iter().chain(silence).chain(suspect).min()
     }
 
-    /// Whether it has said goodbye and everything it sent was read.
+    /// Returns whether it has said goodbye and everything it sent was read.
     pub fn has_left(&self) -> bool {
         self.port.bye && self.data.iter().all(|data| data.reader.is_finished())
     }

@@ -82,12 +82,12 @@ impl Reader {
         Reader { from, epoch, traffic, buffer, sealed, frame, frames, large, paused, ended }
     }
 
-    /// Whether the stream has ended in the middle of a frame.
+    /// Returns whether the stream has ended in the middle of a frame.
     pub fn is_torn(&self) -> bool {
         self.ended && !self.paused && self.holds_something()
     }
 
-    /// Whether the stream has ended and everything was delivered.
+    /// Returns whether the stream has ended and everything was delivered.
     pub fn is_finished(&self) -> bool {
         self.ended && !self.paused && !self.holds_something()
     }

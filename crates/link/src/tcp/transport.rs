@@ -25,17 +25,17 @@ impl Transport {
         }
     }
 
-    /// Whether the bytes go over a socket, so that a network may be slower than this process.
+    /// Returns whether the bytes go over a socket, so that a network may be slower than this process.
     pub fn is_socket(&self) -> bool {
         matches!(self, Transport::Socket(_))
     }
 
-    /// Whether there is certainly something to read; only memory knows this without a poll.
+    /// Returns whether there is certainly something to read; only memory knows this without a poll.
     pub fn has_input(&self) -> bool {
         matches!(self, Transport::Memory(stream) if stream.has_input())
     }
 
-    /// Whether there is certainly room to write; only memory knows this without a poll.
+    /// Returns whether there is certainly room to write; only memory knows this without a poll.
     pub fn has_room(&self) -> bool {
         matches!(self, Transport::Memory(stream) if stream.has_room())
     }

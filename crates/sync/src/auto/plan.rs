@@ -35,7 +35,7 @@ pub struct Plan {
     /// The weighted errors of the assignments, as they count against the error budget, summed over buckets.
     #[serde(default, rename = "loss")]
     pub codec_error: f64,
-    /// The price of each bucket's exchange by itself; none where nothing was measured.
+    /// The price of each bucket's exchange by itself; empty if nothing was measured.
     #[serde(default)]
     pub prices: Vec<Price>,
     /// The expected time of an iteration in which everything travels raw, in seconds; zero where nothing

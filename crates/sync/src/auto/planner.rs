@@ -123,7 +123,7 @@ impl Planner {
         }
     }
 
-    /// Forgets everything about the buckets, because they were laid out anew.
+    /// Forgets everything about the buckets, because they were laid out again.
     pub(crate) fn lay_out(&mut self, buckets: usize) {
         // Nothing is known of backward yet: as if everything were ready at once.
         self.measured = Measured {
@@ -188,7 +188,7 @@ impl Planner {
         self.samples[bucket] = codecs::sample(values, self.samples.len());
     }
 
-    /// Forgets the gradients of a step that was skipped, which nobody reports.
+    /// Forgets the gradients of a step that was skipped, which no rank reports.
     pub(crate) fn forget_samples(&mut self) {
         self.samples.iter_mut().for_each(Vec::clear);
     }

@@ -384,7 +384,7 @@ impl Allowance {
         self.steps = (self.steps + Allowance::SHARE * steps as f64).min(Allowance::FIRST);
     }
 
-    /// Grants at least so many steps.
+    /// Grants at least this many steps.
     pub(crate) fn grant(&mut self, steps: usize) {
         self.steps = self.steps.max(steps as f64);
     }

@@ -158,7 +158,7 @@ impl Trials {
     }
 }
 
-/// Returns the share of a raw step that the kept arm saves; none if raw was not tried.
+/// Returns the share of a raw step that the kept arm saves; `None` if raw was not tried.
 fn saved(trial: &Trial, plans: &[Plan]) -> Option<f64> {
     let is_raw = |plan: &Plan| plan.codec_error == 0.0 && plan.iteration_s == plan.raw_iteration_s;
     let raw = plans.iter().position(is_raw)?;

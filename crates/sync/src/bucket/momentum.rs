@@ -61,7 +61,7 @@ const STAGES: u64 = 4;
 /// The codecs that send a part of the elements, the largest ones.
 const SPARSE: [&str; 4] = ["topk", "blocktopk", "dgc", "graddrop"];
 
-/// Whether a codec of this name sends only a part of the elements.
+/// Returns whether a codec of this name sends only a part of the elements.
 pub(crate) fn is_sparse(name: &str) -> bool {
     name.split_once(':').is_some_and(|(kind, _)| SPARSE.contains(&kind))
 }

@@ -410,12 +410,12 @@ impl BucketState {
         }
     }
 
-    /// Whether the bucket has arrived with finite values, and its step has not ended.
+    /// Returns whether the bucket has arrived with finite values, and its step has not ended.
     pub(crate) fn has_arrived(&self) -> bool {
         self.arrived == Some(Finite::Yes)
     }
 
-    /// Whether what has arrived is finite; the same on all ranks.
+    /// Returns whether what has arrived is finite; the same on all ranks.
     pub(crate) fn is_finite(&self) -> bool {
         self.arrived != Some(Finite::No)
     }

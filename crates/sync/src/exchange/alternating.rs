@@ -22,7 +22,7 @@ use crate::{Error, Outcome};
 struct Matrix {
     /// The elements in the bucket.
     elements: Range<usize>,
-    /// The factors; none if the matrix travels whole.
+    /// The factors; `None` if the matrix travels whole.
     factors: Option<Factors>,
 }
 

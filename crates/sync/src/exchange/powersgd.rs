@@ -30,7 +30,7 @@ struct Matrix {
     first: Range<usize>,
     /// The range of `q` in the second message.
     second: Range<usize>,
-    /// The subspace that the last step found; none if the matrix travels whole.
+    /// The subspace that the last step found; `None` if the matrix travels whole.
     q: Option<Tensor>,
 }
 

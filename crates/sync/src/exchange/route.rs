@@ -59,7 +59,7 @@ impl Ranks {
         Ranks { world, members: Arc::default() }
     }
 
-    /// Some ranks of a job, in this order; none if this rank is none of them.
+    /// Returns some ranks of a job, in this order; `None` if this rank is not one of them.
     pub(crate) fn among(members: &[Rank], job: World) -> Option<Ranks> {
         Some(Ranks { world: job.among(members)?, members: members.into() })
     }
@@ -69,7 +69,7 @@ impl Ranks {
         (!self.members.is_empty()).then_some(&self.members)
     }
 
-    /// Returns the program that sums so many f32 to all these ranks.
+    /// Returns the program that sums `length` f32 to all these ranks.
     pub(crate) fn sum(&self, summation: Summation, length: usize) -> Arc<Program> {
         let partitions = summation.partitions(length);
         let schedule = summation.all_reduce(self.world, &Shape { length, block: 1, partitions });

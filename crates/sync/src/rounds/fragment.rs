@@ -187,7 +187,7 @@ impl Fragment {
         Ok(())
     }
 
-    /// Whether a round is on its way.
+    /// Returns whether a round is on its way.
     pub(super) fn is_underway(&self) -> bool {
         self.is_underway
     }
@@ -267,7 +267,8 @@ impl Fragment {
         self.load(counts, &tensors)
     }
 
-    /// Whether all ranks have the common parameters after so many steps, since a round has just ended.
+    /// Returns whether all ranks have the common parameters after `steps` steps, since a round has just
+    /// ended.
     pub(super) fn is_united(&self, steps: u64) -> bool {
         self.settings.alpha == 0.0 && self.ended_at == Some(steps)
     }

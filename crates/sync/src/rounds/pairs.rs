@@ -109,7 +109,7 @@ impl Pairs {
         self.publish(replica);
     }
 
-    /// Whether an exchange that this rank has asked for is under way.
+    /// Returns whether an exchange that this rank has asked for is under way.
     pub(super) fn is_underway(&self) -> bool {
         self.underway.is_some()
     }

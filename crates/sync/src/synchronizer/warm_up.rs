@@ -38,12 +38,12 @@ impl WarmUp {
         self.kept
     }
 
-    /// Whether the next step belongs to the warm-up.
+    /// Returns whether the next step belongs to the warm-up.
     pub(crate) fn is_on(&self) -> bool {
         self.kept < self.steps
     }
 
-    /// Whether the buckets are those of the warm-up, which may be over.
+    /// Returns whether the buckets are those of the warm-up, which may be over.
     pub(crate) fn is_in_force(&self) -> bool {
         self.in_force
     }

@@ -22,7 +22,8 @@ use crate::{Error, Options, Parameter, State};
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Standing {
     steps: u64,
-    /// Number of rounds of each fragment, and hash of what ranks have in common; none of a rank that joins.
+    /// Number of rounds of each fragment, and hash of its common parameters; empty for a rank that
+    /// joins.
     fragments: Vec<[u64; 2]>,
 }
 

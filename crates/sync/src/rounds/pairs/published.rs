@@ -87,12 +87,12 @@ impl Published {
         self.underway = None;
     }
 
-    /// Whether this rank answers another one.
+    /// Returns whether this rank answers another one.
     pub(super) fn is_answering(&self) -> bool {
         self.underway == Some(Side::Answering)
     }
 
-    /// Whether any exchange has ended since the last [`Published::take_up`].
+    /// Returns whether any exchange has ended since the last [`Published::take_up`].
     pub(super) fn has_ended(&self) -> bool {
         self.ended.exchanges > 0
     }
