@@ -198,8 +198,8 @@ impl Codec for Lloyd {
         true
     }
 
-    /// One centroid has `‖x‖₁² / n` of the squared length, which is smallest where only one element is not
-    /// zero, less the rounding to bf16. More centroids have more.
+    /// One centroid has `‖x‖₁² / n` of the squared length, minus the rounding to bf16; this is smallest
+    /// if only one element is not zero. More centroids have more.
     fn bound(&self, elements: usize) -> Bound {
         Bound::Contraction((1.0 - 2.0f64.powi(-16)) / elements.clamp(1, GROUP) as f64)
     }

@@ -133,7 +133,7 @@ fn measure_sums<M>(
     })
 }
 
-/// Times operations by turns; returns medians without the first round, which touches memory for the
+/// Times operations in turns; returns medians without the first round, which touches memory for the
 /// first time.
 fn timed(
     operations: &[&'static str],

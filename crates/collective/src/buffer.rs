@@ -14,7 +14,7 @@ use thinwire_wire::DType;
 
 /// Memory that a run reads and writes.
 pub trait Buffer {
-    /// The type of the elements; `None` for bytes, whose elements have one byte each.
+    /// Returns the type of the elements; `None` for bytes, whose elements have one byte each.
     fn dtype(&self) -> Option<DType>;
 
     /// Returns the elements as bytes.
@@ -107,7 +107,7 @@ impl Buffer for Region {
     }
 }
 
-/// The bytes of one element.
+/// Returns the number of bytes of one element.
 pub(crate) fn element_bytes(dtype: Option<DType>) -> usize {
     dtype.map_or(1, DType::size)
 }

@@ -41,7 +41,7 @@ pub fn replay(bytes: &[u8], piece_bytes: usize) -> Replay {
     Replay { outcome, charged_bytes: inbox.charged_bytes(), is_done }
 }
 
-/// The runs of rank 0.
+/// Returns the runs of rank 0.
 fn runs() -> [Run<Vec<f32>>; 2] {
     let world = World::new(0, 3).expect("rank 0 is in a world of three");
     let Ok(Choice::Bytes(int8)) = Choice::parse("int8:stochastic") else {

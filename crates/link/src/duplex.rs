@@ -230,7 +230,7 @@ pub fn flush(stream: &mut impl Write, output: &mut Vec<u8>) -> Result<(), Error>
     result
 }
 
-/// A duration for poll, a day at most.
+/// Returns a duration for poll, at most a day.
 pub fn timespec(duration: Duration) -> Timespec {
     let duration = duration.min(Duration::from_secs(86_400));
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }

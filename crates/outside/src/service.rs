@@ -137,7 +137,7 @@ fn token() -> Token {
 }
 
 impl Talk {
-    /// A client that has completed its handshake and sent its greeting.
+    /// Returns a client that has completed its handshake and sent its greeting.
     fn new(server: &mut Dispatcher<Script>, expected: &Expected) -> Talk {
         let id = server.accept();
         let mut other = Handshake::new(Role::Initiator, &token(), Preamble { encrypt: true });

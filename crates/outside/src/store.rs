@@ -34,9 +34,9 @@ enum Other {
     Over,
 }
 
-/// Checks, for any bytes from clients and unauthenticated peers in any order, that the buffers of the server stay
-/// bounded, that a client without an authenticated record stays an unauthenticated peer, and that every reply is
-/// well formed.
+/// Checks, for any bytes from clients and unauthenticated peers in any order, that the buffers of the
+/// server stay bounded, that a client without an authenticated record stays an unauthenticated peer,
+/// and that every reply is well formed.
 pub fn store(bytes: &[u8]) {
     let (mut draw, mut now) = (Draw::new(bytes), Instant::now());
     let mut server = Dispatcher::new(KeyValueService::new(), &token());

@@ -19,7 +19,7 @@ use thinwire_wire::{Rank, World};
 use crate::builder::{Builder, Filled, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// Halving, then doubling.
+/// Sums by halving, then doubling.
 pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     let mut builder = Builder::default();
     let hosts = 1 << world.size().ilog2();

@@ -12,7 +12,7 @@ use thinwire_wire::World;
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// The ring over all ranks.
+/// Sums by a ring of all ranks.
 pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     let mut builder = Builder::default();
     for partition in 0..shape.partitions {

@@ -25,7 +25,8 @@ pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     builder.finish()
 }
 
-/// `copies[r]` is the partition as rank r encoded it.
+/// Sends this rank's copy around the ring and adds up all of them; `copies[r]` is the partition as rank
+/// r encoded it.
 fn circulate(builder: &mut Builder, world: World, copies: &[Span]) {
     let (next, previous) = (world.after(1), world.before(1));
     let mine = builder.encode(&copies[world.rank().index()], None);

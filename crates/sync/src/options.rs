@@ -119,7 +119,7 @@ impl Options {
         format!("{policy}, {algorithm:?}, {partitions:?}, {error_budget}")
     }
 
-    /// An error budget for codecs that were named, which have none.
+    /// Returns the error budget if it has no effect, because codecs were named.
     pub(crate) fn idle_budget(&self) -> Option<f64> {
         let idle = !self.policy.keeps_a_budget() && self.error_budget != ERROR_BUDGET;
         idle.then_some(self.error_budget)

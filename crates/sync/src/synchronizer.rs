@@ -516,7 +516,8 @@ impl Synchronizer {
     }
 }
 
-/// With fewer than two cores per rank, the exchange computes on backward's core.
+/// Returns whether there are fewer than two cores per rank, so that the exchange computes on backward's
+/// core.
 fn shares_cores(options: &Options) -> bool {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let launched = || thinwire_job::local_ranks(&thinwire_job::process) as usize;

@@ -141,7 +141,7 @@ pub fn check_file(choice: &Choice) -> Result<(), String> {
     ))
 }
 
-/// A law panics where it is broken, with a message for its reader.
+/// Runs a law, which panics if it is broken, and returns the message of the panic.
 fn try_law(name: &'static str, law: Law, codec: &dyn Codec) -> Option<Broken> {
     let panic = catch_unwind(AssertUnwindSafe(|| law(codec))).err()?;
     let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -90,7 +90,7 @@ impl std::fmt::Display for Notice {
     }
 }
 
-/// The notices of all ranks, in rank order.
+/// Returns the notices of all ranks, in rank order.
 fn announce(group: &mut Group, holders: u32, mine: Notice) -> Result<Vec<Notice>, Error> {
     let world = group.world();
     let mut notices = vec![0_u8; NOTICE_BYTES * world.size()];

@@ -321,7 +321,7 @@ impl Planner {
         plans
     }
 
-    /// Explains, on rank 0, the plan that a trial has ended with, or a state.
+    /// Explains, on rank 0, the plan that a trial or a loaded state has brought into force.
     pub(crate) fn conclude(&mut self, buckets: &[BucketState], plan: &Plan, reason: &str) {
         let begin = Instant::now();
         let all = self.candidates(buckets);

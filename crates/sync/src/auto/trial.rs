@@ -186,7 +186,7 @@ impl Trial {
         }
     }
 
-    /// The steps of a window of the arm that runs.
+    /// Returns the number of steps of a window of the arm that runs.
     fn window(&self) -> usize {
         let round = self.windows[self.arm()].len();
         WINDOWS[round.min(WINDOWS.len() - 1)]
@@ -310,8 +310,8 @@ impl Standings {
         one.time - other.time - sure * self.standard_error(one, other) > margin
     }
 
-    /// The standard error of the difference of two times: that of midmeans of independent times, or more
-    /// where whole rounds scatter more.
+    /// Returns the standard error of the difference of two times: that of midmeans of independent
+    /// times, or more if whole rounds scatter more.
     fn standard_error(&self, one: &Standing, other: &Standing) -> f64 {
         let rounds = one.rounds.len();
         // Midmeans of normal numbers scatter 1.1 times as much as means, medians 1.25 times.

@@ -149,7 +149,7 @@ impl Memory {
         (self.shift, self.mean) = (Vec::new(), Vec::new());
     }
 
-    /// Bytes beyond the gradients.
+    /// Returns the bytes that it holds in addition to the gradients.
     pub(crate) fn bytes(&self) -> usize {
         4 * (self.begun.len() + self.shift.len() + self.mean.len())
     }

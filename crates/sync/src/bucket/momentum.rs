@@ -137,7 +137,7 @@ impl Velocity {
         }
     }
 
-    /// Bytes beyond the gradients.
+    /// Returns the bytes that it holds in addition to the gradients.
     pub(crate) fn bytes(&self) -> usize {
         4 * (self.kept.len() + self.next.len())
     }

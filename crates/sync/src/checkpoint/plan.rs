@@ -45,7 +45,7 @@ impl Named {
         }
     }
 
-    /// The codec that the fingerprint of an older version begins with, if it has one.
+    /// Returns the codec at the beginning of the fingerprint of an older version, if it has one.
     fn of_fingerprint(fingerprint: &str) -> Option<Named> {
         let ends = [", None, ", ", Some("].map(|end| fingerprint.find(end));
         let codec = fingerprint[..ends.into_iter().flatten().min()?].to_owned();

@@ -44,7 +44,7 @@ pub(crate) struct Route<'a> {
 }
 
 impl Target {
-    /// The elements of a bucket whose sum this rank has after a summation.
+    /// Returns the elements of a bucket whose sum this rank has after a summation.
     pub(crate) fn own(self, elements: usize, world: World, summation: Summation) -> Range<usize> {
         match self {
             Target::Whole => 0..elements,
@@ -54,7 +54,7 @@ impl Target {
 }
 
 impl Ranks {
-    /// All ranks of the job.
+    /// Returns all ranks of the job.
     pub(crate) fn all(world: World) -> Ranks {
         Ranks { world, members: Arc::default() }
     }
@@ -64,7 +64,7 @@ impl Ranks {
         Some(Ranks { world: job.among(members)?, members: members.into() })
     }
 
-    /// The ranks by their numbers in the job, if they are a group of it.
+    /// Returns the ranks by their numbers in the job, if they are a group of it.
     pub(crate) fn members(&self) -> Option<&Arc<[Rank]>> {
         (!self.members.is_empty()).then_some(&self.members)
     }

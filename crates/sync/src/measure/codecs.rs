@@ -200,7 +200,7 @@ fn candidates(among: &[Choice]) -> Vec<Choice> {
     if among.is_empty() { Policy::AUTO.map(parse).to_vec() } else { among.to_vec() }
 }
 
-/// The raw codecs, then the others of these.
+/// Returns the raw codecs, then the others of these.
 fn with_raw(among: &[Choice]) -> Vec<Choice> {
     let others = among.iter().filter(|choice| !is_raw(choice)).cloned();
     RAW.map(parse).into_iter().chain(others).collect()
@@ -244,7 +244,7 @@ fn of_choices(choices: &[Choice], normal: &[f32], device: Option<&dyn Device>) -
     figures.concat()
 }
 
-/// The name of a codec without its parameter.
+/// Returns the name of a codec without its parameter.
 fn family(choice: &Choice) -> Option<String> {
     choice.to_string().split(':').next().map(str::to_owned)
 }
@@ -270,8 +270,8 @@ fn seconds_of(
     figures
 }
 
-/// Seconds for encoding, decoding and merging: the best of some `repetitions`. For a codec that the device
-/// does not know, they have the copy to host memory and the copy back.
+/// Returns the seconds for encoding, decoding and merging: the best of some `repetitions`. For a codec
+/// that the device does not support, they contain the copy to host memory and the copy back.
 fn times(
     codec: &Arc<dyn Codec>,
     gradient: &[f32],

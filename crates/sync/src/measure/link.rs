@@ -265,7 +265,7 @@ fn cpu_s_per_message(group: &mut Group) -> Result<f64, Error> {
     Ok(least / (2 * (size - 1)) as f64)
 }
 
-/// The shortest of some times: what disturbs a thread makes them longer, never shorter.
+/// Returns the shortest of some times: disturbances of a thread make them longer, never shorter.
 fn best(group: &mut Group, elements: usize, times: usize) -> Result<f64, Error> {
     let mut times = (0..times).map(|_| timed(group, elements, None));
     times.try_fold(f64::INFINITY, |best, timed| Ok(best.min(timed?.seconds)))

@@ -222,7 +222,7 @@ impl Fragment {
         Ok(outcome)
     }
 
-    /// Part of its own parameters that a rank keeps at the end of a round.
+    /// Returns the part of its own parameters that a rank keeps at the end of a round.
     pub(super) fn alpha(&self) -> f32 {
         self.settings.alpha
     }
@@ -286,7 +286,7 @@ impl Fragment {
         }
     }
 
-    /// The exchange of the fragment.
+    /// Returns the exchange of the fragment.
     pub(super) fn sync(&self) -> &Synchronizer {
         &self.sync
     }

@@ -69,7 +69,8 @@ pub struct DiLoCo {
 }
 
 impl DiLoCo {
-    /// DiLoCo with the outer optimiser of its paper: Nesterov's momentum of 0.9 at a learning rate of 0.7.
+    /// Returns DiLoCo with the outer optimiser of its paper: Nesterov's momentum of 0.9 at a learning
+    /// rate of 0.7.
     pub fn new(every: u64) -> DiLoCo {
         let rule = Rule::Nesterov(MomentumOptions { factor: 0.9 });
         let outer = Optimizer { rule, learning_rate: 0.7 };
@@ -124,7 +125,7 @@ impl Mode {
 }
 
 impl fmt::Display for Mode {
-    /// The name and all settings, as [`Mode::from_str`] reads them.
+    /// Writes the name and all settings, as [`Mode::from_str`] reads them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Mode::Step => f.write_str("step"),

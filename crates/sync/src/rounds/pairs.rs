@@ -217,7 +217,7 @@ impl Pairs {
     }
 }
 
-/// The count of a rank's exchange among those of all ranks of the link.
+/// Returns the count of a rank's exchange among those of all ranks of the link.
 fn count_of(asking: Rank, number: u64, link: World) -> u64 {
     number * link.size() as u64 + u64::from(asking.0)
 }
