@@ -228,8 +228,8 @@ pub trait Codec: Debug + Display + Send + Sync {
     /// If `output` is not [`Codec::encoded_len`] bytes, or values and residual differ in length.
     fn encode(&self, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite;
 
-    /// Decodes `encoded` into all of `values`, or adds the decoded values to them. It accepts any bytes,
-    /// and refuses those that are no encoding.
+    /// Decodes `encoded` into all of `values`, or adds the decoded values to them. Any bytes are either
+    /// decoded or refused.
     ///
     /// # Errors
     /// If the length of `encoded` is not that of an encoding of `values`, or it names elements that do

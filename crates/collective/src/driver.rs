@@ -295,7 +295,7 @@ impl<V: Buffer> Loop<V> {
         Ok(true)
     }
 
-    /// Asks the waits whether their devices have done their work, and continues with those that have.
+    /// Calls every [`Wait`] again, and continues with those that have an answer.
     fn ask(&mut self) -> Result<(), Error> {
         while let Some(wait) = self.waits.front_mut() {
             match wait(None) {

@@ -218,7 +218,7 @@ fn summable(operation: &'static str, values: &impl Buffer, codec: &dyn Codec) ->
     Ok(())
 }
 
-/// Returns the number of the first ranks that are holders.
+/// Returns the number of holders, which are the first ranks.
 pub(crate) fn holders(
     operation: &'static str,
     holders: u32,

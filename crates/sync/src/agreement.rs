@@ -81,8 +81,8 @@ pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     asked.map_err(Error::Invalid)
 }
 
-/// Refuses options that go together with no number of ranks: a codec with an algorithm, an error
-/// budget, a feedback or a warm-up that does not suit it.
+/// Refuses options that contradict each other, whatever the number of ranks: an algorithm, an error
+/// budget, a feedback or a warm-up that does not suit the codec.
 ///
 /// # Errors
 /// If the algorithm cannot carry the codec, a budget is set though codecs are named, the codec takes no

@@ -205,8 +205,8 @@ impl Scatter {
     /// Returns the shards of all ranks, equally long, in rank order, as decoded by `codec`.
     ///
     /// # Errors
-    /// If a peer is lost or has a shard of another length, or if a shard is not finite and the codec
-    /// cannot report that. The last error ends the group.
+    /// If a peer is lost or has a shard of another length, or a shard is not finite and the codec
+    /// cannot report that. A shard that is not finite ends the group.
     pub fn all_gather(
         &mut self,
         codec: &Arc<dyn Codec>,

@@ -16,7 +16,7 @@ pub struct AdamWOptions {
     pub beta2: f32,
     /// Added to the denominator.
     pub epsilon: f32,
-    /// Fraction of the values that a step removes, times the learning rate.
+    /// Factor of weight decay: a step multiplies values by 1 minus this factor times the learning rate.
     pub weight_decay: f32,
 }
 

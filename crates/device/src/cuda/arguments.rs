@@ -108,7 +108,7 @@ pub struct Parameters {
 pub struct Power {
     /// Matrix.
     pub values: Address,
-    /// Residual that a projection adds to the matrix, where the sum stays; none if 0.
+    /// Residual that a projection adds to the matrix, which then holds the sum; 0 for no residual.
     pub residual: Address,
     /// Thin factor of rows.
     pub p: Address,

@@ -2,8 +2,8 @@
 //!
 //! Rounds under way are dropped, as if they had never begun: their changes are still part of the
 //! difference between a rank's own parameters and the common ones, and travel in its next rounds. Ranks
-//! then take over the common parameters of rank 0. These are ranks that join, and ranks that lost each
-//! other before the end of a round that rank 0 has seen.
+//! whose common parameters differ from those of rank 0 then take over the latter: ranks that join, and
+//! ranks that lost each other before the end of a round that rank 0 has seen.
 //!
 //! Law: afterwards all ranks have the same common parameters and the same state of the outer optimiser.
 //! The parameters of a rank itself are unchanged if rank 0 has seen no more rounds than it.
