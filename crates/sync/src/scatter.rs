@@ -206,7 +206,7 @@ impl Scatter {
     ///
     /// # Errors
     /// If a peer is lost or has a shard of another length, or a shard is not finite and the codec
-    /// cannot report that. A shard that is not finite ends the group.
+    /// cannot report that. The group ends in the last case.
     pub fn all_gather(
         &mut self,
         codec: &Arc<dyn Codec>,
