@@ -1,6 +1,6 @@
 //! Optimisers as text: `adamw:lr=0.001,weight-decay=0.1`.
 //!
-//! The learning rate must be given, since no value suits every rule; other settings have usual values.
+//! The learning rate must be given, since no value suits every rule; other settings have defaults.
 
 use std::fmt;
 
@@ -115,7 +115,7 @@ fn moments<'a>(beta1: &'a mut f32, beta2: &'a mut f32, epsilon: &'a mut f32) -> 
 }
 
 impl fmt::Display for Optimizer {
-    /// The rule's name and all settings, as [`Optimizer::parse`] reads them.
+    /// Writes the rule's name and all settings, as [`Optimizer::parse`] reads them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = ':';
         f.write_str(name(&self.rule))?;

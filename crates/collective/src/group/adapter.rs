@@ -18,7 +18,7 @@ pub(crate) struct PortAdapter<'a, V> {
     pub(super) inbox: &'a mut Inbox,
     pub(super) pool: &'a mut Pool,
     pub(super) epoch: u32,
-    /// All calls up to this step have begun: those that do not run are over.
+    /// All calls up to this step have begun: a call that has no run is over.
     pub(super) begun: u64,
     /// The tensor of exchanges that other ranks begin, and the last message of one that waits for this rank.
     pub(super) answered: Option<u32>,

@@ -25,7 +25,7 @@ pub struct Planning {
     pub trying: Vec<String>,
     /// The reason for planning.
     pub reason: String,
-    /// The slowest link, where there is any.
+    /// The slowest link; `None` if there is no link.
     pub link: Option<LinkSpeed>,
     /// The weighted error that a bucket may have.
     pub error_budget: f64,
@@ -70,9 +70,9 @@ pub struct Alternative {
     pub alone_s: f64,
     /// The time from ready to done behind the buckets before it, in seconds.
     pub exchange_s: f64,
-    /// The time of an iteration in which this bucket alone travels so, in seconds.
+    /// The time of an iteration in which this bucket alone travels by this candidate, in seconds.
     pub iteration_s: f64,
-    /// The reason why it was taken, or not.
+    /// The reason why the candidate was taken or not.
     pub verdict: Verdict,
 }
 

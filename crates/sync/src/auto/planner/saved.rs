@@ -55,8 +55,8 @@ impl Figures {
 }
 
 impl Planner {
-    /// Returns the planner's part of a state, before a step of this age; none of one rank, which has nothing
-    /// to decide.
+    /// Returns the planner's part of a state, before a step of this age; `None` for a single rank,
+    /// which has nothing to decide.
     pub(crate) fn saved(&self, buckets: u32, age: u64) -> Option<Saved> {
         (self.world.size() > 1).then(|| Saved {
             ranks: self.world.size(),
@@ -81,7 +81,8 @@ impl Planner {
             && !saved.link.is_far(&self.link(), FAR)
     }
 
-    /// Returns the reason why no planner of so many buckets under `plan` can have saved this, if there is one.
+    /// Returns the reason why no planner of these buckets can have saved this under `plan`, if there is
+    /// one.
     pub(crate) fn flaw(&self, saved: &Saved, plan: &Plan) -> Option<&'static str> {
         let (buckets, codecs) = (self.measured.buckets.len(), saved.codecs.len());
         let is_whole = |errors: &Vec<f32>| errors.is_empty() || errors.len() == 2 * codecs;
@@ -117,7 +118,7 @@ impl Planner {
         self.reports.clear();
     }
 
-    /// Adds figures for steps before the state, which nobody has: those of the last step.
+    /// Adds figures for steps before the state, which no rank has: those of the last step.
     pub(super) fn repeat_last(&mut self) {
         if let Some(first) = self.reports.len().checked_sub(FIGURES) {
             let last = self.reports[first..].to_vec();
