@@ -128,7 +128,7 @@ fn a_feedback_of_nothing_is_refused() {
     for codec in ["none", "intsgd", "int8:stochastic"] {
         let ended = folder.train(&["--codec", codec, "--feedback", "ef21"]);
         let expected =
-            format!("--feedback ef21 with codec {codec}, which leaves nothing to feed back");
+            format!("--feedback ef21 has no effect with codec {codec}, which leaves nothing to feed back");
         assert_eq!(ended.error(), format!("error: {expected}"));
     }
 }

@@ -103,7 +103,7 @@ fn the_way_of_features_is_chosen_by_bytes_and_memory() {
     let bare = ["--output", "bare.graph", "--scale", "6"];
     folder.run(&[&["graph", "generate", "rmat"], &bare[..]].concat());
     let told = folder.run(&["graph", "partition", "bare.graph", "--parts", "2", "--fan-outs", "3"]);
-    let expected = "error: the graph has no features, whose bytes --fan-outs predicts\nhint: ";
+    let expected = "error: the graph has no features, so --fan-outs cannot predict their bytes\nhint: ";
     assert!(told.code == Some(2) && told.stderr.contains(expected), "{}", told.stderr);
 }
 
@@ -200,11 +200,11 @@ fn weights_and_types_are_kept_shown_and_drawn_by() {
         (&["train", "n.graph", "--sampler", "weighted"], "n.graph has no weights\nhint: "),
         (
             &["train", "g.graph", "--sampler", "weighted", "--model", "gcn"],
-            "--sampler weighted with --model gcn, whose sum is that of all edges\nhint: ",
+            "--sampler weighted cannot be used with --model gcn: its sum stands for all edges\nhint: ",
         ),
         (
             &["train", "g.graph", "--sampler", "weighted", "--fan-outs", "-1"],
-            "--sampler weighted with --fan-outs of -1, which draw nothing\nhint: ",
+            "--sampler weighted has no effect with only -1 in --fan-outs: all edges are taken\nhint: ",
         ),
     ] {
         let output = if words[0] == "import" { &["--output", "o.graph"][..] } else { &[] };
@@ -362,7 +362,7 @@ fn a_resumed_training_is_the_uninterrupted_one() {
     done(&[&["--passes", "2"], &kept[..]].concat());
     let rest = ["--passes", "4", "--resume", "kept", "--output", "rest.safetensors"];
     let rest = done(&[&rest[..], &kept].concat());
-    assert!(rest.stderr.contains("going on from kept/step-"), "{}", rest.stderr);
+    assert!(rest.stderr.contains("continuing from kept/step-"), "{}", rest.stderr);
     let [whole, rest] = [whole, rest].map(|ended| {
         let line = |line: &str| line.split(", sent").next().unwrap().to_owned();
         // Everything but the seconds.
@@ -451,9 +451,9 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
         (&["all.graph"], "vertex 2 is for train and has no label\nhint: "),
         (
             &["x.graph", "--plan", "p.plan"],
-            "--plan p.plan with a graph neural network, which has no",
+            "--plan p.plan cannot be used with a graph neural network",
         ),
-        (&["x.graph", "--heads", "2"], "--heads with --model sage\nhint: "),
+        (&["x.graph", "--heads", "2"], "--heads cannot be used with --model sage\nhint: "),
         (
             &["x.graph", "--model", "gin"],
             "invalid value 'gin' for '--model <MODEL>': model 'gin', ex",

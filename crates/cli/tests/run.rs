@@ -121,7 +121,7 @@ fn former_names_of_flags_are_taken_with_a_warning() {
     let warnings: Vec<_> =
         ended.stderr.lines().filter(|line| line.contains("warning: --")).collect();
     let of = |before: &str, now: &str| {
-        format!("warning: --{before} is --{now} now; the next version has --{now} only")
+        format!("warning: --{before} is now called --{now}; the next version has only --{now}")
     };
     let expected = [of("warmup", "lr-warmup-steps"), of("warmup-steps", "codec-warmup-steps")];
     assert_eq!(warnings, expected, "{}", ended.stderr);

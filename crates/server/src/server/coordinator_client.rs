@@ -304,7 +304,7 @@ impl CoordinatorClient {
         };
         let Some(origin) = self.parts.origin.clone() else {
             let message = format!("the job continues from {name}, which this server does not have");
-            return Err(other(message).with_hint("give it: --restore PATH"));
+            return Err(other(message).with_hint("give --restore PATH"));
         };
         if origin.name() != *name {
             let found = origin.name();

@@ -442,7 +442,7 @@ fn check_pairs(policy: &Policy) -> Result<(), Error> {
     match policy.to_string().as_str() {
         "none" => Ok(()),
         codec => Err(Error::Invalid(format!(
-            "codec {codec} with mode pair, expected none: partners send parameters themselves, not their changes"
+            "codec {codec} cannot be used with mode pair, expected none: partners send parameters themselves, not their changes"
         ))),
     }
 }

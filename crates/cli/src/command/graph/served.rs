@@ -52,7 +52,7 @@ impl Flags {
         let Some(servers) = self.servers else {
             let flag = self.store.flag().unwrap_or_default();
             return Err(hinted(
-                anyhow!("{flag} without servers"),
+                anyhow!("{flag} needs servers"),
                 "add --servers N, or leave it out",
             ));
         };
@@ -91,7 +91,7 @@ pub fn or_lost(error: Error) -> Error {
         server.is_some_and(|error| error.kind() == thinwire_server::Kind::Lost)
     };
     match error.chain().any(is_lost) {
-        true => hinted(error, "begin anew, with as many --replicas as servers may be lost at once"),
+        true => hinted(error, "start again with --replicas N, so that N servers can be lost at once"),
         false => error,
     }
 }

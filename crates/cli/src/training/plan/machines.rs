@@ -50,7 +50,7 @@ impl Machines {
         let expected = Bandwidth::bits_per_s((8.0 * self.bytes_per_s).round());
         let longer = if times > 1.0 { "longer" } else { "less" };
         Some(format!(
-            "warning: {} has links of {} to a device, here {} is emulated: steps will take {longer} than is predicted; give --link {expected}",
+            "warning: {} has links of {} to a device, here {} is emulated: steps will take {longer} than predicted; give --link {expected}",
             self.path.display(),
             rate_in_words(expected),
             rate_in_words(limit),
