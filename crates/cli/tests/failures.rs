@@ -228,7 +228,7 @@ fn mistakes_are_named_with_a_hint() {
         (&["--heads", "5"], "width 16"),
         (&["--resume", "absent"], "no checkpoint at absent"),
         (&["--stepz", "3"], "unexpected argument '--stepz' found"),
-        (&["--rank", "0", "--world", "2"], "--rank 0 without --coordinator"),
+        (&["--rank", "0", "--world", "2"], "--rank 0 needs --coordinator"),
         (&["--rank", "0", "--world", "2", "--coordinator", "192.0.2.1:9"], "no token for a job"),
     ];
     for (flags, expected) in table {
@@ -437,7 +437,7 @@ fn a_full_output_is_named() {
         let ended = finish(command.stdout(full).spawn().unwrap());
         let expected = "rank 0: cannot write to standard output: No space left on device";
         assert_eq!(ended.error(), format!("error: {expected}"));
-        assert!(ended.hint().starts_with("hint: make room there"), "{}", ended.hint());
+        assert!(ended.hint().starts_with("hint: free some space there"), "{}", ended.hint());
     }
 }
 
@@ -474,7 +474,7 @@ fn a_folder_that_was_made_anew_gets_the_next_checkpoints() {
     signal(launcher.id(), "TERM");
     let ended = finish(launcher);
     assert_eq!(ended.code, Some(143), "{}", ended.stderr);
-    assert!(ended.stderr.contains("thinwire-checkpoints was made anew"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("thinwire-checkpoints is a new folder"), "{}", ended.stderr);
     folder.run(&["sample", "thinwire-checkpoints", "--length", "3"]).done();
 }
 

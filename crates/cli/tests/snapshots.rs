@@ -266,7 +266,7 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
             let error = open(restore.clone(), Duration::from_secs(1)).unwrap_err();
             (error.kind() == Kind::Refused).then(|| error.to_string())
         });
-        let said = format!("this worker continues from {found}, server ");
+        let said = format!("this worker continues from {found}, but server ");
         assert!(refused.starts_with(&said) && refused.contains(&name), "{refused}");
     }
     open(Some(name.clone()), LONG).unwrap();
@@ -425,7 +425,7 @@ fn a_training_begins_with_a_checkpoint_of_one_without_servers() {
     let warm = |mode: &[&str], checkpoints| {
         let more = [&restore[..], &rates, mode, &["--checkpoint-dir", checkpoints]].concat();
         let ended = trained(&more);
-        assert!(!ended.stderr.contains("begin anew"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("begin again"), "{}", ended.stderr);
         assert!(ended.stderr.contains("beginning with the values of model.safetensors ("));
         let some = ended.stderr.contains(" of 21 parameters are on servers (");
         assert_eq!(some, mode.contains(&"hybrid"), "{}", ended.stderr);

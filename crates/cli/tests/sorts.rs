@@ -132,7 +132,7 @@ fn what_codecs_owe_is_taken_up_or_dropped_aloud() {
     cluster(&folder, 1, 1, 1.0);
     plan(&folder, GPT, &[]).done();
     let other = train(&folder, &["--resume", "half/step-000003", "--checkpoint-dir", "none"]);
-    let said = "the checkpoint is of another plan: what its codecs still owed is dropped";
+    let said = "the checkpoint is of another plan: the residuals of its codecs are dropped";
     assert!(other.stderr.contains(said), "{}", other.stderr);
     other.done();
 }
@@ -271,7 +271,7 @@ fn inputs_may_have_any_names() {
     near(&learnt(&folder, &[]), &named, 1e-4);
     near(&learnt(&folder, &["--input", "tokens=input_ids"]), &named, 1e-4);
     let ended = train(&folder, &["--input", "tokens=x"]);
-    let expected = "error: plan.toml: the model reads no 'x' as tokens, but 'input_ids'";
+    let expected = "error: plan.toml: the model has no input 'x' for tokens, expected 'input_ids'";
     assert_eq!(ended.error(), expected);
     let ended = train(&folder, &["--input", "x"]);
     assert!(ended.error().contains("expected tokens=NAME"), "{}", ended.error());

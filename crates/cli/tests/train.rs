@@ -37,7 +37,7 @@ fn a_text_too_short_to_hold_some_out_is_said() {
     fs::write(folder.path().join("text.txt"), [b'a'; 80]).unwrap();
     let flags = ["--ranks", "1", "--steps", "1", "--sample-bytes", "0", "--checkpoint-dir", "none"];
     let said = |more: &[&str]| folder.train(&[&flags[..], more].concat()).stderr;
-    let line = "no validation: the data held out does not fill a batch of 4\n";
+    let line = "no validation: the held-out data does not fill a batch of 4\n";
     assert!(said(&[]).contains(line));
     assert!(!said(&["--validation-batches", "0"]).contains(line));
 }
@@ -219,7 +219,7 @@ fn a_checkpoint_of_an_earlier_version_goes_on_and_writes() {
     let flags = ["train", "--resume", EARLIER, "--data", "text.txt", "--link", "none", "--json"];
     let places = ["--codec", "int8", "--report", "none", "--checkpoint-dir", "none"];
     let ended = folder.run(&[&flags[..], &places].concat());
-    let said = "the checkpoint's gradients were in other buckets: how they travel is chosen anew";
+    let said = "the checkpoint's gradients were in other buckets: the way in which they are sent is chosen again";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let said =
         "does not tell how its gradients travelled: this continues with codec int8, algorithm";
@@ -312,13 +312,13 @@ fn a_training_by_rounds_goes_on_bit_for_bit() {
         }
         let fewer = ["--steps", "14", "--ranks", "1"];
         let ended = folder.run(&[&resumed[..], &fewer, &["--checkpoint-dir", "none"]].concat());
-        let dropped = "what those beyond 1 had learnt since their last rounds is dropped";
+        let dropped = "what ranks from 1 on had learnt since their last rounds is dropped";
         assert!(ended.stderr.contains(dropped), "{}", ended.stderr);
         ended.done();
         // Another mode begins with the model.
         let other = ["--steps", "14", "--mode", "local:3", "--checkpoint-dir", "none"];
         let ended = folder.run(&[&resumed[..], &other].concat());
-        let dropped = "all begin with its model, and what ranks had not exchanged is dropped";
+        let dropped = "all ranks begin with its model, and changes not exchanged yet are dropped";
         assert!(ended.stderr.contains(dropped), "{}", ended.stderr);
         ended.done();
         let others = ["--steps", "16", "--mode", "all-reduce", "--codec", "none"];
@@ -372,7 +372,7 @@ fn modes_that_cannot_be_are_refused() {
     for (flags, error) in [
         (&["--mode", "diloco:0"][..], "mode diloco has '0' steps"),
         (&["--mode", "gossip"], "unknown mode 'gossip'"),
-        (&["--mode", "diloco:4096,fragments=4096"], "4096 fragments of parameters with"),
+        (&["--mode", "diloco:4096,fragments=4096"], "4096 fragments for parameters of"),
         (&["--mode", "delayed:2", "--codec", "auto"], "codec auto cannot be used with mode delayed:2"),
         (&["--mode", "delayed:2", "--ranks", "1:2"], "--mode delayed:2 cannot be used in an elastic job"),
         (&["--mode", "delayed:2", "--parallel", "auto"], "--mode delayed:2 cannot be used with a plan"),
@@ -423,7 +423,7 @@ fn modes_that_cannot_be_are_refused() {
         ),
         (
             &["--mode", "diloco:4,fragments=4,delay=2", "--codec", "auto"],
-            "codec auto with mode diloco:4",
+            "codec auto cannot be used with mode diloco:4",
         ),
     ] {
         let ended = folder.train(&[&["--steps", "4", "--checkpoint-dir", "none"], flags].concat());

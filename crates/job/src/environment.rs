@@ -66,13 +66,13 @@ pub fn local_rank(variables: Variables<'_>) -> Option<u32> {
 fn lone_coordinator(overrides: &Overrides) -> Error {
     let [coordinator, rank, world] =
         ["coordinator", "rank", "world"].map(|name| overrides.form.name(name));
-    Error::invalid(format!("{coordinator} without {rank} and {world}"))
+    Error::invalid(format!("{coordinator} needs {rank} and {world}"))
 }
 
 fn by_hand(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Place>, Error> {
     let form = overrides.form;
     let without = |overrides: String, missing| {
-        Err(Error::invalid(format!("{overrides} without {}", form.name(missing))))
+        Err(Error::invalid(format!("{overrides} needs {}", form.name(missing))))
     };
     let (rank, world) = match (overrides.rank, overrides.world) {
         (None, None) => return Ok(None),

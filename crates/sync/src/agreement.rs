@@ -21,13 +21,13 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
     };
     if let Some((new, old)) = sorted(new).iter().zip(&sorted(old)).find(|(new, old)| new != old) {
         return Err(Error::Invalid(format!(
-            "parameter {} of {:?} {} where {} of {:?} {} was",
+            "parameter {} of {:?} {}, expected {} of {:?} {} as before",
             new.0, new.1, new.2, old.0, old.1, old.2
         )));
     }
     if new.len() != old.len() {
         let (found, expected) = (new.len(), old.len());
-        return Err(Error::Invalid(format!("{found} parameters where {expected} were")));
+        return Err(Error::Invalid(format!("{found} parameters, expected {expected} as before")));
     }
     Ok(())
 }

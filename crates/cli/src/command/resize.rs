@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn a_job_has_at_least_one_rank() {
         assert_eq!(ranks("3"), Ok(3));
-        assert!(ranks("0").unwrap_err().starts_with("a job of no ranks"));
+        assert!(ranks("0").unwrap_err().starts_with("0 ranks, expected"));
         for text in ["", "-1", "two", "4294967296"] {
             let said = "expected a number of ranks within the job's own MIN:MAX";
             assert_eq!(ranks(text), Err(said.to_owned()));

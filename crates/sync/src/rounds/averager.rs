@@ -396,7 +396,7 @@ fn agree_on_mode(channel: &Channel, mode: Mode, seed: u64) -> Result<(), Error> 
 fn check_fragments(parameters: &[Parameter], fragments: u32) -> Result<(), Error> {
     match rows(parameters) {
         rows if rows < fragments as usize => Err(Error::Invalid(format!(
-            "{fragments} fragments of parameters with {rows} rows together, expected at most one fragment for each row"
+            "{fragments} fragments for parameters of {rows} rows in total, expected at most one fragment for each row"
         ))),
         _ => Ok(()),
     }
@@ -415,7 +415,7 @@ fn check_options(options: &Options, mode: Mode) -> Result<(), Error> {
     ];
     given.into_iter().flatten().next().map_or(Ok(()), |given| {
         Err(Error::Invalid(format!(
-            "{given} with mode {mode}, expected a named codec such as int8 and averages: parameters are exchanged, not \
+            "{given} cannot be used with mode {mode}, expected a named codec such as int8 and averages: parameters are exchanged, not \
              gradients"
         )))
     })
@@ -432,7 +432,7 @@ fn with_feedback(options: &Options, alpha: f32) -> Result<Options, Error> {
             Ok(Options { feedback: Feedback::Average { beta: alpha }, ..options.clone() })
         }
         other => Err(Error::Invalid(format!(
-            "feedback {other} where ranks keep {alpha} of their own parameters, expected classic"
+            "feedback {other} does not work with alpha {alpha}, expected classic"
         ))),
     }
 }
