@@ -42,16 +42,16 @@ class Adapting:
         texts = [each for each in policies if isinstance(each, str)]
         self._functions = [each for each in policies if callable(each)]
         if len(texts) + len(self._functions) < len(policies):
-            raise InvalidError("a policy that is neither a string nor a function")
+            raise InvalidError("a policy is neither a string nor a function, expected one of them")
         self._core = _core.Policies(texts)
         if self._core.needs_ranks() and (resize is None or ranks_allowed is None):
             raise InvalidError(
-                f"policies {', '.join(texts)} without resize= and ranks_allowed=, by which the number of "
-                "ranks changes"
+                f"policies {', '.join(texts)} need resize= and ranks_allowed=, by which they change the "
+                "number of ranks"
             )
         for name, value, least in (("batch", batch, self._ranks), ("rows", rows, 1)):
             if value < least:
-                raise InvalidError(f"{name} of {value}, expected {least} or more")
+                raise InvalidError(f"{name} is {value}, expected {least} or more")
         self._expect_even(batch)
         self._resize, self._allowed = resize, ranks_allowed
         self._first_batch = batch
@@ -205,7 +205,7 @@ class Adapting:
         ranks = answer.get("ranks")
         if ranks is not None and ranks != self._ranks_asked:
             if self._resize is None:
-                raise InvalidError(f"a policy has asked for {ranks} ranks without resize=")
+                raise InvalidError(f"a policy has asked for {ranks} ranks, which needs resize=")
             self._ranks_asked = ranks
             self._resize(ranks)
             changed["ranks"] = ranks

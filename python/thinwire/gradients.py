@@ -372,7 +372,8 @@ def expect_exchangeable(found: list[Gradient]) -> list[Gradient]:
             )
     if all(each.kind == "none" for each in found):
         raise _core.InvalidError(
-            f"no gradient of {len(found)} variables, expected one (hint: does the loss depend on them?)"
+            f"none of {len(found)} variables has a gradient, expected one (hint: does the loss depend "
+            "on them?)"
         )
     return found
 

@@ -96,7 +96,9 @@ def for_rank(
     ranks = parsed(entries)
     worlds = {world_of(rank, arrays) for rank, arrays in ranks.items()}
     if len(worlds) > 1:
-        raise InvalidError(f"the state has entries of {min(worlds)} and of {max(worlds)} ranks")
+        raise InvalidError(
+            f"the state has entries of {min(worlds)} and of {max(worlds)} ranks, expected one number"
+        )
     world = worlds.pop()
     needed = [group.rank]
     if world != group.world:

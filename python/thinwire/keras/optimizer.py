@@ -99,8 +99,8 @@ class Distributed:
         around = sys._getframe(1).f_locals.get("self") if name == "loss_scale_factor" else None
         if around is not self and isinstance(around, keras.optimizers.LossScaleOptimizer):
             raise InvalidError(
-                "LossScaleOptimizer around a distributed optimizer, which compile adds under "
-                f"mixed_float16, expected it inside (hint: {ORDER})"
+                "LossScaleOptimizer, which compile adds under mixed_float16, wraps a distributed "
+                f"optimizer, expected it inside (hint: {ORDER})"
             )
         super().__setattr__(name, value)
 

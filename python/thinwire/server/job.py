@@ -95,7 +95,9 @@ class ParameterServer:
             arguments.integer_or_none(name, given)
         replicas = min(1, servers - 1) if replicas is None else replicas
         if replicas >= servers:
-            raise InvalidError(f"{replicas} replicas with {servers} servers, expected fewer")
+            raise InvalidError(
+                f"{replicas} replicas with {servers} servers, expected fewer replicas than servers"
+            )
         self.optimizer = optimizer
         self.consistency = consistency
         self._counts = {"servers": servers, "backups": replicas}

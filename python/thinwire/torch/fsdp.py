@@ -124,7 +124,7 @@ def fsdp(
         for name, given in (("group", group), ("gather_codec", gather_codec)):
             if given is not None:
                 raise InvalidError(
-                    f"{name} with replicas, expected None: modules are gathered and reduced on their host "
+                    f"{name} cannot be used with replicas: modules are gathered and reduced on their host "
                     f"(hint: leave {name} out)"
                 )
         names = [each.name for each in every.values()]
@@ -261,8 +261,9 @@ class Exchange:
         found = connection.group.rank, connection.group.world
         if found != (process_group.rank(), process_group.size()):
             raise InvalidError(
-                f"the group has this process as rank {found[0]} of {found[1]}, FSDP2 shards over ranks of "
-                f"which it is {process_group.rank()} of {process_group.size()} (hint: leave group out)"
+                f"this process is rank {found[0]} of {found[1]} in the group, but rank "
+                f"{process_group.rank()} of {process_group.size()} among the ranks of FSDP2 (hint: leave "
+                "group out)"
             )
         return scatter
 

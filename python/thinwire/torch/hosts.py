@@ -147,12 +147,12 @@ def check(within: Any, group: Any = None, algorithm: Any = None) -> None:
         )
     if isinstance(algorithm, str) and algorithm.startswith("hierarchical"):
         raise InvalidError(
-            f"algorithm {shown(algorithm)} with within, expected a flat one between hosts (hint: leave "
-            "one of the two out, since both sum on a host first)"
+            f"algorithm {shown(algorithm)} cannot be used with within, expected a flat one between hosts "
+            "(hint: leave one of the two out, since both sum on a host first)"
         )
     if group is not None and not isinstance(group, (dist.ProcessGroup, groups.Lost)):
         raise InvalidError(
-            f"within with a group that is a {type(group).__name__}, expected a process group of PyTorch "
+            f"group is a {type(group).__name__}, expected a process group of PyTorch with within "
             "(hint: leave group out)"
         )
 

@@ -105,7 +105,8 @@ class DiLoCo:
         record = self._rounds.step()
         if record["skipped"]:
             warnings.warn(
-                "a rank diverged: all go back to the parameters of the last round", stacklevel=2
+                "a rank diverged: all ranks return to the parameters of the last round",
+                stacklevel=2,
             )
         if not record["ended"]:
             return False

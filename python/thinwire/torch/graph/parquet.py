@@ -70,10 +70,10 @@ def read_parquet(
     count = int(ends.max()) + 1 if ends.numel() else 0
     of_vertices = isinstance(vertices, (str, bytes, os.PathLike))
     if (features is not None or labels is not None) and not of_vertices:
-        raise InvalidError("features and labels without a file of vertices, expected vertices=FILE")
+        raise InvalidError("features and labels need a file of vertices, expected vertices=FILE")
     if relabel and vertices is not None:
         raise InvalidError(
-            "relabel with vertices, expected ids: the column of vertices with the ids that edges use"
+            "relabel needs ids with vertices, expected the column of vertices with the ids that edges use"
         )
     if of_vertices:
         vertices = arguments.path("vertices", vertices)
@@ -121,7 +121,7 @@ def refuse_nulls(column: pyarrow.ChunkedArray, place: str) -> None:
 def named(vertices: Any, ids: str) -> pyarrow.Array:
     """Returns the ids of vertices, each once."""
     if not isinstance(vertices, (str, bytes, os.PathLike)):
-        raise InvalidError("ids without a file of vertices, expected vertices=FILE")
+        raise InvalidError("ids need a file of vertices, expected vertices=FILE")
     file = arguments.path("vertices", vertices)
     column = callable_by(read(file, ids), f"{file}: {ids}")
     counts = pyarrow.compute.value_counts(column)

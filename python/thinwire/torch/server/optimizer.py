@@ -248,8 +248,8 @@ class ServerOptimizer(torch.optim.Optimizer):
         """
         if scale is None:
             raise InvalidError(
-                "GradScaler.unscale_ of a ServerOptimizer while ranks also train parameters together, "
-                "expected GradScaler.step alone (hint: unscale_ the other optimizer)"
+                "GradScaler.unscale_ is called on a ServerOptimizer, but ranks also train parameters "
+                "together, expected GradScaler.step alone (hint: unscale_ the other optimizer)"
             )
         for each in self._embeddings:
             if not each.is_finite:
