@@ -295,7 +295,7 @@ fn a_rank_that_hangs_after_an_interrupt_is_killed() {
     let warnings = ended.stderr.lines().filter(|line| line.starts_with("warning: "));
     let warnings: Vec<&str> = warnings.collect();
     let [warning] = warnings[..] else { panic!("{}", ended.stderr) };
-    assert!(warning.contains("rank 1, not ended within 14 s"), "{warning}");
+    assert!(warning.contains("rank 1, which did not end within 14 s"), "{warning}");
     assert!(warning.ends_with("a last checkpoint may be missing"), "{warning}");
 }
 

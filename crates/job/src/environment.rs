@@ -232,7 +232,7 @@ impl Dialect {
             (Source::Slurm, None) => slurm_first_host(variables)?,
             (_, None) if local_world == Some(world) || world == 1 => "127.0.0.1".to_owned(),
             (source, None) => {
-                let message = "where rank 0 is, is not known: MASTER_ADDR is not set";
+                let message = "the host of rank 0 is not known: MASTER_ADDR is not set";
                 return Err(Error::invalid(format!("joining {source}: {message}")).with_hint(
                     "set MASTER_ADDR (and MASTER_PORT) on every rank to a host of rank 0",
                 ));

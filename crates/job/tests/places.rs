@@ -212,7 +212,7 @@ fn what_is_missing_or_impossible_is_named() {
         ),
         (
             "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2",
-            "joining mpirun (Open MPI): where rank 0 is, is not known: MASTER_ADDR is not set",
+            "joining mpirun (Open MPI): the host of rank 0 is not known: MASTER_ADDR is not set",
         ),
         ("SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=7 SLURM_STEP_ID=0", "SLURM_STEP_NODELIST is not set"),
         ("RANK=0 WORLD_SIZE=2 THINWIRE_COORDINATOR=here", "address 'here', expected host:port"),

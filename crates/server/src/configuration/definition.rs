@@ -374,7 +374,7 @@ mod tests {
         );
         assert_eq!(
             refusal(|d| d.tables[0].optimizer = "sgd".to_owned()),
-            "table 'users': sgd without a learning rate, expected such as sgd:lr=0.01"
+            "table 'users': sgd has no learning rate, expected one such as sgd:lr=0.01"
         );
         assert_eq!(
             refusal(|d| d.tables[0].initial = "ones".to_owned()),
