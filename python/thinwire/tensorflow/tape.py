@@ -99,7 +99,7 @@ class DistributedGradientTape:
         self._tape.__exit__(*raised)
 
     def __getattr__(self, name: str) -> Any:
-        """What the tape has."""
+        """Returns the attribute of the tape."""
         return getattr(self._tape, name)
 
 

@@ -166,8 +166,8 @@ def find(
 
     # Errors
 
-    InvalidError on all ranks if they pass different sorts of `within`, if hosts have unequal
-    numbers of ranks, or if the process groups given as `within` do not partition the ranks.
+    InvalidError on all ranks if they pass different kinds of `within`, if hosts have unequal numbers of
+    ranks, or if the process groups given as `within` do not partition the ranks.
     """
     group = connection.group
     if isinstance(within, groups.Lost):
@@ -224,7 +224,7 @@ def counted_apart(group: Group, mine: Sequence[int]) -> Iterator[None]:
 
 
 def kind(within: Any) -> str:
-    """Names the sort of `within` in a message."""
+    """Names the kind of `within` in a message."""
     return "none" if within is None else HOST if within == HOST else "process group"
 
 

@@ -1,7 +1,7 @@
 """A warning about a skipped step in a program without a GradScaler.
 
-All gradients of such a step are NaN, under FSDP2 those of a module, and an optimizer that applies them
-makes all weights NaN.
+All gradients of such a step (under FSDP2, all gradients of a module) are NaN. An optimizer that applies
+them makes all weights NaN.
 """
 
 from __future__ import annotations

@@ -30,19 +30,19 @@ def read_parquet(
 ) -> SimpleNamespace:
     """Reads a graph, which `Loader` takes, and `save` writes for `StoredGraph` and `thinwire graph`.
 
-    It has `edge_index`, int64 [2, E], and `num_nodes`; with the columns that are asked for `edge_weight`,
-    float32 [E], `x`, float32 [V, F], and `y`, int64 [V], below 0 where a vertex has none, -1 for null.
-    Vertices are numbered from 0, unless `relabel` or `ids` is given; `vertex_ids` is then a list, of int
-    or of str, of their ids in `edges`.
+    It has `edge_index`, int64 [2, E], and `num_nodes`; if their columns are given, also `edge_weight`,
+    float32 [E], `x`, float32 [V, F], and `y`, int64 [V], which is below 0 where a vertex has no label,
+    and -1 for null. Vertices are numbered from 0, unless `relabel` or `ids` is given; `vertex_ids` is
+    then a list, of int or of str, of their ids in `edges`.
 
     Arguments:
         columns: Columns of source and destination in `edges`, and optionally of the weight.
-        vertices: File with a row per vertex, in their order; or the number of vertices; None for
-            the highest vertex and all before it.
+        vertices: File with a row per vertex, in their order, or the number of vertices; None means all
+            vertices up to the highest one in `edges`.
         features: Column of `vertices` with a list of numbers per vertex, or columns of numbers.
         labels: Column of `vertices` with a class per vertex.
-        relabel: Whether `edges` identifies vertices by any integers or strings, in whose order vertices
-            are numbered.
+        relabel: Whether `edges` identifies vertices by any integers or strings; vertices are then
+            numbered in the order of these.
         ids: Column of `vertices` with the id of each vertex in `edges`.
 
     # Errors
