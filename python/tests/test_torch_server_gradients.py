@@ -190,7 +190,7 @@ def behave(address):
         assert sum(each.numel() for each in model.parameters()) == 5
         for call in (copy.deepcopy, torch.optim.swa_utils.AveragedModel):
             assert said(call, model).startswith(
-                "table 'a' is on servers, so that its module cannot"
+                "table 'a' is on servers, so its module cannot"
             )
         assert said(torch.save, model, io.BytesIO()).startswith("table 'a' is on servers")
 

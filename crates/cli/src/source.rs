@@ -81,7 +81,7 @@ impl Source {
         match self {
             Source::Onnx(path, file) => Ok(file.freeze(names).map_err(|error| error.at(path))?),
             Source::File(text, _) | Source::Name(text) if !names.is_empty() => {
-                bail!("--freeze works only with an ONNX file, found {text}: it says itself what is trained")
+                bail!("--freeze works only with an ONNX file, found {text}, which itself states what is trained")
             }
             _ => Ok(()),
         }

@@ -200,7 +200,7 @@ fn weights_and_types_are_kept_shown_and_drawn_by() {
         (&["train", "n.graph", "--sampler", "weighted"], "n.graph has no weights\nhint: "),
         (
             &["train", "g.graph", "--sampler", "weighted", "--model", "gcn"],
-            "--sampler weighted cannot be used with --model gcn: its sum stands for all edges\nhint: ",
+            "--sampler weighted cannot be used with --model gcn: its sum must represent all edges\nhint: ",
         ),
         (
             &["train", "g.graph", "--sampler", "weighted", "--fan-outs", "-1"],

@@ -87,7 +87,7 @@ fn the_batch_grows(mode: &str) {
     // Another first batch is another training.
     let other = ["--batch", "6", "--steps", "500"];
     let ended = folder.run(&[&resumed[..], &other].concat());
-    let dropped = "a batch that a policy has changed from 4 to 8 rows: it is 6 again";
+    let dropped = "a policy had changed the batch from 4 to 8 rows; it is 6 again";
     assert!(ended.stderr.contains(dropped), "{}", ended.stderr);
     ended.done();
 }

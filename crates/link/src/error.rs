@@ -165,7 +165,7 @@ impl Hint for Error {
             Kind::Left => {
                 "give every rank the same number of steps: a rank with fewer batches ends before the others"
             }
-            Kind::Absent => "fix the reason for which that rank does not come, and start all ranks again",
+            Kind::Absent => "fix that, and start all ranks again",
             Kind::Unreachable => {
                 "check that the address is right, that rank 0 runs, and that no firewall blocks it"
             }

@@ -101,7 +101,7 @@ class Distributed:
         if around is not self and isinstance(around, keras.optimizers.LossScaleOptimizer):
             raise InvalidError(
                 "LossScaleOptimizer, which compile adds under mixed_float16, wraps a distributed "
-                f"optimizer, expected it inside (hint: {ORDER})"
+                f"optimizer, expected the reverse (hint: {ORDER})"
             )
         super().__setattr__(name, value)
 

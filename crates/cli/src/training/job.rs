@@ -106,7 +106,7 @@ impl TrainingJob {
         refuse_with_plan(&exchange, &parallelism)?;
         exchange.check_optimizer(codec.as_ref())?;
         if let (None, Some(flag)) = (&codec, settings.exchange_flag()) {
-            let error = anyhow!("{flag} cannot be used with the codecs of a plan: they are sent as the plan says");
+            let error = anyhow!("{flag} has no effect on the codecs of a plan: the plan decides how gradients are sent");
             return Err(hinted(
                 error,
                 "name the codec of gradients too: --codec none or another one",

@@ -255,7 +255,7 @@ pub(super) fn waiting(role: Role, wait: Wait) -> String {
         }
         Wait::Quorum { have, need } => {
             format!(
-                "{have} members of the last epoch are reachable, expected at least {need}; the unreachable ones \
+                "reachable members of the last epoch: {have}, expected at least {need}; the unreachable ones \
                  may continue by themselves"
             )
         }

@@ -382,7 +382,7 @@ mod tests {
         );
         assert_eq!(
             refusal(|d| d.tables[1].initial = "checkpoint".to_owned()),
-            "table 'items' begins with a checkpoint, the job with none"
+            "table 'items' begins with a checkpoint, but the job has none"
         );
         assert_eq!(
             refusal(|d| d.tables[1].values = "int4".to_owned()),

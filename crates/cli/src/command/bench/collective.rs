@@ -113,7 +113,7 @@ struct Line {
 pub fn run(args: &Args) -> Result<u8> {
     let Choice::Bytes(codec) = args.codec.clone() else {
         return Err(anyhow!(
-            "codec {} needs error feedback, which plain all-reduce does not have",
+            "codec {} cannot be used in a plain all-reduce, which has no error feedback",
             args.codec
         ));
     };

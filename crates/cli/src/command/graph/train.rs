@@ -255,7 +255,7 @@ fn refuse(args: &Args) -> Result<()> {
     }
     let is_weighted = args.sampler == Sampler::Weighted;
     if is_weighted && args.model == Model::Gcn {
-        let error = anyhow!("--sampler weighted cannot be used with --model gcn: its sum stands for all edges");
+        let error = anyhow!("--sampler weighted cannot be used with --model gcn: its sum must represent all edges");
         return Err(hinted(error, "give --model sage or gat"));
     }
     if is_weighted && args.fan_outs.iter().all(|limit| *limit == -1) {

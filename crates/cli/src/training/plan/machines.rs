@@ -103,7 +103,7 @@ mod tests {
         assert_eq!((said(1e9), said(1.05e9), machines.warning(None)), (None, None, None));
         assert_eq!(
             said(1e8).unwrap(),
-            "warning: c.toml has links of 1 Gbit/s to a device, here 100 Mbit/s is emulated: steps will take longer than is predicted; give --link 1gbit"
+            "warning: c.toml has links of 1 Gbit/s to a device, here 100 Mbit/s is emulated: steps will take longer than predicted; give --link 1gbit"
         );
         assert!(said(1e10).unwrap().contains("take less than"));
     }
