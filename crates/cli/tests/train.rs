@@ -222,7 +222,7 @@ fn a_checkpoint_of_an_earlier_version_goes_on_and_writes() {
     let said = "the checkpoint's gradients were in other buckets: the way in which they are sent is chosen again";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let said =
-        "does not tell how its gradients travelled: this continues with codec int8, algorithm";
+        "does not tell how its gradients were sent: training continues with codec int8, algorithm";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let found = losses(&ended.json()[0]);
     assert_eq!(found.len(), LATER.len());

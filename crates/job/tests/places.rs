@@ -293,7 +293,7 @@ fn messages_name_what_was_given_as_it_was_written() {
         (error.to_string(), error.hint().map(str::to_owned))
     };
     assert_eq!(said(Form::Flags, Some(1), None, None).0, "--rank 1 needs --world");
-    assert_eq!(said(Form::Arguments, Some(1), None, None).0, "rank=1 without world");
+    assert_eq!(said(Form::Arguments, Some(1), None, None).0, "rank=1 needs world");
     assert_eq!(said(Form::Arguments, None, Some(3), None).0, "world=3 needs rank");
     let (message, hint) = said(Form::Flags, None, None, Some("h:9"));
     assert_eq!((message.as_str(), hint), ("--coordinator needs --rank and --world", None));

@@ -414,8 +414,8 @@ fn assumed(exchange: &[(&str, String)]) -> String {
     let values: Vec<String> =
         exchange.iter().map(|(name, value)| format!("{name} {value}")).collect();
     format!(
-        "the checkpoint, of an earlier version, does not tell how its gradients travelled: this continues \
-         with {}",
+        "an earlier version wrote the checkpoint, which does not tell how its gradients were sent: training \
+         continues with {}",
         values.join(", ")
     )
 }

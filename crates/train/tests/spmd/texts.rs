@@ -44,6 +44,6 @@ fn what_is_not_clear_is_asked_for() {
     // A loss that compares with nothing that comes from outside.
     let mut none = renamed("tokens", "x");
     none.nodes.retain(|node| !matches!(node.operator, Operator::CrossEntropy(_)));
-    assert!(error(&none, None).contains("expected a cross-entropy"));
+    assert!(error(&none, None).contains("has no cross-entropy"));
     assert!(none.tensors.iter().any(|tensor| tensor.role == Role::Input));
 }
