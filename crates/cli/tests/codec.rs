@@ -33,7 +33,7 @@ fn the_answer_no_is_1_and_an_error_is_2() {
         (".", "unknown codec '.', expected one of "),
         ("zip", "unknown codec 'zip', expected one of "),
         ("topk:2", "topk ratio '2', expected a number above 0 and at most 1"),
-        ("good.codec:t=1", "good.codec: parameter 't', but the codec has none"),
+        ("good.codec:t=1", "good.codec: unknown parameter 't', the codec has none"),
         ("good.codec:t=1,t=2", "good.codec parameter t is given twice, as 1 and 2"),
     ] {
         let ended = folder.run(&["codec", "check", codec]);

@@ -440,7 +440,7 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
         (&["x.graph"], "x.graph has no labels\nhint: thinwire graph import --labels"),
         (
             &["all.graph", "--features", "learned:8"],
-            "--features learned:8, but all.graph has 1 f32\nhint: leave it out",
+            "--features learned:8, but all.graph has features already, 1 f32\nhint: leave it out",
         ),
         (
             &["bare.graph", "--features", "learned:0"],
@@ -497,7 +497,7 @@ fn ranks_that_go_on_from_other_checkpoints_are_refused() {
         };
         let ended = finish_all([rank("0", &["--resume", "raw"]), rank("1", other)]);
         let expected =
-            format!("error: this rank continues from raw/step-000001, rank 1 from {found}\n");
+            format!("error: this rank continues from raw/step-000001, but rank 1 from {found}\n");
         let said = &ended[0].stderr;
         assert!(ended[0].code == Some(2) && said.contains(&expected), "{said}");
         assert_eq!(ended[1].code, Some(2));
@@ -534,7 +534,7 @@ fn classes_without_a_vertex_are_said() {
     std::fs::write(folder.path().join("y.npy"), labels).unwrap();
     let import = ["graph", "import", "e.csv", "--labels", "y.npy", "--output", "g.graph"];
     let said = folder.run(&import).stderr;
-    let expected = "labels are of 101 classes, of which 2 have a vertex: number classes from 0\n";
+    let expected = "labels are of 101 classes, but only 2 of these have a vertex: number classes from 0\n";
     assert!(said.starts_with(expected), "{said}");
 }
 

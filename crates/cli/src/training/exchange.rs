@@ -241,7 +241,7 @@ impl Exchange {
         let kept = &checkpoint.progress().config["exchange"];
         serde_json::from_value(kept.clone()).with_context(|| {
             let path = checkpoint.path().display();
-            format!("{path} has no exchange options of this version")
+            format!("{path} has no exchange options that this version can read")
         })
     }
 

@@ -55,7 +55,7 @@ impl Model {
         // Of a planned training it lies beside the recipe.
         let kept = Some(&config["recipe"]["model"]).filter(|model| !model.is_null());
         serde_json::from_value(kept.unwrap_or(config).clone()).with_context(|| {
-            format!("{} keeps no model of this version", checkpoint.path().display())
+            format!("{} has no model that this version can read", checkpoint.path().display())
         })
     }
 

@@ -119,7 +119,7 @@ impl Member {
         let presence = Presence::join(&job_address, &links, options, mode.facts().collect())?;
         let ranks = Some(mode.ranks);
         let epoch = training::first_epoch(&presence, &job_address, ranks, settings.timeout)?;
-        let world = epoch.world(presence.id()).context("an epoch without this process")?;
+        let world = epoch.world(presence.id()).context("this process is not in the epoch")?;
         let link = presence.meet(&epoch)?;
         let link = link.context("the first epoch has ended before its ranks had met")?;
         let (rank, world) = (world.rank().0, world.size() as u32);

@@ -63,7 +63,7 @@ fn rows(store: &Arc<Store>, learned: Option<Learned>) -> Result<Rows> {
         (None, Some(Learned { columns })) => Ok(Rows::Learned { columns }),
         (Some((rows, _)), Some(Learned { columns })) => {
             let (found, format) = (rows.columns, rows.format);
-            let error = anyhow!("--features learned:{columns}, but {path} has {found} {format}");
+            let error = anyhow!("--features learned:{columns}, but {path} has features already, {found} {format}");
             Err(hinted(error, "leave it out, or import the graph without features"))
         }
         (None, None) => {

@@ -108,7 +108,7 @@ impl Built {
         }
         let (path, model) = (checkpoint.path().display(), self.model.name());
         let message = format!("{path} is a checkpoint of {}", kept.name());
-        Err(hinted(anyhow!("{message}, the plan is for {model}"), "give a plan for the same model"))
+        Err(hinted(anyhow!("{message}, but the plan is for {model}"), "give a plan for the same model"))
     }
 
     /// Whether this is the model that a checkpoint keeps, for sequences as long as it had.
@@ -138,7 +138,7 @@ impl KeptPlan {
     pub fn of(checkpoint: &Checkpoint) -> Result<Option<KeptPlan>> {
         let kept = checkpoint.progress().config[PLANNED].clone();
         serde_json::from_value(kept)
-            .with_context(|| format!("{} has no plan of this version", checkpoint.path().display()))
+            .with_context(|| format!("{} has no plan that this version can read", checkpoint.path().display()))
     }
 
     /// The plan as a training takes it, and where it is.

@@ -139,7 +139,7 @@ impl Exchange {
         check_adam(&options, program)?;
         if options.delay > 0 && !is_replica {
             return Err(invalid(format!(
-                "gradients delayed by {} steps with a plan",
+                "gradients cannot be delayed by {} steps under a plan",
                 options.delay
             )));
         }
