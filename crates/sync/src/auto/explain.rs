@@ -136,8 +136,8 @@ pub(crate) fn rivals(plans: &[Plan], all: &[Vec<Candidate>]) -> Vec<String> {
     names
 }
 
-/// Returns the number of trials that were decided, and what is tried now: "3 trials, comparing it with raw and
-/// int8".
+/// Returns the number of trials that were decided, and what is tried now: "3 trials, comparing it with raw
+/// and int8".
 pub(crate) fn progress(decided: usize, trying: &[String]) -> String {
     let decided = match (decided, trying) {
         (0, []) => Some("not tried yet".to_owned()),
