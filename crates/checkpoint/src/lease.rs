@@ -278,7 +278,9 @@ impl Shared {
             return Ok(false);
         }
         let (place, seconds) = (self.place.display(), term.as_secs_f64());
-        say(format!("another training has not released {place}: watching for {seconds} s whether it still runs"));
+        say(format!(
+            "another training has not released {place}: watching for {seconds} s whether it still runs"
+        ));
         loop {
             let is_over = begun.elapsed() >= term;
             match self.found()? {

@@ -172,7 +172,8 @@ fn rescued(policy: &Policy, error: Error, written: Result<Option<PathBuf>, Error
         }
         Err(lost) if lost.kind() == Kind::Lost => lost,
         Err(other) => {
-            let message = format!("{error}; the checkpoint could not be saved elsewhere either: {other}");
+            let message =
+                format!("{error}; the checkpoint could not be saved elsewhere either: {other}");
             let room = || format!("set {FOLDER_VARIABLE} to a folder with free space");
             let hint = error.hint().map_or_else(room, str::to_owned);
             Error::new(Kind::Failed, message).with_hint(hint)

@@ -92,7 +92,9 @@ fn with_new_names(words: &mut [OsString]) {
         let Renamed { before, now, .. } = renamed;
         let mut found = words.iter_mut().filter(|word| name(word) == Some(before)).peekable();
         if found.peek().is_some() && !is_launched() {
-            say(format!("warning: --{before} is now called --{now}; the next version has only --{now}"));
+            say(format!(
+                "warning: --{before} is now called --{now}; the next version has only --{now}"
+            ));
         }
         for word in found {
             let text = word.to_string_lossy().replacen(before, now, 1);

@@ -127,8 +127,9 @@ fn a_feedback_of_nothing_is_refused() {
     let folder = Folder::new("codec-feedback");
     for codec in ["none", "intsgd", "int8:stochastic"] {
         let ended = folder.train(&["--codec", codec, "--feedback", "ef21"]);
-        let expected =
-            format!("--feedback ef21 has no effect with codec {codec}, which leaves nothing to feed back");
+        let expected = format!(
+            "--feedback ef21 has no effect with codec {codec}, which leaves nothing to feed back"
+        );
         assert_eq!(ended.error(), format!("error: {expected}"));
     }
 }

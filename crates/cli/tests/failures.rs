@@ -216,7 +216,10 @@ fn mistakes_are_named_with_a_hint() {
         (&["--checkpoint-dir", "/proc/here"], "cannot write checkpoints to /proc/here"),
         (&["--codec", "int9"], "unknown codec 'int9', expected one of none, f16"),
         (&["--codec", "topk:2"], "topk"),
-        (&["--codec", "int8", "--error-budget", "0.3"], "--error-budget 0.3 has no effect with codec int8"),
+        (
+            &["--codec", "int8", "--error-budget", "0.3"],
+            "--error-budget 0.3 has no effect with codec int8",
+        ),
         (
             &["--codec", "none", "--codec-warmup-steps", "3"],
             "--codec-warmup-steps 3 has no effect with codec none, which travels raw in every step",

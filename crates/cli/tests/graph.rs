@@ -103,7 +103,8 @@ fn the_way_of_features_is_chosen_by_bytes_and_memory() {
     let bare = ["--output", "bare.graph", "--scale", "6"];
     folder.run(&[&["graph", "generate", "rmat"], &bare[..]].concat());
     let told = folder.run(&["graph", "partition", "bare.graph", "--parts", "2", "--fan-outs", "3"]);
-    let expected = "error: the graph has no features, so --fan-outs cannot predict their bytes\nhint: ";
+    let expected =
+        "error: the graph has no features, so --fan-outs cannot predict their bytes\nhint: ";
     assert!(told.code == Some(2) && told.stderr.contains(expected), "{}", told.stderr);
 }
 
@@ -534,7 +535,8 @@ fn classes_without_a_vertex_are_said() {
     std::fs::write(folder.path().join("y.npy"), labels).unwrap();
     let import = ["graph", "import", "e.csv", "--labels", "y.npy", "--output", "g.graph"];
     let said = folder.run(&import).stderr;
-    let expected = "labels are of 101 classes, but only 2 of these have a vertex: number classes from 0\n";
+    let expected =
+        "labels are of 101 classes, but only 2 of these have a vertex: number classes from 0\n";
     assert!(said.starts_with(expected), "{said}");
 }
 

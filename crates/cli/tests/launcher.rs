@@ -355,16 +355,8 @@ fn what_cannot_be_elastic_is_refused() {
     let train = |flags: &[&'static str]| {
         [&["train", "--data", "text.txt", "--ranks", "2:4"], flags].concat()
     };
-    refused(
-        &train(&["--plan", "plan.json"]),
-        &format!("--plan plan.json {fixed}"),
-        "--ranks 4",
-    );
-    refused(
-        &train(&["--parallel", "auto"]),
-        &format!("--parallel auto {fixed}"),
-        "--ranks 4",
-    );
+    refused(&train(&["--plan", "plan.json"]), &format!("--plan plan.json {fixed}"), "--ranks 4");
+    refused(&train(&["--parallel", "auto"]), &format!("--parallel auto {fixed}"), "--ranks 4");
     refused(
         &["compare", "--data", "text.txt", "--ranks", "2:4"],
         &format!("compare {fixed}"),
@@ -380,7 +372,11 @@ fn what_cannot_be_elastic_is_refused() {
         "a coordinator needs the fewest and the most ranks, found --ranks 3",
         "--ranks 3:3",
     );
-    refused(&["resize", "3"], "the address of the coordinator is missing", "--coordinator HOST:PORT");
+    refused(
+        &["resize", "3"],
+        "the address of the coordinator is missing",
+        "--coordinator HOST:PORT",
+    );
     refused(
         &["run", "--ranks", "4:2", "--", "true"],
         "invalid value '4:2' for '--ranks <N>': at least 4 and at most 2 ranks exclude each other, expected MIN:MAX such as 2:4",
@@ -401,7 +397,11 @@ fn what_cannot_be_elastic_is_refused() {
         "--coordinator 127.0.0.1:7 has no effect: all ranks are started on this machine",
         "THINWIRE_MEMBER=new",
     );
-    refused(&train(&["--trace", "trace"]), "--trace trace cannot be used in an elastic job", "leave it out");
+    refused(
+        &train(&["--trace", "trace"]),
+        "--trace trace cannot be used in an elastic job",
+        "leave it out",
+    );
     let gone = ["coordinator", "--listen", "127.0.0.1:0", "--state", "gone/state"];
     let ended = folder.run(&gone);
     assert!(

@@ -221,11 +221,17 @@ fn what_a_plan_cannot_be_is_named() {
     assert_eq!(found, "error: plan.toml is for 4 ranks, --ranks says 2");
     assert_eq!(hint, "hint: start 4 ranks, or make a plan for 2");
     let (found, _) = error(&["--width", "32"]);
-    assert_eq!(found, "error: --width 32 cannot be used with --plan: the plan has its own model and batch");
+    assert_eq!(
+        found,
+        "error: --width 32 cannot be used with --plan: the plan has its own model and batch"
+    );
     for (flag, value) in [("--cluster", "cluster.toml"), ("--pin", "block.*.mlp.up: n=tp")] {
         let (found, hint) = error(&[flag, value]);
         assert!(found.starts_with(&format!("error: {flag} ")), "{found}");
-        assert!(found.ends_with(" cannot be used with --plan: that plan is already made"), "{found}");
+        assert!(
+            found.ends_with(" cannot be used with --plan: that plan is already made"),
+            "{found}"
+        );
         assert!(hint.contains("--parallel"), "{hint}");
     }
 
@@ -413,7 +419,8 @@ fn what_was_learnt_under_a_plan_writes_text() {
     let alone = sample(&likeliest).done();
     plan(&folder, 4);
     let ended = train(&folder, &["--steps", "4"]);
-    let said = "each rank has only a part of the model: thinwire sample thinwire-checkpoints/step-000004";
+    let said =
+        "each rank has only a part of the model: thinwire sample thinwire-checkpoints/step-000004";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     assert_eq!(sample(&likeliest).done(), alone);
     let prompt = |seed| sample(&["--prompt", "12 b", "--length", "20", "--seed", seed]).done();
@@ -558,7 +565,10 @@ fn codecs_that_no_plan_can_have_are_named() {
     let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none"];
     let auto = ["--parallel", "auto"];
     for (flags, expected) in [
-        (&["--error-budget", "0.3"][..], "--error-budget 0.3 has no effect without --codec: nothing"),
+        (
+            &["--error-budget", "0.3"][..],
+            "--error-budget 0.3 has no effect without --codec: nothing",
+        ),
         (
             &["--codec", "none", "--error-budget", "0.3"],
             "--error-budget 0.3 has no effect with codec none: nothing",
@@ -578,10 +588,18 @@ fn codecs_that_no_plan_can_have_are_named() {
     }
     let (f16, budget) = (["--activation-codecs", "f16"], ["--error-budget", "0.3"]);
     for (flags, more, expected) in [
-        (&["--parallel", "data"][..], f16, "f16 cannot be used with --parallel data: no activations are sent there"),
+        (
+            &["--parallel", "data"][..],
+            f16,
+            "f16 cannot be used with --parallel data: no activations are sent there",
+        ),
         (&[], f16, "f16 needs --parallel"),
         (&["--plan", "plan.toml"], f16, "f16 needs --parallel"),
-        (&["--plan", "plan.toml"], budget, "0.3 cannot be used with --plan: the plan has its own error budget"),
+        (
+            &["--plan", "plan.toml"],
+            budget,
+            "0.3 cannot be used with --plan: the plan has its own error budget",
+        ),
     ] {
         let ended = folder.run(&[&fixed[..], flags, &more].concat());
         assert_eq!(ended.error(), format!("error: {} {expected}", more[0]), "{flags:?}");

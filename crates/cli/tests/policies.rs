@@ -123,7 +123,10 @@ fn policies_that_cannot_be_followed_are_refused() {
     let folder = Folder::new("no-policies");
     for (flags, error) in [
         (&["--policy", "noise"][..], "unknown policy 'noise'"),
-        (&["--policy", "noise-scale:max=7"], "has no effect on a batch of 4 rows: twice as many are more than 7"),
+        (
+            &["--policy", "noise-scale:max=7"],
+            "has no effect on a batch of 4 rows: twice as many are more than 7",
+        ),
         (
             &["--policy", "deadline:60"],
             "--policy deadline:60 cannot be used in a job with a fixed number of ranks",
@@ -132,7 +135,10 @@ fn policies_that_cannot_be_followed_are_refused() {
             &["--policy", "price:gone,max=1", "--ranks", "1:2"],
             "--policy price:gone,max=1 cannot be followed: gone: No such file",
         ),
-        (&["--policy", "wait:max=0.3", "--codec", "int8"], "--policy wait:max=0.3 cannot be used with codec int8"),
+        (
+            &["--policy", "wait:max=0.3", "--codec", "int8"],
+            "--policy wait:max=0.3 cannot be used with codec int8",
+        ),
         (
             &["--policy", "wait:max=0.3", "--mode", "local:4"],
             "--policy wait:max=0.3 cannot be used with --mode local:4: its codec is named",

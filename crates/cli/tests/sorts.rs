@@ -226,14 +226,20 @@ fn a_model_by_name_goes_on_and_writes_text() {
     let text = folder.run(&["sample", "--prompt", "12 b", "--length", "20"]).done();
     assert!(text.starts_with("12 b"), "{text}");
     for (flags, expected) in [
-        (&["--model", GPT, "--width", "8"][..], "--width 8 cannot be used with --model gpt:layers=2"),
+        (
+            &["--model", GPT, "--width", "8"][..],
+            "--width 8 cannot be used with --model gpt:layers=2",
+        ),
         (
             &["--model", "resnet50", "--batch", "2"],
             "text.txt is no folder of images and no .npz file",
         ),
         (&["--model", "gpt5"], "no model is called 'gpt5'"),
         (&["--input", "tokens=x"], "--input tokens=x needs --model or --plan"),
-        (&["--resume", "thinwire-checkpoints", "--width", "8"], "--width 8 cannot be used with --model llama"),
+        (
+            &["--resume", "thinwire-checkpoints", "--width", "8"],
+            "--width 8 cannot be used with --model llama",
+        ),
         (&["--resume", "thinwire-checkpoints", "--model", GPT], "the checkpoint's model has llama"),
     ] {
         let ended = run(flags);

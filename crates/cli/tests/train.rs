@@ -373,15 +373,27 @@ fn modes_that_cannot_be_are_refused() {
         (&["--mode", "diloco:0"][..], "mode diloco has '0' steps"),
         (&["--mode", "gossip"], "unknown mode 'gossip'"),
         (&["--mode", "diloco:4096,fragments=4096"], "4096 fragments for parameters of"),
-        (&["--mode", "delayed:2", "--codec", "auto"], "codec auto cannot be used with mode delayed:2"),
-        (&["--mode", "delayed:2", "--ranks", "1:2"], "--mode delayed:2 cannot be used in an elastic job"),
-        (&["--mode", "delayed:2", "--parallel", "auto"], "--mode delayed:2 cannot be used with a plan"),
+        (
+            &["--mode", "delayed:2", "--codec", "auto"],
+            "codec auto cannot be used with mode delayed:2",
+        ),
+        (
+            &["--mode", "delayed:2", "--ranks", "1:2"],
+            "--mode delayed:2 cannot be used in an elastic job",
+        ),
+        (
+            &["--mode", "delayed:2", "--parallel", "auto"],
+            "--mode delayed:2 cannot be used with a plan",
+        ),
         (&["--mode", "local:2", "--parallel", "auto"], "--mode local:2 cannot be used with a plan"),
         (
             &["--mode", "local:2", "--codec-warmup-steps", "3"],
             "--codec-warmup-steps 3 cannot be used with --mode local:2",
         ),
-        (&["--mode", "pair", "--algorithm", "ring"], "--algorithm ring cannot be used with --mode pair"),
+        (
+            &["--mode", "pair", "--algorithm", "ring"],
+            "--algorithm ring cannot be used with --mode pair",
+        ),
         (&["--mode", "pair", "--codec", "int8"], "codec int8 cannot be used with mode pair"),
         (
             &["--mode", "pair", "--codec", "int8", "--ranks", "1:2"],

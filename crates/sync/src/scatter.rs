@@ -293,7 +293,9 @@ impl Scatter {
         }
         let keys: BTreeSet<u64> = parts.iter().map(|part| part.key).collect();
         if keys.len() != parts.len() {
-            return Err(Error::Invalid("a parameter appears twice in one call, expected once".to_owned()));
+            return Err(Error::Invalid(
+                "a parameter appears twice in one call, expected once".to_owned(),
+            ));
         }
         self.unpack(&keys);
         let residual = self.pack(parts)?;

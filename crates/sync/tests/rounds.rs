@@ -592,7 +592,10 @@ fn ranks_that_differ_are_refused() {
     let auto = refusals("auto", |_| "diloco:4".to_owned(), false);
     assert!(auto[0].contains("codec auto cannot be used with mode diloco:4"), "{auto:?}");
     let pair = refusals("int8", |_| "pair".to_owned(), false);
-    assert!(pair[0].contains("codec int8 cannot be used with mode pair, expected none"), "{pair:?}");
+    assert!(
+        pair[0].contains("codec int8 cannot be used with mode pair, expected none"),
+        "{pair:?}"
+    );
     let many = refusals("none", |_| "diloco:200,fragments=110".to_owned(), false);
     assert!(many[0].contains("110 fragments for parameters of 109 rows in total"), "{many:?}");
     let step = refusals("none", |_| "step".to_owned(), false);

@@ -491,8 +491,8 @@ class Hook:
         """
         if self._averages is not None:
             raise InvalidError(
-                "momentum_correction cannot be used with static_graph=True and parameters of several dtypes, "
-                "whose first step DDP gives out of order (hint: static_graph=False)"
+                "momentum_correction cannot be used with static_graph=True and parameters of several "
+                "dtypes, whose first step DDP gives out of order (hint: static_graph=False)"
             )
         host = buffer.cpu()
         address, elements = host.data_ptr(), host.numel()

@@ -70,7 +70,8 @@ pub fn open(
     let variable = |name: &str| variables(name).filter(|value| !value.is_empty());
     let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
     if bucket.is_empty() {
-        return Err(wrong("the name of the bucket is missing".to_owned()).with_hint("write s3://BUCKET/PREFIX"));
+        return Err(wrong("the name of the bucket is missing".to_owned())
+            .with_hint("write s3://BUCKET/PREFIX"));
     }
     let (region, endpoint) = (region(&variables), endpoint(&variables));
     let said = |error: &dyn std::fmt::Display| wrong(format!("endpoint '{endpoint}': {error}"));

@@ -127,14 +127,20 @@ fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
         [codec.map(|codec| format!("--codec {}", codec.typed)), args.settings.exchange_flag()];
     let unchecked = args.settings.unchecked.then(|| "--unchecked".to_owned());
     let flag = exchange.into_iter().chain([unchecked]).flatten().find(|_| !mode.is_hybrid());
-    refuse_flag(flag, "cannot be used with --mode server: there, --values sets the encoding of gradients")?;
+    refuse_flag(
+        flag,
+        "cannot be used with --mode server: there, --values sets the encoding of gradients",
+    )?;
     let recipe = &args.settings.recipe;
     let rates = [
         recipe.lr.map(|rate| format!("--lr {rate}")),
         recipe.lr_warmup_steps.map(|steps| format!("--lr-warmup-steps {steps}")),
     ];
     let rate = rates.into_iter().flatten().find(|_| !mode.is_hybrid());
-    refuse_flag(rate, "cannot be used with --mode server: there, --optimizer sets the learning rate")?;
+    refuse_flag(
+        rate,
+        "cannot be used with --mode server: there, --optimizer sets the learning rate",
+    )?;
     let others = [
         args.plan.flag(),
         args.policies.first().map(|policy| format!("--policy {policy}")),

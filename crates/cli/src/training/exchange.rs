@@ -126,7 +126,8 @@ impl Exchange {
         ];
         let is_pair = matches!(self.mode, Mode::Pair { .. });
         if is_pair && self.identity != "none" {
-            let error = anyhow!("codec {} cannot be used with mode pair, expected none", self.identity);
+            let error =
+                anyhow!("codec {} cannot be used with mode pair, expected none", self.identity);
             let hint = "leave --codec out: partners send parameters themselves, not their changes";
             return Err(hinted(error, hint));
         }

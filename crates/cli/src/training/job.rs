@@ -106,7 +106,9 @@ impl TrainingJob {
         refuse_with_plan(&exchange, &parallelism)?;
         exchange.check_optimizer(codec.as_ref())?;
         if let (None, Some(flag)) = (&codec, settings.exchange_flag()) {
-            let error = anyhow!("{flag} has no effect on the codecs of a plan: the plan decides how gradients are sent");
+            let error = anyhow!(
+                "{flag} has no effect on the codecs of a plan: the plan decides how gradients are sent"
+            );
             return Err(hinted(
                 error,
                 "name the codec of gradients too: --codec none or another one",
@@ -375,7 +377,8 @@ fn refuse_with_plan(exchange: &Exchange, parallelism: &Parallelism) -> Result<()
         (Mode::Step, optimizer) => format!("--optimizer {optimizer}"),
         (mode, _) => format!("--mode {mode}"),
     };
-    let error = anyhow!("{flag} cannot be used with a plan: it needs the whole model on every rank");
+    let error =
+        anyhow!("{flag} cannot be used with a plan: it needs the whole model on every rank");
     Err(hinted(error, "leave --plan and --parallel out, or leave the flag out"))
 }
 
@@ -434,9 +437,9 @@ fn read_data(
     let path = settings.data.clone().or(kept);
     let read = read(path.as_deref(), modality);
     let (name, dataset) = match (given, &path) {
-        (false, Some(_)) => {
-            read.or_hint("the checkpoint was trained on this data: give its present path with --data")?
-        }
+        (false, Some(_)) => read.or_hint(
+            "the checkpoint was trained on this data: give its present path with --data",
+        )?,
         _ => read?,
     };
     if let Some(checkpoint) = resume {
@@ -471,8 +474,9 @@ fn read(path: Option<&Path>, modality: &Modality) -> Result<(String, Dataset)> {
             let form = images.form();
             let ([c, h, w], classes) = (form.shape, form.classes);
             let error = anyhow!("a model of {w}x{h} images of {c} channels needs --data");
-            let hint =
-                format!("give --data FOLDER with {classes} folders of .png or .jpg files, or FILE.npz");
+            let hint = format!(
+                "give --data FOLDER with {classes} folders of .png or .jpg files, or FILE.npz"
+            );
             return Err(hinted(error, &hint));
         }
     })

@@ -38,7 +38,8 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
             |why: String, hint: &str| Err(hinted(anyhow!("--policy {policy} {why}"), hint));
         if job.parallelism.is_planned() {
             return refuse(
-                "cannot be used with a plan: it is made for one batch and one number of ranks".to_owned(),
+                "cannot be used with a plan: it is made for one batch and one number of ranks"
+                    .to_owned(),
                 "leave it out, or leave --plan and --parallel out",
             );
         }
@@ -51,7 +52,9 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
         let mode = job.exchange.mode;
         if policy.is_for_auto() && mode.timetable().is_some() {
             return refuse(
-                format!("cannot be used with --mode {mode}: its codec is named and keeps to no error budget"),
+                format!(
+                    "cannot be used with --mode {mode}: its codec is named and keeps to no error budget"
+                ),
                 "leave it out, or give --mode all-reduce --codec auto",
             );
         }
@@ -69,7 +72,9 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
         if let Some(most) = policy.max_batch().filter(|most| *most < 2 * job.recipe.batch) {
             let batch = job.recipe.batch;
             return refuse(
-                format!("has no effect on a batch of {batch} rows: twice as many are more than {most}"),
+                format!(
+                    "has no effect on a batch of {batch} rows: twice as many are more than {most}"
+                ),
                 "give a larger max, or a smaller --batch to begin with",
             );
         }

@@ -293,9 +293,13 @@ impl ServerFlags {
         let optimizer = match self.optimizer {
             Some(OptimizerFlag::Servers(rule)) => rule,
             Some(OptimizerFlag::Ranks(adam)) => {
-                let error =
-                    anyhow!("--optimizer {adam} cannot be used with servers: they have rules of their own");
-                return Err(hinted(error, format!("give one of their rules, such as --optimizer {OPTIMIZER}")));
+                let error = anyhow!(
+                    "--optimizer {adam} cannot be used with servers: they have rules of their own"
+                );
+                return Err(hinted(
+                    error,
+                    format!("give one of their rules, such as --optimizer {OPTIMIZER}"),
+                ));
             }
             None => Optimizer::parse(OPTIMIZER).expect("the usual optimiser is one"),
         };
@@ -324,7 +328,9 @@ impl ServerFlags {
                 "give them: --server-params 'embedding.*', or take --mode server",
             )),
             (Some(ModeFlag::Server), Some(pattern)) => Err(hinted(
-                anyhow!("--server-params '{pattern}' cannot be used with --mode server: servers have all parameters"),
+                anyhow!(
+                    "--server-params '{pattern}' cannot be used with --mode server: servers have all parameters"
+                ),
                 "take --mode hybrid, or leave it out",
             )),
             _ => Ok(()),

@@ -126,7 +126,9 @@ pub fn beginning(origin: &Origin) -> String {
 pub fn warning(origin: Option<&Origin>, others: usize) -> Option<String> {
     let Some(Origin::Snapshot(snapshot)) = origin.filter(|_| others > 0) else { return None };
     let path = snapshot.path();
-    Some(format!("{path}: snapshots do not contain the {others} parameters that are not on servers; these begin again"))
+    Some(format!(
+        "{path}: snapshots do not contain the {others} parameters that are not on servers; these begin again"
+    ))
 }
 
 /// Makes the folder of snapshots if it is missing, and makes sure that files can be written to it.

@@ -54,7 +54,8 @@ pub(crate) fn call(
     place: Place,
 ) -> Result<Value, Refusal> {
     if checker.section == Section::Decode && DRAWING.contains(&name) {
-        let refusal = Refusal::at(place, format!("decode cannot draw random numbers, which {name} does"));
+        let refusal =
+            Refusal::at(place, format!("decode cannot draw random numbers, which {name} does"));
         return Err(refusal.hint("encode draws and emits them"));
     }
     match (name, arguments) {

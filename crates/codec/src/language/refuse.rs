@@ -128,7 +128,9 @@ fn round_trip(
     let mut bytes = vec![0; codec.encoded_len(values.len())];
     let finite = codec.encode(Input::Plain(values), key, &mut bytes);
     if finite == Finite::No {
-        return Err(Refusal::codec(format!("computes values that are not finite when it encodes {what}")));
+        return Err(Refusal::codec(format!(
+            "computes values that are not finite when it encodes {what}"
+        )));
     }
     let mut decoded = vec![0.0; values.len()];
     codec.decode(&bytes, Write::Set, &mut decoded).map_err(|error| {

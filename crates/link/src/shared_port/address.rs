@@ -79,7 +79,10 @@ impl Key {
                     format!("speaks protocol version {theirs}, this side speaks version {VERSION}");
                 Err(Error::new(Kind::VersionMismatch, context))
             }
-            _ => Err(Error::new(Kind::Corrupt, "published a shared port, but does not answer as one")),
+            _ => Err(Error::new(
+                Kind::Corrupt,
+                "published a shared port, but does not answer as one",
+            )),
         }
     }
 }

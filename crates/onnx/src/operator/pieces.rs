@@ -46,7 +46,10 @@ pub(super) fn concat(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let dim = importer.call.axis(0, first.len())?;
     let section = |id: &TensorId| {
         let shape = shape(id);
-        shape.get(dim).copied().ok_or_else(|| refuse(format!("an input of shape {shape:?}, expected dimension {dim}")))
+        shape
+            .get(dim)
+            .copied()
+            .ok_or_else(|| refuse(format!("an input of shape {shape:?}, expected dimension {dim}")))
     };
     let sections: Vec<usize> = parts.iter().map(section).collect::<Result<_, _>>()?;
     let pack = Pack { dim, pieces: 1, sections };
@@ -167,7 +170,10 @@ fn known_rows(
         None => return Ok(None),
     };
     if first < 0.0 || first as usize + count > known {
-        return Err(refuse(format!("rows {first} to {} of a table of {known} rows", first + count as f64 - 1.0)));
+        return Err(refuse(format!(
+            "rows {first} to {} of a table of {known} rows",
+            first + count as f64 - 1.0
+        )));
     }
     let (x, first) = (importer.tensor(0)?, first as usize);
     let name = format!("{}.part", importer.call.name);

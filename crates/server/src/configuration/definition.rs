@@ -199,7 +199,8 @@ impl Definition {
             None => Ok(()),
             Some(at) => {
                 let name = &self.tables[at].name;
-                let message = format!("table '{name}' begins with a checkpoint, but the job has none");
+                let message =
+                    format!("table '{name}' begins with a checkpoint, but the job has none");
                 Err(Error::invalid(message).with_hint("give its safetensors file as restore"))
             }
         }

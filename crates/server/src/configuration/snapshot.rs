@@ -37,9 +37,12 @@ impl Configuration {
             Some(last) if last.is_under_way() => {
                 return Err(format!("snapshot {} is under way", last.number));
             }
-            _ if number != next => return Err(format!("snapshot number {number}, expected {next}")),
+            _ if number != next => {
+                return Err(format!("snapshot number {number}, expected {next}"));
+            }
             _ if !self.state.is_founded() => {
-                return Err("a snapshot needs the servers of the job, which have not started yet".to_owned());
+                return Err("a snapshot needs the servers of the job, which have not started yet"
+                    .to_owned());
             }
             _ => {}
         }

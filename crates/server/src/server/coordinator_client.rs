@@ -289,8 +289,7 @@ impl CoordinatorClient {
             (None, None) => return Ok(Rows::Ready),
             (None, Some(origin)) => {
                 let name = origin.name();
-                let message =
-                    format!("this server continues from {name}, but the job does not");
+                let message = format!("this server continues from {name}, but the job does not");
                 return Err(other(message).with_hint("give the same --restore to the ranks"));
             }
             (Some(name), _) => name,
@@ -308,7 +307,9 @@ impl CoordinatorClient {
         };
         if origin.name() != *name {
             let found = origin.name();
-            return Err(other(format!("this server continues from {found}, but the job from {name}")));
+            return Err(other(format!(
+                "this server continues from {found}, but the job from {name}"
+            )));
         }
         origin.check(definition)?;
         let (definition, reports) = (definition.clone(), Arc::clone(&self.parts.reports));

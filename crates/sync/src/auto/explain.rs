@@ -280,7 +280,10 @@ fn because(alternatives: &[Alternative], plan: &Plan) -> String {
     let limit = match (within > TELLING_S, over > within.max(TELLING_S)) {
         (_, true) => format!("; alternatives that save {} more exceed the error budget", ms(over)),
         (true, false) => {
-            format!("; alternatives that save {} more are not worth their loss or a change", ms(within))
+            format!(
+                "; alternatives that save {} more are not worth their loss or a change",
+                ms(within)
+            )
         }
         (false, false) => "; no alternative saves more".to_owned(),
     };

@@ -415,8 +415,8 @@ fn check_options(options: &Options, mode: Mode) -> Result<(), Error> {
     ];
     given.into_iter().flatten().next().map_or(Ok(()), |given| {
         Err(Error::Invalid(format!(
-            "{given} cannot be used with mode {mode}, expected a named codec such as int8 and averages: parameters are exchanged, not \
-             gradients"
+            "{given} cannot be used with mode {mode}, expected a named codec such as int8 and averages: parameters \
+             are exchanged, not gradients"
         )))
     })
 }

@@ -114,7 +114,8 @@ impl Session<'_> {
         let kept = serde_json::from_value::<Option<Terms>>(config[TERMS].clone());
         let kept = kept.map_err(|error| {
             let path = checkpoint.path().display();
-            let message = format!("{path} has no terms of policies that this version can read: {error}");
+            let message =
+                format!("{path} has no terms of policies that this version can read: {error}");
             Error::new(Kind::Checkpoint, message)
         })?;
         let is_alike =

@@ -37,7 +37,10 @@ fn what_is_not_clear_is_asked_for() {
     let segmented = [two.tensors.clone(), vec![more("segments")]].concat();
     Text::new(&Graph { tensors: segmented, ..two.clone() }, None).unwrap();
     two.tensors.push(more("others"));
-    assert_eq!(error(&two, None), "several inputs may be the tokens, expected --input tokens=NAME with one of 'x', 'others'");
+    assert_eq!(
+        error(&two, None),
+        "several inputs may be the tokens, expected --input tokens=NAME with one of 'x', 'others'"
+    );
     let found = error(&two, Some("x"));
     let expected = "expected tokens, positions and targets alone";
     assert_eq!(found, format!("the model reads 'others' of shape [2, 4], {expected}"));

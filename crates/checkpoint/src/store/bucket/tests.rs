@@ -40,7 +40,9 @@ fn settings_that_are_missing_are_named() {
     fake.endpoint = "nowhere".to_owned();
     let error = open_in(&fake, "bucket").unwrap_err().to_string();
     assert!(error.starts_with("s3://bucket: endpoint 'nowhere': "), "{error}");
-    assert!(open_in(&fake, "").unwrap_err().to_string().contains("the name of the bucket is missing"));
+    assert!(
+        open_in(&fake, "").unwrap_err().to_string().contains("the name of the bucket is missing")
+    );
 }
 
 #[test]

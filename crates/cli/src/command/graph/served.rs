@@ -91,7 +91,9 @@ pub fn or_lost(error: Error) -> Error {
         server.is_some_and(|error| error.kind() == thinwire_server::Kind::Lost)
     };
     match error.chain().any(is_lost) {
-        true => hinted(error, "start again with --replicas N, so that N servers can be lost at once"),
+        true => {
+            hinted(error, "start again with --replicas N, so that N servers can be lost at once")
+        }
         false => error,
     }
 }

@@ -220,7 +220,8 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Trains with rows on servers. A process that is no rank of such a job starts its servers and ranks.
 fn with_servers(args: &Args) -> Result<u8> {
-    args.checkpoints.refuse("cannot be used with rows on servers: checkpoints do not contain them")?;
+    args.checkpoints
+        .refuse("cannot be used with rows on servers: checkpoints do not contain them")?;
     let (mut started, parts) = prepare(args)?;
     ranks::check_parts(&args.place, args.ranks, parts)?;
     let ranks = args.ranks.unwrap_or(parts);
@@ -255,11 +256,15 @@ fn refuse(args: &Args) -> Result<()> {
     }
     let is_weighted = args.sampler == Sampler::Weighted;
     if is_weighted && args.model == Model::Gcn {
-        let error = anyhow!("--sampler weighted cannot be used with --model gcn: its sum must represent all edges");
+        let error = anyhow!(
+            "--sampler weighted cannot be used with --model gcn: its sum must represent all edges"
+        );
         return Err(hinted(error, "give --model sage or gat"));
     }
     if is_weighted && args.fan_outs.iter().all(|limit| *limit == -1) {
-        let error = anyhow!("--sampler weighted has no effect with only -1 in --fan-outs: all edges are taken");
+        let error = anyhow!(
+            "--sampler weighted has no effect with only -1 in --fan-outs: all edges are taken"
+        );
         return Err(hinted(error, "leave it out, or limit a fan-out"));
     }
     Ok(())

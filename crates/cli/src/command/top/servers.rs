@@ -49,8 +49,9 @@ pub fn lines(servers: &Servers) -> Vec<String> {
 /// Returns a line about the shards that have no server, and one about those that never will.
 fn away(servers: &Servers) -> impl Iterator<Item = String> {
     let Servers { shards, silent, lost, .. } = *servers;
-    let silent = (silent > 0)
-        .then(|| format!("waiting for servers: {silent} of {shards} shards have only silent servers"));
+    let silent = (silent > 0).then(|| {
+        format!("waiting for servers: {silent} of {shards} shards have only silent servers")
+    });
     let lost = (lost > 0).then(|| {
         format!("{lost} of {shards} shards are lost: continue from a snapshot (--restore)")
     });

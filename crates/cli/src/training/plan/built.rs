@@ -108,7 +108,10 @@ impl Built {
         }
         let (path, model) = (checkpoint.path().display(), self.model.name());
         let message = format!("{path} is a checkpoint of {}", kept.name());
-        Err(hinted(anyhow!("{message}, but the plan is for {model}"), "give a plan for the same model"))
+        Err(hinted(
+            anyhow!("{message}, but the plan is for {model}"),
+            "give a plan for the same model",
+        ))
     }
 
     /// Whether this is the model that a checkpoint keeps, for sequences as long as it had.
@@ -137,8 +140,9 @@ impl KeptPlan {
     /// If the checkpoint has a plan that cannot be read.
     pub fn of(checkpoint: &Checkpoint) -> Result<Option<KeptPlan>> {
         let kept = checkpoint.progress().config[PLANNED].clone();
-        serde_json::from_value(kept)
-            .with_context(|| format!("{} has no plan that this version can read", checkpoint.path().display()))
+        serde_json::from_value(kept).with_context(|| {
+            format!("{} has no plan that this version can read", checkpoint.path().display())
+        })
     }
 
     /// The plan as a training takes it, and where it is.

@@ -83,7 +83,10 @@ impl Asked {
         }
         if self.parallel == Parallel::Data {
             let hint = "--parallel auto and semi cut models";
-            self.activations.refuse("cannot be used with --parallel data: no activations are sent there", hint)?;
+            self.activations.refuse(
+                "cannot be used with --parallel data: no activations are sent there",
+                hint,
+            )?;
             settings.schedule = Some(Schedule::OneForwardOneBackward);
         }
         settings.codings = match &codec {

@@ -59,14 +59,19 @@ impl Parallelism {
         let kept = typed.resume.as_ref().map(KeptPlan::of).transpose()?.flatten();
         match (flags.parallel, &flags.plan, kept) {
             (Some(Parallel::None), ..) => {
-                flags
-                    .refuse_requests("cannot be used with --parallel none: it makes no plan", "leave it out")?;
+                flags.refuse_requests(
+                    "cannot be used with --parallel none: it makes no plan",
+                    "leave it out",
+                )?;
                 replicas(typed, recipe)
             }
             (Some(parallel), _, kept) => made(typed, parallel, flags, recipe, kept),
             (None, Some(path), _) => {
                 let hint = "leave it out, or give --parallel in the place of --plan";
-                flags.refuse_requests("cannot be used with --plan: that plan is already made", hint)?;
+                flags.refuse_requests(
+                    "cannot be used with --plan: that plan is already made",
+                    hint,
+                )?;
                 refuse_decided(typed)?;
                 let tokens = typed.settings.recipe.input.as_ref().map(|tokens| tokens.0.clone());
                 let built = Built::planned(read(path)?, tokens);
@@ -312,7 +317,11 @@ fn refuse_decided(typed: &Typed<'_>) -> Result<()> {
     let usual = thinwire_sync::Options::default().error_budget;
     let budget = typed.settings.error_budget.filter(|given| *given != usual);
     let budget = budget.filter(|_| typed.codec.is_none()).map(|budget| budget.to_string());
-    refuse([("--error-budget", budget)], "cannot be used with --plan: the plan has its own error budget", hint)
+    refuse(
+        [("--error-budget", budget)],
+        "cannot be used with --plan: the plan has its own error budget",
+        hint,
+    )
 }
 
 fn read(path: &Path) -> Result<PlanFile> {

@@ -86,7 +86,9 @@ impl Planner {
         let (buckets, codecs) = (self.measured.buckets.len(), saved.codecs.len());
         let is_whole = |errors: &Vec<f32>| errors.is_empty() || errors.len() == 2 * codecs;
         match saved {
-            _ if !saved.link.is_possible(self.world.size()) => Some("the figures of the link are impossible"),
+            _ if !saved.link.is_possible(self.world.size()) => {
+                Some("the figures of the link are impossible")
+            }
             _ if saved.measured.buckets.len() != buckets => Some("it has times of other buckets"),
             _ if !saved.errors.is_empty() && saved.errors.len() != buckets
                 || !saved.errors.iter().all(is_whole) =>

@@ -70,7 +70,8 @@ impl<'a> Reader<'a> {
         match reader.last_logits(&half, 0) == reader.last_logits(&half, b'z') {
             true => Ok(reader),
             false => {
-                let message = "the model's prediction depends on later bytes, expected only earlier ones";
+                let message =
+                    "the model's prediction depends on later bytes, expected only earlier ones";
                 Err(invalid(message.to_owned()).with_hint("such a model cannot write text"))
             }
         }
