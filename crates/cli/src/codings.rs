@@ -72,7 +72,7 @@ pub fn tell(settings: &Settings) {
     for coding in settings.activation_codings.iter().filter(|coding| coding.loss > budget) {
         let lost = coding.loss;
         say(format!(
-            "activations do not travel by {coding}: it loses {lost:.2e}, --activation-budget is {budget}"
+            "activations are not sent as {coding}: it loses {lost:.2e} of them, --activation-budget is {budget}"
         ));
     }
 }

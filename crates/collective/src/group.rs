@@ -445,7 +445,7 @@ impl Group {
                 let (messages, mib) = (held.messages, held.charged_bytes >> 20);
                 let _ = write!(
                     detail,
-                    "; {rank} is {messages} messages ahead, which take {mib} MiB: no more are taken in"
+                    "; {rank} is {messages} messages ahead ({mib} MiB), and no more are accepted"
                 );
             }
         }

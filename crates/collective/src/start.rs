@@ -212,7 +212,8 @@ fn summable(operation: &'static str, values: &impl Buffer, codec: &dyn Codec) ->
         return Err(Error::invalid(operation, format!("a sum of {found}, expected f32")));
     }
     if codec.needs_feedback() {
-        let detail = format!("codec {codec} needs error feedback, which a single call has not");
+        let detail =
+            format!("codec {codec} needs error feedback, which a single call does not have");
         return Err(Error::invalid(operation, detail));
     }
     Ok(())

@@ -40,7 +40,7 @@ pub fn heartbeat_timeout(
     }
     let [asked, least, most] = [asked, SHORTEST, timeout].map(|time| time.as_secs_f64());
     Err(Error::invalid(format!("{name} is {asked} s, expected {least} s to the timeout, {most} s"))
-        .with_hint("a wait in which nothing moves ends after the timeout: give a longer one"))
+        .with_hint("a wait without progress ends after the timeout: give a longer timeout"))
 }
 
 /// The silence after which a member of an elastic job counts as lost, as its coordinator says: that of the

@@ -163,11 +163,11 @@ impl Hint for Error {
                 "give every process its own rank; if an earlier job used the same rendezvous, use a fresh one"
             }
             Kind::Left => {
-                "give every rank as many steps: one with fewer batches is done before the others"
+                "give every rank the same number of steps: a rank with fewer batches ends before the others"
             }
-            Kind::Absent => "mend what keeps that rank away, and start all ranks again",
+            Kind::Absent => "fix that, and start all ranks again",
             Kind::Unreachable => {
-                "check the address, that rank 0 is running, and that no firewall is between"
+                "check that the address is right, that rank 0 runs, and that no firewall blocks it"
             }
             Kind::AddressInUse => "another process listens there: choose another port, or end it",
             _ => return None,

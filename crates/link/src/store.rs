@@ -74,5 +74,8 @@ fn taken(key: &str, found: &[u8]) -> Error {
 }
 
 fn missing(key: &str, timeout: Duration) -> Error {
-    Error::new(Kind::Timeout, format!("nobody wrote {key} within {:.1} s", timeout.as_secs_f64()))
+    Error::new(
+        Kind::Timeout,
+        format!("no process wrote {key} within {:.1} s", timeout.as_secs_f64()),
+    )
 }

@@ -43,7 +43,7 @@ impl Policy for Deadline {
         let enough = allowed.clone().find(in_time);
         let ranks = enough.unwrap_or(*allowed.end());
         let (needed_s, left_s) = (needed_s(seen.ranks), left_s.max(0.0));
-        let end = format!("the steps that are left take {needed_s:.0} s of {left_s:.0} s");
+        let end = format!("the remaining steps take {needed_s:.0} s, and {left_s:.0} s remain");
         let late = if enough.is_none() { ", and no number of ranks is enough" } else { "" };
         Adjustment::of_ranks(ranks, format!("{end}{late}"), seen)
     }
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(asked(100.0 + 300.0).unwrap().ranks, Some(1));
         let more = asked(100.0 + 60.0).unwrap();
         assert_eq!(more.ranks, Some(4));
-        assert_eq!(more.reason, "the steps that are left take 100 s of 60 s");
+        assert_eq!(more.reason, "the remaining steps take 100 s, and 60 s remain");
         let late = asked(90.0).unwrap();
         assert_eq!(late.ranks, Some(8));
         let end = "take 100 s of 0 s, and no number of ranks is enough";

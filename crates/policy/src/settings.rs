@@ -47,7 +47,7 @@ impl<'a> Settings<'a> {
 
     /// Returns the error for a setting that must be given.
     pub fn missing(&self, name: &str, expected: &str) -> InvalidPolicy {
-        InvalidPolicy(format!("policy {} without {name}, expected {expected}", self.policy))
+        InvalidPolicy(format!("policy {} has no {name}, expected {expected}", self.policy))
     }
 
     fn take<T: FromStr>(

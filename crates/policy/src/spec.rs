@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(refusal("noise"), format!("unknown policy 'noise', {EXPECTED}"));
         assert_eq!(
             refusal("noise-scale"),
-            "policy noise-scale without max, expected the largest batch, as in noise-scale:max=512"
+            "policy noise-scale has no max, expected the largest batch, as in noise-scale:max=512"
         );
         assert_eq!(
             refusal("noise-scale:max=0"),

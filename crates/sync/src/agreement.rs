@@ -21,13 +21,13 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
     };
     if let Some((new, old)) = sorted(new).iter().zip(&sorted(old)).find(|(new, old)| new != old) {
         return Err(Error::Invalid(format!(
-            "parameter {} of {:?} {} where {} of {:?} {} was",
+            "parameter {} of {:?} {}, expected {} of {:?} {} as before",
             new.0, new.1, new.2, old.0, old.1, old.2
         )));
     }
     if new.len() != old.len() {
         let (found, expected) = (new.len(), old.len());
-        return Err(Error::Invalid(format!("{found} parameters where {expected} were")));
+        return Err(Error::Invalid(format!("{found} parameters, expected {expected} as before")));
     }
     Ok(())
 }
@@ -95,14 +95,14 @@ pub fn check_options(options: &Options) -> Result<(), Error> {
 fn check_exchange(options: &Options, world: World) -> Result<(), Error> {
     if let Some(budget) = options.idle_budget() {
         return Err(Error::Invalid(format!(
-            "error budget {budget} with codec {}: only auto, without names, keeps one",
+            "error budget {budget} has no effect with codec {}: only auto, without names, keeps to one",
             options.policy
         )));
     }
     check_warm_up(options)?;
     if options.feedback != Feedback::Classic && !options.policy.leaves_a_residual() {
         return Err(Error::Invalid(format!(
-            "feedback {} with codec {}, which leaves nothing to feed back",
+            "feedback {} has no effect with codec {}, which leaves nothing to feed back",
             options.feedback, options.policy
         )));
     }
@@ -122,7 +122,7 @@ fn check_warm_up(options: &Options) -> Result<(), Error> {
     let Options { policy, warm_up_steps: steps, .. } = options;
     match policy {
         Policy::Auto(_) if *steps > 0 => Err(Error::Invalid(format!(
-            "a warm-up of {steps} steps with codec {policy}, which measures its codecs instead"
+            "codec {policy} takes no warm-up, found {steps} steps: leave the warm-up out, or name a codec"
         ))),
         _ if *steps > STEPS_MAX => {
             Err(Error::Invalid(format!("a warm-up of {steps} steps, expected at most {STEPS_MAX}")))

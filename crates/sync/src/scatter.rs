@@ -91,12 +91,12 @@ impl Scatter {
             Choice::Bytes(codec) => codec,
             Choice::LowRank(codec) => {
                 return Err(Error::Invalid(format!(
-                    "codec {codec} needs whole matrices, and a shard is none: use int8, int4 or topk"
+                    "codec {codec} needs whole matrices, and each rank has only a shard: use int8, int4 or topk"
                 )));
             }
             Choice::Integers(codec) => {
                 return Err(Error::Invalid(format!(
-                    "codec {codec} needs whole averages, and a shard is none: use int8:stochastic or qsgd:8"
+                    "codec {codec} needs the whole averaged gradient, and each rank has only a shard: use int8:stochastic or qsgd:8"
                 )));
             }
         };
@@ -293,7 +293,9 @@ impl Scatter {
         }
         let keys: BTreeSet<u64> = parts.iter().map(|part| part.key).collect();
         if keys.len() != parts.len() {
-            return Err(Error::Invalid("a parameter is there twice in one call".to_owned()));
+            return Err(Error::Invalid(
+                "a parameter appears twice in one call, expected once".to_owned(),
+            ));
         }
         self.unpack(&keys);
         let residual = self.pack(parts)?;

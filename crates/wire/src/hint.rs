@@ -25,7 +25,7 @@ use std::error::Error;
 ///
 /// impl Hint for Full {
 ///     fn hint(&self) -> Option<&str> {
-///         Some("make room there, or write to another place")
+///         Some("free some space there, or write to another place")
 ///     }
 /// }
 ///
@@ -33,7 +33,7 @@ use std::error::Error;
 ///     Some(hint) => format!("{Full} (hint: {hint})"),
 ///     None => Full.to_string(),
 /// };
-/// assert!(shown.ends_with("full (hint: make room there, or write to another place)"));
+/// assert!(shown.ends_with("full (hint: free some space there, or write to another place)"));
 /// ```
 pub trait Hint: Error {
     /// Returns what the user can do about the error, in one line, if that is known.

@@ -169,8 +169,8 @@ fn serve(args: &Args) -> Result<u8> {
 /// Returns this machine's address towards the coordinator, with any free port.
 fn usual_address(coordinator: &str) -> Result<String> {
     let unknown = || {
-        let error = anyhow!("the address of this server does not follow from {coordinator}");
-        hinted(error, "give it: --listen HOST:PORT")
+        let error = anyhow!("cannot derive the address of this server from {coordinator}");
+        hinted(error, "give --listen HOST:PORT")
     };
     let mut address = Err(unknown());
     // A name may have an address of a family to which this machine has no way.

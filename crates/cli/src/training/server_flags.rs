@@ -200,7 +200,7 @@ impl LimitFlags {
             (Some(_), None) => ("a folder for the rows beyond it", "add --spill-dir FOLDER"),
             (None, _) => ("a limit of memory", "add --server-memory BYTES"),
         };
-        Err(hinted(anyhow!("{flag} without {without}"), format!("{hint}, or leave it out")))
+        Err(hinted(anyhow!("{flag} needs {without}"), format!("{hint}, or leave it out")))
     }
 
     /// Returns a flag that was given.
@@ -285,7 +285,7 @@ impl ServerFlags {
         let backups = self.store.replicas.unwrap_or(1.min(servers - 1));
         if backups >= servers {
             let error = anyhow!(
-                "--replicas {backups} with {servers} servers, of which each shard needs {}",
+                "--replicas {backups} needs {} servers for each shard, found {servers}",
                 backups + 1
             );
             return Err(hinted(error, format!("start more: --servers {}", backups + 1)));
@@ -293,9 +293,13 @@ impl ServerFlags {
         let optimizer = match self.optimizer {
             Some(OptimizerFlag::Servers(rule)) => rule,
             Some(OptimizerFlag::Ranks(adam)) => {
-                let error =
-                    anyhow!("--optimizer {adam} with servers, which have rules of their own");
-                return Err(hinted(error, format!("take such as --optimizer {OPTIMIZER}")));
+                let error = anyhow!(
+                    "--optimizer {adam} cannot be used with servers: they have rules of their own"
+                );
+                return Err(hinted(
+                    error,
+                    format!("give one of their rules, such as --optimizer {OPTIMIZER}"),
+                ));
             }
             None => Optimizer::parse(OPTIMIZER).expect("the usual optimiser is one"),
         };
@@ -320,11 +324,13 @@ impl ServerFlags {
     fn check_patterns(&self) -> Result<()> {
         match (self.mode, self.server_params.first()) {
             (Some(ModeFlag::Hybrid), None) => Err(hinted(
-                anyhow!("--mode hybrid without names of the servers' parameters"),
+                anyhow!("--mode hybrid needs the names of the parameters on servers"),
                 "give them: --server-params 'embedding.*', or take --mode server",
             )),
             (Some(ModeFlag::Server), Some(pattern)) => Err(hinted(
-                anyhow!("--server-params '{pattern}' with --mode server, where servers have all"),
+                anyhow!(
+                    "--server-params '{pattern}' cannot be used with --mode server: servers have all parameters"
+                ),
                 "take --mode hybrid, or leave it out",
             )),
             _ => Ok(()),
@@ -344,7 +350,7 @@ impl ServerFlags {
         match given.into_iter().flatten().next() {
             None => Ok(()),
             Some(flag) => Err(hinted(
-                anyhow!("{flag} without servers"),
+                anyhow!("{flag} needs servers"),
                 "add --mode server or --mode hybrid, or leave it out",
             )),
         }
@@ -401,7 +407,7 @@ impl ServerMode {
         if self.memory.is_none() {
             return Ok(());
         }
-        let error = anyhow!("--server-memory for a rank that starts no servers");
+        let error = anyhow!("--server-memory has no effect on a rank that starts no servers");
         Err(hinted(error, "give --memory and --spill-dir to thinwire server"))
     }
 

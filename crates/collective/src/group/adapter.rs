@@ -110,7 +110,8 @@ impl<V: Buffer> Port for PortAdapter<'_, V> {
             }
             // Calls are made in one order everywhere: none that is over can still be awaited.
             if is_call(header.tag.step) && header.tag.step <= self.begun {
-                let detail = format!("calls differ: {from} is still at one that is over here");
+                let detail =
+                    format!("calls differ: {from} is still in a call that has ended on this rank");
                 return Err(self.corrupt(from, detail));
             }
             // All ranks take part in every step: one that is at an earlier step was never in this one.

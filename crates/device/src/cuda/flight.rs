@@ -88,7 +88,8 @@ impl Flight {
         }
         let finite = Finite::from(largest < verdict.finite_below);
         let is_corrupt = largest >= verdict.corrupt_from;
-        let corrupt = || Failure::Corrupt("bytes are no encoding of so many elements".to_owned());
+        let corrupt =
+            || Failure::Corrupt("the bytes are no encoding of this many elements".to_owned());
         Some(Done { finite, failure: is_corrupt.then(corrupt), largest, ..Done::new(bytes) })
     }
 

@@ -289,7 +289,7 @@ impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Error::Missing(refusals) => {
-                write!(f, "no NVRTC, which compiles kernels")?;
+                write!(f, "cannot find NVRTC, which compiles kernels")?;
                 refusals.iter().try_for_each(|refusal| write!(f, "; {refusal}"))
             }
             Error::Failed { function, code, log } => write!(f, "{function}: error {code} {log}"),

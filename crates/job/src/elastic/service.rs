@@ -27,7 +27,7 @@ use super::status;
 /// Name under which operators ask the roster; no process has it.
 pub const OPERATOR: Id = Id(0);
 /// Answer to servers, and to whoever asks for views, where there are none.
-const NO_SERVERS: &str = "the job has no servers: its coordinator was started without";
+const NO_SERVERS: &str = "the job has no servers: its coordinator was started without servers";
 
 /// Callback for events.
 pub type Tell = Box<dyn FnMut(&Event) + Send>;

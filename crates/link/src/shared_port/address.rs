@@ -72,7 +72,7 @@ impl Key {
         match answer {
             WELCOME => Ok(()),
             REFUSED => {
-                Err(Error::new(Kind::Io, "nobody behind this port has the key that was published"))
+                Err(Error::new(Kind::Io, "no process behind this port has the published key"))
             }
             _ if answer & OTHER_VERSION > 0 => {
                 let theirs = answer & !OTHER_VERSION;
@@ -80,7 +80,10 @@ impl Key {
                     format!("speaks protocol version {theirs}, this side speaks version {VERSION}");
                 Err(Error::new(Kind::VersionMismatch, context))
             }
-            _ => Err(Error::new(Kind::Corrupt, "does not share its port as it has published")),
+            _ => Err(Error::new(
+                Kind::Corrupt,
+                "published a shared port, but does not answer as one",
+            )),
         }
     }
 }

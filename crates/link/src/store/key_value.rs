@@ -244,7 +244,7 @@ mod tests {
         talk.now += LONG / 2;
         talk.turn();
         let error = talk.answer(1).unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "nobody wrote later within 30.0 s");
+        assert_eq!(error.to_string(), "no process wrote later within 30.0 s");
         assert!(talk.answer(0).is_none());
         talk.server.remove(talk.clients[0].0, talk.now);
         talk.turn();
@@ -260,7 +260,7 @@ mod tests {
         talk.turn();
         let said = talk.answer(0).unwrap().unwrap_err().to_string();
         let unauthenticated_peers = "300 connections did not prove the job token, from 10.0.0.7";
-        assert_eq!(said, format!("nobody wrote rank/1 within 0.0 s; {unauthenticated_peers}"));
+        assert_eq!(said, format!("no process wrote rank/1 within 0.0 s; {unauthenticated_peers}"));
     }
 
     #[test]

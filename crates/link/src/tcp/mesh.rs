@@ -256,7 +256,7 @@ impl<'a> Mesh<'a> {
             return Err(Error::new(
                 Kind::Invalid,
                 format!(
-                    "{me} is in epoch {}, {} in {}",
+                    "{me} is in epoch {}, but {} is in epoch {}",
                     self.options.epoch, hello.rank, hello.epoch
                 ),
             ));

@@ -156,7 +156,7 @@ impl Synchronizer {
         }
         let tried = auto.trials.plans().iter();
         let flaw = match tried.clone().any(|plan| plan.assignments.len() != self.buckets.len()) {
-            true => Some("plans of other buckets".to_owned()),
+            true => Some("it has plans of other buckets".to_owned()),
             false => planner.flaw(auto, &kept.plan).map(str::to_owned),
         };
         let flaw = flaw.or_else(|| tried.map(|plan| self.check_plan(plan)).find_map(Result::err));

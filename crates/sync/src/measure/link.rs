@@ -218,7 +218,11 @@ pub(crate) fn of_rank_0(
     }
     let json = serde_json::to_vec(&measured).expect("a link has only finite numbers");
     let json = channel.call(move |group| broadcast_bytes(group, &json, Rank(0), JSON_BYTES_MAX))?;
-    let wrong = |error| crate::Error::Invalid(format!("rank 0 sent no speed of a link: {error}"));
+    let wrong = |error| {
+        crate::Error::Invalid(format!(
+            "cannot read the speed of the link that rank 0 sent: {error}"
+        ))
+    };
     serde_json::from_slice(&json).map_err(wrong)
 }
 

@@ -399,7 +399,7 @@ fn agree_on_mode(channel: &Channel, mode: Mode, seed: u64) -> Result<(), Error> 
 fn check_fragments(parameters: &[Parameter], fragments: u32) -> Result<(), Error> {
     match rows(parameters) {
         rows if rows < fragments as usize => Err(Error::Invalid(format!(
-            "{fragments} fragments of parameters with {rows} rows together, expected at most one fragment for each row"
+            "{fragments} fragments for parameters of {rows} rows in total, expected at most one fragment for each row"
         ))),
         _ => Ok(()),
     }
@@ -419,8 +419,8 @@ fn check_options(options: &Options, mode: Mode) -> Result<(), Error> {
     ];
     given.into_iter().flatten().next().map_or(Ok(()), |given| {
         Err(Error::Invalid(format!(
-            "{given} with mode {mode}, expected a named codec such as int8 and averages: parameters are exchanged, not \
-             gradients"
+            "{given} cannot be used with mode {mode}, expected a named codec such as int8 and averages: parameters \
+             are exchanged, not gradients"
         )))
     })
 }
@@ -437,7 +437,7 @@ fn with_feedback(options: &Options, alpha: f32) -> Result<Options, Error> {
             Ok(Options { feedback: Feedback::Average { beta: alpha }, ..options.clone() })
         }
         other => Err(Error::Invalid(format!(
-            "feedback {other} where ranks keep {alpha} of their own parameters, expected classic"
+            "feedback {other} does not work with alpha {alpha}, expected classic"
         ))),
     }
 }
@@ -448,7 +448,7 @@ fn check_pairs(policy: &Policy) -> Result<(), Error> {
     match policy.to_string().as_str() {
         "none" => Ok(()),
         codec => Err(Error::Invalid(format!(
-            "codec {codec} with mode pair, expected none: partners send parameters themselves, not their changes"
+            "codec {codec} cannot be used with mode pair, expected none: partners send parameters themselves, not their changes"
         ))),
     }
 }

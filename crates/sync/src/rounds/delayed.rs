@@ -163,8 +163,8 @@ fn named(turn: usize, name: &str) -> String {
 fn refuse_auto(options: &Options, steps: u64) -> Result<(), Error> {
     match options.policy {
         Policy::Auto(_) => Err(Error::Invalid(format!(
-            "codec auto with mode delayed:{steps}, expected a codec such as int8: auto measures the link, on which other exchanges \
-             are under way"
+            "codec auto cannot be used with mode delayed:{steps}, expected a codec such as int8: auto measures \
+             the link, on which other exchanges are under way"
         ))),
         Policy::Fixed(_) | Policy::Named(_) => Ok(()),
     }

@@ -268,7 +268,7 @@ impl Shared {
         channel.driver().answer(PAIR, move |Asked { from, count }| {
             // Ranks that waited for each other in a circle would wait for ever.
             if from > link.rank() || count_of(from, count / link.size() as u64, link) != count {
-                let reason = format!("{from} asks for an average that another rank should ask for");
+                let reason = format!("{from} requests an average that another rank should request");
                 return Some(Next::Wait(Box::new(move |_| Err(reason.clone()))));
             }
             let mine = answering.lock().begin(Side::Answering)?;

@@ -37,7 +37,9 @@ impl Synchronizer {
         let mine = self.wait()?;
         let Some(beside) = self.worker.channel.among(ranks) else {
             let me = self.world.rank();
-            return Err(Error::Invalid(format!("{me} is none of {ranks:?}, beside which it ends")));
+            return Err(Error::Invalid(format!(
+                "{me} is not one of {ranks:?}, together with which it finishes"
+            )));
         };
         let skipped = [u8::from(mine == Outcome::Skipped)];
         let all = beside.call(move |group| all_gather(group, &skipped))?;

@@ -162,7 +162,7 @@ impl Synchronizer {
         check_world(&codec, world)?;
         summation.check(world.size())?;
         if !summation.carries(codec.exchange()) {
-            return Err(format!("algorithm {summation} does not carry codec {codec}"));
+            return Err(format!("algorithm {summation} cannot send codec {codec}"));
         }
         if !(1..=PARTITIONS_MAX).contains(partitions) {
             return Err(format!("{partitions} partitions, expected 1 to {PARTITIONS_MAX}"));

@@ -113,13 +113,13 @@ struct Line {
 pub fn run(args: &Args) -> Result<u8> {
     let Choice::Bytes(codec) = args.codec.clone() else {
         return Err(anyhow!(
-            "{} is no codec of plain all-reduce, which has no error feedback",
+            "codec {} cannot be used in a plain all-reduce, which has no error feedback",
             args.codec
         ));
     };
     ensure!(
         args.sizes.iter().all(|size| (4..=1 << 32).contains(size)),
-        "sizes are 4 bytes to 4 GiB"
+        "sizes must be from 4 bytes to 4 GiB"
     );
     let place = match ranks::start(&args.place, args.ranks, 2)? {
         Start::Rank(place) => place,

@@ -73,7 +73,7 @@ impl Checkpoints {
                 let path = found.path().display();
                 let error =
                     anyhow!("{path} has {done} passes, expected fewer than --passes {passes}");
-                return Err(hinted(error, "--passes counts those before the checkpoint as well"));
+                return Err(hinted(error, "--passes includes the passes before the checkpoint"));
             }
         }
         let policy = flags.checkpoint_dir.clone();

@@ -192,7 +192,7 @@ fn say_gaps(labels: &[u32]) {
     if classes > 2 * found.len() as u64 {
         let (classes, found) = (count(classes), count(found.len() as u64));
         say(format!(
-            "labels are of {classes} classes, of which {found} have a vertex: number classes from 0"
+            "labels are of {classes} classes, but only {found} of these have a vertex: number classes from 0"
         ));
     }
 }

@@ -91,7 +91,7 @@ pub fn run(
     let rows = store.features();
     let rows = rows.ok_or_else(|| {
         hinted(
-            anyhow!("the graph has no features, whose bytes --fan-outs predicts"),
+            anyhow!("the graph has no features, so --fan-outs cannot predict their bytes"),
             "thinwire graph import --features FILE.npy",
         )
     })?;

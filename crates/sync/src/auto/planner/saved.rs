@@ -87,14 +87,16 @@ impl Planner {
         let (buckets, codecs) = (self.measured.buckets.len(), saved.codecs.len());
         let is_whole = |errors: &Vec<f32>| errors.is_empty() || errors.len() == 2 * codecs;
         match saved {
-            _ if !saved.link.is_possible(self.world.size()) => Some("a link that cannot be"),
-            _ if saved.measured.buckets.len() != buckets => Some("times of other buckets"),
+            _ if !saved.link.is_possible(self.world.size()) => {
+                Some("the figures of the link are impossible")
+            }
+            _ if saved.measured.buckets.len() != buckets => Some("it has times of other buckets"),
             _ if !saved.errors.is_empty() && saved.errors.len() != buckets
                 || !saved.errors.iter().all(is_whole) =>
             {
-                Some("errors of other codecs or buckets")
+                Some("it has errors of other codecs or buckets")
             }
-            _ if !saved.trials.go_on_under(plan) => Some("a trial of other plans"),
+            _ if !saved.trials.go_on_under(plan) => Some("it has a trial of other plans"),
             _ => None,
         }
     }
