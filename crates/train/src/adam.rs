@@ -1,19 +1,14 @@
 //! Forms of Adam for several ranks, which differ in the values that travel.
 //!
 //! - **1-bit Adam** (Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's
-//! Convergence
-//!   Speed", algorithm 1): gradients travel raw in a warm-up, whose steps equal AdamW's bit for bit. After
-//! it, each
-//!   rank updates the momentum by its own gradient, momenta are averaged by a codec with error feedback, and
-//! the
-//!   variance no longer changes.
+//!   Convergence Speed", algorithm 1): gradients travel raw in a warm-up, whose steps equal AdamW's bit for
+//!   bit. After it, each rank updates the momentum by its own gradient, momenta are averaged by a codec with
+//!   error feedback, and the variance no longer changes.
 //! - **0/1 Adam** (Lu et al., "Maximizing Communication Efficiency for Large-scale Training via 0/1 Adam",
-//! algorithm
-//!   1): gradients travel raw, and change the variance, in fewer and fewer steps; momenta travel in the other
-//! steps.
-//!   Once the variance has settled, ranks take more and more *local* steps between two exchanges. In a local
-//! step
-//!   nothing travels; the next exchange averages the momenta of all steps since the last one.
+//!   algorithm 1): gradients travel raw, and change the variance, in fewer and fewer steps; momenta travel in
+//!   the other steps. Once the variance has settled, ranks take more and more *local* steps between two
+//!   exchanges. In a local step nothing travels; the next exchange averages the momenta of all steps since
+//!   the last one.
 //!
 //! Law: after every step in which something travels, all ranks have the same parameters and moments, bit for
 //! bit.

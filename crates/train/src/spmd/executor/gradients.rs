@@ -6,12 +6,9 @@
 //! - **Replicas**: every rank runs the plan of one rank on its own rows. Gradients are averaged over all
 //!   ranks, in buckets of several parameters.
 //! - **A plan for all ranks**: a gradient is summed along one dimension of the mesh, whole or in shards.
-//! Gradients
-//!   that use the plan's own codecs have a bucket each; those that use the codec of a policy share buckets
-//! with
-//!   others of the same ranks. Earlier sums along other dimensions, and sums in every micro-batch, are
-//! transfers of
-//!   the program like those of activations.
+//!   Gradients that use the plan's own codecs have a bucket each; those that use the codec of a policy share
+//!   buckets with others of the same ranks. Earlier sums along other dimensions, and sums in every
+//!   micro-batch, are transfers of the program like those of activations.
 //!
 //! Law: replicas of a parameter are equal bit for bit after every step.
 
