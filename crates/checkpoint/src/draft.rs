@@ -1,8 +1,9 @@
-//! Draft: the files of a checkpoint or snapshot before it has its name.
+//! Draft: the files of a checkpoint or snapshot before it is published under its name.
 //!
-//! In a folder a draft is a hidden folder, which is renamed once it is whole. Objects of a bucket cannot be renamed:
-//! there the files stay in a folder that no other draft has, and the manifest, written last, names it. Law: a
-//! checkpoint that replaces another one does so in this one write, and files that a manifest may name are not removed.
+//! In a folder, a draft is a hidden folder, which is renamed once it is complete. Objects of a bucket cannot
+//! be renamed: there the files stay in a folder that no other draft has, and the manifest, written last,
+//! names this folder. Law: a checkpoint that replaces another one does so by this single write, and files
+//! that a manifest may name are not removed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ use crate::{Location, PATIENCE, Start, Store, newest};
 const PARTIAL: [&str; 2] = [".", ".partial"];
 /// Age at which a draft of a snapshot counts as abandoned.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Age of a probe that no process waits for.
+/// Age from which on no process is waiting for a probe.
 const PROBE: Duration = Duration::from_secs(60);
 
 /// A checkpoint or snapshot that is being written.
@@ -32,7 +33,7 @@ pub struct Draft(Files);
 #[derive(Debug)]
 enum Files {
     Stored(Stored),
-    /// Bytes by name, of a rank whose files another one writes.
+    /// Bytes by name, of a rank whose files another rank writes.
     Memory(RefCell<BTreeMap<String, Vec<u8>>>),
 }
 
@@ -42,14 +43,14 @@ struct Stored {
     series: Series,
     /// Folder of the files in the store.
     folder: String,
-    /// Name of the folder in a manifest, where the files stay in it.
+    /// Name of the folder in a manifest, if the files stay in it.
     noted: String,
     /// Whether a manifest that names the files may be in the store.
     is_named: Cell<bool>,
 }
 
 impl Draft {
-    /// Starts the checkpoint of `step` in `place`, a folder or `s3://BUCKET/PREFIX`; rank 0 alone does this.
+    /// Starts the checkpoint of `step` in `place`, a folder or `s3://BUCKET/PREFIX`. Only rank 0 calls this.
     ///
     /// # Errors
     /// If the folder cannot be made, or the bucket has no address or credentials.
@@ -88,8 +89,8 @@ impl Draft {
         Draft::new(store, Series::Steps, folder, noted)
     }
 
-    /// Starts a snapshot unless another process has, and removes abandoned ones. All processes that take part give the
-    /// same name, which no other draft has.
+    /// Starts a snapshot, unless another process has started it, and removes abandoned ones. All processes
+    /// that take part give the same name, which no other draft has.
     ///
     /// # Errors
     /// If the folder cannot be made.
@@ -123,7 +124,7 @@ impl Draft {
         }
     }
 
-    /// Starts files in memory, for [`Draft::into_files`].
+    /// Starts a draft with files in memory, for [`Draft::into_files`].
     pub fn in_memory() -> Draft {
         Draft(Files::Memory(RefCell::default()))
     }
@@ -136,7 +137,8 @@ impl Draft {
         }
     }
 
-    /// Returns the name by which other ranks join the draft; empty in a folder, which has one draft of a step.
+    /// Returns the token with which other ranks join the draft; empty in a folder, which has only one draft
+    /// per step.
     pub fn token(&self) -> &str {
         self.stored().map_or("", |stored| &stored.noted)
     }
@@ -149,7 +151,7 @@ impl Draft {
     /// Writes a new file from consecutive parts.
     ///
     /// # Errors
-    /// If it cannot be written, or is there in a folder.
+    /// If it cannot be written, or exists in a folder already.
     pub fn write(&self, name: &str, parts: &[&[u8]]) -> Result<(), Error> {
         match &self.0 {
             Files::Stored(it) => {
@@ -162,10 +164,10 @@ impl Draft {
         }
     }
 
-    /// Returns whether a file is there.
+    /// Returns whether a file exists.
     ///
     /// # Errors
-    /// If the store does not tell.
+    /// If the store does not answer this.
     pub fn has(&self, name: &str) -> Result<bool, Error> {
         Ok(self.find_length(name)?.is_some())
     }
@@ -182,7 +184,7 @@ impl Draft {
     /// Returns the length of a file in bytes.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it does not exist.
     pub fn length(&self, name: &str) -> Result<u64, Error> {
         self.find_length(name)?.ok_or_else(|| {
             let path = self.path(name);
@@ -223,12 +225,12 @@ impl Draft {
         names.into_iter().map(check).collect()
     }
 
-    /// Writes the manifest, and so makes the draft the checkpoint with this number. Returns its path, or none if there
-    /// is a snapshot of this number. A checkpoint of the same step is replaced; files beside it that are none of a
-    /// checkpoint stay.
+    /// Writes the manifest, which makes the draft the checkpoint with this number. Returns its path, or
+    /// `None` if there is a snapshot with this number already. A checkpoint of the same step is replaced;
+    /// other files in its folder that do not belong to a checkpoint are kept.
     ///
     /// # Errors
-    /// If the manifest cannot be written, or the checkpoint cannot get its name.
+    /// If the manifest cannot be written, or the checkpoint cannot be given its name.
     pub fn publish<T: Record>(
         &self,
         number: u64,
@@ -255,8 +257,8 @@ impl Draft {
         publish().map_err(|error| it.unwritten(error))
     }
 
-    /// Removes what has been written so far; rank 0 alone does this, when it cannot be completed. Nothing is removed
-    /// from a bucket once [`Draft::publish`] has begun: a request that fails may have been carried out.
+    /// Removes the files so far, if the draft cannot be completed. Only rank 0 calls this. Nothing is removed
+    /// from a bucket once [`Draft::publish`] has begun, since a request that fails may have been carried out.
     pub fn discard(&self) {
         // What is left is removed by the next one who writes here.
         if let Files::Stored(it) = &self.0
@@ -266,8 +268,8 @@ impl Draft {
         }
     }
 
-    /// Removes the draft of a snapshot, unless it is the newest one: whoever published it may not have got the store's
-    /// answer.
+    /// Removes the draft of a snapshot, unless it is the newest one: the process that published it may not
+    /// have received the store's answer.
     pub fn discard_unless_newest(&self) {
         let is_own = |it: &Stored| {
             let Some(number) = newest(&*it.store, it.series)? else { return Ok(false) };
@@ -281,7 +283,7 @@ impl Draft {
 }
 
 impl Stored {
-    /// Returns an error of the store as that of a checkpoint; a folder names the file in any case.
+    /// Returns an error of the store as an error of a checkpoint; for a folder, it always names the file.
     fn unwritten(&self, error: Error) -> Error {
         match self.series {
             Series::Steps if !self.store.renames() => error.context("cannot write the checkpoint"),
@@ -290,24 +292,24 @@ impl Stored {
     }
 }
 
-/// Returns the folder that the manifest of a checkpoint names, if there is a manifest and it is one.
+/// Returns the folder that the manifest of a checkpoint names, if there is a valid manifest.
 fn named_folder(store: &dyn Store, name: &str) -> Result<Option<String>, Error> {
     Ok(store.find(name, MANIFEST, MANIFEST_BYTES_MAX)?.and_then(|text| folder_in(&text)))
 }
 
-/// Removes the checkpoints in a place that were begun and not completed, where nobody writes now, and probes of
-/// processes that were killed.
+/// Removes checkpoints in a place that were begun and not completed, and probes of processes that were
+/// killed. No process may be writing there.
 ///
 /// # Errors
-/// If the folder or bucket cannot be read, or one cannot be removed.
+/// If the folder or bucket cannot be read, or something in it cannot be removed.
 pub fn clean(place: &Path) -> Result<(), Error> {
     clean_store(&*Location::from(place).store()?)
 }
 
-/// Removes what [`clean`] does, from a store.
+/// Removes from a store what [`clean`] removes.
 ///
 /// # Errors
-/// As those of [`clean`].
+/// As [`clean`].
 pub fn clean_store(store: &dyn Store) -> Result<(), Error> {
     let ([start, end], prefix) = (PARTIAL, Series::Steps.prefix());
     store.clean(&|name, age| {

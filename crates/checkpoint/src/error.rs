@@ -1,4 +1,4 @@
-//! Errors of checkpoints and of the places that they are kept in.
+//! Errors of checkpoints and of their places.
 
 use std::error::Error as StdError;
 use std::io;
@@ -10,25 +10,25 @@ use thinwire_wire::Hint;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The caller asked for something that cannot be, or a setting is missing or wrong.
+    /// The caller asked for something impossible, or a setting is missing or wrong.
     Invalid,
     /// There is no checkpoint, or its place cannot be reached.
     Missing,
-    /// A checkpoint is damaged or of another model.
+    /// A checkpoint is damaged, or belongs to another model.
     Damaged,
     /// The operating system or an object store refused to read or write.
     Io,
-    /// A folder or bucket is away and may come back, as one that is mounted anew does.
+    /// A folder or bucket is away and may come back, such as a network folder that is mounted again.
     Away,
     /// Another training writes its checkpoints to the folder or bucket.
     Taken,
-    /// A later epoch of the job writes the checkpoints, so that this one need not.
+    /// A later epoch of the job writes the checkpoints, so this one must not.
     Superseded,
-    /// Another rank failed, and knows why.
+    /// Another rank failed, and has the reason.
     Echo,
-    /// A rank was lost; the source says how.
+    /// A rank was lost; the source has the reason.
     Lost,
-    /// A rank could not say what it has to save; the source says why.
+    /// A rank could not provide its state; the source has the reason.
     Failed,
 }
 
@@ -43,8 +43,8 @@ pub struct Error {
 }
 
 impl Error {
-    /// Creates an error from its kind and a message, whose control characters become spaces: it may quote names and
-    /// answers from outside, and is one line.
+    /// Creates an error from its kind and a message. Control characters become spaces, since the message may
+    /// quote names and answers from outside and must be one line.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
         let message = message.into().replace(|letter: char| letter.is_control(), " ");
         Error { kind, message, hint: None, source: None }
@@ -75,7 +75,7 @@ impl Error {
         Error { source: Some(source.into()), ..self }
     }
 
-    /// Puts what was being done before the message.
+    /// Puts the operation in front of the message.
     #[must_use]
     pub fn context(self, doing: &str) -> Error {
         Error { message: format!("{doing}: {}", self.message), ..self }
@@ -105,7 +105,7 @@ impl Error {
         format!("{}{hint}", self.without_number())
     }
 
-    /// Returns the message without the operating system's number of an error, which says nothing that its words do not.
+    /// Returns the message without the operating system's error number, which adds nothing to its words.
     pub(crate) fn without_number(&self) -> String {
         match self
             .message

@@ -1,10 +1,10 @@
-//! Lease of a bucket by the training whose checkpoints go there.
+//! Lease of a bucket by the training whose checkpoints are written there.
 //!
 //! A bucket has no locks. So rank 0 writes job and epoch to an object, with a number that it increases every
-//! [`BEAT`]. Whoever finds the object of another job watches it for [`LEASE`]: a number that rises is that of a
-//! training that lives; one that stands still is that of one that was killed, and the bucket is taken. Laws: of two
-//! trainings that write there, the one that has lost its lease writes no more checkpoints; a store that does not
-//! answer holds up a training for one request.
+//! [`BEAT`]. A process that finds the object of another job watches it for [`LEASE`]. If the number
+//! increases, the other training is alive. If it does not, the other training was killed, and the process
+//! takes the bucket. Laws: of two trainings that write to a bucket, the one that has lost its lease writes no
+//! more checkpoints; a store that does not answer delays a training by one request.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -16,24 +16,24 @@ use crate::error::{Error, Kind};
 use crate::manifest::new_token;
 use crate::{Location, PATIENCE, Store};
 
-/// File or object with the elastic job and the epoch whose rank 0 writes there.
+/// File or object with the elastic job and the epoch whose rank 0 writes to the place.
 pub(crate) const OWNER: &str = ".thinwire-job";
-/// Interval at which the owner shows that it lives.
+/// Interval at which the owner shows that it is alive.
 const BEAT: Duration = Duration::from_secs(3);
-/// Time after which an owner that does not show it has lost its lease.
+/// Time without a sign of life after which an owner has lost its lease.
 const LEASE: Duration = Duration::from_secs(12);
-/// Shortest lease that a variable may name.
+/// Shortest lease that the variable may set.
 const LEASE_MIN: Duration = Duration::from_secs(1);
-/// Variable with the seconds of a lease.
+/// Variable with the duration of a lease in seconds.
 const LEASE_VARIABLE: &str = "THINWIRE_LEASE_S";
 /// Interval at which another owner is watched.
 const LOOK: Duration = Duration::from_millis(250);
-/// Time in which another training may take a bucket that it has found free or abandoned just before.
+/// Time in which another training that has just found the bucket free or abandoned may take it.
 const RACE: Duration = Duration::from_secs(2);
 /// Longest object of an owner that is read.
 const OWNER_BYTES_MAX: u64 = 1024;
 
-/// Epoch of an elastic job, whose rank 0 writes to the folder or bucket.
+/// Epoch of an elastic job whose rank 0 writes to the folder or bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     /// Name of the job.
@@ -66,11 +66,11 @@ pub(crate) fn taken(place: &Path) -> Error {
     Error::new(Kind::Taken, message).with_hint("wait for its end, or give another --checkpoint-dir")
 }
 
-/// The bucket is this training's for as long as this lives. Dropping it gives the bucket back.
+/// Lease of the bucket for this training. Dropping it gives the bucket back.
 #[derive(Debug)]
 pub struct Lease {
     shared: Arc<Shared>,
-    /// Ends the thread that shows that the owner lives.
+    /// Sender whose drop ends the thread that shows that the owner is alive.
     beats: Option<Sender<()>>,
     term: Duration,
 }
@@ -80,14 +80,14 @@ struct Shared {
     store: Arc<dyn Store>,
     place: PathBuf,
     state: Mutex<State>,
-    /// Held during requests, of which one at a time is sent.
+    /// Held during requests, since only one at a time may be sent.
     turn: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
     owner: Owner,
-    /// Owner that this process has written to the object, if it may be there.
+    /// Owner that this process has written to the object, if it may still be there.
     written: Option<Owner>,
     count: u64,
     /// Reason why the last request failed, if it did.
@@ -97,10 +97,10 @@ struct State {
 }
 
 impl Lease {
-    /// Takes a bucket for rank 0, once it is sure that no other training writes there.
+    /// Takes a bucket for rank 0, once it is certain that no other training writes there.
     ///
     /// # Errors
-    /// If another one does, or the bucket cannot be reached.
+    /// If another training does, or the bucket cannot be reached.
     pub fn take(place: &Path, say: fn(String)) -> Result<Lease, Error> {
         let mut lease = Lease::open(place)?;
         lease.acquire(say)?;
@@ -108,7 +108,7 @@ impl Lease {
         Ok(lease)
     }
 
-    /// Opens a bucket without taking it: each check does.
+    /// Opens a bucket without taking it, which each check does.
     ///
     /// # Errors
     /// If it has no address or credentials.
@@ -126,14 +126,14 @@ impl Lease {
         Ok(Lease { shared, beats: None, term })
     }
 
-    /// Gives the lease to an epoch of an elastic job, which keeps it up from now on.
+    /// Gives the lease to an epoch of an elastic job, and renews it from now on.
     pub(crate) fn set_owner(&mut self, owner: Owner) {
         self.shared.state().owner = owner;
         self.keep_up();
     }
 
-    /// Makes sure that the bucket is this training's, and takes it if it is nobody's or an earlier epoch's. A store
-    /// that did not answer the last time is not asked: the next beat does.
+    /// Checks that the bucket belongs to this training, and takes it if it has no owner or belongs to an
+    /// earlier epoch. A store that did not answer the last request is not asked again before the next beat.
     ///
     /// # Errors
     /// If another training or a later epoch has it, or the bucket cannot be reached.
@@ -150,12 +150,12 @@ impl Lease {
         failed.filter(|_| self.beats.is_some()).map_or(Ok(()), |why| Err(Error::away(why)))
     }
 
-    /// Notes that a request to the bucket has failed, until the next one.
+    /// Records that a request to the bucket has failed, until the next one.
     pub fn note_failure(&self, why: String) {
         self.shared.state().failed = Some(why);
     }
 
-    /// Shows from now on that the owner lives.
+    /// Starts to show that the owner is alive.
     fn keep_up(&mut self) {
         if self.beats.is_some() {
             return;
@@ -211,7 +211,7 @@ impl Shared {
         guard(&self.state)
     }
 
-    /// Sends a request, and notes whether it failed.
+    /// Sends a request, and records whether it failed.
     fn ask<T>(&self, request: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let answer = request().map_err(Error::away);
         self.state().failed = answer.as_ref().err().map(ToString::to_string);
@@ -224,8 +224,8 @@ impl Shared {
         Ok(text.map(|text| String::from_utf8_lossy(&text).into_owned()))
     }
 
-    /// Returns the next text of the object. It is noted before it is written: a request that fails may have been
-    /// carried out.
+    /// Returns the next text of the object. It is recorded before it is written, since a request that fails
+    /// may have been carried out.
     fn next(&self) -> String {
         let mut state = self.state();
         state.count += 1;
@@ -234,7 +234,8 @@ impl Shared {
         format!("{job} {epoch} {}\n", state.count)
     }
 
-    /// Writes the object anew, unless it is another training's or a later epoch's; whoever calls this has the turn.
+    /// Writes the object again, unless it belongs to another training or to a later epoch. The caller must
+    /// hold the turn.
     fn renew(&self) -> Result<(), Error> {
         if self.state().is_over {
             return Ok(());
@@ -255,8 +256,8 @@ impl Shared {
         self.found()?.map_or(Ok(()), |found| self.ensure_own(&found))
     }
 
-    /// Writes the object in the place of that of a training that was killed, and makes sure that no other one does so
-    /// as well.
+    /// Replaces the object of a training that was killed, and checks that no other training does so at the
+    /// same time.
     fn replace(&self) -> Result<(), Error> {
         let text = self.next();
         self.ask(|| self.store.write("", OWNER, &[text.as_bytes()]))?;
@@ -271,7 +272,7 @@ impl Shared {
         state.owner.ensure_not_superseded(&found, &self.place)
     }
 
-    /// Waits until the object is gone, or has stood still for `term`; returns whether it is there.
+    /// Waits until the object is gone, or has not changed for `term`. Returns whether it still exists.
     fn await_end_of_others(&self, term: Duration, say: fn(String)) -> Result<bool, Error> {
         let (first, begun) = (self.found()?, Instant::now());
         if first.is_none() {
@@ -293,15 +294,15 @@ impl Shared {
     }
 }
 
-/// Locks a value, also after a panic of another thread that had it.
+/// Locks a value, even after a panic of another thread that held the lock.
 pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the time after which an owner that does not show that it lives has lost its lease.
+/// Returns the time without a sign of life after which an owner has lost its lease.
 ///
 /// # Errors
-/// If the variable for it has no time, or too short a one.
+/// If the variable for it is not a time, or is too short.
 pub(crate) fn term() -> Result<Duration, Error> {
     let term = seconds_of(LEASE_VARIABLE)?.unwrap_or(LEASE);
     if term >= LEASE_MIN {
@@ -313,10 +314,10 @@ pub(crate) fn term() -> Result<Duration, Error> {
         .with_hint("unset it, or give all trainings of a bucket the same value"))
 }
 
-/// Returns the time that an environment variable has in seconds, if it is set.
+/// Returns the time in seconds from an environment variable, if it is set.
 ///
 /// # Errors
-/// If it has something else.
+/// If its value is not a time.
 pub(crate) fn seconds_of(variable: &str) -> Result<Option<Duration>, Error> {
     let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
         return Ok(None);
@@ -345,7 +346,7 @@ mod tests {
         Lease::of(store, Path::new(PLACE), TERM).unwrap()
     }
 
-    /// Returns how many of several trainings that start at one moment get the bucket.
+    /// Returns how many of several trainings that start at the same moment get the bucket.
     fn winners(fake: &ObjectStore) -> usize {
         let (all, start) = (3, Barrier::new(3));
         let won = thread::scope(|scope| {

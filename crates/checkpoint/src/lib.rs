@@ -1,16 +1,17 @@
-//! Checkpoints of trainings and snapshots of servers: how they are committed, found, and kept from each other.
+//! Checkpoints of trainings and snapshots of servers: committing them, finding them, and keeping trainings
+//! apart.
 //!
-//! A checkpoint is a folder such as `step-000123` with files and a `manifest.json`, which is written last and has the
-//! length and checksum of every file. Whoever writes one records what it needs in the [`Manifest`], as a [`Record`].
-//! Processes write the files to a [`Draft`] in a [`Store`], a folder or a bucket of an object store; [`Sealed`] reads
-//! them again.
+//! A checkpoint is a folder such as `step-000123` with files and a `manifest.json`. The manifest is written
+//! last, and has the length and checksum of every file. The writer's own data is a [`Record`] in the
+//! [`Manifest`]. Processes write the files to a [`Draft`] in a [`Store`], which is a folder or a bucket of an
+//! object store; [`Sealed`] reads them again.
 //!
-//! Around it is what a training does with the place of its checkpoints: [`FolderLock`] keeps other trainings away,
-//! [`save`] takes the steps that all ranks take alike, and [`save_last`] puts the last checkpoint elsewhere if its
-//! place is gone.
+//! Further items are for a training and the place of its checkpoints: [`FolderLock`] keeps other trainings
+//! away, [`save`] runs the steps that all ranks take together, and [`save_last`] puts the last checkpoint
+//! elsewhere if its place is gone.
 //!
-//! Laws: whoever looks into a store finds a checkpoint whole or not at all; what is read is what was written, bit for
-//! bit, or an error names the damaged file.
+//! Laws: a reader of a store finds a checkpoint as a whole or not at all; reading gives what was written, bit
+//! for bit, or an error that names the damaged file.
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! Places that all processes of a job share, where snapshots and checkpoints are kept: a folder, or a bucket of an
-//! object store.
+//! Places for snapshots and checkpoints that all processes of a job share: a folder, or a bucket of an object
+//! store.
 
 use std::env;
 use std::fmt;
@@ -11,20 +11,20 @@ use crate::error::Error;
 use crate::store::{self, Store};
 
 pub(crate) const SCHEME: &str = "s3://";
-/// Longest time for a request to a bucket with all its attempts, unless somebody says another one.
+/// Default for the longest time of a request to a bucket, including all its attempts.
 const REQUEST: Duration = Duration::from_secs(90);
-/// Longest time for a request to a bucket that holds up a training, without that for the bytes that it sends: a
-/// launcher waits for ranks about three times as long after a signal.
+/// Longest time for a request to a bucket that delays a training, without the time for the bytes that it
+/// sends. After a signal, a launcher waits for ranks about three times as long.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest time for a request that checks whether a place can be written.
 const CHECK: Duration = Duration::from_secs(20);
 
-/// Place of snapshots or checkpoints, as text: the path of a folder, or `s3://BUCKET/PREFIX`.
+/// Place of snapshots or checkpoints, given as text: the path of a folder, or `s3://BUCKET/PREFIX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// Folder that all processes share.
     Folder(PathBuf),
-    /// Bucket of an object store and the beginning of its objects' names, without the scheme.
+    /// Bucket of an object store, with the prefix of its objects' names, but without the scheme.
     Bucket(String),
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Location {
 }
 
 impl Location {
-    /// Checks that `what`, such as snapshots, can be written here, and leaves nothing behind but the folder.
+    /// Checks that `what`, such as snapshots, can be written here. Leaves nothing behind but the folder.
     ///
     /// # Errors
     /// If nothing can be written, or a bucket's endpoint or credentials are missing.
@@ -62,7 +62,7 @@ impl Location {
         self.store_within(CHECK)?.check().map_err(|error| error.context(&doing))
     }
 
-    /// Returns the place with the address of its object store, if it is in one.
+    /// Returns the place, with the address of its object store if it is in one.
     pub fn address(&self) -> String {
         match self {
             Location::Folder(_) => self.to_string(),
@@ -70,7 +70,7 @@ impl Location {
         }
     }
 
-    /// Opens the store. A bucket is reached as the usual variables of the environment say.
+    /// Opens the store. For a bucket, the usual environment variables have the address and credentials.
     ///
     /// # Errors
     /// If a variable is missing, or this build has no object stores.
@@ -78,8 +78,9 @@ impl Location {
         self.store_within(REQUEST)
     }
 
-    /// Opens the store as [`Location::store`] does. A request to a bucket fails after about `patience`, and the time
-    /// for the bytes that it sends: with all attempts, and wherever the object store is silent for so long.
+    /// Opens the store as [`Location::store`] does. A request to a bucket fails after about `patience`, plus
+    /// the time for the bytes that it sends. This includes all attempts, and also holds if the object store
+    /// is silent.
     ///
     /// # Errors
     /// If a variable is missing, or this build has no object stores.
@@ -87,7 +88,7 @@ impl Location {
         self.store_with(|name| env::var(name).ok(), patience)
     }
 
-    /// Opens the store as [`Location::store_within`] does, with these variables in the place of the environment's.
+    /// Opens the store as [`Location::store_within`] does, with these variables instead of the environment's.
     ///
     /// # Errors
     /// If a variable is missing, or this build has no object stores.

@@ -1,12 +1,13 @@
-//! The folder or bucket of the checkpoints while a training writes to it.
+//! Lock of a training on the folder or bucket of its checkpoints.
 //!
-//! One training at a time: two would write the same files. Rank 0 holds a lock on the folder itself,
-//! which the system lifts however the process ends. File systems without locks are trusted. A lock is
-//! the folder's, wherever it is moved to. A folder that was removed and made anew is taken in its place. Law:
-//! nothing is written to another folder of its name that another training has, or that has checkpoints.
+//! Only one training at a time may write, since two would write the same files. Rank 0 holds a lock on the
+//! folder itself, which the system releases however the process ends. On file systems without locks, nothing
+//! is checked. A lock belongs to the folder, wherever it is moved. If the folder was removed and made again,
+//! the new one is taken in its place. Law: nothing is written to another folder with the same name that
+//! another training has, or that has checkpoints.
 //!
-//! Rank 0 of an elastic job may be another process in every epoch, and one of an earlier epoch may be
-//! stopped and still have the lock. So rank 0 also writes job and epoch to a file there. Law: once it has
+//! In an elastic job, rank 0 may be another process in every epoch, and the rank 0 of an earlier epoch may be
+//! stopped and still hold the lock. So rank 0 also writes job and epoch to a file there. Law: once it has
 //! done so, no rank 0 of an earlier epoch commits or removes anything.
 
 use std::fs::{self, File, TryLockError};
@@ -25,29 +26,29 @@ use crate::location::{Location, PATIENCE};
 use crate::manifest::{MANIFEST, MANIFEST_BYTES_MAX, crc32_of, new_token};
 use crate::sealed::latest;
 
-/// File with a random number, by which processes know whether they have the same folder.
+/// File with a random number, by which processes check that they have the same folder.
 const MARK: &str = ".thinwire-folder";
-/// Hexadecimal digits of the number in the file [`MARK`].
+/// Number of hexadecimal digits in the file [`MARK`].
 const MARK_LETTERS: usize = 16;
 /// Longest file [`MARK`] that is read.
 const MARK_BYTES_MAX: u64 = 1024;
-/// Interval at which a place that is not there yet is looked for.
+/// Interval at which a place that does not exist yet is looked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest time that another process takes to write the file [`MARK`].
 const MARKING: Duration = Duration::from_secs(2);
-/// Interval at which a lock that another process has is tried again.
+/// Interval between attempts to take a lock that another process holds.
 const TRY: Duration = Duration::from_millis(20);
 
-/// Where and how often training is saved, and how the one who trains hears of it.
+/// Place and interval of a training's checkpoints, and the way in which the user hears of them.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The folder of the checkpoints, or their `s3://BUCKET/PREFIX`.
     pub folder: PathBuf,
-    /// After how many steps one is written; the last step writes one anyway.
+    /// Number of steps between checkpoints; the last step always writes one.
     pub every: Option<u64>,
-    /// Tells the user a line.
+    /// Reports a line to the user.
     pub say: fn(String),
-    /// Returns the advice that resumes the training from a checkpoint.
+    /// Returns the hint with which a training can continue from a checkpoint.
     pub go_on: fn(&Path) -> String,
 }
 
@@ -58,17 +59,17 @@ impl Policy {
     }
 }
 
-/// The folder or bucket is this training's for as long as this lives; other ranks than 0 hold nothing.
+/// Lock of this training on the folder or bucket, as long as it exists; ranks other than 0 hold nothing.
 #[derive(Debug, Default)]
 pub enum FolderLock {
-    /// Lock of another rank than 0, or of a training without checkpoints.
+    /// Lock of a rank other than 0, or of a training without checkpoints.
     #[default]
     None,
     /// Lock of a folder.
     Folder(Held),
     /// Lease of a bucket.
     Bucket(Lease),
-    /// Bucket that cannot be opened, and why.
+    /// Bucket that cannot be opened, with the reason.
     Unusable(String),
 }
 
@@ -77,7 +78,7 @@ pub enum FolderLock {
 pub struct Held {
     path: PathBuf,
     opened: Mutex<Opened>,
-    /// Elastic job and epoch, if it is one.
+    /// Elastic job and epoch, if the training is elastic.
     owner: Option<Owner>,
     /// Mark of the folder when this process joined an elastic job.
     mark: Option<String>,
@@ -86,31 +87,31 @@ pub struct Held {
 
 #[derive(Debug, Default)]
 struct Opened {
-    /// The folder; none if it could not be opened.
+    /// The folder; `None` if it could not be opened.
     file: Option<File>,
     is_locked: bool,
-    /// Checkpoints by which the folder is recognised when it comes back, as checksums.
+    /// Checksums of checkpoints by which the folder is recognised when it comes back.
     known: Vec<u32>,
 }
 
 impl Opened {
-    /// A folder that this process has locked.
+    /// Returns the state of a folder that this process has locked.
     fn locked(file: File) -> Opened {
         Opened { file: Some(file), is_locked: true, known: Vec::new() }
     }
 
-    /// A folder that is locked now, unless another process has done so.
+    /// Locks a folder, unless another process has locked it, and returns its state.
     fn tried(file: Option<File>) -> Opened {
         Opened { is_locked: file.as_ref().is_some_and(locked), file, known: Vec::new() }
     }
 }
 
 impl FolderLock {
-    /// Takes the folder on rank 0; removes what an earlier training has left incomplete, and warns of
-    /// checkpoints there that are none of this training.
+    /// Locks the folder on rank 0. Removes incomplete files of an earlier training, and warns of checkpoints
+    /// in the folder that do not belong to this training.
     ///
     /// # Errors
-    /// If another training has it, or it cannot be read.
+    /// If another training has the folder, or it cannot be read.
     pub fn hold(
         policy: Option<&Policy>,
         rank: u32,
@@ -140,8 +141,8 @@ impl FolderLock {
         Ok(lock)
     }
 
-    /// Opens the folder on rank 0 of a later epoch of an elastic job, and locks it if it can. Whether this rank may
-    /// write there is looked at before each checkpoint: a training does not end because it may not.
+    /// Opens the folder on rank 0 of a later epoch of an elastic job, and locks it if possible. Whether this
+    /// rank may write there is checked before each checkpoint, so that a training does not end if it may not.
     pub fn hold_again(policy: Option<&Policy>, rank: u32) -> FolderLock {
         let Some(policy) = policy.filter(|_| rank == 0) else { return FolderLock::None };
         if policy.is_in_bucket() {
@@ -152,11 +153,11 @@ impl FolderLock {
         FolderLock::of_folder(policy, Opened::tried(File::open(&policy.folder).ok()))
     }
 
-    /// Locks the folder for one process of an elastic job after its last epoch, once others have saved what they
-    /// have.
+    /// Locks the folder for one process of an elastic job after its last epoch, once others have saved their
+    /// state.
     ///
     /// # Errors
-    /// If the folder cannot be read, or another process does not let go of it within `patience`.
+    /// If the folder cannot be read, or another process does not release it within `patience`.
     pub fn hold_alone(policy: &Policy, patience: Duration) -> Result<FolderLock, Error> {
         if policy.is_in_bucket() {
             return Lease::open(&policy.folder).map(FolderLock::Bucket);
@@ -177,11 +178,11 @@ impl FolderLock {
         FolderLock::Folder(Held { path, opened, owner: None, mark: None, say })
     }
 
-    /// Makes sure that the folder is still the one that is locked, or takes one that was made anew, and that it
-    /// is this training's.
+    /// Checks that the folder is still the one that is locked, or takes one that was made again, and that it
+    /// belongs to this training.
     ///
     /// # Errors
-    /// If it was moved, removed or replaced, or if somebody else writes there.
+    /// If it was moved, removed or replaced, or if another training writes there.
     pub fn check(&self) -> Result<(), Error> {
         match self {
             FolderLock::None => Ok(()),
@@ -191,14 +192,14 @@ impl FolderLock {
         }
     }
 
-    /// Remembers a checkpoint by which the folder is recognised when it comes back.
+    /// Remembers a checkpoint by which the folder can be recognised when it comes back.
     pub fn remember(&self, path: &Path) {
         if let FolderLock::Folder(held) = self {
             held.opened().known.extend(crc32_in(path));
         }
     }
 
-    /// The lock as that of a folder with this mark, which it keeps over all epochs of a job.
+    /// Returns the lock for a folder with this mark, which stays the same across all epochs of a job.
     #[must_use]
     pub fn of_mark(mut self, mark: Option<&str>) -> FolderLock {
         // The objects of a bucket are not moved.
@@ -208,7 +209,7 @@ impl FolderLock {
         self
     }
 
-    /// The lock as that of an epoch of an elastic job.
+    /// Returns the lock for an epoch of an elastic job.
     #[must_use]
     pub fn of_epoch(mut self, job: &str, epoch: u32) -> FolderLock {
         let owner = Owner { job: job.to_owned(), epoch };
@@ -220,11 +221,11 @@ impl FolderLock {
         self
     }
 
-    /// Removes what has been written of a checkpoint, if it is in this folder. From a bucket another thread removes it:
-    /// a store that fails would hold up the training.
+    /// Removes the files of an incomplete checkpoint, if it is in this folder. In a bucket, another thread
+    /// removes them, since a failing store would delay the training.
     ///
     /// # Errors
-    /// If the folder is not this training's, or is away: then nothing is removed.
+    /// If the folder does not belong to this training, or is away; nothing is removed then.
     pub fn discard(&self, draft: Draft) -> Result<(), Error> {
         match self {
             FolderLock::None | FolderLock::Unusable(_) => {}
@@ -238,8 +239,8 @@ impl FolderLock {
         Ok(())
     }
 
-    /// Notes why a checkpoint has failed, in this rank or another one. A bucket is not asked again before the next beat
-    /// of its lease, as the last checkpoint of a training that was told to end may follow.
+    /// Records why a checkpoint has failed, on this rank or another one. A bucket is not asked again before
+    /// the next beat of its lease, since the last checkpoint of a training that was told to end may follow.
     pub fn note_failure(&self, error: &Error) {
         if let FolderLock::Bucket(lease) = self
             && !matches!(error.kind(), Kind::Taken | Kind::Superseded)
@@ -269,7 +270,7 @@ impl Held {
         fs::read_to_string(self.path.join(MARK)).ok()
     }
 
-    /// Whether the folder at the path is not the one that was opened, or has another mark.
+    /// Returns whether the folder at the path is not the one that was opened, or has another mark.
     fn is_another(&self, file: Option<&File>) -> bool {
         let number = |found: fs::Metadata| (found.dev(), found.ino());
         let expected = file.and_then(|file| file.metadata().map(number).ok());
@@ -277,7 +278,7 @@ impl Held {
         is_moved || (self.mark.is_some() && self.mark_there() != self.mark)
     }
 
-    /// Takes a folder that was made anew at the path in the place of the one that was held.
+    /// Takes a folder that was made again at the path, instead of the one that was held.
     fn adopt(&self, opened: &mut Opened) -> Result<(), Error> {
         let path = self.path.display();
         let hint = "do not move the folder of a training until its end, or create a new empty one";
@@ -303,14 +304,14 @@ impl Held {
         Ok(())
     }
 
-    /// Whether the folder that is now at the path is empty, or has come back with what it had.
+    /// Returns whether the folder at the path is empty, or has come back with its checkpoints.
     fn is_known(&self, known: &[u32]) -> Result<bool, Error> {
         let Some(newest) = latest(&self.path)? else { return Ok(true) };
         let is_marked = self.mark.is_some() && self.mark_there() == self.mark;
         Ok(is_marked || crc32_in(&newest).is_some_and(|found| known.contains(&found)))
     }
 
-    /// Writes down whose the folder is, unless it is somebody else's.
+    /// Writes the owner of the folder, unless it has another owner.
     fn own(&self, mine: &Owner, opened: &mut Opened) -> Result<(), Error> {
         opened.is_locked = opened.is_locked || opened.file.as_ref().is_some_and(locked);
         let text = fs::read_to_string(self.path.join(OWNER)).unwrap_or_default();
@@ -332,7 +333,7 @@ impl Held {
     }
 }
 
-/// Locks the folder, unless another process has done so. File systems without locks are trusted.
+/// Locks the folder, unless another process has locked it. On file systems without locks, always succeeds.
 fn locked(folder: &File) -> bool {
     !matches!(folder.try_lock(), Err(TryLockError::WouldBlock))
 }
@@ -341,17 +342,17 @@ fn open(folder: &Path) -> Result<File, Error> {
     File::open(folder).map_err(|e| Error::io("read", folder, e))
 }
 
-/// Returns the checksum of the manifest of a checkpoint in a folder, if it is sound.
+/// Returns the checksum of the manifest of a checkpoint in a folder, if it is valid.
 fn crc32_in(path: &Path) -> Option<u32> {
     let store = Location::from(path).store().ok()?;
     crc32_of(&store.read("", MANIFEST, MANIFEST_BYTES_MAX).ok()?)
 }
 
-/// Returns what `resume` opens, once it and the place of other checkpoints are there, for which it waits up to
-/// `patience`; a place that is not there then is made later.
+/// Returns the result of `resume`, once that checkpoint and the place of other checkpoints exist. Waits at
+/// most `patience` for this; a place that does not exist then is made later.
 ///
 /// # Errors
-/// If the checkpoint is not there then.
+/// If the checkpoint does not exist then.
 pub fn await_places<T>(
     resume: impl Fn() -> Result<T, Error>,
     folder: Option<&Path>,
@@ -381,7 +382,7 @@ pub fn await_places<T>(
     }
 }
 
-/// Returns why checkpoints cannot go to a folder or bucket yet, if it is not there.
+/// Returns why checkpoints cannot be written to a folder or bucket yet, if it does not exist.
 fn absence(place: &Path) -> Option<String> {
     match Location::from(place) {
         Location::Folder(folder) => {
@@ -420,7 +421,8 @@ pub fn mark(folder: &Path) -> Result<String, Error> {
     }
 }
 
-/// Warns of a newer checkpoint in the folder than the one that this training resumes. Returns the newest.
+/// Warns if the folder has a newer checkpoint than the one from which this training continues. Returns the
+/// newest.
 fn warn_of_others(policy: &Policy, resumed: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     let newest = latest(&policy.folder)?;
     let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());

@@ -1,7 +1,7 @@
-//! Manifest of a checkpoint: what its owner records, and the length and checksum of every other file.
+//! Manifest of a checkpoint: the record of its owner, and the length and checksum of every other file.
 //!
-//! It is written last, so a folder with a manifest is whole. Law: a manifest that is read is the one that was
-//! written, or the error says what is wrong with it, in one line.
+//! It is written last, so a folder with a manifest is complete. Law: reading gives the manifest that was
+//! written, or an error in one line that says what is wrong with it.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::error::{Error, Kind};
 pub const MANIFEST: &str = "manifest.json";
 /// Longest manifest that is read.
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 28;
-/// Shortest name of a folder of files in that of a checkpoint.
+/// Shortest name of a folder of files within that of a checkpoint, in letters.
 pub(crate) const TOKEN_LETTERS: usize = 16;
 
 const CHECKSUM: &str = "crc32";
@@ -26,17 +26,17 @@ const FORMAT: &str = "format";
 const FILES: &str = "files";
 const FOLDER: &str = "folder";
 
-/// Numbered checkpoints of one sort in a folder or bucket.
+/// Numbered checkpoints of one kind in a folder or bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
-    /// Checkpoints of a training, by step. One of the same step is replaced.
+    /// Checkpoints of a training, by step. A checkpoint of the same step is replaced.
     Steps,
-    /// Snapshots of parameter servers. None is ever replaced.
+    /// Snapshots of parameter servers. They are never replaced.
     Snapshots,
 }
 
 impl Series {
-    /// Returns the beginning of all names.
+    /// Returns the prefix of all names.
     pub fn prefix(self) -> &'static str {
         match self {
             Series::Steps => "step-",
@@ -44,7 +44,7 @@ impl Series {
         }
     }
 
-    /// Returns the word for one of them.
+    /// Returns the noun for an item of the series.
     pub fn noun(self) -> &'static str {
         match self {
             Series::Steps => "checkpoint",
@@ -63,7 +63,7 @@ impl Series {
         (self.name(number) == name).then_some(number)
     }
 
-    /// Returns the folder of the files that the manifest in `parent` names by `folder`.
+    /// Returns the folder of the files that the manifest in `parent` names as `folder`.
     pub(crate) fn files(self, parent: &str, folder: &str) -> String {
         match self {
             Series::Steps if !parent.is_empty() => format!("{parent}/{folder}"),
@@ -73,9 +73,9 @@ impl Series {
     }
 }
 
-/// Contents of a manifest that its owner knows.
+/// The part of a manifest that its owner defines.
 pub trait Record: Serialize + DeserializeOwned {
-    /// Version of the layout that this build writes, and the only one it reads.
+    /// Version of the format that this build writes, and the only one that it reads.
     const FORMAT: u32;
     /// Series of the checkpoints.
     const SERIES: Series;
@@ -83,10 +83,11 @@ pub trait Record: Serialize + DeserializeOwned {
     /// Refuses values that no writer records; the error is one line.
     ///
     /// # Errors
-    /// If there are any.
+    /// If there are such values.
     fn check(&self) -> Result<(), String>;
 
-    /// Returns whether a checkpoint has files of this name. Those of a checkpoint that is replaced are removed.
+    /// Returns whether a checkpoint may have a file with this name. When a checkpoint is replaced, such files
+    /// are removed.
     fn is_file(name: &str) -> bool;
 }
 
@@ -109,16 +110,16 @@ impl FileCheck {
 /// Content of `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest<T> {
-    /// What the owner records.
+    /// The owner's record.
     pub record: T,
     /// Length and checksum of every other file, by name.
     pub files: BTreeMap<String, FileCheck>,
-    /// Folder with these files, if they are not beside the manifest.
+    /// Folder with these files, if they are not in the folder of the manifest.
     pub folder: Option<String>,
 }
 
 impl<T: Record> Manifest<T> {
-    /// Creates the manifest of files that are beside it.
+    /// Creates the manifest for files in its own folder.
     pub fn new(record: T, files: BTreeMap<String, FileCheck>) -> Manifest<T> {
         Manifest { record, files, folder: None }
     }
@@ -147,7 +148,7 @@ impl<T: Record> Manifest<T> {
     /// Parses a manifest.
     ///
     /// # Errors
-    /// If it is damaged or none, in one line.
+    /// A text in one line, if it is damaged or is not a manifest.
     pub fn from_text(text: &[u8]) -> Result<Manifest<T>, String> {
         let value: Value = serde_json::from_slice(text).map_err(line)?;
         let (found, expected) = (value.get(FORMAT), T::FORMAT);
@@ -169,26 +170,26 @@ impl<T: Record> Manifest<T> {
         }
     }
 
-    /// Returns the format of a text that a later version of this program has written.
+    /// Returns the format of a manifest that a later version of this program has written.
     pub(crate) fn newer_format(text: &[u8]) -> Option<u64> {
         let value: Value = serde_json::from_slice(text).ok()?;
         value.get(FORMAT)?.as_u64().filter(|format| *format > u64::from(T::FORMAT))
     }
 }
 
-/// Returns the folder that a sound manifest names.
+/// Returns the folder that a valid manifest names.
 pub(crate) fn folder_in(text: &[u8]) -> Option<String> {
     let value = unsealed(serde_json::from_slice(text).ok()?).ok()?;
     Some(value.get(FOLDER)?.as_str()?.to_owned())
 }
 
-/// Returns the checksum of a manifest, and so of the whole checkpoint, if it is sound.
+/// Returns the checksum of a manifest, and so of the whole checkpoint, if it is valid.
 pub(crate) fn crc32_of(text: &[u8]) -> Option<u32> {
     unsealed(serde_json::from_slice(text).ok()?).ok()?;
     Some(checksum(text))
 }
 
-/// Returns a manifest without its own checksum, which is compared.
+/// Returns a manifest without its own checksum, after comparing the checksum.
 fn unsealed(mut value: Value) -> Result<Value, String> {
     let found = value.as_object_mut().and_then(|fields| fields.remove(CHECKSUM));
     let expected = checksum(value.to_string().as_bytes());
@@ -202,7 +203,7 @@ fn or_none(found: Option<&Value>) -> String {
     found.map_or("none".to_owned(), Value::to_string)
 }
 
-/// Returns hexadecimal digits that nobody else has.
+/// Returns random hexadecimal digits that are unique.
 pub(crate) fn new_token() -> Result<String, Error> {
     Token::random().map_err(|error| Error::new(Kind::Io, error.to_string()))
 }

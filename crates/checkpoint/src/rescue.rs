@@ -1,10 +1,11 @@
-//! The last checkpoint of a training, which is not lost with its folder.
+//! The last checkpoint of a training, which survives the loss of its folder.
 //!
 //! The folder may be full, unmounted or removed when the training ends. Ranks try again until [`RETRY`] or
-//! [`RETRY_IN_BUCKET`], or as many seconds as [`RETRY_VARIABLE`] says, have passed since the first attempt began. Then
-//! rank 0 writes the checkpoint to a new folder in the one that [`FOLDER_VARIABLE`] names, or in the temporary one.
-//! Other ranks send it their files: no folder but the lost one is known to be shared. The error that follows names the
-//! path. Law: a checkpoint that was saved so equals the one that the folder would have got.
+//! [`RETRY_IN_BUCKET`], or the number of seconds in [`RETRY_VARIABLE`], has passed since the first attempt
+//! began. Then rank 0 writes the checkpoint to a new folder in the one that [`FOLDER_VARIABLE`] names, or in
+//! the temporary folder. The other ranks send it their files, since no folder except the lost one is known to
+//! be shared. The resulting error names the path. Law: a checkpoint that was saved in this way equals the one
+//! that the folder would have received.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -22,16 +23,17 @@ use crate::lock::Policy;
 use crate::manifest::{Record, new_token};
 use crate::save::Saved;
 
-/// Variable with the folder for a checkpoint whose own folder cannot be written.
+/// Variable with the folder for a checkpoint that cannot be written to its own folder.
 const FOLDER_VARIABLE: &str = "THINWIRE_RESCUE_DIR";
-/// Variable with the seconds for which a last checkpoint is tried.
+/// Variable with the number of seconds for which a last checkpoint is retried.
 const RETRY_VARIABLE: &str = "THINWIRE_RESCUE_AFTER_S";
-/// Time for which a last checkpoint is tried, from its first attempt on: less than a launcher waits for ranks after a signal.
+/// Time for which a last checkpoint is retried, counted from its first attempt: less than a launcher waits
+/// for ranks after a signal.
 const RETRY: Duration = Duration::from_secs(5);
-/// Time for which a last checkpoint is tried in a bucket. One that is silent takes five seconds of the checkpoint before
-/// and five more of the last attempt, and a launcher waits for fourteen.
+/// Time for which a last checkpoint is retried in a bucket. A silent bucket delays the previous checkpoint by
+/// five seconds, and the last attempt by five more; a launcher waits for fourteen.
 const RETRY_IN_BUCKET: Duration = Duration::from_secs(2);
-/// Pause before it is tried again.
+/// Pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Most bytes of a file that ranks send at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -45,18 +47,18 @@ enum Next {
     Skip,
 }
 
-/// Moment at which a checkpoint is written.
+/// Time in a training at which a checkpoint is written.
 #[derive(Clone, Copy, PartialEq)]
 enum Moment {
     Last,
     Between,
 }
 
-/// Saves the last checkpoint of a training by `attempt`, which is repeated for a while, and else in another folder;
-/// all ranks call this.
+/// Saves the last checkpoint of a training by `attempt`, which is repeated for a while. If that fails, saves
+/// it in another folder. All ranks call this.
 ///
 /// # Errors
-/// If no attempt succeeds, also where the checkpoint is in another folder, which the error names; or if a rank is
+/// If no attempt succeeds; if the checkpoint is then in another folder, the error names it. Also if a rank is
 /// lost.
 pub fn save_last<S: Saved, T>(
     rank: &mut S,
@@ -68,8 +70,8 @@ pub fn save_last<S: Saved, T>(
     saved.ok_or_else(|| Error::new(Kind::Failed, "a last checkpoint is not left out"))
 }
 
-/// Saves a checkpoint by `attempt` as [`save_last`] does, unless its folder is away for a while or its bucket does not
-/// take it: then none is returned, and training continues; all ranks call this.
+/// Saves a checkpoint by `attempt` as [`save_last`] does. If its folder is only away for a while, or its
+/// bucket does not accept it, returns `None`, and training can continue. All ranks call this.
 ///
 /// # Errors
 /// As [`save_last`].
@@ -82,10 +84,10 @@ pub fn save_between<S: Saved, T>(
     save(rank, policy, step, Moment::Between, attempt)
 }
 
-/// Refuses a variable of these that has no time, before the first step.
+/// Refuses invalid values of these variables, before the first step.
 ///
 /// # Errors
-/// If one has something else.
+/// If a value is not a time.
 pub fn check_variables() -> Result<(), Error> {
     term()?;
     seconds_of(RETRY_VARIABLE).map(drop)
@@ -137,14 +139,14 @@ fn save<S: Saved, T>(
     }
 }
 
-/// Returns whether training continues without a checkpoint that failed. A bucket takes the next one, unless it is another
-/// training's by now.
+/// Returns whether training continues without a checkpoint that failed. A bucket can take the next one,
+/// unless it now belongs to another training.
 fn may_skip(policy: &Policy, error: &Error) -> bool {
     error.kind() == Kind::Away || (policy.is_in_bucket() && error.kind() != Kind::Taken)
 }
 
 impl Policy {
-    /// Tells that a checkpoint could not be written; the rank that cannot write it tells why.
+    /// Reports that a checkpoint could not be written; the rank that could not write it also reports why.
     pub fn warn_unsaved(&self, error: &Error, step: u64) {
         if error.kind() != Kind::Echo {
             let why = error.with_remedy();
@@ -162,7 +164,7 @@ fn tell_retry(policy: &Policy, error: &Error, retry: Duration) {
     }
 }
 
-/// Adds to an error where the checkpoint is now, if this rank has written it.
+/// Adds to an error the present place of the checkpoint, if this rank has written it.
 fn rescued(policy: &Policy, error: Error, written: Result<Option<PathBuf>, Error>) -> Error {
     match written {
         Ok(None) => error,
@@ -235,7 +237,7 @@ fn send<S: Saved>(rank: &mut S) -> Result<(), Error> {
     receive(rank, &draft.into_files(), |_, _| {})
 }
 
-/// Gives rank 0 the files of all others, one after the other.
+/// Passes rank 0 the files of all others, one after the other.
 fn receive<S: Saved>(
     rank: &mut S,
     mine: &BTreeMap<String, Vec<u8>>,
@@ -265,7 +267,7 @@ fn receive<S: Saved>(
     Ok(())
 }
 
-/// Makes a folder that only this user can read, as others may write to the temporary one.
+/// Makes a folder that only this user can read, since others may write to the temporary folder.
 fn new_folder(parent: &Path) -> Result<PathBuf, Error> {
     let token = new_token()?;
     let folder = parent.join(format!("thinwire-rescue-{}", &token[..8]));

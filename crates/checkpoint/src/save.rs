@@ -1,7 +1,7 @@
-//! Steps that all ranks take alike to save a checkpoint.
+//! Steps that all ranks take together to save a checkpoint.
 //!
-//! A folder that ranks do not share would be noticed only at the first checkpoint, which by default
-//! comes after the last step. Law: if ranks write to different folders, no step is taken.
+//! Without a check, a folder that ranks do not share would be noticed only at the first checkpoint, which by
+//! default comes after the last step. Law: if ranks write to different folders, no step is taken.
 
 use std::path::{Path, PathBuf};
 
@@ -14,28 +14,28 @@ use crate::lock::{FolderLock, Policy};
 use crate::manifest::{Manifest, Record, new_token};
 use crate::sealed::Sealed;
 
-/// What each rank does for a checkpoint.
+/// Operation of each rank for a checkpoint, as errors name it.
 const PART: &str = "write its part of the checkpoint";
-/// What rank 0 does for it in the end.
+/// Last operation of rank 0 for it, as errors name it.
 const COMMIT: &str = "complete the checkpoint";
 
 const HINT: &str = "--checkpoint-dir must be a folder that all ranks share, or none";
 
-/// Rank whose state a checkpoint keeps.
+/// Rank whose state is saved in a checkpoint.
 pub trait Saved {
-    /// What the manifest records.
+    /// The record in the manifest.
     type Record: Record;
 
     /// Returns this rank among those that write the checkpoint.
     fn world(&self) -> World;
 
-    /// Returns the numbers of all ranks, in their order.
+    /// Returns the numbers of all ranks, in order.
     ///
     /// # Errors
     /// If a rank is lost.
     fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error>;
 
-    /// Returns the bytes of all ranks, in their order.
+    /// Returns the bytes of all ranks, in order.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -50,14 +50,14 @@ pub trait Saved {
     /// Returns the manifest of all ranks' files, on rank 0.
     ///
     /// # Errors
-    /// If one is missing, or the training cannot be recorded.
+    /// If a file is missing, or the training cannot be recorded.
     fn seal(&mut self, draft: &Draft, plan: String) -> Result<Manifest<Self::Record>, Error>;
 }
 
-/// Makes sure that all ranks see what rank 0 writes to the folder; all ranks call this.
+/// Checks that all ranks see what rank 0 writes to the folder; all ranks call this.
 ///
 /// # Errors
-/// If some rank does not, or a rank is lost.
+/// If some rank does not see it, or a rank is lost.
 pub fn check_folder(
     folder: &Path,
     rank: u32,
@@ -82,7 +82,7 @@ pub fn check_folder(
     missed(folder, &all?)
 }
 
-/// Fails with the error of the first rank that has not seen the file.
+/// Returns the error of the first rank that has not seen the file, if there is one.
 fn missed(folder: &Path, all: &[Vec<u8>]) -> Result<(), Error> {
     let folder = folder.display();
     match all.iter().position(|sees| sees[..] != [1]) {
@@ -98,10 +98,11 @@ fn missed(folder: &Path, all: &[Vec<u8>]) -> Result<(), Error> {
     }
 }
 
-/// Refuses ranks that continue from different checkpoints, or from one and from the beginning; all ranks call this.
+/// Refuses ranks that continue from different checkpoints, or some from a checkpoint and some from the start;
+/// all ranks call this.
 ///
 /// # Errors
-/// If there are any, or a rank is lost.
+/// If there are such ranks, or a rank is lost.
 pub fn check_origin<T: Record>(
     resumed: Option<&Sealed<T>>,
     gather: impl FnOnce(&[f32]) -> Result<Vec<f32>, Error>,
@@ -119,8 +120,8 @@ pub fn check_origin<T: Record>(
     Err(Error::new(Kind::Invalid, message).with_hint("give every rank the same --resume"))
 }
 
-/// Writes the checkpoint of a step; all ranks call this. Returns its path on rank 0. What has been written of one that
-/// cannot be completed is removed.
+/// Writes the checkpoint of a step; all ranks call this. Returns its path on rank 0. The files of a
+/// checkpoint that cannot be completed are removed.
 ///
 /// # Errors
 /// If a rank cannot write its part, or is lost.
@@ -189,7 +190,7 @@ fn begin(
     Draft::open(&policy.folder, step, &token.unwrap_or_default())
 }
 
-/// Returns this rank's result of doing `what`, once all ranks have theirs; all ranks call this.
+/// Returns this rank's result of the operation `what`, once all ranks have theirs; all ranks call this.
 ///
 /// # Errors
 /// If this rank or another one failed, or a rank is lost.
@@ -242,7 +243,7 @@ mod tests {
         fs::remove_file(&taken).unwrap();
     }
 
-    /// Rank beside another one that does as well as this one, unless it has no folder.
+    /// Another rank that has the same results as this one, unless it has no folder.
     struct Other {
         world: World,
         has: bool,

@@ -1,4 +1,4 @@
-//! Checkpoint or snapshot that was found and whose manifest is sound. None of its bytes are trusted.
+//! Checkpoint or snapshot with a valid manifest. All of its bytes are checked.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::error::{Error, Kind};
 use crate::manifest::{MANIFEST, MANIFEST_BYTES_MAX, Manifest, Record, Series};
 use crate::{Location, PATIENCE, Store, newest};
 
-/// Checkpoint or snapshot with a sound manifest.
+/// Checkpoint or snapshot with a valid manifest.
 #[derive(Clone, Debug)]
 pub struct Sealed<T> {
     store: Arc<dyn Store>,
@@ -21,7 +21,7 @@ pub struct Sealed<T> {
 }
 
 impl<T: Record> Sealed<T> {
-    /// Opens the one whose manifest is in this folder of a store, or in the store itself.
+    /// Opens the checkpoint or snapshot whose manifest is in this folder of a store, or in the store itself.
     ///
     /// # Errors
     /// If the manifest is missing or damaged.
@@ -47,7 +47,8 @@ impl<T: Record> Sealed<T> {
         Ok(Sealed { store, folder, manifest, crc32: checksum(&text) })
     }
 
-    /// Opens the one that a user means by a place: itself, or the newest in it. A bucket has `patience` to say which.
+    /// Opens the checkpoint or snapshot that a user means by a place: the one there, or the newest in it. A
+    /// bucket must answer within `patience`.
     ///
     /// # Errors
     /// If there is none, or its manifest is damaged.
@@ -120,7 +121,7 @@ impl<T: Record> Sealed<T> {
         }
     }
 
-    /// Returns the error of a damaged file, or of the whole if the name is empty.
+    /// Returns the error about a damaged file, or about the whole if the name is empty.
     pub fn damaged(&self, name: &str, why: &str) -> Error {
         damaged(T::SERIES, &self.path(name).to_string_lossy(), why)
     }
@@ -132,7 +133,7 @@ fn damaged(series: Series, path: &str, why: &str) -> Error {
         .with_hint(format!("go back to an earlier {noun}"))
 }
 
-/// Returns the newest checkpoint of a training in `place`, a folder or `s3://BUCKET/PREFIX`, if there is any.
+/// Returns the newest checkpoint of a training in `place`, a folder or `s3://BUCKET/PREFIX`, if there is one.
 ///
 /// # Errors
 /// If the place cannot be read.

@@ -1,7 +1,7 @@
 //! Stores of snapshots and checkpoints: in a folder, or in a bucket of an object store.
 //!
-//! Law: whoever lists a store finds a checkpoint whole or not at all; two jobs that publish snapshots at the same
-//! moment get different numbers.
+//! Law: a reader of a store finds a checkpoint as a whole or not at all; two jobs that publish snapshots at
+//! the same time get different numbers.
 
 #[cfg(feature = "s3")]
 pub(crate) mod bucket;
@@ -14,16 +14,17 @@ use crate::error::Error;
 use crate::manifest::{MANIFEST, Series};
 pub use folder::length_of;
 
-/// How a draft begins.
+/// Way in which a draft begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Its folder is made anew by one process, before the others write to it.
+    /// One process makes its folder, before the others write to it.
     Alone,
-    /// Every process makes the folder, unless another one has.
+    /// Every process makes the folder, unless another one has made it.
     Shared,
 }
 
-/// Store of snapshots or checkpoints. Files are named by a folder and a name in it. Errors name the file.
+/// Store of snapshots or checkpoints. A file is identified by a folder and a name in it. Errors name the
+/// file.
 pub trait Store: fmt::Debug + Send + Sync {
     /// Checks that a file can be written.
     ///
@@ -31,8 +32,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// If it cannot.
     fn check(&self) -> Result<(), Error>;
 
-    /// Returns whether a draft has a folder of its own that is renamed in the end. Otherwise its files stay, and the
-    /// manifest names their folder.
+    /// Returns whether a draft has its own folder, which is renamed when it is complete. Otherwise its files
+    /// stay, and the manifest names their folder.
     fn renames(&self) -> bool;
 
     /// Begins a draft in this folder.
@@ -41,16 +42,16 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// If the folder cannot be made.
     fn begin(&self, draft: &str, start: Start) -> Result<(), Error>;
 
-    /// Writes a new file; returns whether there was none of its name.
+    /// Writes a new file. Returns false if a file with this name exists already.
     ///
     /// # Errors
     /// If it cannot be written.
     fn create(&self, folder: &str, file: &str, bytes: &[u8]) -> Result<bool, Error>;
 
-    /// Writes a new file from consecutive parts; a bucket replaces one that is there.
+    /// Writes a new file from consecutive parts. In a bucket, an existing file is replaced.
     ///
     /// # Errors
-    /// If it cannot be written, or is in the folder.
+    /// If it cannot be written, or exists in a folder already.
     fn write(&self, folder: &str, file: &str, parts: &[&[u8]]) -> Result<(), Error>;
 
     /// Reads a file of at most `bytes_max` bytes, if there is one.
@@ -68,7 +69,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns the length of a file in bytes, if there is one.
     ///
     /// # Errors
-    /// If the store does not tell whether there is one.
+    /// If the store does not answer this.
     fn length(&self, folder: &str, file: &str) -> Result<Option<u64>, Error>;
 
     /// Removes a file.
@@ -77,11 +78,12 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// If it cannot be removed.
     fn remove(&self, folder: &str, file: &str) -> Result<(), Error>;
 
-    /// Writes the manifest, and so makes the files of a draft the checkpoint `name`; returns whether there was none.
-    /// Files of one that may be replaced are told by `is_file`; without it none is.
+    /// Writes the manifest, which makes the files of a draft the checkpoint `name`. Returns whether there was
+    /// none with this name. With `is_file`, which identifies the files of a checkpoint, an existing one is
+    /// replaced; without it, none is.
     ///
     /// # Errors
-    /// If the manifest cannot be written, or the checkpoint cannot get its name.
+    /// If the manifest cannot be written, or the checkpoint cannot be given its name.
     fn publish(
         &self,
         draft: &str,
@@ -90,11 +92,11 @@ pub trait Store: fmt::Debug + Send + Sync {
         is_file: Option<fn(&str) -> bool>,
     ) -> Result<bool, Error>;
 
-    /// Removes a draft, up to the first file that cannot be removed.
+    /// Removes a draft; stops at the first file that cannot be removed.
     fn discard(&self, draft: &str);
 
-    /// Removes files and folders whose drafts were abandoned, as `is_abandoned` says of a name and an age; a bucket has
-    /// none.
+    /// Removes files and folders of abandoned drafts; `is_abandoned` decides by a name and an age. A bucket
+    /// has no such files.
     ///
     /// # Errors
     /// If they cannot be listed or removed.

@@ -26,7 +26,7 @@ impl Record for Note {
     }
 }
 
-/// Returns a policy that tells nobody.
+/// Returns a policy that reports nothing.
 pub fn policy(folder: &Path) -> Policy {
     Policy { folder: folder.to_owned(), every: None, say: drop, go_on: |_| String::new() }
 }

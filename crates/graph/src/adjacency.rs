@@ -7,12 +7,13 @@ use crate::error::Error;
 use crate::lists::Lists;
 use crate::sample::Weights;
 
-/// In-neighbours of every vertex: the vertices that it takes messages from, which samplers draw.
+/// In-neighbours of every vertex: the vertices from which it receives messages, and among which samplers
+/// draw.
 ///
 /// Vertices are `0..vertices`. The list of vertex `v` is `neighbors[offsets[v]..offsets[v + 1]]`: column `v`
 /// of the adjacency matrix in compressed sparse columns (CSC), or row `v` of its transpose (CSR). An edge is
-/// known by its position in `neighbors`, which is also the place of its weight. The arrays of a graph from
-/// a [`Store`](crate::Store) are those of the mapped file.
+/// identified by its position in `neighbors`, which is also the position of its weight. The arrays of a graph
+/// from a [`Store`](crate::Store) are in the mapped file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adjacency {
     offsets: Array<u64>,
@@ -23,13 +24,13 @@ impl Adjacency {
     /// Creates a graph from its arrays.
     ///
     /// # Errors
-    /// If there are no offsets or 2^32 vertices and more, offsets do not ascend from 0 to the number of
-    /// neighbours, or a neighbour is not a vertex.
+    /// If there are no offsets, there are 2^32 or more vertices, the offsets do not ascend from 0 to the
+    /// number of neighbours, or a neighbour is not a vertex.
     pub fn new(offsets: Vec<u64>, neighbors: Vec<u32>) -> Result<Adjacency, Error> {
         Adjacency::from_arrays(Array::Owned(offsets), Array::Owned(neighbors))
     }
 
-    /// Creates a graph from its arrays, wherever they are.
+    /// Creates a graph from its arrays, which may be in memory or in a mapped file.
     ///
     /// # Errors
     /// Those of [`Adjacency::new`].
@@ -70,11 +71,12 @@ impl Adjacency {
         Ok(lists.split().0)
     }
 
-    /// Creates the graph of [`Adjacency::from_edges`] from edges with a weight each, and returns the weights by
-    /// the positions of edges in the graph.
+    /// Creates the graph of [`Adjacency::from_edges`] from edges with one weight each. Also returns the
+    /// weights, by the positions of edges in the graph.
     ///
     /// # Errors
-    /// Those of [`Adjacency::from_edges`] and [`Weights::new`], or if there are not as many weights as edges.
+    /// Those of [`Adjacency::from_edges`] and [`Weights::new`], or if the numbers of weights and edges
+    /// differ.
     pub fn from_weighted_edges(
         vertices: u32,
         edges: &[(u32, u32)],
@@ -89,10 +91,10 @@ impl Adjacency {
         Ok((graph, Weights::new(weights)?))
     }
 
-    /// Checks that nobody has written to the file that the graph borrows from, if there is one.
+    /// Checks that nobody has written to the mapped file of the graph, if it has one.
     ///
     /// # Errors
-    /// If somebody has: what was read since may be wrong.
+    /// If somebody has; data that was read after the change may be wrong.
     pub fn ensure_unchanged(&self) -> Result<(), Error> {
         self.neighbors.ensure_unchanged()
     }
@@ -102,12 +104,12 @@ impl Adjacency {
         (self.offsets.len() - 1) as u32
     }
 
-    /// Returns the number of edges, repeated ones included.
+    /// Returns the number of edges, including repeated ones.
     pub fn edges(&self) -> u64 {
         self.neighbors.len() as u64
     }
 
-    /// Returns where the list of every vertex begins, and where the last one ends.
+    /// Returns the position at which the list of every vertex begins, and the end of the last list.
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
     }
@@ -142,13 +144,13 @@ impl Adjacency {
         self.range(vertex).len()
     }
 
-    /// Returns the graph with every edge turned: out-neighbours as in-neighbours. Lists ascend.
+    /// Returns the graph with the direction of every edge reversed. Lists ascend.
     pub fn transpose(&self) -> Adjacency {
         let turned = || self.pairs().map(|(source, destination)| ((destination, ()), source));
         Lists::scatter(self.vertices(), turned).split().0
     }
 
-    /// Returns the graph in which every edge also goes the other way, without repeated edges. Lists ascend.
+    /// Returns the graph in which every edge has both directions, without repeated edges. Lists ascend.
     pub fn symmetrized(&self) -> Adjacency {
         let both = || self.pairs().flat_map(|(a, b)| [((a, ()), b), ((b, ()), a)]);
         let mut lists = Lists::scatter(self.vertices(), both);
@@ -157,11 +159,11 @@ impl Adjacency {
         lists.split().0
     }
 
-    /// Returns the graph of [`Adjacency::symmetrized`] and the weights of its edges: of those that become one,
-    /// the largest.
+    /// Returns the graph of [`Adjacency::symmetrized`] and the weights of its edges. An edge that replaces
+    /// several has the largest of their weights.
     ///
     /// # Errors
-    /// If there are not as many weights as edges.
+    /// If the numbers of weights and edges differ.
     pub fn symmetrized_with(&self, weights: &Weights) -> Result<(Adjacency, Weights), Error> {
         Weights::check_length(weights.values().len(), self.edges())?;
         let weighted = || self.pairs().zip(weights.values());

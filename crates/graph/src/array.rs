@@ -1,4 +1,4 @@
-//! Arrays in memory of their own, or in a mapped file.
+//! Arrays in their own memory, or in a mapped file.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -12,17 +12,17 @@ use crate::store::Map;
 /// Numbers that never change.
 #[derive(Clone)]
 pub(crate) enum Array<T> {
-    /// In memory of their own.
+    /// In their own memory.
     Owned(Vec<T>),
     /// Bytes of a mapped file.
     Mapped(Arc<Map>, Range<usize>),
 }
 
 impl<T: Pod> Array<T> {
-    /// Borrows numbers from a mapped file, which lie at bytes `range`.
+    /// Borrows numbers from bytes `range` of a mapped file.
     ///
     /// # Panics
-    /// If the range is not in the file, or is not aligned or no multiple of a number's size.
+    /// If the range is outside the file, is not aligned, or is not a multiple of a number's size.
     pub fn mapped(map: &Arc<Map>, range: Range<usize>) -> Array<T> {
         let _: &[T] = bytemuck::cast_slice(&map[range.clone()]);
         Array::Mapped(map.clone(), range)

@@ -1,8 +1,8 @@
-//! Batches of a pass: the training vertices in random order, dealt over steps and ranks.
+//! Batches of a pass: the training vertices in random order, divided over steps and ranks.
 //!
-//! Laws: a pass has every training vertex once; its order depends on seed and pass alone, so every rank knows
-//! the batches of all ranks in advance; the lengths of batches differ by at most one within a rank, and with
-//! [`Batches::global`] at all.
+//! Laws: a pass has every training vertex once. Its order depends only on seed and pass, so every rank knows
+//! the batches of all ranks in advance. The lengths of batches differ by at most one within a rank; with
+//! [`Batches::global`], over all ranks.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use thinwire_wire::random::{Key, permutation};
 
 use crate::error::Error;
 
-/// Training vertices of a job and how they are dealt.
+/// Training vertices of a job, and their division into batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batches {
     /// Vertices of each rank, or of all ranks together if they are shuffled globally.
     parts: Vec<Vec<u32>>,
-    /// Ranks that share a part.
+    /// Number of ranks that share a part.
     sharing: u32,
     steps: u32,
     batch: u32,
-    /// The most vertices of a part that a pass has.
+    /// The largest number of vertices of a part in a pass.
     most: usize,
     seed: u64,
     order: PassOrder,
@@ -32,7 +32,7 @@ enum PassOrder {
     Given,
 }
 
-/// Place of a batch in a training.
+/// Position of a batch in a training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// Number of the pass over the training vertices.
@@ -52,7 +52,8 @@ pub struct Pass {
 }
 
 impl Batches {
-    /// Creates batches that every rank draws from all training vertices, at most `batch` per rank and step.
+    /// Creates batches for which every rank draws from all training vertices, at most `batch` per rank and
+    /// step.
     ///
     /// # Errors
     /// If there are no training vertices, or `ranks` or `batch` is 0.
@@ -60,8 +61,8 @@ impl Batches {
         Batches::new(vec![training], ranks, batch, seed)
     }
 
-    /// Creates batches that each rank draws from its own part of the training vertices, at most `batch` per
-    /// step. All ranks have the same number of steps; batches of shorter parts are smaller, or empty.
+    /// Creates batches for which each rank draws from its own part of the training vertices, at most `batch`
+    /// per step. All ranks have the same number of steps; batches of shorter parts are smaller, or empty.
     ///
     /// # Errors
     /// If no part has training vertices, or `batch` is 0.
@@ -81,8 +82,8 @@ impl Batches {
         Ok(Batches { parts, sharing, steps, batch, most, seed, order })
     }
 
-    /// Returns batches of the most vertices only. Vertices that are left over are in no batch of a pass, others
-    /// in each pass if it is shuffled.
+    /// Returns only batches of the full size. Vertices that do not fill a batch are left out of the pass; if
+    /// passes are shuffled, these are other vertices in each pass.
     ///
     /// # Errors
     /// If a part has too few vertices for one such batch per rank.
@@ -98,8 +99,8 @@ impl Batches {
         Ok(Batches { steps: steps as u32, most: steps * together, ..self })
     }
 
-    /// Returns the same batches without shuffling: every pass has the vertices in the given order, such as for
-    /// validation.
+    /// Returns the same batches without shuffling, such as for validation: every pass has the vertices in the
+    /// given order.
     pub fn in_order(self) -> Batches {
         Batches { order: PassOrder::Given, ..self }
     }
@@ -114,12 +115,12 @@ impl Batches {
         self.steps
     }
 
-    /// Returns how many training vertices a rank has in a pass, rounded down.
+    /// Returns the number of training vertices of a rank in a pass, rounded down.
     pub fn training(&self, rank: u32) -> usize {
         self.part(rank).len() / self.sharing as usize
     }
 
-    /// Returns the training vertices that a rank draws from.
+    /// Returns the training vertices from which a rank draws.
     ///
     /// # Panics
     /// If there is no such rank.

@@ -15,7 +15,7 @@ pub enum Kind {
     Vertex,
     /// A file is not in the format it should have.
     Format,
-    /// A value is outside of what it may be.
+    /// A value is out of range.
     Value,
     /// A file cannot be read or written.
     Io,
@@ -64,7 +64,7 @@ impl Error {
         Error { kind: Kind::Io, context, hint: None, source: Some(error) }
     }
 
-    /// Says what can be done about it.
+    /// Adds a remedy.
     pub(crate) fn with_hint(self, hint: &'static str) -> Error {
         Error { hint: Some(hint), ..self }
     }

@@ -16,11 +16,11 @@ use crate::adjacency::Adjacency;
 use crate::error::Error;
 
 /// Generates a graph in which every vertex has edges to `degree` earlier ones, in both directions, without
-/// repeated edges and loops. The first vertices have fewer. This is preferential attachment (Barabási and
-/// Albert, "Emergence of Scaling in Random Networks", 1999).
+/// repeated edges and loops. The first vertices have fewer edges. This is preferential attachment (Barabási
+/// and Albert, "Emergence of Scaling in Random Networks", 1999).
 ///
 /// # Errors
-/// If there are 2^31 vertices and more.
+/// If there are 2^31 or more vertices.
 pub fn barabasi_albert(vertices: u32, degree: u32, seed: u64) -> Result<Adjacency, Error> {
     if vertices >= 1 << 31 {
         return Err(Error::value(format!("{vertices} vertices, expected fewer than 2147483648")));
@@ -33,9 +33,10 @@ pub fn barabasi_albert(vertices: u32, degree: u32, seed: u64) -> Result<Adjacenc
 
 /// Returns the source of an edge.
 ///
-/// Edge `e` goes from vertex `e / degree` to an end of an earlier edge, each end with the same chance. Ends are
-/// numbered: `2e` is the source of edge `e`, which is known, and `2e + 1` its other end, which is drawn again
-/// until the draw is a source (Sanders and Schulz, "Scalable generation of scale-free graphs", 2016).
+/// Edge `e` goes from vertex `e / degree` to an end of an earlier edge; each end is equally likely. Ends are
+/// numbered: `2e` is the source of edge `e`, which is known; `2e + 1` is its other end, for which the draw of
+/// that edge is repeated, until the result is a source (Sanders and Schulz, "Scalable generation of
+/// scale-free graphs", 2016).
 fn source(edge: u64, degree: u32) -> u32 {
     (edge / u64::from(degree)) as u32
 }

@@ -4,11 +4,11 @@
 //! |---|---|
 //! | [`Adjacency`] | in-neighbours of every vertex, in compressed sparse columns |
 //! | [`Sampler`], [`Sample`] | neighbour sampling: the blocks of a mini-batch |
-//! | [`Batches`] | training vertices, dealt over passes, steps and ranks |
+//! | [`Batches`] | training vertices, divided over passes, steps and ranks |
 //! | [`Store`], [`write()`] | a graph with features, labels and a split in a file that ranks map and share |
-//! | [`read`] | graphs in the formats of others: edge lists, Matrix Market, NumPy, WebGraph |
+//! | [`read`] | graphs in the formats of other programs: edge lists, Matrix Market, NumPy, WebGraph |
 //! | [`generate`] | R-MAT, stochastic blocks, preferential attachment |
-//! | [`partition()`](partition::partition) | parts for ranks, and what they cost |
+//! | [`partition()`](partition::partition) | parts for ranks, and their costs |
 //!
 //! ```
 //! use thinwire_graph::Adjacency;

@@ -1,16 +1,17 @@
-//! Lists of neighbours while a graph is made.
+//! Lists of neighbours from which a graph is built.
 
 use crate::adjacency::Adjacency;
 use crate::array::Array;
 
-/// List of in-neighbours of every vertex, each neighbour with the value of its edge, such as a weight or none.
+/// List of in-neighbours of every vertex. Each neighbour has the value of its edge, such as a weight, or
+/// `()`.
 pub(crate) struct Lists<T> {
     offsets: Vec<u64>,
     entries: Vec<(u32, T)>,
 }
 
 impl<T: Copy + Default + PartialOrd> Lists<T> {
-    /// Sorts edges, each with its source, value and destination, by destination in two passes, in their
+    /// Sorts edges, each with its source, value and destination, by destination in two passes, keeping their
     /// order per destination (counting sort).
     pub fn scatter<I>(vertices: u32, edges: impl Fn() -> I) -> Lists<T>
     where
@@ -31,14 +32,14 @@ impl<T: Copy + Default + PartialOrd> Lists<T> {
         Lists { offsets, entries }
     }
 
-    /// Sorts every list by neighbour, and edges of one neighbour by descending value.
+    /// Sorts every list by neighbour, and edges of the same neighbour by descending value.
     pub fn sort(&mut self) {
         for ends in self.offsets.windows(2) {
             sort(&mut self.entries[ends[0] as usize..ends[1] as usize]);
         }
     }
 
-    /// Keeps the first of equal neighbours that follow each other in a list.
+    /// Keeps the first of several equal neighbours that are adjacent in a list.
     pub fn dedup(&mut self) {
         let (mut start, mut kept) = (0, 0);
         for vertex in 0..self.offsets.len() - 1 {
@@ -65,7 +66,7 @@ impl<T: Copy + Default + PartialOrd> Lists<T> {
     }
 }
 
-/// Sorts a list by neighbour, and edges of one neighbour by descending value.
+/// Sorts a list by neighbour, and edges of the same neighbour by descending value.
 pub(crate) fn sort<T: PartialOrd>(entries: &mut [(u32, T)]) {
     entries.sort_unstable_by(|(a, x), (b, y)| {
         a.cmp(b).then(y.partial_cmp(x).unwrap_or(std::cmp::Ordering::Equal))

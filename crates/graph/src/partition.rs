@@ -1,9 +1,10 @@
-//! Partitioners: which rank has which vertices.
+//! Partitioners: they decide which rank has which vertices.
 //!
-//! A part has training vertices, whose batches its rank computes, and further ones, whose features it keeps.
-//! Its *closure* are its training vertices with all in-neighbours within some hops: what batches can use. A
-//! part is self-reliant if its rank has the whole closure; other vertices of the closure are remote. Good
-//! partitions give all ranks the same number of training vertices, and closures that share little.
+//! A part has training vertices, whose batches its rank computes, and further ones, whose features it stores.
+//! Its *closure* is its training vertices with all in-neighbours within some hops: the vertices that its
+//! batches can use. A part is self-reliant if its rank has the whole closure; otherwise the missing vertices
+//! of the closure are remote. Good partitions give all ranks the same number of training vertices, and
+//! closures that overlap little.
 
 mod level;
 mod metis;
@@ -29,25 +30,30 @@ use weights::Weights;
 use crate::adjacency::Adjacency;
 use crate::error::Error;
 
-/// Way to make parts.
+/// Method of partitioning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Training vertices and the others dealt at random, in equal numbers.
+    /// Assigns training vertices, and separately all other vertices, to the parts at random, the same number
+    /// to each part.
     Hash,
-    /// Ranges of vertices as they are numbered, of equal weight.
+    /// Cuts the vertices, in the order of their numbers, into ranges of equal weight.
     Ranges,
-    /// Linear deterministic greedy: to the part with most neighbours, with a discount for full ones.
+    /// Linear deterministic greedy: assigns each vertex to the part with most of its neighbours, with a
+    /// discount for full parts.
     Ldg,
-    /// To the part with most neighbours, less a cost of the part's size.
+    /// Assigns each vertex to the part with most of its neighbours, minus a cost that grows with the part's
+    /// size.
     Fennel,
-    /// Training vertices to the part with most training vertices within the hops, per vertex of its closure.
+    /// Assigns each training vertex to the part that has the most training vertices within the hops, divided
+    /// by the size of the part's closure.
     PaGraph,
-    /// Multilevel k-way partitioning, with training vertices as heavy as all vertices; needs feature `metis`.
+    /// Multilevel k-way partitioning, in which all training vertices together weigh as much as all vertices;
+    /// needs feature `metis`.
     Metis,
 }
 
 impl Method {
-    /// All methods of this build.
+    /// Returns all methods of this build.
     pub fn all() -> Vec<Method> {
         let mut all =
             vec![Method::Hash, Method::Ranges, Method::Ldg, Method::Fennel, Method::PaGraph];
@@ -108,7 +114,7 @@ impl Parts {
         self.of.len() as u32
     }
 
-    /// Deals vertices over their parts; they stay in order.
+    /// Divides vertices over their parts; they stay in order.
     pub fn deal(&self, vertices: &[u32]) -> Vec<Vec<u32>> {
         let mut dealt = vec![Vec::new(); self.count as usize];
         vertices.iter().for_each(|vertex| dealt[self.of(*vertex) as usize].push(*vertex));
@@ -116,11 +122,11 @@ impl Parts {
     }
 }
 
-/// Makes parts of a graph with training vertices `training`.
+/// Partitions a graph with training vertices `training`.
 ///
 /// # Errors
-/// If there are no parts, more parts than vertices, no training vertices, one that does not exist or is there
-/// twice, a bound of balance below 1, or the method cannot work on the graph.
+/// If there are no parts, more parts than vertices, no training vertices, one that does not exist or is
+/// repeated, a bound of balance below 1, or the method cannot handle the graph.
 pub fn partition(
     graph: &Adjacency,
     training: &[u32],
@@ -146,7 +152,7 @@ pub fn partition(
     Parts::new(options.parts, of)
 }
 
-/// Deals training vertices, and then the others, in random order.
+/// Assigns training vertices, and separately the others, to parts in turn, in random order.
 fn hash(weights: &Weights, options: &Options) -> Vec<u16> {
     let vertices = weights.is_training.len();
     let mut of = vec![0; vertices];
@@ -159,7 +165,7 @@ fn hash(weights: &Weights, options: &Options) -> Vec<u16> {
     of
 }
 
-/// Cuts the vertices, as they are numbered, into ranges of equal weight.
+/// Cuts the vertices, in the order of their numbers, into ranges of equal weight.
 fn ranges(weights: &Weights, options: &Options) -> Vec<u16> {
     let (share, last) = (weights.total() / f64::from(options.parts), options.parts - 1);
     let mut before = 0.0;

@@ -1,10 +1,10 @@
-//! Readers of graphs in the formats of others.
+//! Readers of graphs in the formats of other programs.
 //!
-//! All give [`Edges`]: pairs of source and destination, in the order of the file. What an edge list, a
-//! matrix (row to column) or an adjacency list (vertex to successors) calls an edge from a to b is the pair
-//! `(a, b)`. Files may be compressed with gzip. No reader allocates by a number of the file: memory grows
-//! with what was read, and the number of vertices is at most 2^20 plus 64 per edge unless the caller names
-//! one. Weights of edges are kept unless the options say otherwise.
+//! All return [`Edges`]: pairs of source and destination, in the order of the file. An edge from a to b in an
+//! edge list, a matrix (row to column) or an adjacency list (vertex to successors) is the pair `(a, b)`.
+//! Files may be compressed with gzip. No reader allocates memory because of a number in the file: memory
+//! grows with the data that was read, and the number of vertices is at most 2^20 plus 64 per edge, unless the
+//! caller gives one. Weights of edges are kept unless the options say otherwise.
 
 mod edge_list;
 mod edges;
@@ -33,16 +33,17 @@ use crate::error::Error;
 /// Format of a file with a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Lines of two vertices, between blanks or commas, as in SNAP's and KONECT's texts and in CSV; lines that begin
-    /// with `#` or `%` are comments.
+    /// Lines of two vertices, separated by blanks or commas, as in SNAP's and KONECT's texts and in CSV.
+    /// Lines that begin with `#` or `%` are comments.
     EdgeList,
     /// Coordinates of a matrix in the exchange format of Matrix Market.
     MatrixMarket,
-    /// Lists of successors, one line per vertex, behind a line with their number: WebGraph's ASCII.
+    /// Lists of successors, one line per vertex, after a line with the number of vertices: WebGraph's ASCII
+    /// format.
     WebGraph,
-    /// Array of NumPy with two rows or two columns of vertices.
+    /// NumPy array with two rows or two columns of vertices.
     Npy,
-    /// Arrays of NumPy: a sparse matrix of SciPy, or `edge_index`.
+    /// NumPy archive: a sparse matrix of SciPy, or `edge_index`.
     Npz,
 }
 
@@ -51,7 +52,7 @@ impl Format {
     pub const ALL: [Format; 5] =
         [Format::EdgeList, Format::MatrixMarket, Format::WebGraph, Format::Npy, Format::Npz];
 
-    /// Returns the ends of names of files in this format.
+    /// Returns the suffixes of names of files in this format.
     pub fn suffixes(self) -> &'static [&'static str] {
         match self {
             Format::EdgeList => &["txt", "csv", "tsv", "el", "edges"],
@@ -62,10 +63,10 @@ impl Format {
         }
     }
 
-    /// Guesses a format from the end of a name, which may have `.gz` behind it.
+    /// Returns the format for the suffix of a name, which `.gz` may follow.
     ///
     /// # Errors
-    /// If no format has such an end.
+    /// If no format has such a suffix.
     pub fn of(path: &Path) -> Result<Format, Error> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let stem = name.strip_suffix(".gz").unwrap_or(&name);
@@ -93,7 +94,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// Mark in front of a text in UTF-8.
+/// Mark at the beginning of a text in UTF-8.
 const MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -101,7 +102,8 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Reads the edges of a file.
 ///
 /// # Errors
-/// If the file cannot be read, is not in the format, or has neither edges nor vertices; the message has the path, and in texts the line.
+/// If the file cannot be read, is not in the format, or has neither edges nor vertices. The message has the
+/// path, and for texts the line.
 pub fn edges(path: &Path, format: Format, options: Options) -> Result<Edges, Error> {
     let read = || {
         let failed = |error| Error::io("cannot open", error);
@@ -137,27 +139,27 @@ pub fn edges_of_bytes(bytes: &[u8], format: Format, options: Options) -> Result<
     }
 }
 
-/// Reads an array of NumPy, for features, labels or lists of vertices.
+/// Reads a NumPy array, for features, labels or lists of vertices.
 ///
 /// # Errors
-/// If the file cannot be read or is no array of numbers with one or two dimensions in the order of C.
+/// If the file cannot be read, or is not an array of numbers with one or two dimensions in C order.
 pub fn matrix(path: &Path) -> Result<Matrix, Error> {
     let open = || File::open(path).map_err(|error| Error::io("cannot open", error));
     open().and_then(|file| Matrix::read(BufReader::new(file))).map_err(|error| error.of_file(path))
 }
 
-/// Reads an array of NumPy of any number of dimensions and at most so many bytes.
+/// Reads a NumPy array of any number of dimensions, and at most `bytes_max` bytes.
 ///
 /// # Errors
-/// If it is no array of numbers in the order of C, or larger.
+/// If it is not an array of numbers in C order, or is larger.
 pub fn dense(stream: impl std::io::Read, bytes_max: u64) -> Result<Dense, Error> {
     Dense::read(stream, bytes_max)
 }
 
-/// Reads the arrays of these names from an archive of NumPy's, of at most so many bytes each.
+/// Reads the arrays with these names from a NumPy archive, of at most `bytes_max` bytes each.
 ///
 /// # Errors
-/// If it is no archive, one is missing, or is no array of numbers in the order of C, or larger.
+/// If it is not an archive, or an array is missing, is not of numbers in C order, or is larger.
 pub fn arrays<const N: usize>(
     stream: impl std::io::Read + std::io::Seek,
     names: [&str; N],
@@ -176,7 +178,7 @@ fn from_stream(stream: impl BufRead, format: Format, options: Options) -> Result
     }
 }
 
-/// Refuses options that a format has no use for.
+/// Refuses options that do not apply to a format.
 fn check(format: Format, options: Options) -> Result<(), Error> {
     let refused = |what: &str, of: &str| {
         Err(Error::value(format!("{what} of a .{format} file, expected {of}")))
@@ -194,7 +196,7 @@ fn check(format: Format, options: Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns a text without the mark that some editors put in front of UTF-8.
+/// Returns a text without the mark that some editors add before UTF-8.
 fn without_mark(mut stream: impl BufRead) -> Result<impl BufRead, Error> {
     let mut start = Vec::new();
     let read = stream.by_ref().take(MARK.len() as u64).read_to_end(&mut start);

@@ -1,4 +1,5 @@
-//! Neighbour sampling: from the vertices of a mini-batch to the blocks that a graph neural network computes.
+//! Neighbour sampling: from the vertices of a mini-batch to the blocks on which a graph neural network
+//! computes.
 //!
 //! Hamilton et al., "Inductive Representation Learning on Large Graphs" (NeurIPS 2017, section 3.1). A batch
 //! of seeds is expanded hop by hop: every destination draws some of its in-neighbours, which are the

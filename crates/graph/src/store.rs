@@ -1,9 +1,10 @@
 //! Files of graphs, which ranks map into memory and share.
 //!
-//! A file has a header of fixed size and then whole arrays, in the order of `layout.rs`: the topology, and
-//! rows of features, labels, a split, the bounds of parts, weights of edges, types and ids of vertices where the
-//! graph has them. All numbers are little-endian, and every array begins at a multiple of 64 bytes. Opening reads the topology once, to
-//! check it, and no features; [`Store::verify`] compares every byte with the checksums of the header. Pages are shared by all processes that open the file.
+//! A file has a header of fixed size and then whole arrays, in the order of `layout.rs`: the topology, and,
+//! if the graph has them, rows of features, labels, a split, the bounds of parts, weights of edges, types of
+//! vertices, and ids of vertices. All numbers are little-endian, and every array begins at a multiple of 64
+//! bytes. Opening reads the topology once, to check it, but no features; [`Store::verify`] compares every
+//! byte with the checksums of the header. All processes that open the file share its pages.
 
 mod ids;
 mod layout;
@@ -23,20 +24,20 @@ pub use map::name_lost_pages;
 pub use open::{Store, file_length};
 pub use write::{Contents, Features, write};
 
-/// Label of a vertex that has none.
+/// Label of a vertex without a label.
 pub const NO_LABEL: u32 = u32::MAX;
 
 /// Use of a vertex: for training, validation or test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Split {
-    /// None; the vertex only passes on messages.
+    /// No use; the vertex only passes on messages.
     None = 0,
-    /// Its loss is trained on.
+    /// For training: its loss is minimised.
     Train = 1,
-    /// Its accuracy decides between models.
+    /// For validation: its accuracy is used to choose between models.
     Validation = 2,
-    /// Its accuracy is the result.
+    /// For test: its accuracy is the result.
     Test = 3,
 }
 
@@ -61,7 +62,7 @@ impl fmt::Display for Split {
     }
 }
 
-/// Refuses machines whose numbers are not those of the file.
+/// Refuses machines that are not little-endian, like the file.
 fn ensure_little_endian() -> Result<(), Error> {
     match cfg!(target_endian = "big") {
         true => Err(Error::format("files of graphs need a little-endian machine".to_owned())),

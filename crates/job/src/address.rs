@@ -1,4 +1,4 @@
-//! Addresses as `host:port`: what is on this machine, and where a store listens.
+//! Addresses as `host:port`: which ones are on this machine, and where a store listens.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
@@ -27,7 +27,8 @@ pub fn joined(host: &str, port: u16) -> String {
     }
 }
 
-/// Refuses what is not `host:port`, with or without the key of a listener behind a port that others share.
+/// Returns an error unless the address is `host:port`, or `host:port#key` for a listener behind a shared
+/// port.
 pub fn check(address: &str) -> Result<(), Error> {
     let address = address.split_once('#').map_or(address, |(address, _)| address);
     // The colons of an IPv6 address stand in brackets.
@@ -40,7 +41,7 @@ pub fn check(address: &str) -> Result<(), Error> {
     }
 }
 
-/// Refuses what is not `host:port` with a host that other processes can reach.
+/// Returns an error unless the address is `host:port` with a host that other processes can reach.
 pub fn check_reachable(address: &str) -> Result<(), Error> {
     check(address)?;
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
@@ -66,9 +67,9 @@ pub fn resolved(address: &str) -> Result<SocketAddr, Error> {
     })
 }
 
-/// Returns the address on which the host of a store listens if all ranks are told to meet at
-/// `coordinator`: on loopback if that is there, else on every interface, because a host's own name
-/// often resolves to itself only.
+/// Returns the address on which the host of a store listens if all ranks are told to meet at `coordinator`:
+/// loopback if `coordinator` is on loopback, otherwise all interfaces, because a host's own name often
+/// resolves to loopback only.
 pub fn listening(coordinator: &str) -> Result<SocketAddr, Error> {
     let resolved = resolved(coordinator)?;
     if is_loopback(coordinator) {
@@ -81,9 +82,9 @@ pub fn listening(coordinator: &str) -> Result<SocketAddr, Error> {
     Ok(SocketAddr::new(any, resolved.port()))
 }
 
-/// Returns the address at which other hosts reach this one under `name`, a name and a port, which resolves to `found`
-/// here. On Debian a host's own name resolves to loopback. The address is then the one from which this host reaches
-/// others, if it reaches any.
+/// Returns the address at which other hosts reach this one under `name` (a name and a port), which resolves
+/// to `found` here. On Debian a host's own name resolves to loopback. The address is then the one from which
+/// this host reaches others, if it reaches any.
 pub fn seen_by_others(name: &str, found: IpAddr) -> IpAddr {
     seen_by(name, found, |elsewhere| address_towards(elsewhere).ok())
 }

@@ -1,8 +1,8 @@
-//! A rank that ends before it meets the others: it tells them, so that they need not wait for it.
+//! A rank that ends before it has met the others tells them, so that they do not wait for it.
 //!
-//! The others learn of it where they wait for the rank's address, within a second. Where rank 0 is
-//! the store's host and does not come itself, it opens the store for five seconds: who comes later
-//! finds nobody.
+//! The others learn of it within a second, while they wait for the rank's address. If rank 0 hosts the store
+//! and does not come, it opens the store for five seconds; ranks that look for the store later do not find
+//! it.
 
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::meeting::{LINGER, PrefixedStore, prefix};
 use crate::place::{Host, Place};
 use crate::rendezvous::{host, secret};
 
-/// Time that a rank that does not come looks for the store.
+/// Time for which a rank that will not come tries to reach the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tells the others that this rank will not come, and why. A launcher that hosts the store watches

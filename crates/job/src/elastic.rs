@@ -1,4 +1,4 @@
-//! Elastic jobs: processes come and go while the others train on.
+//! Elastic jobs: processes come and go while the others continue to train.
 //!
 //! A [`Coordinator`] decides the epochs of a job: who trains together, from which state. Each process has
 //! a [`Membership`], whose thread talks with the coordinator while the framework computes, and goes from
@@ -8,20 +8,20 @@
 //! |---|---|
 //! | waits for an epoch and gets a link to its members | [`Membership::next`] |
 //! | has taken over the state of the others, or loaded it | [`Membership::synced`] |
-//! | ends the run at once if it is told to | [`Membership::on_abort`] |
-//! | has applied a step, and ends the run after one that all agree on if it is asked to | [`Membership::applied`], [`Membership::finishing`] |
+//! | ends the run as soon as it is told to | [`Membership::on_abort`] |
+//! | has applied a step; if asked to, ends the run after a step that all agree on | [`Membership::applied`], [`Membership::finishing`] |
 //! | has lost a peer | [`Membership::lost`] |
 //! | has ended the run, and waits for the next epoch | [`Membership::halted`] |
 //! | wants to leave, or has done the last step | [`Membership::leave`], [`Membership::complete`] |
 //! | saves its state, because all leave or the job is stopped | [`Membership::closing`], [`Membership::depart`] |
 //!
-//! What the process does at the beginning of an epoch and after each step, [`Steps`] decides.
+//! [`Steps`] decides what the process does at the beginning of an epoch and after each step.
 //!
 //! Where etcd keeps the coordinator's state ([`Store`]), every launcher has a [`Candidate`]: one of them hosts
 //! the coordinator, and another takes over when that one has gone.
 //!
-//! Without the coordinator a run continues; members come back to it with growing pauses. The rules by which
-//! it decides are those of [`thinwire_member`].
+//! Without the coordinator a run continues; members try to reconnect to it, after growing pauses. The crate
+//! [`thinwire_member`] has the rules by which the coordinator decides.
 //!
 //! ```
 //! use std::thread;

@@ -1,10 +1,9 @@
 //! Rank and world of this process, from flags and environment.
 //!
-//! A launcher says so in environment variables, each in its own dialect; a person says so with
-//! flags or arguments. This is a pure function from both to a [`Place`], or to none: then nobody
-//! launched this process. Explicit values come before the environment, and a dialect whose
-//! variables rarely occur by accident before one whose variables do: thinwire and torchrun, msrun,
-//! Open MPI, MPICH, Slurm.
+//! A launcher gives them in environment variables, each launcher in its own; a person gives them in flags or
+//! arguments. This module is a pure function from both to a [`Place`], or to `None` if nothing launched this
+//! process. Explicit values take precedence over the environment. Dialects whose variables rarely occur by
+//! accident take precedence over the others: thinwire and torchrun, msrun, Open MPI, MPICH, Slurm.
 
 use crate::address::{self, PORT, joined};
 use crate::error::Error;
@@ -15,16 +14,16 @@ use crate::{is_loopback, slurm};
 /// Reads one environment variable; an empty one counts as unset.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The process's own environment.
+/// Reads a variable of the process's own environment.
 pub fn process(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// This process's place, or none if nobody gave it one.
+/// Returns this process's place, or `None` if neither values nor variables give one.
 ///
 /// # Errors
-/// If what is given or the variables are incomplete or contradict each other, or
-/// [`crate::Kind::NoRank`] if this process is the scheduler that msrun starts beside the ranks.
+/// If the values or the variables are incomplete or contradict each other, or [`crate::Kind::NoRank`] if this
+/// process is the scheduler that msrun starts in addition to the ranks.
 pub fn find(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Place>, Error> {
     let found = match by_hand(overrides, variables)? {
         Some(place) => Some(place),
@@ -49,14 +48,14 @@ pub fn find(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Pl
     Ok(Some(place))
 }
 
-/// The number of ranks of this process's job on its machine, itself included: as the launcher says,
-/// or all if they meet on loopback; 1 for a process without a launcher, and if the number is
-/// unknown.
+/// Returns the number of ranks of this process's job on its machine, itself included: as the launcher says,
+/// otherwise all ranks if they meet on loopback. It is 1 for a process without a launcher, and if the number
+/// is unknown.
 pub fn local_ranks(variables: Variables<'_>) -> u32 {
     launched(variables).ok().flatten().map_or(1, |place| place.local_world)
 }
 
-/// The number of this process among those of its job on its machine, as the launcher says; none without one.
+/// Returns the index of this process among those of its job on its machine; `None` without a launcher.
 pub fn local_rank(variables: Variables<'_>) -> Option<u32> {
     // A process of an elastic job has no rank before it has met the others.
     let of_member = || number(variables, "LOCAL_RANK").ok().flatten();
@@ -104,7 +103,8 @@ fn launched(variables: Variables<'_>) -> Result<Option<Place>, Error> {
     DIALECTS.iter().find_map(|dialect| dialect.place(variables).transpose()).transpose()
 }
 
-/// The variables in which a launcher gives a rank its place; the first that is set counts.
+/// The variables in which a launcher gives a rank its place; for each value, the first one that is set
+/// counts.
 struct Dialect {
     source: Source,
     rank: &'static str,
@@ -115,7 +115,7 @@ struct Dialect {
     job: &'static str,
 }
 
-/// Dialects in the order in which they count.
+/// Dialects in order of precedence.
 const DIALECTS: [Dialect; 5] = [
     Dialect {
         source: Source::Torchrun,
@@ -163,10 +163,10 @@ const SLURM: Dialect = Dialect {
 };
 
 impl Dialect {
-    /// The place that this launcher gives, if it is the one that runs.
+    /// Returns the place that this launcher gives, if it has started this process.
     ///
     /// # Errors
-    /// If its variables are incomplete or no numbers.
+    /// If its variables are incomplete or are not numbers.
     fn place(&self, variables: Variables<'_>) -> Result<Option<Place>, Error> {
         if self.source == Source::Msrun && !msrun_runs(variables)? {
             return Ok(None);
@@ -241,7 +241,7 @@ impl Dialect {
         Ok((joined(&host, port), Host::RankZero))
     }
 
-    /// Returns the port on which rank 0 waits for the others, which the launcher itself does not listen on.
+    /// Returns the port on which rank 0 waits for the others; the launcher itself does not listen on it.
     fn port(&self, variables: Variables<'_>, step: Option<&slurm::Step>) -> Result<u16, Error> {
         match self.source {
             // Not the next one: MindSpore's own workers take the free ports after 8118, which is
@@ -255,13 +255,13 @@ impl Dialect {
     }
 }
 
-/// The number of ranks on this machine if the launcher does not say it: all if they meet on
-/// loopback.
+/// Returns the number of ranks on this machine if the launcher does not give it: all if they meet on
+/// loopback, otherwise 1.
 fn unsaid(coordinator: &str, world: u32) -> u32 {
     if is_loopback(coordinator) { world } else { 1 }
 }
 
-/// Returns whether this is one of msrun's workers; in a dry run it gives nobody a role.
+/// Returns whether this is one of msrun's workers; in a dry run no process has a role.
 fn msrun_runs(variables: Variables<'_>) -> Result<bool, Error> {
     match variables("MS_ROLE").as_deref() {
         Some("MS_WORKER") => {
@@ -275,7 +275,7 @@ fn msrun_runs(variables: Variables<'_>) -> Result<bool, Error> {
     }
 }
 
-/// torchrun's agent listens on MASTER_PORT itself, so that ours is the next.
+/// Returns the port after MASTER_PORT, on which torchrun's agent itself listens.
 fn master_port(variables: Variables<'_>, port: u32) -> Result<u16, Error> {
     let taken = variables("TORCHELASTIC_USE_AGENT_STORE").as_deref() == Some("True");
     port.checked_add(u32::from(taken)).and_then(|port| u16::try_from(port).ok()).ok_or_else(|| {
@@ -284,7 +284,8 @@ fn master_port(variables: Variables<'_>, port: u32) -> Result<u16, Error> {
     })
 }
 
-/// A port that two jobs on one host hardly share, by that of their scheduler; in the range of Slurm's steps.
+/// Returns a port that two jobs on one host are unlikely to share, from the port of their scheduler; in the
+/// range of Slurm's steps.
 fn port_beside(scheduler: Option<u32>) -> u16 {
     20_000 + (scheduler.unwrap_or(0) % 10_000) as u16
 }

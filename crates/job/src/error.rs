@@ -1,24 +1,24 @@
-//! Errors until the ranks of a job have met.
+//! Errors that occur before the ranks of a job have met.
 //!
-//! The message is one line that holds its causes too; what sort of thing happened between ranks,
-//! and with whom, is the link's [`thinwire_link::Error`], which stays within reach.
+//! The message is one line that includes its causes. For errors between ranks, the link's error
+//! ([`thinwire_link::Error`]) has the kind of error and the rank concerned.
 
 use std::error::Error as StdError;
 use std::fmt;
 
 use thinwire_wire::{Hint, InvalidWorld};
 
-/// The sort of an [`Error`].
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// Explicit values or a launcher's variables are incomplete or contradict each other.
     Invalid,
-    /// This process belongs to a job but is none of its ranks: msrun's scheduler.
+    /// This process belongs to a job but is not one of its ranks: it is msrun's scheduler.
     NoRank,
     /// The coordinator of an elastic job refuses this process.
     Refused,
-    /// Ranks do not meet; [`Error::link`] tells more.
+    /// The ranks do not meet; [`Error::link`] has the details.
     Link(thinwire_link::Kind),
 }
 
@@ -26,7 +26,7 @@ pub enum Kind {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// The sort of error.
+    /// The kind of error.
     pub kind: Kind,
     message: String,
     hint: Option<String>,
@@ -42,7 +42,8 @@ impl Error {
         Error { kind: Kind::NoRank, ..Error::invalid(message) }
     }
 
-    /// The coordinator refuses this process, for a reason that it tells in a line.
+    /// Returns the error of a process that the coordinator refuses, with the coordinator's reason in one
+    /// line.
     pub(crate) fn refused(reason: impl Into<String>) -> Error {
         let error = Error { kind: Kind::Refused, ..Error::invalid(reason) };
         let hint = match &error.message {
@@ -63,7 +64,7 @@ impl Error {
         Error { hint: Some(hint.into()), ..self }
     }
 
-    /// `message`, because of `source`.
+    /// Returns an error with this message and its cause.
     pub(crate) fn because(
         message: impl fmt::Display,
         source: impl StdError + Send + Sync + 'static,
@@ -72,7 +73,7 @@ impl Error {
         Error { source: Some(Box::new(source)), ..Error::invalid(message) }
     }
 
-    /// Error of the link, if ranks do not meet.
+    /// Returns the link error that kept the ranks from meeting, if there was one.
     pub fn link(&self) -> Option<&thinwire_link::Error> {
         self.source.as_ref().and_then(|source| source.downcast_ref())
     }

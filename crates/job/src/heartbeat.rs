@@ -8,17 +8,17 @@ use crate::error::Error;
 /// The environment variable with the default heartbeat timeout, in seconds.
 pub const VARIABLE: &str = "THINWIRE_HEARTBEAT_TIMEOUT_S";
 
-/// The heartbeat timeout if neither caller nor environment gives one.
+/// The heartbeat timeout if neither the caller nor the environment gives one.
 const USUAL: Duration = Duration::from_secs(10);
 
-/// The longest silence of a member of an elastic job.
+/// The longest heartbeat timeout of a member of an elastic job.
 const SILENCE_MAX: Duration = Duration::from_secs(86_400);
 
-/// The shortest heartbeat timeout: a busy machine may be silent for less.
+/// The shortest heartbeat timeout: a busy machine may be silent for a shorter time.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The heartbeat timeout: as the caller says, else as the environment says, else 10 s. A longer one than
-/// `timeout` is refused, since every wait fails after `timeout`.
+/// Returns the heartbeat timeout: the caller's, otherwise the environment's, otherwise 10 s. A timeout longer
+/// than `timeout` is refused, since every wait fails after `timeout`.
 ///
 /// # Errors
 /// If the requested timeout is shorter than a second, longer than `timeout`, or not a number.
@@ -43,11 +43,11 @@ pub fn heartbeat_timeout(
         .with_hint("a wait without progress ends after the timeout: give a longer timeout"))
 }
 
-/// The silence after which a member of an elastic job counts as lost, as its coordinator says: that of the
-/// environment, else `usual`.
+/// Returns the silence after which the coordinator of an elastic job counts a member as lost: the value from
+/// the environment, otherwise `usual`.
 ///
 /// # Errors
-/// If the variable is no time from a second to a day.
+/// If the variable is not a time from a second to a day.
 pub fn silence(usual: Duration, variables: Variables<'_>) -> Result<Duration, Error> {
     match variables(VARIABLE) {
         Some(_) => heartbeat_timeout(None, SILENCE_MAX, variables),

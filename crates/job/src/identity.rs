@@ -1,9 +1,9 @@
-//! The job that meets at a store, so that the ranks of two jobs that were given one address never mix.
+//! Identity of the job that meets at a store, so that the ranks of two jobs with the same address never mix.
 //!
-//! A store holds the identity of its job before the first client can ask: a nonce, which no two meetings
-//! share, and the name that the launcher gives the job, if it gives one. A rank whose job has another name is
-//! refused. The nonce goes into the token of the links, so that an address that another job has meanwhile
-//! is none of a peer.
+//! A store has the identity of its job before the first client can ask: a nonce, which differs for every
+//! meeting, and the launcher's name of the job, if there is one. A rank whose job has another name is
+//! refused. The nonce is part of the token of the links, so that a rank cannot connect to another job that
+//! has taken over a peer's address.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A fresh identity for the job of a place.
+    /// Returns a fresh identity for the job of a place.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -33,16 +33,16 @@ impl Identity {
         Ok(Identity { nonce: Token::random()?, job })
     }
 
-    /// Entry of a store that says whose it is.
+    /// Returns the store's entry that contains the identity.
     pub fn entry(&self) -> (&'static str, Vec<u8>) {
         (KEY, format!("{} {}", self.nonce, self.job).into_bytes())
     }
 
-    /// Returns the identity of the job that meets at a store: who comes first to a store without one gives it
-    /// theirs.
+    /// Returns the identity of the job that meets at a store. If the store has none, the first rank that
+    /// comes sets its own.
     ///
     /// # Errors
-    /// [`Kind::JobMismatch`] if it is another job than that of the place.
+    /// [`Kind::JobMismatch`] if it is not the job of the place.
     pub fn at(store: &dyn Store, place: &Place) -> Result<Identity, link::Error> {
         let mine = Identity::fresh(place)?;
         let (key, value) = mine.entry();
@@ -61,7 +61,7 @@ impl Identity {
         Err(link::Error::new(Kind::JobMismatch, context))
     }
 
-    /// Compares the identity with that of the job which meets at a store now.
+    /// Compares the identity with that of the job that meets at the store now.
     ///
     /// # Errors
     /// [`Kind::JobMismatch`] if another job has taken the address.
@@ -73,7 +73,7 @@ impl Identity {
         Err(link::Error::new(Kind::JobMismatch, context))
     }
 
-    /// The token of the links between the ranks of this meeting.
+    /// Returns the token of the links between the ranks of this meeting.
     pub fn of_links(&self, token: &Token) -> Token {
         token.of_meeting(&self.nonce)
     }

@@ -1,4 +1,4 @@
-//! The wish to end early, in good order.
+//! Signals by which a user asks a process to end early, in good order.
 //!
 //! While ranks meet, a SIGINT or SIGTERM ends the process at once, since ranks cannot agree on a
 //! last step yet. After that the first signal is remembered, and the ranks agree on the step after
@@ -21,7 +21,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Starts to listen; until [`Interrupt::remember`] every signal ends the process.
+    /// Starts to listen. Until [`Interrupt::remember`] is called, every signal ends the process.
     ///
     /// # Errors
     /// If the system refuses.
@@ -39,7 +39,7 @@ impl Interrupt {
         Ok(Interrupt { signal, at_once })
     }
 
-    /// Remembers the first signal from now on; called once all ranks have met.
+    /// Remembers the first signal from now on; call this once all ranks have met.
     pub fn remember(&self) {
         self.at_once.store(self.signal().is_some(), Ordering::Relaxed);
     }
@@ -49,7 +49,7 @@ impl Interrupt {
         self.at_once.store(true, Ordering::Relaxed);
     }
 
-    /// The signal that came, if any.
+    /// Returns the signal that came, if any.
     pub fn signal(&self) -> Option<i32> {
         match self.signal.load(Ordering::Relaxed) {
             0 => None,
@@ -57,17 +57,17 @@ impl Interrupt {
         }
     }
 
-    /// Name of the signal that came, if any.
+    /// Returns the name of the signal that came, if any.
     pub fn name(&self) -> Option<&'static str> {
         self.signal().map(|signal| low_level::signal_name(signal).unwrap_or("a signal"))
     }
 
-    /// Takes note that another rank was told to stop.
+    /// Notes that another rank was told to stop.
     pub fn follow(&self, signal: i32) {
         self.signal.store(signal as usize, Ordering::Relaxed);
     }
 
-    /// Returns 0, or 128 + signal.
+    /// Returns the exit code: 0, or 128 + signal.
     pub fn exit_code(&self) -> u8 {
         self.signal().map_or(0, |signal| (128 + signal) as u8)
     }

@@ -1,9 +1,9 @@
 //! The place of this process in a job, and the rendezvous of the job's ranks.
 //!
-//! A launcher tells a process its place in environment variables, a person in flags or arguments:
-//! [`find`] makes a [`Place`] from both. [`Meeting`] then goes to the job's rendezvous store, or
-//! opens it as rank 0, and makes links to all other ranks. Commands and bindings share this, so
-//! that a job means the same however its ranks were started.
+//! A launcher tells a process its place in environment variables, a person in flags or arguments: [`find`]
+//! makes a [`Place`] from both. [`Meeting`] then connects to the job's rendezvous store, or opens it as rank
+//! 0, and makes links to all other ranks. Commands and bindings share this code, so a job behaves the same
+//! however its ranks were started.
 //!
 //! ```
 //! use std::thread;
@@ -57,8 +57,8 @@ mod sharing;
 mod slurm;
 pub mod supervisor;
 
-/// State machine that reads bytes from outside, without its sockets, for fuzz targets; no part of the
-/// interface.
+/// State machine that reads bytes from outside, without its sockets, for fuzz targets. It is not part of the
+/// public interface.
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::elastic::coordinator::new_coordinator as coordinator;

@@ -1,9 +1,8 @@
-//! Rendezvous of the ranks of a job: a store on a known address, a secret, and then links to
-//! everyone.
+//! Rendezvous of the ranks of a job: a store at a known address, a secret, and then links to all other ranks.
 //!
-//! Law: links of one name are made in the same order on every rank; links of different names in
-//! any order, from any threads. For that each goes to the store over a connection of its own: a
-//! rank that waits there for the others holds nobody up.
+//! Law: every rank makes links of one name in the same order; links with different names may be made in any
+//! order, from any threads. Each link therefore uses its own connection to the store, so that a rank that
+//! waits there for the others does not block anything else.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -30,7 +29,7 @@ const NAME_BYTES_MAX: usize = 48;
 /// Time that rank 0, as the store's host, stays to tell the others that the job is over.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
-/// Time in which a watch may explain why the store is gone: its host may be the rank that was lost.
+/// Time in which a watch may explain why the store is gone: the store's host may be the rank that was lost.
 const EXPLANATION: Duration = Duration::from_secs(2);
 
 /// Options of the links between ranks.
@@ -38,9 +37,10 @@ const EXPLANATION: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// Traffic that is encrypted.
     pub encryption: tcp::Encryption,
-    /// Data that goes through shared memory, see `shared_memory`.
+    /// Whether data goes through shared memory, see `shared_memory`.
     pub shared_memory: tcp::SharedMemory,
-    /// The port that all ranks of this host share, see `port`; a free one for each, if `None`.
+    /// The port that all ranks of this host share, see `port`; if `None`, each rank has a free port of its
+    /// own.
     pub port: Option<u16>,
     /// TCP connections to each peer.
     pub connections: tcp::Connections,
@@ -53,8 +53,9 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// One connection or more, encrypted where it leaves the machine and shared memory within it, a minute to meet, ten seconds of silence,
-    /// no limit.
+    /// Returns the default: at least one connection per peer, traffic is encrypted if it leaves the machine,
+    /// shared memory is used within it, ranks have a minute to meet, ten seconds of silence are a loss, and
+    /// there is no bandwidth limit.
     fn default() -> Settings {
         Settings {
             encryption: tcp::Encryption::Auto,
@@ -94,7 +95,7 @@ pub struct Meeting {
     options: tcp::Options,
     /// Number of links of each name that were made.
     uses: Mutex<BTreeMap<String, u32>>,
-    /// Rank 0 may be the store's host.
+    /// The store's server, if rank 0 hosts it.
     server: Option<Server>,
 }
 
@@ -102,13 +103,13 @@ pub struct Meeting {
 #[derive(Debug)]
 struct StoreHandle {
     client: Client,
-    /// The secret that opens it.
+    /// The secret of the store.
     secret: Token,
     identity: Identity,
 }
 
 impl Meeting {
-    /// Goes to the store, or opens it as rank 0 if [`Place::host`] says so.
+    /// Connects to the store, or opens it as rank 0 if [`Place::host`] says so.
     ///
     /// # Errors
     /// If the store's address is taken or does not answer, or the token is wrong, or too short for
@@ -138,12 +139,12 @@ impl Meeting {
         Ok(Meeting { place: place.clone(), world, store, options, uses, server })
     }
 
-    /// This rank's place.
+    /// Returns this rank's place.
     pub fn world(&self) -> World {
         self.world
     }
 
-    /// A fresh link to all other ranks; every rank makes equally many.
+    /// Returns a new link to all other ranks. Every rank must make the same number of links.
     ///
     /// # Errors
     /// If a rank does not appear.
@@ -151,8 +152,8 @@ impl Meeting {
         self.link_in(prefix, String::new(), None)
     }
 
-    /// A fresh link to all other ranks that make one of the same name; every rank makes equally
-    /// many of each name. Users with names of their own need not agree on an order.
+    /// Returns a new link to all other ranks that make one of the same name. Every rank must make the same
+    /// number of links of each name. Links with different names need no common order.
     ///
     /// # Errors
     /// If the name is empty or longer than 48 bytes, or a rank does not appear.
@@ -160,8 +161,8 @@ impl Meeting {
         self.named(name, None)
     }
 
-    /// Makes a link as [`Meeting::link_named`] does, between ranks that have met before: the wait ends as soon
-    /// as `watch`, that of their earlier link, reports that a rank cannot come.
+    /// Makes a link as [`Meeting::link_named`] does, between ranks that have met before. The wait ends as
+    /// soon as `watch`, which belongs to their earlier link, reports that a rank cannot come.
     ///
     /// # Errors
     /// Those of `link_named`, and of the watch.
@@ -178,13 +179,13 @@ impl Meeting {
         self.link_in(|uses| format!("named/{}/{uses}", word(name)), name.to_owned(), watch)
     }
 
-    /// The next links encrypt this, and do not mind when nobody drives them for a while.
+    /// Sets what the next links encrypt, and gives them no heartbeat timeout.
     pub fn bare(&mut self, encryption: tcp::Encryption) {
         self.options.encryption = encryption;
         self.options.heartbeat_timeout = None;
     }
 
-    /// The store, and this rank's address towards the others, unless it is alone.
+    /// Returns the store, and the address at which this rank reaches the others; `None` if it is alone.
     pub fn store(&self) -> Option<(&dyn Store, IpAddr)> {
         self.store.as_ref().map(|handle| (&handle.client as &dyn Store, self.options.bind))
     }
@@ -261,7 +262,7 @@ fn client(address: &str, world: World, options: &tcp::Options) -> Result<Client,
     }
 }
 
-/// The watch's reason for the end of the store, if it has one.
+/// Returns the watch's reason for the loss of the store, if it has one, and otherwise `error`.
 fn explained(error: link::Error, world: World, options: &tcp::Options) -> link::Error {
     let Some(watch) = options.watch.as_ref().filter(|_| error.kind == Kind::Unreachable) else {
         return error;
@@ -276,17 +277,17 @@ fn explained(error: link::Error, world: World, options: &tcp::Options) -> link::
     error
 }
 
-/// Whether a rank has ended before it could tell the others its address.
+/// Returns whether a rank has ended before it could tell the others its address.
 fn listens_nowhere(kind: Kind) -> bool {
     matches!(kind, Kind::AddressInUse | Kind::Limit)
 }
 
-/// The part of the store where the ranks of a link without a name meet.
+/// Returns the part of the store where the ranks of a link without a name meet.
 pub(crate) fn prefix(uses: u32) -> String {
     format!("link/{uses}")
 }
 
-/// A name as a word that stores accept, a different one for each name.
+/// Returns a name as a word that stores accept; different names give different words.
 fn word(name: &str) -> String {
     let mut word = String::new();
     for byte in name.bytes() {
@@ -298,15 +299,16 @@ fn word(name: &str) -> String {
     word
 }
 
-/// A store whose keys all begin with a name, so that several users of one store, such as several links between
-/// the same ranks, do not meet.
+/// A store whose keys all begin with a name, so that several users of one store, such as several links
+/// between the same ranks, do not mix.
 pub struct PrefixedStore<'a> {
     store: &'a dyn Store,
     name: String,
 }
 
 impl PrefixedStore<'_> {
-    /// The part `name` of `store`: words of `a-z 0-9 . _ -` between slashes.
+    /// Returns the part `name` of `store`. A name consists of words of `a-z 0-9 . _ -` with slashes between
+    /// them.
     pub fn new(store: &dyn Store, name: impl Into<String>) -> PrefixedStore<'_> {
         PrefixedStore { store, name: name.into() }
     }

@@ -1,10 +1,10 @@
-//! Explicit values for a rank's place, beside those of a launcher.
+//! Explicit values for a rank's place, which take precedence over those of a launcher.
 
 use std::fmt;
 
 use crate::place::Host;
 
-/// Explicit values, which come before the environment.
+/// Explicit values, which take precedence over the environment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// My rank; needs `world`.
@@ -21,7 +21,7 @@ pub struct Overrides {
     pub form: Form,
 }
 
-/// Spelling of explicit values: messages name them as they were written.
+/// Spelling of explicit values, so that messages name them as the user wrote them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// Arguments of a call: `rank=1`.
@@ -32,7 +32,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The name of what may be given.
+    /// Returns the spelling of the name of a value.
     pub(crate) fn name(self, name: &str) -> String {
         match self {
             Form::Arguments => name.to_owned(),
@@ -40,7 +40,7 @@ impl Form {
         }
     }
 
-    /// Something given; what is no number is quoted where that is usual.
+    /// Returns the spelling of a name with its value; arguments of a call quote strings.
     pub(crate) fn value(self, name: &str, value: impl fmt::Debug + fmt::Display) -> String {
         match self {
             Form::Arguments => format!("{name}={value:?}"),

@@ -1,4 +1,4 @@
-//! The place of a rank in a job, and the source that gave it.
+//! The place of a rank in a job, and where it comes from.
 
 use std::fmt;
 
@@ -25,12 +25,12 @@ pub struct Place {
     pub host: Host,
     /// Source of this place.
     pub source: Source,
-    /// The job or job step as its launcher names it, the same for all ranks, if it has a name.
+    /// The launcher's name of the job or job step, the same for all ranks, if there is one.
     pub job: Option<String>,
 }
 
 impl Place {
-    /// The place of a process that nobody launched: a world of its own.
+    /// Returns the place of a process without a launcher: a world of one rank.
     pub fn alone(form: Form) -> Place {
         Place {
             rank: 0,
@@ -44,7 +44,7 @@ impl Place {
         }
     }
 
-    /// My rank and how many we are.
+    /// Returns my rank and the number of ranks.
     ///
     /// # Errors
     /// If there is no such rank.
@@ -56,8 +56,8 @@ impl Place {
         })
     }
 
-    /// Adds variables that may be left of an interactive shell, or of a job around this one, as a possible
-    /// cause.
+    /// Adds to an error, as a possible cause, the variables that an interactive shell or an outer job may
+    /// have left.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let (Source::Slurm, Some(job)) = (self.source, &self.job) else { return error };
         error.with_hint(format!(
@@ -71,7 +71,7 @@ impl Place {
 /// Process that runs the rendezvous store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Host {
-    /// Somebody else: `thinwire run`, the command that started this one, or whoever called
+    /// Another process: `thinwire run`, the command that started this one, or a program that called
     /// [`crate::open`].
     Launcher,
     /// Rank 0 itself.
@@ -83,7 +83,7 @@ pub enum Host {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
-    /// A person.
+    /// A person's explicit values.
     Overrides(Form),
     /// thinwire's own launcher.
     Thinwire,

@@ -8,8 +8,8 @@ use crate::error::Error;
 /// The environment variable.
 pub const VARIABLE: &str = "THINWIRE_PORT";
 
-/// Returns the port that all ranks of a host share: the caller's, else the environment's. Without either there is
-/// none, and each rank has a free port of its own.
+/// Returns the port that all ranks of a host share: the caller's, otherwise the environment's. Without
+/// either, returns `None`, and each rank has a free port of its own.
 ///
 /// # Errors
 /// If the value is no port.
@@ -25,7 +25,7 @@ pub fn port(overrides: Option<u16>, variables: Variables<'_>) -> Result<Option<u
     }
 }
 
-/// Checks that ranks do not share the port at which they meet: `coordinator` has one of its own.
+/// Checks that the shared port of the ranks is not the port at which they meet, `coordinator`.
 ///
 /// # Errors
 /// If the two ports are the same.
@@ -40,8 +40,8 @@ pub fn check_apart(port: Option<u16>, coordinator: &str) -> Result<(), Error> {
     }
 }
 
-/// Checks that the port of a host's ranks is not that of their elastic job's coordinator, if that is on this host.
-/// A coordinator on another host may have a port with the same number.
+/// Checks that the shared port of a host's ranks is not the port of their elastic job's coordinator, if the
+/// coordinator is on this host. A coordinator on another host may have a port with the same number.
 ///
 /// # Errors
 /// If the two ports are the same.

@@ -14,20 +14,20 @@ use crate::identity::Identity;
 use crate::overrides::Overrides;
 use crate::place::{Host, Place, Source};
 
-/// The shortest token, in bytes, of a job that meets beyond this machine: a recorded handshake
-/// allows short tokens to be guessed offline.
+/// The shortest token, in bytes, of a job that meets beyond this machine. Whoever records a handshake can
+/// guess a short token offline.
 pub const TOKEN_BYTES_MIN: usize = 16;
 
-/// A hint with a command that makes a token and needs only a shell.
+/// A hint with a command that makes a token, for which a shell is enough.
 const MAKE_ONE: &str = "give every rank the same secret, made once: \
     export THINWIRE_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')";
 
-/// Opens a store for the ranks of a job, on `host` as they reach it and on `port` (0 for any that
-/// is free); it is there until the server is dropped. Also gives its address, "host:port".
+/// Opens a store for the ranks of a job at `host`, the name by which they reach it, and `port` (0 for any
+/// port that is free). The store exists until the server is dropped. Also returns its address, "host:port".
 ///
 /// # Errors
-/// If `host` is unknown or no address to reach it by, the port is taken, or ranks are to meet
-/// beyond this machine and the token is empty or shorter than 16 bytes.
+/// If `host` is unknown or ranks cannot reach it, the port is taken, or ranks are to meet beyond this machine
+/// and the token is empty or shorter than 16 bytes.
 pub fn open(host: &str, port: u16, token: &str) -> Result<(Server, String), Error> {
     let wanted = joined(host, port);
     let secret = secret(token, &wanted)?;
@@ -37,7 +37,7 @@ pub fn open(host: &str, port: u16, token: &str) -> Result<(Server, String), Erro
     Ok((server, address))
 }
 
-/// Opens a store as [`open`] does, behind the port that all processes of this host share; its address is
+/// Opens a store as [`open`] does, but behind the port that all processes of this host share. Its address is
 /// "host:port#key".
 ///
 /// # Errors
@@ -49,11 +49,11 @@ pub fn open_behind(host: &str, port: u16, token: &str) -> Result<(Server, String
     Ok((server, address))
 }
 
-/// Serves the processes of a job at `address`, host:port as they reach it (port 0 for any that is free). Also
-/// gives that address with the port.
+/// Serves the processes of a job at `address`, the host:port at which they reach it (port 0 for any that is
+/// free). Also returns this address with the actual port.
 ///
 /// # Errors
-/// If the address is unknown or taken, or the token is missing or too short beyond this machine.
+/// If the address is unknown or taken, or the token is missing or too short for a job beyond this machine.
 pub fn serve<S: Node>(
     address: &str,
     token: &str,
@@ -67,8 +67,8 @@ pub fn serve<S: Node>(
     Ok((server, address))
 }
 
-/// Serves the processes of a job as [`serve`] does; if ranks of this host share a port and `address` names none (port
-/// 0), behind that. The address of the service is then "host:port#key".
+/// Serves the processes of a job as [`serve`] does. If ranks of this host share a port and `address` names
+/// none (port 0), the service is behind that port, and its address is "host:port#key".
 ///
 /// # Errors
 /// Those of `serve`, or if another program has the port.
@@ -87,11 +87,11 @@ pub fn serve_behind<S: Node>(
     Ok((server, address))
 }
 
-/// The place of a listener behind the port that the ranks of this host share.
+/// The address of a listener behind the port that the ranks of this host share.
 struct Behind {
-    /// One address, one port: where the links of ranks that reach the listener listen, too.
+    /// Address on which the listener accepts connections, with the shared port.
     listens: SocketAddr,
-    /// The address as others are told it, without the key.
+    /// The address that other processes are told, without the key.
     told: String,
 }
 
@@ -105,31 +105,30 @@ impl Behind {
         Ok(Behind { told: if listens == found { told } else { listens.to_string() }, listens })
     }
 
-    /// Returns the address as others are told it, with the key of the one that the listener has.
+    /// Returns the address that other processes are told, with the key from `address`.
     fn with_key(self, address: &str) -> String {
         let key = address.rsplit_once('#').map_or("", |(_, key)| key);
         format!("{}#{key}", self.told)
     }
 }
 
-/// Listens where ranks are told to meet.
+/// Opens a store at the address where ranks are told to meet.
 pub fn bind(coordinator: &str, token: &Token) -> Result<Server, Error> {
     Ok(Server::bind(listening(coordinator)?, token)?)
 }
 
-/// Listens where the ranks of this place's job are told to meet, and says whose store it is.
+/// Opens a store where the ranks of this place's job are told to meet, with the identity of the job.
 pub fn host(place: &Place, token: &Token) -> Result<Server, Error> {
     let (key, value) = Identity::fresh(place)?.entry();
     let service = KeyValueService::with(key, &value)?;
     Ok(Server::bind_with(listening(&place.coordinator)?, token, service)?)
 }
 
-/// The job's secret, for ranks that meet at `coordinator`: as given, else THINWIRE_TOKEN. An empty
-/// one counts as none; without a secret, which only a job on one machine may lack, the result is
-/// empty.
+/// Returns the job's secret, for ranks that meet at `coordinator`: as given, otherwise THINWIRE_TOKEN. An
+/// empty one counts as none. Only a job on one machine may have no secret; the result is then empty.
 ///
 /// # Errors
-/// If ranks are to meet beyond loopback and there is no token, or one shorter than 16 bytes.
+/// If ranks are to meet beyond loopback and the token is missing or shorter than 16 bytes.
 pub fn token(
     overrides: &Overrides,
     coordinator: &str,
@@ -140,10 +139,10 @@ pub fn token(
     secret(&token, coordinator).map(|_| token)
 }
 
-/// The secret of processes that meet at `coordinator`.
+/// Returns the secret of processes that meet at `coordinator`.
 ///
 /// # Errors
-/// If the token is missing or short beyond loopback.
+/// If processes meet beyond loopback and the token is missing or too short.
 pub fn secret(token: &str, coordinator: &str) -> Result<Token, Error> {
     if is_loopback(coordinator) || token.len() >= TOKEN_BYTES_MIN {
         return Ok(Token::new(token));
@@ -169,7 +168,7 @@ pub fn without_token(error: Error, token: &str) -> Error {
     }
 }
 
-/// A warning for a rendezvous host that was started by hand without a token.
+/// Returns a warning for a rendezvous host that was started by hand without a token.
 pub fn warning(place: &Place, token: &str) -> Option<&'static str> {
     let by_hand = matches!(place.source, Source::Overrides(_));
     let hosts = place.world > 1 && place.rank == 0 && place.host == Host::RankZero;
@@ -184,7 +183,7 @@ pub fn unprotected(token: &str) -> Option<&'static str> {
     )
 }
 
-/// A random secret for a job.
+/// Returns a random secret for a job.
 ///
 /// # Errors
 /// If the system has no random numbers.

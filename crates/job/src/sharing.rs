@@ -8,8 +8,8 @@ use crate::error::Error;
 /// The environment variable: auto or never.
 pub const VARIABLE: &str = "THINWIRE_SHARED_MEMORY";
 
-/// Returns whether data between two ranks of one host goes through memory that both share: yes, unless the
-/// environment says never. If one of the two says so, it goes over TCP.
+/// Returns whether two ranks of one host exchange data through shared memory: yes, unless the environment
+/// says never. If one of the two has never, they use TCP.
 ///
 /// # Errors
 /// If the variable has another value.

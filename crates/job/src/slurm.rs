@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::environment::Variables;
 
-/// Step ids from here on are none of srun's: batch scripts, external processes, interactive shells.
+/// Step ids from here on do not belong to srun, but to batch scripts, external processes and interactive
+/// shells.
 const STEP_IDS_END: u32 = 0xffff_fff0;
 
 /// A step of a job: what one srun has started.
@@ -15,8 +16,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// A port that two steps on one host hardly share: neither two of one job, nor of jobs whose ids
-    /// differ by a multiple of 10,000.
+    /// Returns a port that two steps on one host are unlikely to share: steps of one job have different
+    /// ports, and so have jobs unless their ids differ by a multiple of 10,000.
     pub fn port(&self) -> u16 {
         let (job, step) = (u64::from(self.job), u64::from(self.step));
         let port = job + 7919 * (job / 10_000) + 6181 * step;
@@ -31,7 +32,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// The step whose tasks are the ranks, if rank and world are what it gives this process.
+/// Returns the step whose tasks are the ranks, if Slurm gives this process the same rank and world.
 pub fn step_of(variables: Variables<'_>, rank: u32, world: u32) -> Option<Step> {
     let number = |names: &[&str]| {
         names.iter().find_map(|name| variables(name)).and_then(|value| value.parse::<u32>().ok())
@@ -61,7 +62,7 @@ pub fn tasks_of_node(node: usize, tasks: &str) -> Option<u32> {
     None
 }
 
-/// "gpu[07-09,12],login" starts with gpu07.
+/// Returns the first host of a list: gpu07 for "gpu[07-09,12],login".
 pub fn first_host(list: &str) -> String {
     let Some((prefix, rest)) = list.split_once('[').filter(|(prefix, _)| !prefix.contains(','))
     else {

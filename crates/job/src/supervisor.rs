@@ -1,17 +1,18 @@
-//! Decisions of a launcher about the processes of its job, without processes and clocks.
+//! Decisions of a launcher about the processes of its job, without processes or clocks.
 //!
-//! Where ranks cannot do without each other ([`Loss::Fatal`], a fixed number of them), the first that fails
-//! ends the job; see `fatal`. The rest of this text is about elastic jobs, where the death of a member is no
-//! failure while others live: it is replaced as long as restarts are left, and otherwise the job continues
-//! with fewer. The job is done once a member reports that it has done the last step or, if no epoch has ever
-//! been formed, exits with 0. The launcher then waits for the others, because rank 0 may still write the
-//! result, and tells spares to leave. The job has failed when no member lives, or when fewer than the minimum
-//! do and no other can come.
+//! If ranks cannot do without each other ([`Loss::Fatal`], a fixed number of ranks), the first rank that
+//! fails ends the job; see `fatal`. The rest of this text is about elastic jobs, in which the death of a
+//! member is no failure while others live. The member is replaced as long as restarts are left; otherwise the
+//! job continues with fewer members. The job is done when a member reports that it has done the last step or,
+//! if no epoch was ever formed, when a member exits with 0. The launcher then waits for the others, because
+//! rank 0 may still write the result, and tells spares to leave. The job has failed when no member lives, or
+//! when fewer members than the minimum live and no other can come.
 //!
 //! Members that were asked to leave (by SIGTERM, or because the job was made smaller) exit with 0 before the
-//! last step, or by the signal. They are not replaced, and are no failure.
+//! last step, or end by the signal. They are not replaced, and do not count as failures.
 //!
-//! In both, a signal to the launcher ends all members, as [`Shutdown`] says, and a second one kills them.
+//! With both kinds of jobs, a signal to the launcher ends all members, as [`Shutdown`] says, and a second
+//! signal kills them.
 
 mod end;
 mod fatal;
@@ -27,22 +28,22 @@ use thinwire_link::Backoff;
 pub use end::End;
 pub use notice::Notice;
 
-/// Time that the others have after a member has failed, before they are told to end.
+/// Time for which the others may continue after a member has failed, before they are told to end.
 const GRACE: Duration = Duration::from_secs(4);
-/// Time that members have after they were told to end, before they are killed.
+/// Time between telling members to end and killing them.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Time that members have to leave: to end a step, and to write a checkpoint.
+/// Time that members have to leave: they end a step, and write a checkpoint.
 const LEAVING: Duration = Duration::from_secs(60);
-/// Time that ranks have to end a step in good order where they get the launcher's signal; a grace, once one has
-/// ended.
+/// Time that ranks have to end a step in good order after they got the launcher's signal. Once one rank has
+/// ended, the others have only [`GRACE`].
 const PATIENCE: Duration = Duration::from_secs(14);
-/// Time that members with servers have to leave. Under `sync`, one that is a step ahead of those that have
-/// left waits for them in vain.
+/// Time that members of a job with servers have to leave. Under `sync`, a member that is a step ahead of
+/// those that have left would wait for them forever.
 const LAST_PUSH: Duration = Duration::from_secs(5);
 
-/// A member that dies within this time of its start may do so again.
+/// A member that dies within this time after its start is likely to do so again.
 const QUICK: Duration = Duration::from_secs(10);
-/// Wait before a replacement if the last two members have died quickly; doubled for each further one.
+/// Wait before a replacement if the last two members died quickly; doubled for each further one.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// Longest wait before a replacement.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -75,18 +76,18 @@ pub enum Event {
         /// Member that is stopped.
         member: u32,
     },
-    /// The deadline has passed.
+    /// The time of [`Supervisor::deadline`] has come.
     Tick,
 }
 
-/// Members of an epoch.
+/// Members of an epoch, by the launchers that started them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
     /// Members that this launcher has started.
     pub members: BTreeSet<u32>,
     /// Rank 0, if it is one of them.
     pub first: Option<u32>,
-    /// Number of members that somebody else has started.
+    /// Number of members that other launchers or people have started.
     pub others: u32,
 }
 
@@ -112,7 +113,7 @@ pub enum Action {
         /// Number of the signal.
         signal: i32,
     },
-    /// Tells people.
+    /// Reports something to people.
     Say(Notice),
 }
 
@@ -135,23 +136,23 @@ pub enum Verdict {
     TooFew {
         /// Members that were left.
         have: u32,
-        /// Fewest that train.
+        /// Fewest members that can train.
         min: u32,
-        /// The first that died since the last epoch started, unless all others were told to leave.
+        /// The first member that died since the last epoch started, unless all others were told to leave.
         cause: Option<(u32, End)>,
     },
 }
 
-/// Bounds of a job.
+/// Limits of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Fewest and most ranks that train.
     pub ranks: RangeInclusive<u32>,
     /// Most replacements of members that die.
     pub restarts: u32,
-    /// Most members that this launcher starts for the first time or because the job has grown.
+    /// Most members that this launcher starts, replacements not counted.
     pub here: u32,
-    /// Members of other launchers.
+    /// Members that other launchers may start.
     pub others: Others,
     /// Consequence of a member's death.
     pub loss: Loss,
@@ -160,7 +161,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the bounds of a job of a fixed number of ranks, all of which start here.
+    /// Returns the limits of a job with a fixed number of ranks, all of which start here.
     pub const fn fixed(ranks: u32) -> Limits {
         Limits {
             ranks: ranks..=ranks,
@@ -182,34 +183,37 @@ pub enum Loss {
     Survivable,
 }
 
-/// Members that somebody else starts.
+/// Members that this launcher does not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// More such members may join where one has.
+    /// Further members from elsewhere may join only once one has.
     Shown,
     /// Other launchers of the job may start members at any time. A launcher that is told to end takes only
     /// its own members with it.
     May,
 }
 
-/// Manner in which the launcher ends the members of a job together.
+/// Way in which the launcher ends all members of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
     /// Members get the signal, and then have a while to end a step in good order.
     Forward,
-    /// The coordinator lets them leave, and they get a signal: the program may not know of the coordinator.
+    /// The coordinator lets members leave, and the launcher signals them too, since the program may not know
+    /// of the coordinator.
     Signal,
-    /// The coordinator lets members leave, and they write a checkpoint. They get no signal: for members that
-    /// somebody has signalled together with the launcher it would be the second one, and end them at once.
+    /// The coordinator lets members leave, and they write a checkpoint. The launcher does not signal them: if
+    /// somebody has already signalled them together with the launcher, a second signal would end them at
+    /// once.
     Leave,
-    /// Members get SIGTERM and the coordinator ends nothing: it would end the servers before the last pushes.
+    /// Members get SIGTERM. The coordinator does not end the job, since it would end the servers before the
+    /// last pushes.
     Terminate,
 }
 
 /// The state of a job.
 #[derive(Debug)]
 pub struct Supervisor {
-    /// Bounds, with the restarts that are left.
+    /// Limits, with the number of restarts that are left.
     limits: Limits,
     /// Number of ranks that the job should have.
     target: u32,
@@ -221,31 +225,31 @@ pub struct Supervisor {
     stopped: BTreeSet<u32>,
     /// Times at which replacements are started.
     due: Vec<Instant>,
-    /// Waits of replacements; none unless the last member to die died quickly.
+    /// Backoff of replacements; `None` unless the last member that died died quickly.
     backoff: Option<Backoff>,
     /// The last epoch, once there was one.
     epoch: Option<Epoch>,
     /// First death since the last epoch started.
     cause: Option<(u32, End)>,
-    /// Verdict, as soon as the job is to end.
+    /// Verdict, once the job has to end.
     verdict: Option<Verdict>,
     deadline: Option<Deadline>,
-    /// Actions that follow from the event at hand.
+    /// Actions that follow from the current event.
     actions: Vec<Action>,
 }
 
-/// Time at which members that have not ended get a signal: all, or spares alone.
+/// Time at which members that have not ended get a signal: all members, or only spares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Deadline {
     at: Instant,
-    /// Begin of the wait.
+    /// Start of the wait.
     since: Instant,
     /// SIGTERM, or SIGKILL after it.
     signal: i32,
 }
 
 impl Supervisor {
-    /// Returns the state of a job that begins with as many members as it may have here, and their starts.
+    /// Returns the state of a job and the actions that start its first members, as many as may run here.
     pub fn begin(limits: Limits, now: Instant) -> (Supervisor, Vec<Action>) {
         let mut supervisor = Supervisor {
             target: *limits.ranks.end(),
@@ -276,7 +280,7 @@ impl Supervisor {
         self.next_member
     }
 
-    /// Returns the word for a process of the job.
+    /// Returns the noun for a process of the job.
     pub const fn word(&self) -> &'static str {
         match self.limits.loss {
             Loss::Fatal => "rank",
@@ -289,17 +293,17 @@ impl Supervisor {
         self.due.iter().copied().chain(self.deadline.map(|deadline| deadline.at)).min()
     }
 
-    /// Returns whether the job has an end, so that nobody is replaced.
+    /// Returns whether the job is ending, so that no member is replaced.
     pub const fn is_over(&self) -> bool {
         self.verdict.is_some()
     }
 
-    /// Returns whether the job's end is known, for better or worse.
+    /// Returns whether the job has a verdict, or a member whose death is the cause of its end.
     pub const fn is_decided(&self) -> bool {
         self.verdict.is_some() || self.cause.is_some()
     }
 
-    /// Returns the job's end, once no member runs.
+    /// Returns the verdict. No member may be running.
     pub fn verdict(&self) -> Verdict {
         match (self.verdict, self.cause) {
             (Some(verdict), _) => verdict,
@@ -352,13 +356,13 @@ impl Supervisor {
         self.due.clear();
     }
 
-    /// Gives members some time to end, before they are told to by SIGTERM.
+    /// Gives members some time to end, before SIGTERM tells them to.
     fn wait(&mut self, time: Duration, now: Instant) {
         self.deadline = Some(Deadline { at: now + time, since: now, signal: SIGTERM });
     }
 
-    /// A member of the last epoch that exits with an error fails the job, and so does rank 0 if it is killed:
-    /// it may have been writing the result.
+    /// Handles the end of a member after the last step. A member of the last epoch that exits with an error
+    /// fails the job, and so does rank 0 if it is killed, since it may have been writing the result.
     fn ended_after_the_last_step(&mut self, member: u32, end: End, now: Instant) {
         let first = self.epoch.as_ref().and_then(|epoch| epoch.first);
         let is_loss = matches!(end, End::Code(_)) || first == Some(member);
@@ -374,7 +378,7 @@ impl Supervisor {
         }
     }
 
-    /// The coordinator tells spares to leave; those that do not get a signal after a while.
+    /// Waits for spares, which the coordinator tells to leave; those that do not leave in time get a signal.
     fn completed(&mut self, now: Instant) {
         if !self.is_over() {
             self.conclude(Verdict::Done);
@@ -413,7 +417,8 @@ impl Supervisor {
         self.give_up_if_too_few(now);
     }
 
-    /// The first quick death may be chance; a program that always dies must not be started in a loop.
+    /// Returns the wait before a replacement. The first quick death may be chance, but a program that always
+    /// dies must not be started in a loop.
     fn backoff(&mut self, lived: Duration) -> Duration {
         if lived >= QUICK {
             self.backoff = None;
@@ -428,17 +433,17 @@ impl Supervisor {
         }
     }
 
-    /// Number of members that live or are about to start.
+    /// Returns the number of members that live or are about to start.
     fn have(&self) -> u32 {
         (self.live.len() + self.due.len()) as u32
     }
 
-    /// Number of members in the last epoch that somebody else has started.
+    /// Returns the number of members in the last epoch that this launcher has not started.
     fn others(&self) -> u32 {
         self.epoch.as_ref().map_or(0, |epoch| epoch.others)
     }
 
-    /// Number of members that the job lacks here.
+    /// Returns the number of members that this launcher should still start.
     fn missing(&self) -> u32 {
         let here = self.target.saturating_sub(self.others()).min(self.limits.here);
         here.saturating_sub(self.have())
@@ -449,7 +454,7 @@ impl Supervisor {
         self.start(due as u32, now);
     }
 
-    /// Members that somebody else has started show that more of them may come.
+    /// Ends the job if too few members are left. If others have started members, more of them may come.
     fn give_up_if_too_few(&mut self, now: Instant) {
         let (have, min) = (self.have(), *self.limits.ranks.start());
         let may_come = self.others() > 0 || self.limits.others == Others::May;
@@ -469,7 +474,7 @@ impl Supervisor {
         }
     }
 
-    /// Deaths before an epoch begins are not the cause of an end after it.
+    /// Notes a new epoch. Deaths before it do not count as the cause of a later end.
     fn epoch_started(&mut self, epoch: Epoch) {
         if self.verdict == Some(Verdict::Done) {
             // A member that was late continues alone: it will finish the job or die.
@@ -506,14 +511,14 @@ impl Supervisor {
         self.say_of_signal(Notice::Leaving);
     }
 
-    /// Lines about signals are for elastic jobs, whose members may take a minute to leave.
+    /// Reports a signal to people in elastic jobs only, whose members may take a minute to leave.
     fn say_of_signal(&mut self, notice: Notice) {
         if self.limits.loss == Loss::Survivable {
             self.actions.push(Action::Say(notice));
         }
     }
 
-    /// Lets all members leave, or those of this launcher if there are others.
+    /// Lets all members leave, or only those of this launcher if other launchers have some.
     fn dismiss(&mut self, signal: i32) {
         let shutdown = match self.limits.others {
             Others::Shown => self.limits.shutdown,
@@ -539,7 +544,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills all members that live, and waits for nothing more.
+    /// Kills all living members, without waiting for anything else.
     fn kill(&mut self) {
         self.deadline = None;
         self.signal(self.live(), SIGKILL);

@@ -1,4 +1,4 @@
-//! Batches with their rows, in buffers that are used again.
+//! Batches with their rows, in buffers that are reused.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +24,7 @@ pub struct Buffers {
     pub ids: Vec<u64>,
 }
 
-/// Buffers that are free. Batches that wait for their rows have no memory for them.
+/// Free buffers. Batches that wait for their rows have no memory for them.
 #[derive(Debug)]
 pub struct Pool {
     buffers: Mutex<Vec<Buffers>>,
@@ -37,7 +37,7 @@ pub struct Pool {
 /// Room for batches that have rows.
 #[derive(Debug, Default)]
 struct Room {
-    /// Batches that have rows and are not dropped.
+    /// Number of batches that have rows and are not dropped.
     taken: usize,
     /// Number of the batch that the caller waits for.
     awaited: Option<u64>,
@@ -64,8 +64,8 @@ impl Batch {
         (&self.buffers.ids, &mut self.rows)
     }
 
-    /// Returns the place of the batch in the training. A training that resumes after this batch starts at
-    /// the position after it ([`Batches::after`](thinwire_graph::Batches::after)).
+    /// Returns the position of the batch in the training. A training that resumes after this batch starts at
+    /// the next position ([`Batches::after`](thinwire_graph::Batches::after)).
     pub fn position(&self) -> Position {
         self.position
     }
@@ -92,13 +92,13 @@ impl Drop for Batch {
 }
 
 impl Pool {
-    /// Creates a pool that keeps at most `most` buffers of each sort.
+    /// Creates a pool that keeps at most `most` buffers of each kind.
     pub fn new(most: usize) -> Pool {
         let (buffers, rows, room) = (Mutex::default(), Mutex::default(), Mutex::default());
         Pool { buffers, rows, most, room, changed: Condvar::new() }
     }
 
-    /// Waits until batch `number` may have rows: fewer than `most` batches have some, the caller waits for
+    /// Waits until batch `number` may have rows: fewer than `most` batches have rows, or the caller waits for
     /// this one (and may keep all others), or the pool is closed.
     pub fn wait_for_room(&self, number: u64, most: usize) {
         let is_full =
@@ -130,7 +130,7 @@ fn give<T>(free: &Mutex<Vec<T>>, value: T, most: usize) {
     }
 }
 
-/// Locks a value: no code that can panic runs under these locks.
+/// Locks a value. No code that can panic runs under these locks.
 pub(crate) fn lock<T>(values: &Mutex<T>) -> MutexGuard<'_, T> {
     values.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Cache of a loader: rows under one of the policies.
+//! Cache of a loader: rows under one of several policies.
 
 use thinwire_rows::{Cache, Error, Foreseen, Hits, Lookup, Lru, Policy, SLOT_BYTES, Sieve, Source};
 
@@ -11,7 +11,7 @@ enum Chosen {
     Lru(Lru),
 }
 
-/// Cache before a source of rows, or none. Rows that are the source's own bypass it.
+/// Cache before a source of rows, if there is one. Rows that the source has itself bypass it.
 pub struct RowCache {
     cache: Option<Cache<Chosen>>,
     lookup: Lookup,
@@ -19,17 +19,18 @@ pub struct RowCache {
     others: Others,
 }
 
-/// Rows of a batch that are not the source's own.
+/// Rows of a batch that the source does not have itself.
 #[derive(Default)]
 struct Others {
     rows: Vec<u64>,
-    /// Their numbers in the batch.
+    /// Their indices in the batch.
     places: Vec<usize>,
     values: Vec<u8>,
 }
 
 impl RowCache {
-    /// Creates the cache of `features`, of which there are `rows`. A foreseeing one is told at most `ahead`
+    /// Creates the cache of `features`, which has `rows` rows. A foreseeing cache is told at most `ahead`
+    /// batches beyond the current one.
     /// batches beyond the current one.
     pub fn new(features: &Features, rows: u64, ahead: u32) -> RowCache {
         let width = features.source.width();
@@ -44,12 +45,12 @@ impl RowCache {
         RowCache { cache, lookup: Lookup::new(), ahead, others: Others::default() }
     }
 
-    /// Returns how many batches are told beyond the one that is read.
+    /// Returns the number of batches that the cache is told beyond the current one.
     pub fn ahead(&self) -> usize {
         self.ahead
     }
 
-    /// Tells a foreseeing cache a batch that will be read.
+    /// Tells a foreseeing cache about a batch that will be read.
     pub fn tell(&mut self, features: &Features, ids: &[u64]) {
         if let Some(Chosen::Foreseen(policy)) = self.cache.as_mut().map(Cache::policy_mut) {
             let others = ids.iter().filter(|id| features.source.own(**id).is_none());
@@ -60,7 +61,7 @@ impl RowCache {
         }
     }
 
-    /// Reads the rows of a batch into `out`, unless there is no cache.
+    /// Reads the rows of a batch into `out`; does nothing without a cache.
     pub fn read(
         &mut self,
         features: &Features,
@@ -82,7 +83,7 @@ impl RowCache {
 }
 
 impl Others {
-    /// Copies rows that are the source's own to their places, and lists the others.
+    /// Copies rows that the source has itself to their positions, and lists the others.
     fn copy_own(&mut self, source: &dyn Source, ids: &[u64], out: &mut [u8]) {
         self.rows.clear();
         self.places.clear();
@@ -97,7 +98,7 @@ impl Others {
         }
     }
 
-    /// Copies the values to their places.
+    /// Copies the values to their positions.
     fn scatter(&self, width: usize, out: &mut [u8]) {
         for (place, value) in self.places.iter().zip(self.values.chunks_exact(width)) {
             out[place * width..][..width].copy_from_slice(value);

@@ -1,8 +1,8 @@
-//! Demand: rows of other parts that a rank's batches will request, known before the training.
+//! Demand: rows of other parts that a rank's batches will request, counted before the training.
 //!
-//! Samples are a function of seed, pass and step. So the batches of a training are sampled in advance and
-//! pass through the cache that the loader will have, without rows. Law: this is what a loader requests in
-//! the same passes.
+//! Samples are a function of seed, pass and step. So the batches of a training can be sampled in advance, and
+//! pass through the loader's cache without rows. Law: the result equals the requests of a loader in the same
+//! passes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use crate::cache::RowCache;
 use crate::error::{Error, Kind};
 use crate::features::{Features, Policy};
 
-/// Bytes that request a row, beside the row itself.
+/// Bytes of a request for a row, in addition to the row itself.
 pub const REQUEST_BYTES: usize = size_of::<u64>();
 
-/// What is sampled in advance.
+/// Options for sampling in advance.
 #[derive(Clone, Debug)]
 pub struct Demand {
     /// Options of samples.
     pub sampling: Sampling,
-    /// Number of passes, from the first one.
+    /// Number of passes, starting with the first.
     pub passes: u64,
-    /// Rows that fit in the foreseeing cache of a rank, 0 without a cache.
+    /// Number of rows that fit in the foreseeing cache of a rank; 0 without a cache.
     pub cached: u64,
-    /// Batches that the cache knows beyond the current one.
+    /// Number of batches that the cache knows beyond the current one.
     pub ahead: u32,
 }
 
 impl Demand {
-    /// Counts the rows of other parts that a rank requests, whose own part has the rank's number.
+    /// Counts the rows of other parts that a rank requests; its own part has the rank's number.
     ///
     /// # Errors
     /// If a batch cannot be sampled.
     ///
     /// # Panics
-    /// If there is no such rank, or `parts` are those of another graph.
+    /// If there is no such rank, or `parts` belong to another graph.
     pub fn rows(
         &self,
         graph: &Adjacency,
@@ -78,7 +78,7 @@ impl Demand {
     }
 }
 
-/// Rows of a byte that are only counted.
+/// Rows of one byte, which are only counted.
 struct Count {
     parts: Arc<Parts>,
     rank: u32,
@@ -102,7 +102,7 @@ impl Source for Count {
     }
 }
 
-/// Vertices of the batches of a rank, from the first one.
+/// Vertices of the batches of a rank, starting with the first batch.
 struct Samples<'a> {
     graph: &'a Adjacency,
     batches: &'a Batches,

@@ -6,7 +6,7 @@ use thinwire_graph::Position;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Options contradict each other, or graph and features do.
+    /// Options contradict each other, or the graph and the features do.
     Options,
     /// A batch could not be sampled.
     Sampling,

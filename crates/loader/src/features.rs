@@ -1,4 +1,4 @@
-//! Features: where the rows of vertices come from.
+//! Features: the source of the rows of vertices.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::remote::SharedSource;
 
 /// Most rows of a probe.
 const PROBE_ROWS: u64 = 256;
-/// Most bytes of a probe of more than one row.
+/// Most bytes of a probe, unless it is a single row.
 const PROBE_BYTES: u64 = 16 << 20;
 
 /// Source of feature rows, and the cache before it.
@@ -22,23 +22,22 @@ pub struct Features {
 /// Policy of a loader's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// The rows that the next batches use, as many batches ahead as
-    /// [`Options::ahead`](crate::Options::ahead).
+    /// The rows that the next batches use, looking [`Options::ahead`](crate::Options::ahead) batches ahead.
     Foreseen,
-    /// Rows that are used again soon, by SIEVE.
+    /// Rows that are used again soon, according to SIEVE.
     Sieve,
-    /// The rows used last.
+    /// The rows that were used last.
     Lru,
 }
 
 impl Features {
-    /// Rows without a cache, which sampling threads read themselves: for rows in this process's memory, or in
-    /// a file of its machine.
+    /// Returns features without a cache. Sampling threads read their rows, which should be in this process's
+    /// memory or in a file on its machine.
     pub fn direct(source: impl Source + Send + 'static) -> Features {
         Features { source: Arc::new(source), cache: None }
     }
 
-    /// Rows behind a cache that takes at most `bytes_max` bytes, bookkeeping included.
+    /// Returns features with a cache that takes at most `bytes_max` bytes, including bookkeeping.
     pub fn cached(
         source: impl Source + Send + 'static,
         bytes_max: u64,
@@ -47,8 +46,8 @@ impl Features {
         Features { source: Arc::new(source), cache: Some((bytes_max, policy)) }
     }
 
-    /// Reads some of the first `count` rows, evenly spaced, as a sample of what all of them hold: at most
-    /// 256 rows and 16 MiB, but at least one row.
+    /// Reads some of the first `count` rows, evenly spaced, as a sample of the content of all: at most 256
+    /// rows and 16 MiB, but at least one row.
     ///
     /// # Errors
     /// If they cannot be read.

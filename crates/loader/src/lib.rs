@@ -1,4 +1,4 @@
-//! Loader: mini-batches of a graph, sampled and with their feature rows, ahead of the training.
+//! Loader: mini-batches of a graph, which are sampled and get their feature rows ahead of the training.
 //!
 //! ```text
 //! sampling threads (one batch each) ── ordered queue ── gathering thread ── ordered queue ── next()
@@ -7,9 +7,9 @@
 //! Without a cache, sampling threads also read the rows, and there is no gathering thread.
 //!
 //! Batches arrive in the order of their [`Position`](thinwire_graph::Position) and are a pure function of it,
-//! for any number of threads. Queues are bounded, buffers are used again, and dropping the [`Loader`] ends
-//! its threads. Rows come from any [`Source`](thinwire_rows::Source), in memory, in a file or remote, directly or
-//! through a cache.
+//! for any number of threads. Queues are bounded, buffers are reused, and dropping the [`Loader`] ends its
+//! threads. Rows come from any [`Source`](thinwire_rows::Source), which may be in memory, in a file or
+//! remote, with or without a cache.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Loader: starts the threads, hands out their batches, ends them.
+//! Loader: starts the threads, passes on their batches, and ends them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use crate::error::{Error, Kind};
 use crate::features::Features;
 use crate::queue::{Closing, Queue};
 
-/// Batches with rows that wait for the training.
+/// Number of batches with rows that wait for the training.
 const LOADED: usize = 2;
 
 /// Options of a loader.
@@ -29,11 +29,11 @@ pub struct Options {
     pub start: Position,
     /// Number of sampling threads, at least 1.
     pub threads: usize,
-    /// Batches that a foreseeing cache knows beyond the current one. Their samples are in memory.
+    /// Number of batches that a foreseeing cache knows beyond the current one. Their samples are in memory.
     pub ahead: u32,
 }
 
-/// Source of batches in the order of their positions, without end.
+/// Endless source of batches in the order of their positions.
 #[derive(Debug)]
 pub struct Loader {
     shared: Arc<Shared>,
@@ -44,7 +44,7 @@ pub struct Loader {
     failed: bool,
 }
 
-/// What the threads of a loader have in common.
+/// State that the threads of a loader share.
 #[derive(Debug)]
 struct Shared {
     graph: Arc<Adjacency>,
@@ -61,8 +61,8 @@ struct Shared {
 }
 
 impl Options {
-    /// Creates options for a rank, from the first batch of the first pass on, with a sampling thread per
-    /// core, and 32 batches ahead.
+    /// Creates options for a rank, starting with the first batch of the first pass, with one sampling thread
+    /// per core, and 32 batches ahead.
     pub fn new(sampling: Sampling, rank: u32) -> Options {
         let threads = available_parallelism().map_or(1, usize::from);
         Options { sampling, rank, start: Position::default(), threads, ahead: 32 }
@@ -73,7 +73,7 @@ impl Loader {
     /// Starts the threads.
     ///
     /// # Errors
-    /// If there is no such rank or step, weights do not fit the graph, or a thread cannot be started.
+    /// If there is no such rank or step, weights do not match the graph, or a thread cannot be started.
     pub fn start(
         graph: Arc<Adjacency>,
         batches: Batches,
@@ -117,7 +117,7 @@ impl Loader {
     /// Returns the next batch, once it is loaded.
     ///
     /// # Errors
-    /// If the batch cannot be sampled or its rows cannot be read. The loader has ended then.
+    /// If the batch cannot be sampled or its rows cannot be read. The loader has then ended.
     #[allow(clippy::should_implement_trait, reason = "batches have no end, and may fail")]
     pub fn next(&mut self) -> Result<Batch, Error> {
         if let Some(batch) = self.try_next()? {
@@ -131,8 +131,8 @@ impl Loader {
         }))
     }
 
-    /// Returns the next batch if it is loaded, without waiting. If it is not, it counts as awaited, so that it has
-    /// room beside batches that the caller keeps.
+    /// Returns the next batch if it is loaded, without waiting. If it is not, it counts as awaited, so that
+    /// it may have rows in addition to the batches that the caller keeps.
     ///
     /// # Errors
     /// As [`Loader::next`].
@@ -144,14 +144,14 @@ impl Loader {
         batch.map(|batch| self.given(batch)).transpose()
     }
 
-    /// Returns the queue of batches that have their rows. Without a cache, sampling threads have read
-    /// them, and a second queue would only take memory.
+    /// Returns the queue of batches that have their rows. Without a cache, sampling threads have read the
+    /// rows, and a second queue would only take memory.
     fn ready(&self) -> &Queue<Result<Batch, Error>> {
         let is_cached = self.shared.features.cache.is_some();
         if is_cached { &self.shared.loaded } else { &self.shared.sampled }
     }
 
-    /// Counts a batch that the caller gets, and ends the loader if it could not be loaded.
+    /// Counts a batch that the caller receives, and ends the loader if the batch could not be loaded.
     fn given(&mut self, batch: Result<Batch, Error>) -> Result<Batch, Error> {
         self.shared.pool.set_awaited(None);
         self.number += 1;
@@ -184,7 +184,7 @@ impl Drop for Loader {
 }
 
 impl Shared {
-    /// Returns the position of the batch with this number since the start.
+    /// Returns the position of the batch with this number, counted since the start.
     fn position(&self, number: u64) -> Position {
         let steps = u64::from(self.batches.steps());
         let number = u64::from(self.start.step) + number;
@@ -196,7 +196,7 @@ impl Shared {
         self.graph.ensure_unchanged().map_err(|error| Error::batch(Kind::Sampling, position, error))
     }
 
-    /// Lets all threads end.
+    /// Makes all threads end.
     fn close(&self) {
         self.sampled.close();
         self.loaded.close();
@@ -270,8 +270,8 @@ fn sample_batch(
     Ok(batch)
 }
 
-/// Work of the gathering thread: passes batches through the cache of rows, in their order, until a queue is
-/// closed or a batch has failed.
+/// Work of the gathering thread: passes batches through the cache of rows, in order, until a queue is closed
+/// or a batch has failed.
 fn gather_batches(shared: &Shared, mut cache: RowCache) {
     let _closing = Closing(&shared.sampled, &shared.loaded);
     let mut waiting = VecDeque::new();

@@ -1,8 +1,8 @@
-//! Queue of numbered values that arrive in any order and leave in theirs.
+//! Queue of numbered values that may arrive in any order and are taken in the order of their numbers.
 //!
-//! It holds the values of `capacity` consecutive numbers. Whoever puts a later one waits, so the value that
-//! is taken next always finds room. When the queue is closed, every wait ends; values that are next can still
-//! be taken.
+//! It holds the values of `capacity` consecutive numbers. A thread that puts a later value waits, so the
+//! value that is taken next always has room. When the queue is closed, every wait ends; values that are next
+//! can still be taken.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -26,13 +26,13 @@ struct State<T> {
 }
 
 impl<T> Queue<T> {
-    /// Creates a queue with room for the values `0..capacity` at first, at least one.
+    /// Creates a queue that first has room for the values `0..capacity`, at least one.
     pub fn new(capacity: usize) -> Queue<T> {
         let state = State { first: 0, values: VecDeque::new(), closed: false };
         Queue { capacity: capacity.max(1), state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Puts a value that was not put before, once there is room. Returns false if the queue is closed.
+    /// Puts a value with a new number, once there is room. Returns false if the queue is closed.
     pub fn put(&self, number: u64, value: T) -> bool {
         let mut state = self.lock();
         while !state.closed && number >= state.first + self.capacity as u64 {
@@ -50,7 +50,7 @@ impl<T> Queue<T> {
         true
     }
 
-    /// Takes the next value, once it is there. `None` if the queue is closed without it.
+    /// Takes the next value, once it is there. Returns `None` if the queue is closed without it.
     pub fn take(&self) -> Option<T> {
         let mut state = self.lock();
         loop {
@@ -75,7 +75,7 @@ impl<T> Queue<T> {
         Some(value)
     }
 
-    /// Closes the queue: nothing can be put any more.
+    /// Closes the queue, so that no further values can be put.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();

@@ -1,11 +1,11 @@
-//! Rows of other processes: a service that answers for the rows of one part, and the source of all rows.
+//! Rows of other processes: a service that returns the rows of one part, and the source of all rows.
 //!
-//! Rows `0..rows` lie in parts, which are consecutive ranges. Each process has one part and offers it as a
-//! [`RowService`] to those that prove the job's token; a [`Remote`] source asks all parts at once. The answer to
-//! a request for rows is these rows, one after the other.
+//! Rows `0..rows` are divided into parts, which are consecutive ranges. Each process has one part and offers
+//! it as a [`RowService`] to processes that prove to have the job's token; a [`Remote`] source asks all parts
+//! at once. The answer to a request is the requested rows, one after the other.
 //!
-//! Laws: every row equals that of the part's own source; a peer that is lost or wrong is named in one line,
-//! or its part is read from a copy; nobody waits longer than the timeout.
+//! Laws: every row equals that of the part's own source. If a peer is lost or gives wrong answers, an error
+//! of one line names it, or its part is read from a copy. No wait takes longer than the timeout.
 
 mod peer;
 mod service;
@@ -29,8 +29,8 @@ use peer::Peer;
 pub enum Part {
     /// In this process: its source, whose rows count from 0, and its number of rows.
     Here(SharedSource, u64),
-    /// At the address of a process with a [`RowService`], `host:port`; perhaps with a source of the same rows
-    /// that is used if that process is lost, such as a file.
+    /// In another process, at the address `host:port` of its [`RowService`]. An optional source of the same
+    /// rows, such as a file, is used if that process is lost.
     At(String, Option<SharedSource>),
 }
 
@@ -55,11 +55,11 @@ struct Share<'a> {
 }
 
 impl Remote {
-    /// Connects to all parts, in their order. `timeout` bounds this and every later wait for a peer.
+    /// Connects to all parts, in order. `timeout` bounds this and every later wait for a peer.
     ///
     /// # Errors
-    /// If a part cannot be reached, has another token or version, or its rows do not follow those of the part
-    /// before or have another width.
+    /// If a part cannot be reached, has another token or version, or its rows do not follow those of the
+    /// previous part or have another width.
     pub fn connect(parts: Vec<Part>, token: &Token, timeout: Duration) -> Result<Remote, Error> {
         let mut remote =
             Remote { width: 0, starts: vec![0], parts: Vec::new(), fetched: AtomicU64::new(0) };
@@ -92,7 +92,7 @@ impl Remote {
         *self.starts.last().expect("rows start at 0")
     }
 
-    /// Returns how many rows other processes have sent.
+    /// Returns the number of rows that other processes have sent.
     pub fn fetched(&self) -> u64 {
         self.fetched.load(Ordering::Relaxed)
     }

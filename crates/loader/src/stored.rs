@@ -7,10 +7,10 @@ use std::sync::Arc;
 use thinwire_graph::Store;
 use thinwire_rows::{Error, Source};
 
-/// Source of the features of vertices in a file of a graph. Its rows are those of all vertices, or of
+/// Source of the features of vertices in a graph's file. Its rows are those of all vertices, or of
 /// consecutive ones.
 ///
-/// Unlike [`Frozen`](thinwire_rows::Frozen) it needs no call to the system per run of rows.
+/// Unlike [`Frozen`](thinwire_rows::Frozen), it needs no system call per run of rows.
 #[derive(Clone)]
 pub struct Stored {
     store: Arc<Store>,
@@ -19,14 +19,14 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Creates the source of all vertices of a file; none if they have no features.
+    /// Creates the source of all vertices of a file; returns `None` if they have no features.
     pub fn new(store: Arc<Store>) -> Option<Stored> {
         let vertices = 0..store.adjacency().vertices();
         Stored::of(store, vertices)
     }
 
-    /// Creates the source of consecutive vertices, of which the first one has row 0; none if they have no
-    /// features.
+    /// Creates the source of consecutive vertices, the first of which has row 0; returns `None` if they have
+    /// no features.
     ///
     /// # Panics
     /// If there are no such vertices.
@@ -70,10 +70,10 @@ impl fmt::Debug for Stored {
     }
 }
 
-/// Refuses, before any row is read, a buffer that has not `width` bytes for each of the rows.
+/// Refuses, before any row is read, a buffer whose size is not `width` bytes per row.
 ///
 /// # Errors
-/// If it has another length.
+/// If it has another size.
 pub(crate) fn check_room(rows: &[u64], out: &[u8], width: usize) -> Result<(), Error> {
     if out.len() == rows.len() * width {
         return Ok(());
@@ -85,7 +85,7 @@ pub(crate) fn check_room(rows: &[u64], out: &[u8], width: usize) -> Result<(), E
 /// Refuses rows that a source of `count` rows does not have.
 ///
 /// # Errors
-/// The first such row.
+/// The error names the first such row.
 pub(crate) fn check_rows(rows: &[u64], count: u64) -> Result<(), Error> {
     rows.iter().find(|row| **row >= count).map_or(Ok(()), |row| {
         let context = format!("row {row}, expected rows of 0..{count}");

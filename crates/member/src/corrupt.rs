@@ -1,14 +1,14 @@
-//! Reasons why bytes are no saved state of a coordinator, or no message.
+//! Reasons why bytes are not a saved state of a coordinator or a message.
 
 use thinwire_wire::{Malformed, WORLD_SIZE_MAX};
 
 use crate::epoch::NUMBER_MAX;
 
-/// Reason why bytes are no saved state of a coordinator, or no message.
+/// Reason why bytes are not a saved state of a coordinator or a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
-    /// Fewer or more bytes than a state or a message can have.
+    /// More bytes, or fewer, than a state or a message can have.
     #[error("{found} bytes, expected a whole state or message of at most {max}")]
     Length {
         /// Number of bytes.
@@ -16,7 +16,7 @@ pub enum Corrupt {
         /// Most bytes.
         max: usize,
     },
-    /// Bytes that encode no message or no state.
+    /// Bytes that do not encode a message or a state.
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// First bytes that are not those of a saved state.
@@ -33,7 +33,7 @@ pub enum Corrupt {
     /// Checksum that does not match the bytes.
     #[error("coordinator state checksum {found:#010x}, expected {expected:#010x}")]
     Checksum {
-        /// Checksum that the state carries.
+        /// Checksum that the state contains.
         found: u32,
         /// Checksum of its bytes.
         expected: u32,
@@ -50,8 +50,8 @@ pub enum Corrupt {
         /// Number of members.
         found: usize,
     },
-    /// Epoch with number 0, without members, with one named twice, with more state sources than members, or with
-    /// steps but no state source.
+    /// Epoch with number 0, without members, with a repeated member, with more state sources than members, or
+    /// with steps but no state source.
     #[error(
         "epoch {number} is not sound: number 0, no members, a repeated one, more holders than members, or \
          steps without a holder"

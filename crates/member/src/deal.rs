@@ -1,15 +1,15 @@
-//! Rows of a step's batch, dealt over the ranks of an epoch.
+//! Rows of a step's batch, divided over the ranks of an epoch.
 //!
-//! Law: the parts are consecutive, hold every row once, and differ by at most one row in length. They
-//! depend on the batch and the number of ranks alone, so that a step done again by fewer ranks has the
-//! same rows as before, at the same position in the data.
+//! Law: the parts are consecutive, contain every row once, and differ by at most one row in length. They
+//! depend only on the batch and the number of ranks. So a step that fewer ranks repeat has the same rows as
+//! before, at the same position in the data.
 
 use std::ops::Range;
 
 use thinwire_wire::World;
 
-/// Returns the rows of one rank among those `position..position + batch` of the data; ranks with
-/// smaller numbers have the longer parts. With fewer rows than ranks, some parts are empty.
+/// Returns one rank's part of the rows `position..position + batch` of the data. Ranks with smaller numbers
+/// have the longer parts. With fewer rows than ranks, some parts are empty.
 pub fn deal(batch: usize, position: u64, world: World) -> Range<u64> {
     let (least, longer) = (batch / world.size(), batch % world.size());
     let start = |rank: usize| position + (rank * least + rank.min(longer)) as u64;

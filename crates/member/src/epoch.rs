@@ -1,4 +1,4 @@
-//! Processes, epochs, and what a process has of the job's state.
+//! Processes, epochs, and the states of processes.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use thinwire_wire::{WORLD_SIZE_MAX, World};
 
 use crate::Corrupt;
 
-/// Largest number of an epoch; a peer that names a larger one is not believed, so that adding to one never overflows.
+/// Largest number of an epoch; larger ones are refused, so that adding to a number never overflows.
 pub const NUMBER_MAX: u32 = 1 << 31;
 
 /// Most bytes of an epoch.
@@ -15,8 +15,8 @@ pub(crate) const EPOCH_BYTES_MAX: usize = 48 + 10 * WORLD_SIZE_MAX as usize;
 
 /// Name of a process, drawn at random when it starts and never used again.
 ///
-/// Ranks are places in an epoch; a process keeps its id from epoch to epoch. The highest bit tells servers
-/// from workers.
+/// Ranks are positions in an epoch; a process keeps its id from epoch to epoch. The highest bit distinguishes
+/// servers from workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Id(pub u64);
 
@@ -24,14 +24,14 @@ impl Id {
     /// Bit that the ids of servers have and those of workers do not.
     pub const SERVER_BIT: u64 = 1 << 63;
 
-    /// Returns whether the process keeps parameters for others rather than training: its highest bit is set.
+    /// Returns whether the process keeps parameters for others instead of training: its highest bit is set.
     pub const fn is_server(self) -> bool {
         self.0 & Id::SERVER_BIT != 0
     }
 }
 
 impl fmt::Display for Id {
-    /// Sixteen hexadecimal digits.
+    /// Writes sixteen hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
@@ -39,8 +39,8 @@ impl fmt::Display for Id {
 
 /// Training state of a process: parameters, moments and position in the data after a step.
 ///
-/// The order is that of age. A step of an epoch needs every member, so a state of a later epoch
-/// contains all steps that any survivor of the earlier ones may rely on.
+/// States are ordered by age. A step of an epoch needs every member, so a state of a later epoch contains all
+/// steps that any survivor of the earlier epochs may have applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct State {
     /// Epoch in which the process got or last changed this state.
@@ -49,12 +49,12 @@ pub struct State {
     pub done: u64,
 }
 
-/// Commitment of a process to obey one coordinator alone, and no proposal with a smaller number.
+/// Commitment of a process to obey only one coordinator, and no proposal with a smaller number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Promise {
     /// Smallest number that the next epoch may have.
     pub number: u32,
-    /// Coordinator that is obeyed.
+    /// Coordinator that the process obeys.
     pub to: Id,
 }
 
@@ -63,16 +63,16 @@ impl Promise {
     pub const NONE: Promise = Promise { number: 0, to: Id(0) };
 }
 
-/// Version of the group: who trains together, and from which state.
+/// Version of the group: the processes that train together, and the state from which they start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Epoch {
     /// Number of the epoch, from 1; it grows whenever membership changes.
     pub number: u32,
     /// Coordinator that proposed the epoch.
     pub coordinator: Id,
-    /// Members: a member's place is its rank. State sources come first, then older members before younger.
+    /// Members: a member's index is its rank. State sources come first, then older members before younger.
     pub members: Vec<Id>,
-    /// Number of members that have the newest state. Without any, all load the last checkpoint.
+    /// Number of members that have the newest state. If it is 0, all load the last checkpoint.
     pub state_sources: u32,
     /// Last step that the state sources have applied; 0 without state sources.
     pub done: u64,
@@ -81,7 +81,7 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// Returns the place of a process among the members.
+    /// Returns the index of a process among the members.
     pub fn place(&self, id: Id) -> Option<usize> {
         self.members.iter().position(|member| *member == id)
     }
@@ -104,14 +104,14 @@ impl Epoch {
     /// Checks an epoch that was read.
     ///
     /// # Errors
-    /// If there cannot be such an epoch.
+    /// If such an epoch is impossible.
     pub(crate) fn check(&self) -> Result<(), Corrupt> {
         check_number(self.number)?;
         check_members(&self.members)?;
         if self.is_sound() { Ok(()) } else { Err(Corrupt::Epoch { number: self.number }) }
     }
 
-    /// Returns whether the numbers can be those of an epoch and no member is named twice.
+    /// Returns whether the numbers are possible for an epoch and no member is repeated.
     pub(crate) fn is_sound(&self) -> bool {
         let mut sorted = self.members.clone();
         sorted.sort_unstable();

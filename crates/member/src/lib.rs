@@ -1,20 +1,20 @@
-//! Membership of an elastic job: who trains together, from which state, and what happens when it changes.
+//! Membership of an elastic job: which processes train together, from which state, and how this changes.
 //!
-//! Two state machines without clock, sockets or threads, each with `on(event, now) -> actions`:
-//! [`Roster`] is the coordinator and decides the epochs, and [`Member`] is one process of the job. The
-//! edge delivers [`Message`]s, calls `on` with a tick at `deadline()`, and performs the actions in their
-//! order. [`deal`] divides a batch over the ranks of an epoch.
+//! Two state machines without clock, sockets or threads, each with `on(event, now) -> actions`: [`Roster`] is
+//! the coordinator and decides the epochs, and [`Member`] is one process of the job. The edge delivers
+//! [`Message`]s, calls `on` with a tick at `deadline()`, and performs the actions in order. [`deal`] divides
+//! a batch over the ranks of an epoch.
 //!
 //! # One change
 //!
 //! | | coordinator | member |
 //! |--:|---|---|
 //! | 1 | notices a loss, a leaver, newcomers or another size; sends `Stop` with the next number | promises the number; ends the run (after the step that all agree on, or at once) and reports its last step, which is final |
-//! | 2 | has heard of all that live; chooses the members, sources of the newest state first; saves; sends `Propose` | accepts |
+//! | 2 | has heard from all live members; chooses the members, sources of the newest state first; saves; sends `Propose` | accepts |
 //! | 3 | all members and enough of the last epoch have accepted; saves; sends `Start` | runs: meets the others, takes over the state from the state sources, trains; or is fenced, and joins again as a newcomer |
 //!
-//! A step that a change interrupts is skipped, and done again in the next epoch by whoever is in it.
-//! Between changes the coordinator only listens: while it is away, training continues.
+//! A step that a change interrupts has no effect, and is repeated in the next epoch by its members. Between
+//! changes the coordinator only listens: while it is away, training continues.
 //!
 //! # Laws
 //!
@@ -22,23 +22,23 @@
 //!    members, and at most one starts.
 //! 2. All members of an epoch begin with one state, and apply equal steps one after another. A process
 //!    that is left behind applies at most the step that was under way, and loses its state.
-//! 3. The step count does not go back, unless no source of the newest state is left, which is said.
+//! 3. The step count does not go back, unless no source of the newest state is left, which is reported.
 //! 4. When faults end, all processes that want to train and may do so are in one epoch within bounded
 //!    time: joiners, fenced processes and both sides of a partition. Leavers are gone.
 //! 5. With fewer ranks than the minimum, or too few members of the last epoch to decide, a job waits and
-//!    says so.
+//!    reports it.
 //!
-//! `tests/laws` holds them over a hundred thousand schedules of faults.
+//! `tests/laws` checks them over a hundred thousand schedules of faults.
 //!
 //! # Why they hold
 //!
 //! An epoch needs all of its members for every step, so one member that never starts it prevents its steps
-//! for ever. A promise is to one coordinator, and its number only grows. A change needs half of the last
-//! epoch, and a new coordinator needs more than half to take over, so the two have a member in common:
-//! either it has promised to the new coordinator first, and the old one cannot decide, or it tells the new
-//! one of the epoch that was proposed. Of that epoch, too, the new coordinator needs more than half, since
-//! the old one may have started it and continue with the other half. A coordinator that saves its state
-//! before it acts on it is the only one, and needs neither ([`CoordinatorMode`]).
+//! forever. A promise is to one coordinator, and its number only grows. A change needs half of the last
+//! epoch, and a new coordinator needs more than half to take over, so both have at least one member in
+//! common. Either this member has promised to the new coordinator first, and the old one cannot decide; or it
+//! tells the new one about the epoch that was proposed. The new coordinator also needs more than half of that
+//! epoch, since the old one may have started it and continue with the other half. A coordinator that saves
+//! its state before it acts on it is the only one, and needs neither majority ([`CoordinatorMode`]).
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,7 +1,7 @@
 //! One process of the job: its epoch, its promise, its state.
 //!
-//! The edge runs the training and reports what happens to it; the machine says when to stop and what to
-//! run next. It reports to the coordinator once per heartbeat.
+//! The edge runs the training and reports its events; this state machine decides when to stop and what to run
+//! next. It reports to the coordinator once per heartbeat.
 
 mod coordination;
 
@@ -23,9 +23,9 @@ pub enum MemberEvent {
     },
     /// A connection has closed, or a peer of the epoch does not answer.
     Lost(Id),
-    /// Members of the last epoch that a newcomer cannot reach at the moment, in place of those named before.
+    /// Members of the last epoch that a newcomer cannot reach at the moment; replaces those reported before.
     Unreachable(Vec<Id>),
-    /// The run of the epoch has ended; no step is applied any more.
+    /// The run of the epoch has ended; no further step is applied.
     Halted,
     /// The state of the epoch has been received or loaded.
     Synced {
@@ -39,9 +39,9 @@ pub enum MemberEvent {
     },
     /// The process wants to leave.
     Leave,
-    /// Coordinator that there is a connection to; it has another id after a restart without state.
+    /// Coordinator to which there is a connection. After a restart without state it has another id.
     Coordinator(Id),
-    /// The deadline has passed.
+    /// The time of [`Member::deadline`] has come.
     Tick,
 }
 
@@ -57,21 +57,21 @@ pub enum MemberAction {
     },
     /// Meets the members of the epoch, takes over the state, and trains.
     Run(Epoch),
-    /// Ends the run after the next step, by a flag in its messages.
+    /// Ends the run after the next step, by a flag in the messages of that step.
     Finish {
-        /// Members that hand on their residuals then.
+        /// Members that then hand on their residuals.
         leavers: Vec<Id>,
     },
-    /// Ends the run at once; the step leaves no trace.
+    /// Ends the run at once; the step has no effect.
     Abort,
-    /// Is not in epoch `number`, and joins again as a newcomer without state.
+    /// The process is not in epoch `number`, and joins again as a newcomer without state.
     Fenced {
         /// Number of the epoch that has started without it.
         number: u32,
     },
-    /// Was refused by the coordinator, for now or for good.
+    /// The coordinator has refused the process, for now or permanently.
     Refused(Reason),
-    /// Has left and may end.
+    /// The process has left, and may end.
     Left,
 }
 
@@ -107,11 +107,11 @@ pub struct Member {
     lost: Vec<Id>,
     leaving: Leaving,
     coordinator: Option<Id>,
-    /// Time at which the coordinator was last heard.
+    /// Time at which the last message of the coordinator arrived.
     heard: Duration,
-    /// Whether it was lost since then.
+    /// Whether the connection to it was lost since then.
     is_suspected: bool,
-    /// Coordinator that there is a connection to.
+    /// Coordinator to which there is a connection.
     contact: Option<Id>,
     heartbeat: u64,
     next_heartbeat: Duration,
@@ -160,7 +160,7 @@ impl Member {
         self.state
     }
 
-    /// Returns the coordinator that this process promised to obey, and the number.
+    /// Returns the coordinator that this process has promised to obey, and the number of the promise.
     pub fn promised(&self) -> Promise {
         self.promised
     }
@@ -170,7 +170,7 @@ impl Member {
         &self.lost
     }
 
-    /// Returns what the process does.
+    /// Returns the activity of the process.
     pub fn standing(&self) -> Standing {
         match (self.run, self.is_member()) {
             (Run::Idle, true) => Standing::Halted,
@@ -227,7 +227,7 @@ impl Member {
         self.report(Occasion::Heartbeat, now, actions);
     }
 
-    /// Takes time in which this process itself did not run off the silence of its coordinator.
+    /// Excludes a time in which this process itself did not run from the silence of its coordinator.
     fn excuse_pause(&mut self, now: Duration) {
         let late = now.saturating_sub(self.next_heartbeat);
         if late > self.options.heartbeat() {
@@ -261,7 +261,7 @@ impl Member {
         }
     }
 
-    /// Ends the run if a member of the epoch is lost: no step can be completed without it.
+    /// Ends the run if a member of the epoch is lost, since no step can be completed without it.
     fn lose(&mut self, peer: Id, now: Duration, actions: &mut Vec<MemberAction>) {
         if self.coordinator == Some(peer) {
             self.is_suspected = true;
@@ -294,7 +294,7 @@ impl Member {
         actions.push(MemberAction::Left);
     }
 
-    /// Sends a report to the coordinator, or to the one that there is a connection to if that is lost.
+    /// Sends a report to the coordinator, or, if that is lost, to the one to which there is a connection.
     fn report(&mut self, occasion: Occasion, now: Duration, actions: &mut Vec<MemberAction>) {
         let coordinator = self.coordinator.filter(|_| !self.is_suspect(now));
         if let Some(to) = coordinator.or(self.contact) {

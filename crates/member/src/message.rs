@@ -12,7 +12,7 @@ use thinwire_wire::{WORLD_SIZE_MAX, decode, encode};
 use crate::epoch::{EPOCH_BYTES_MAX, check_members};
 use crate::{Corrupt, Epoch, Id, Promise, State, Wait};
 
-/// Bytes of a report without lists and epochs, at most.
+/// Largest size of a report without lists and epochs, in bytes.
 const REPORT_BYTES: usize = 96;
 /// Most bytes of a message.
 pub const MESSAGE_BYTES_MAX: usize =
@@ -25,7 +25,7 @@ pub enum Message {
     Report(Report),
     /// Request of a coordinator without state to obey it; training continues.
     Prepare {
-        /// Number that the promise is to have.
+        /// Number of the promise.
         number: u32,
     },
     /// Order to end the epoch, and to promise `number`.
@@ -65,7 +65,7 @@ impl Message {
     /// Reads a message.
     ///
     /// # Errors
-    /// If the bytes are no message, or an epoch or a list in them cannot be.
+    /// If the bytes are not a message, or an epoch or a list in it is impossible.
     pub fn parse(bytes: &[u8]) -> Result<Message, Corrupt> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(Corrupt::Length { found: bytes.len(), max: MESSAGE_BYTES_MAX });
@@ -74,10 +74,10 @@ impl Message {
         message.check().map(|()| message)
     }
 
-    /// Checks the epochs and the lists of a message that was read as a part of another one.
+    /// Checks the epochs and the lists of a message that was read as part of another message.
     ///
     /// # Errors
-    /// If an epoch or a list cannot be.
+    /// If an epoch or a list is impossible.
     pub fn check(&self) -> Result<(), Corrupt> {
         match self {
             Message::Report(report) => {
@@ -92,37 +92,37 @@ impl Message {
     }
 }
 
-/// State of a process, as it tells its coordinator.
+/// State of a process, as it reports it to its coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Number of the report, which tells newer reports from older ones.
+    /// Number of the report, by which newer reports are recognised.
     pub heartbeat: u64,
     /// Reason why it is sent. Only heartbeats are answered, so that answers do not cause further reports.
     pub occasion: Occasion,
-    /// What the process does.
+    /// Activity of the process.
     pub standing: Standing,
     /// Coordinator that it obeys.
     pub promised: Promise,
-    /// Last epoch that it knows to have started; 0 for none.
+    /// Last epoch that it knows to have started; 0 if there is none.
     pub epoch: u32,
-    /// Last epoch that was proposed to it; 0 for none.
+    /// Last epoch that was proposed to it; 0 if there is none.
     pub accepted: u32,
-    /// Training state; none for a newcomer.
+    /// Training state; `None` for a newcomer.
     pub state: Option<State>,
-    /// Hash of everything that members must have in common: model, data, version.
+    /// Hash of the facts that all members must have in common: model, data, version.
     pub fingerprint: u64,
     /// Members of its epoch that it cannot reach.
     pub lost: Vec<Id>,
     /// Whether the process wants to leave.
     pub leaving: bool,
-    /// Epochs in full, as answer to a prepare message.
+    /// Epochs in full, in answer to a prepare message.
     pub known: Option<Box<Known>>,
 }
 
 /// Reason of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Occasion {
-    /// The time has come: the coordinator answers with whatever the process lacks.
+    /// A heartbeat is due: the coordinator answers with whatever the process lacks.
     Heartbeat,
     /// Something has changed, or the coordinator has asked.
     News,
@@ -140,7 +140,7 @@ pub struct Known {
 /// Activity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
-    /// No member; wants to be one, and gets its state from the others.
+    /// The process is not a member, but wants to be one and get its state from the others.
     Newcomer,
     /// Member that computes steps, or may still do so.
     Running,
@@ -151,13 +151,13 @@ pub enum Standing {
 /// Manner in which an epoch ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Manner {
-    /// After a step on which all agree by a flag in its messages, so that no work is lost. Leavers then
-    /// hand on their residuals.
+    /// After a step on which all agree by a flag in its messages, so that no work is lost. Leavers then hand
+    /// on their residuals.
     Finish {
         /// Members that are not in the next epoch, in the order of their ranks.
         leavers: Vec<Id>,
     },
-    /// At once: somebody is lost and the step cannot be completed.
+    /// At once: a member is lost and the step cannot be completed.
     Abort,
 }
 

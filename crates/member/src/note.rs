@@ -1,4 +1,4 @@
-//! Events that people are told: log, report and `--json`.
+//! Events that are reported to people: in the log, in the report and by `--json`.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +22,12 @@ pub enum Note {
     Rewound {
         /// Number of the epoch that continues.
         number: u32,
-        /// Last step that some member of the epoch before has reported; it may have applied more.
+        /// Last step that some member of the epoch before has reported; that member may have applied more.
         from: u64,
-        /// Last step of the state that is left; none if all load the last checkpoint.
+        /// Last step of the state that is left; `None` if all load the last checkpoint.
         to: Option<u64>,
     },
-    /// A coordinator that replaces another one has found the job's epoch, which continues.
+    /// A coordinator that replaces another one has found the job's epoch, and the epoch continues.
     Adopted {
         /// Number of the epoch.
         number: u32,
@@ -63,7 +63,7 @@ pub enum Interruption {
     },
     /// The run of a member has ended by itself.
     Halted(Id),
-    /// A member was not heard of, or its process has ended.
+    /// No message of a member has arrived for too long, or its process has ended.
     Away(Id),
     /// A proposed epoch did not start in time.
     Unstarted {
@@ -77,7 +77,7 @@ pub enum Interruption {
 pub enum Wait {
     /// Fewer ranks than the job needs.
     Members {
-        /// Ranks that there are.
+        /// Number of ranks that could train.
         have: u32,
         /// Fewest ranks.
         min: u32,
@@ -99,6 +99,6 @@ pub enum Wait {
         /// Number of that epoch.
         number: u32,
     },
-    /// No member of the job has been heard of.
+    /// No member of the job has reported yet.
     Unknown,
 }

@@ -7,11 +7,11 @@ use thinwire_wire::WORLD_SIZE_MAX;
 /// Whether the coordinator saves its state, which determines how many members it needs for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoordinatorMode {
-    /// A process that saves its state, in a file or in etcd, before it acts on it: no other
-    /// coordinator can decide, so any survivors may continue.
+    /// The coordinator saves its state, in a file or in etcd, before it acts on it. No other coordinator can
+    /// decide, so any survivors may continue.
     Saved,
-    /// A process that may restart without its state. It needs half of the last epoch for a change,
-    /// and after a restart more than half.
+    /// The coordinator may restart without its state. It needs half of the last epoch for a change, and more
+    /// than half after a restart.
     Unsaved,
 }
 
@@ -24,8 +24,7 @@ pub struct Options {
     pub min: u32,
     /// Most ranks that train; more are spares.
     pub max: u32,
-    /// Silence that has no consequence: a process that says nothing for longer is noticed within half as much
-    /// again.
+    /// Silence of a process without consequences; a longer silence is noticed within half as much time again.
     pub silence: Duration,
     /// Time that newcomers wait for others, so that they join together.
     pub settle: Duration,
@@ -60,16 +59,16 @@ impl Options {
 
     /// Returns the age of the last report above which a process counts as silent.
     ///
-    /// The last report may be one heartbeat old when the process falls silent, and a process that comes back
-    /// after [`Options::silence`] has a heartbeat to say so.
+    /// The last report may already be one heartbeat old when a process falls silent, and a process that comes
+    /// back after [`Options::silence`] needs a heartbeat to report.
     pub fn patience(&self) -> Duration {
         self.silence + 2 * self.heartbeat()
     }
 
     /// Returns the silence after which a member counts another as unreachable over their link.
     ///
-    /// TCP repeats what was lost after pauses that double, so that a link that was down for some time may be
-    /// silent for twice as long.
+    /// TCP retransmits after pauses that double, so a link that was down for some time may be silent for
+    /// twice as long.
     pub fn link_silence(&self) -> Duration {
         2 * self.silence
     }

@@ -1,9 +1,9 @@
 //! Coordinator's list of all processes, which decides the epochs.
 //!
-//! An epoch passes through three phases. While it is *steady* the coordinator only listens. For a change
-//! it *stops* the epoch: every member promises the next number and reports its last step, which is
-//! final. It then *proposes* the next epoch and starts it once all new members, and enough old ones,
-//! know of it. A coordinator that was restarted without its state begins by *adopting* the last epoch.
+//! An epoch passes through three phases. While it is *steady*, the coordinator only listens. For a change, it
+//! *stops* the epoch: every member promises the next number and reports its last step, which is final. It
+//! then *proposes* the next epoch, and starts it once all new members, and enough old ones, know it. A
+//! coordinator that was restarted without its state begins by *adopting* the last epoch.
 
 mod adopt;
 mod answer;
@@ -30,7 +30,7 @@ pub enum RosterEvent {
         /// Its state.
         report: Report,
     },
-    /// The connection to a process has closed, which proves nothing.
+    /// The connection to a process has closed. This does not show that the process has ended.
     Closed(Id),
     /// A process is known to have ended.
     Ended(Id),
@@ -57,7 +57,7 @@ pub enum RosterAction {
         /// The message.
         message: Message,
     },
-    /// Tells people.
+    /// Reports something to people.
     Say(Note),
 }
 
@@ -75,15 +75,15 @@ pub struct Roster {
     id: Id,
     options: Options,
     phase: Phase,
-    /// Number of the last promise that was asked for.
+    /// Number of the last promise that this coordinator asked for.
     number: u32,
-    /// Number of the prepare message, or of the epoch, since which this coordinator is the only one.
+    /// Number of the prepare message, or of the epoch, from which on this coordinator is the only one.
     floor: u32,
-    /// Largest number that was heard of.
+    /// Largest number in any message so far.
     seen: u32,
     /// Last epoch that has started.
     epoch: Option<Epoch>,
-    /// Later epochs that others proposed, known while adopting.
+    /// Later epochs that others have proposed; known only while adopting.
     unstarted: Vec<Epoch>,
     target: u32,
     fingerprint: Option<u64>,
@@ -92,14 +92,14 @@ pub struct Roster {
     /// Processes that the phase waits for.
     outstanding: BTreeSet<Id>,
     waiting: Option<(Wait, Duration)>,
-    /// Reason why the last epoch was ended in the middle of a step, until the next one starts.
+    /// Reason why the last epoch was ended in the middle of a step; kept until the next one starts.
     interruption: Option<Interruption>,
     next_tick: Duration,
 }
 
 impl Roster {
     /// Creates the coordinator of a new job, which has no epoch yet. Only the process that starts the job may
-    /// do so: a coordinator without state of a job that may have begun starts with [`Roster::adopt`].
+    /// call this: a coordinator without state, for a job that may have begun, starts with [`Roster::adopt`].
     pub fn found(id: Id, options: Options) -> Roster {
         Roster {
             id,
@@ -141,7 +141,7 @@ impl Roster {
         self.target
     }
 
-    /// Returns the hash of everything that members have in common, once a first process has reported.
+    /// Returns the hash of the facts that all members must have in common, once a process has reported.
     pub fn fingerprint(&self) -> Option<u64> {
         self.fingerprint
     }
@@ -170,8 +170,8 @@ impl Roster {
         actions
     }
 
-    /// Takes time in which this process itself did not run off the silence of all: it has heard nobody, and
-    /// messages of that time may still wait.
+    /// Excludes a time in which this process itself did not run from the silence of all: it has received
+    /// nothing, and messages from this time may still be waiting.
     fn excuse_pause(&mut self, now: Duration) {
         let late = now.saturating_sub(self.next_tick);
         if late > self.options.heartbeat() {
@@ -197,7 +197,7 @@ impl Roster {
         self.proceed(now, actions);
     }
 
-    /// Looks whether the phase is over.
+    /// Checks whether the phase is over.
     fn proceed(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         match self.phase {
             Phase::Adopting => self.adopt_if_possible(now, actions),
@@ -231,7 +231,7 @@ impl Roster {
             .extend(reachable.map(|to| RosterAction::Send { to: *to, message: message.clone() }));
     }
 
-    /// The members of the last epoch that has started.
+    /// Returns the members of the last epoch that has started.
     fn members(&self) -> &[Id] {
         self.epoch.as_ref().map_or(&[], |epoch| &epoch.members)
     }
@@ -259,7 +259,7 @@ mod tests {
 
     const COORDINATOR: Id = Id(100);
 
-    /// The join request of a newcomer.
+    /// Returns the join request of a newcomer.
     fn join_request(id: u64, fingerprint: u64) -> RosterEvent {
         let mut member =
             Member::new(Id(id), Options::new(CoordinatorMode::Saved, 1, 4), fingerprint);
@@ -301,15 +301,15 @@ mod tests {
         assert_eq!(roster.target(), 3);
     }
 
-    /// A process that asks to join.
+    /// Returns a process that asks to join.
     fn newcomer(id: u64, options: Options) -> Member {
         let mut member = Member::new(Id(id), options, 7);
         member.on(MemberEvent::Coordinator(COORDINATOR), Duration::ZERO);
         member
     }
 
-    /// A heartbeat: delivers messages until nobody has more to say, and ends runs that are to end. Returns what
-    /// people are told, and the leavers of runs that were to finish.
+    /// Simulates a heartbeat: delivers messages until no process has more to send, and ends runs that must
+    /// end. Returns the notes for people, and the leavers of runs that had to finish.
     fn converse(
         roster: &mut Roster,
         members: &mut [Member],

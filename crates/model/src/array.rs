@@ -1,8 +1,8 @@
-//! Arrays of f64: what the reference meaning of an operator is told in.
+//! Arrays of f64, in which the reference implementations of operators compute.
 
 use crate::Part;
 
-/// Numbers in the order of rows. Indices are whole numbers among them.
+/// Numbers in row-major order. Indices are stored as whole numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     shape: Vec<usize>,
@@ -10,10 +10,10 @@ pub struct Array {
 }
 
 impl Array {
-    /// An array of these values.
+    /// Returns an array of these values.
     ///
     /// # Panics
-    /// If there are more or fewer values than the shape has places.
+    /// If the number of values differs from that of the shape.
     pub fn new(shape: impl Into<Vec<usize>>, values: Vec<f64>) -> Array {
         let shape = shape.into();
         assert_eq!(shape.iter().product::<usize>(), values.len(), "values for shape {shape:?}");
@@ -27,7 +27,7 @@ impl Array {
         Array { shape, values: vec![value; length] }
     }
 
-    /// At every place what a function says of its index.
+    /// Returns an array whose value at every index is the function of the index.
     pub fn from_fn(shape: impl Into<Vec<usize>>, mut value: impl FnMut(&[usize]) -> f64) -> Array {
         let shape = shape.into();
         let length: usize = shape.iter().product();
@@ -40,22 +40,22 @@ impl Array {
         Array { shape, values }
     }
 
-    /// The lengths of its dimensions.
+    /// Returns the lengths of its dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// All values.
+    /// Returns all values.
     pub fn values(&self) -> &[f64] {
         &self.values
     }
 
-    /// All values, to be changed.
+    /// Returns all values, which may be changed.
     pub fn values_mut(&mut self) -> &mut [f64] {
         &mut self.values
     }
 
-    /// The value at an index.
+    /// Returns the value at an index.
     pub fn at(&self, index: &[usize]) -> f64 {
         self.values[self.place(index)]
     }
@@ -72,13 +72,13 @@ impl Array {
         self.values[place] = value;
     }
 
-    /// A function of every value.
+    /// Returns an array with a function of every value.
     pub fn map(&self, function: impl Fn(f64) -> f64) -> Array {
         let values = self.values.iter().map(|value| function(*value)).collect();
         Array { shape: self.shape.clone(), values }
     }
 
-    /// A part of every dimension.
+    /// Returns the elements in a part of every dimension.
     pub fn slice(&self, parts: &[Part]) -> Array {
         let shape: Vec<usize> = parts.iter().map(|part| part.length).collect();
         Array::from_fn(shape, |index| {
@@ -106,7 +106,7 @@ impl Array {
     }
 }
 
-/// The next index in the order of rows.
+/// Advances an index in row-major order.
 fn advance(index: &mut [usize], shape: &[usize]) {
     for (i, length) in index.iter_mut().zip(shape).rev() {
         *i += 1;

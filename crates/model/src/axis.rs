@@ -1,7 +1,7 @@
-//! Axes: what an operator runs over, and how its operands lie in it.
+//! Axes: the loops of an operator, and the dimensions of its operands along them.
 //!
-//! Einsum-like: a linear layer is `x[b,s,k] w[k,n] -> y[b,s,n]`. A dimension may run over an axis
-//! with several elements at each place, so that heads are an axis although a head's features lie in the
+//! Axes work like those of einsum: a linear layer is `x[b,s,k] w[k,n] -> y[b,s,n]`. A dimension may have
+//! several elements at each place of its axis, so heads can be an axis although a head's features are in the
 //! same dimension.
 
 use crate::{Error, Kind, Reduction};
@@ -9,28 +9,28 @@ use crate::{Error, Kind, Reduction};
 /// A loop of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// The letter by which strategies and pins call it. An operator and its gradients call the
-    /// same axis by the same letter.
+    /// The letter by which strategies and pins name it. An operator and its gradients use the same letter for
+    /// the same axis.
     pub name: char,
     /// Iterations of the loop.
     pub length: usize,
-    /// Cuts that are allowed.
+    /// Allowed cuts.
     pub split: Split,
 }
 
-/// Cuts of an axis that are allowed.
+/// Allowed cuts of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// Into equal parts, each as long as a multiple of this.
+    /// Into equal parts, whose length is a multiple of this.
     Even {
         /// Divisor of the length of every part.
         multiple_of: usize,
     },
-    /// Not at all: what is computed at one place of it needs all others.
+    /// None: the computation at one place needs all others.
     Never,
 }
 
-/// A dimension of an operand: it runs over an axis, with some elements at each of its places.
+/// A dimension of an operand: it runs over an axis, with some elements at each place of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dim {
     /// The index of the axis.
@@ -46,22 +46,22 @@ impl Dim {
     }
 }
 
-/// A tensor as an operator sees it.
+/// A tensor as an operand of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// Name that the operator gives it, such as `weight`.
+    /// The operator's name for it, such as `weight`.
     pub name: &'static str,
     /// The axis of each dimension.
     pub dims: Vec<Dim>,
-    /// Of an input: it is added to what is summed, as a bias is. Where a summed axis is cut that
-    /// it does not have, it is partial, and its gradient replicated.
+    /// For an input: whether it is added to a sum, as a bias is. If a summed axis that it does not have is
+    /// cut, it is partial, and its gradient is replicated.
     pub summand: bool,
-    /// Of an output: how parts are brought together where an axis is cut that it does not have.
+    /// For an output: the operation that combines the parts if an axis that it does not have is cut.
     pub reduction: Reduction,
 }
 
 impl Operand {
-    /// An operand with these dimensions; summed, if it is an output.
+    /// Returns an operand with these dimensions; an output is combined by summing.
     pub fn new(name: &'static str, dims: impl Into<Vec<Dim>>) -> Operand {
         Operand { name, dims: dims.into(), summand: false, reduction: Reduction::Sum }
     }
@@ -76,7 +76,7 @@ impl Operand {
         Operand { reduction, ..self }
     }
 
-    /// The dimension that runs over an axis.
+    /// Returns the dimension that runs over an axis.
     pub fn dim_of(&self, axis: usize) -> Option<usize> {
         self.dims.iter().position(|dim| dim.axis == axis)
     }
@@ -91,10 +91,10 @@ pub struct Declaration {
     pub inputs: Vec<Operand>,
     /// Outputs, in the operator's order.
     pub outputs: Vec<Operand>,
-    /// Floating-point operations over all axes, a multiplication and an addition counted as two.
+    /// Floating-point operations over all axes; a multiplication and an addition count as two.
     pub flops: f64,
-    /// Whether outputs are linear in all inputs together, so that partial sums of the inputs give
-    /// partial sums of the outputs.
+    /// Whether outputs are linear in all inputs together. Partial sums of the inputs then give partial sums
+    /// of the outputs.
     pub linear: bool,
 }
 
@@ -104,22 +104,22 @@ impl Declaration {
         Declaration { linear: true, ..self }
     }
 
-    /// The axis of a name.
+    /// Returns the axis with this name.
     pub fn axis(&self, name: char) -> Option<usize> {
         self.axes.iter().position(|axis| axis.name == name)
     }
 
-    /// The whole shape of an operand.
+    /// Returns the whole shape of an operand.
     pub fn shape(&self, operand: &Operand) -> Vec<usize> {
         operand.dims.iter().map(|dim| self.axes[dim.axis].length * dim.width).collect()
     }
 
-    /// The shapes of all outputs.
+    /// Returns the shapes of all outputs.
     pub fn output_shapes(&self) -> Vec<Vec<usize>> {
         self.outputs.iter().map(|output| self.shape(output)).collect()
     }
 
-    /// Whether these are the shapes of its inputs.
+    /// Checks that these are the shapes of its inputs.
     pub(crate) fn check(&self, inputs: &[&[usize]]) -> Result<(), Error> {
         for (operand, actual) in self.inputs.iter().zip(inputs) {
             let expected = self.shape(operand);
@@ -133,28 +133,29 @@ impl Declaration {
     }
 }
 
-/// The letters of dimensions that an operator does not look into, first to last.
+/// The letters of dimensions whose structure an operator does not use, from first to last.
 pub(crate) const LEADING: [char; 6] = ['b', 's', 't', 'u', 'v', 'w'];
 
-/// Axes in the making.
+/// Axes of a declaration that is being built.
 #[derive(Clone, Debug, Default)]
 pub struct Axes(Vec<Axis>);
 
 impl Axes {
-    /// An axis that may be cut anywhere, and the dimension that runs over it.
+    /// Adds an axis that may be cut anywhere, and returns the dimension that runs over it.
     pub fn even(&mut self, name: char, length: usize) -> Dim {
         self.push(name, length, Split::Even { multiple_of: 1 })
     }
 
-    /// An axis that stays whole, and the dimension that runs over it.
+    /// Adds an axis that must stay whole, and returns the dimension that runs over it.
     pub fn never(&mut self, name: char, length: usize) -> Dim {
         self.push(name, length, Split::Never)
     }
 
-    /// Axes for dimensions that an operator does not look into: b, s, t, u, v, w.
+    /// Adds axes for dimensions whose structure an operator does not use, named b, s, t, u, v, w, and returns
+    /// the dimensions.
     ///
     /// # Errors
-    /// If there are more.
+    /// If there are more dimensions than letters.
     pub fn leading(&mut self, shape: &[usize]) -> Result<Vec<Dim>, Error> {
         if shape.len() > LEADING.len() {
             let most = LEADING.len() + 1;
@@ -165,10 +166,10 @@ impl Axes {
         Ok(shape.iter().zip(LEADING).map(|(length, letter)| self.even(letter, *length)).collect())
     }
 
-    /// As [`Axes::leading`], for an operator that has an axis v of its own.
+    /// Adds axes as [`Axes::leading`] does, for an operator that has its own axis v.
     ///
     /// # Errors
-    /// If there are more than b, s, t, u.
+    /// If there are more dimensions than b, s, t, u.
     pub fn leading_without_v(&mut self, shape: &[usize]) -> Result<Vec<Dim>, Error> {
         let most = LEADING.iter().take_while(|letter| **letter != 'v').count();
         if shape.len() > most {
@@ -179,10 +180,11 @@ impl Axes {
         self.leading(shape)
     }
 
-    /// Axes for all dimensions of an operator without any structure; the last one is n.
+    /// Adds axes for all dimensions of an operator without structure, and returns the dimensions; the last
+    /// one is n.
     ///
     /// # Errors
-    /// If there are too many.
+    /// If there are too many dimensions.
     pub fn all(&mut self, shape: &[usize]) -> Result<Vec<Dim>, Error> {
         let Some((last, leading)) = shape.split_last() else { return Ok(Vec::new()) };
         let mut dims = self.leading(leading)?;
@@ -190,7 +192,7 @@ impl Axes {
         Ok(dims)
     }
 
-    /// The dimension that runs over the axis of a name, if there is one.
+    /// Returns the dimension that runs over the axis with this name, if there is one.
     pub fn named(&self, name: char) -> Option<Dim> {
         let axis = self.0.iter().position(|axis| axis.name == name)?;
         Some(Dim { axis, width: 1 })
@@ -201,17 +203,17 @@ impl Axes {
         self.0.len()
     }
 
-    /// The length of the axis of a dimension.
+    /// Returns the length of the axis of a dimension.
     pub fn length(&self, dim: Dim) -> usize {
         self.0[dim.axis].length
     }
 
-    /// The product of all lengths.
+    /// Returns the product of all lengths.
     pub fn points(&self) -> f64 {
         self.0.iter().map(|axis| axis.length as f64).product()
     }
 
-    /// The declaration with these axes.
+    /// Returns the declaration with these axes.
     pub fn declare(
         self,
         inputs: impl Into<Vec<Operand>>,

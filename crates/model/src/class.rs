@@ -1,4 +1,4 @@
-//! Classes: blocks that are the same, so that planning one of them plans all.
+//! Classes of equal blocks, so that planning one of them plans all.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,11 +8,11 @@ use crate::{Block, Constant, Dropout, Graph, Operator, Role, TensorId};
 /// Blocks with the same operators, shapes and wiring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// The blocks, by their places in the graph.
+    /// The blocks, by their indices in the graph.
     pub blocks: Vec<usize>,
 }
 
-/// The classes of a graph's blocks, in the order of their first blocks.
+/// Returns the classes of a graph's blocks, in the order of their first blocks.
 pub fn classes(graph: &Graph) -> Vec<Class> {
     let wiring = Wiring::new(graph);
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
@@ -27,7 +27,7 @@ pub fn classes(graph: &Graph) -> Vec<Class> {
     classes
 }
 
-/// A number that two graphs share only if they are the same but for names.
+/// Returns a number that is equal for two graphs only if they differ at most in names.
 pub fn fingerprint(graph: &Graph) -> u64 {
     let mut text = String::new();
     for tensor in &graph.tensors {
@@ -44,8 +44,7 @@ struct Wiring<'a> {
     graph: &'a Graph,
     /// For every tensor, the block that computes it.
     made_in: Vec<Option<usize>>,
-    /// For every tensor, whether a block reads it that does not compute it, and the last one that
-    /// reads it.
+    /// For every tensor, the blocks that read it.
     read_in: Vec<Vec<usize>>,
 }
 
@@ -66,8 +65,8 @@ impl Wiring<'_> {
         Wiring { graph, made_in, read_in }
     }
 
-    /// Everything that planning a block depends on, as text: operators and, for each operand, its
-    /// shape, how far away it is made and read, and its number within the block.
+    /// Returns everything on which planning a block depends, as text: operators and, for each operand, its
+    /// shape, the distance to where it is computed and read, and its number within the block.
     fn signature(&self, at: usize, block: &Block) -> String {
         let mut numbers: BTreeMap<TensorId, usize> = BTreeMap::new();
         let mut text = String::new();
@@ -102,7 +101,7 @@ impl Wiring<'_> {
     }
 }
 
-/// An operator without what makes it differ from others of its kind for nothing.
+/// Returns an operator without the fields that do not matter for planning.
 fn nameless(operator: &Operator) -> Operator {
     match operator {
         Operator::Dropout(dropout) => Dropout { stream: 0, ..*dropout }.into(),

@@ -1,7 +1,7 @@
 //! Conversions: the collectives that bring a tensor from one layout to another.
 //!
-//! With p ranks along a dimension of the mesh, and n elements on each of them if the tensor were
-//! whole along that dimension, a rank sends:
+//! With p ranks along a dimension of the mesh, and n elements on each of them if the tensor were whole along
+//! this dimension, a rank sends:
 //!
 //! | from → to | collective | elements sent |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 
 use crate::{Error, Kind, Layout, Placement, Reduction};
 
-/// Dimensions of a mesh that [`Phase::cuts`] has bits for.
+/// Number of mesh dimensions for which [`Phase::cuts`] has bits.
 const DIMENSIONS_MAX: usize = u64::BITS as usize;
 
 /// A collective of the ranks along one dimension of the mesh.
@@ -32,7 +32,7 @@ pub enum Collective {
         /// The dimension of the tensor.
         dim: usize,
     },
-    /// Every rank gives up a part of one dimension for a part of another.
+    /// Every rank exchanges a part of one dimension for a part of another.
     AllToAll {
         /// The dimension that becomes whole.
         from: usize,
@@ -44,8 +44,8 @@ pub enum Collective {
         /// Operation that combines the values.
         reduction: Reduction,
     },
-    /// Every rank puts what changes nothing where it has nothing; nothing is sent. A replicated
-    /// tensor stays on the first rank only.
+    /// Every rank puts the neutral element where it has no values; nothing is sent. A replicated tensor stays
+    /// on the first rank only.
     Pad {
         /// Operation that will combine the values.
         reduction: Reduction,
@@ -60,7 +60,7 @@ pub enum Collective {
 }
 
 impl Collective {
-    /// Returns the placement of the tensor afterwards along the dimension of the mesh.
+    /// Returns the placement of the tensor along this mesh dimension after the collective.
     pub fn result(self) -> Placement {
         match self {
             Collective::AllReduce { .. } | Collective::AllGather { .. } => Placement::Replicated,
@@ -79,12 +79,12 @@ pub struct Step {
     pub mesh_dim: usize,
     /// Collective of this step.
     pub collective: Collective,
-    /// The elements on each rank if the tensor were whole along this dimension of the mesh.
+    /// The number of elements on each rank if the tensor were whole along this dimension of the mesh.
     pub elements: usize,
 }
 
 impl Step {
-    /// The elements that one of `size` ranks sends.
+    /// Returns the number of elements that one of `size` ranks sends.
     pub fn sent(&self, size: usize) -> f64 {
         let (p, n) = (size as f64, self.elements as f64);
         match self.collective {
@@ -96,11 +96,11 @@ impl Step {
     }
 }
 
-/// The steps that bring a tensor from one layout to another, in order.
+/// Returns the steps that bring a tensor from one layout to another, in order.
 ///
-/// Collectives that make a tensor smaller go first, those that make it larger last. Where several
-/// dimensions of the mesh cut the same dimension of the tensor, an inner cut is undone before an
-/// outer one changes, and made again after it.
+/// Collectives that make a tensor smaller come first, those that make it larger last. If several dimensions
+/// of the mesh cut the same dimension of the tensor, an inner cut is undone before an outer one changes, and
+/// made again after it.
 ///
 /// # Errors
 /// If a layout does not fit the shape, or the mesh has more than 64 dimensions.
@@ -120,20 +120,20 @@ pub fn conversion(
     Ok(phases(from, to).iter().map(|phase| phase.step(elements, mesh)).collect())
 }
 
-/// One collective of a conversion, whatever the tensor's shape and the mesh's sizes.
+/// One collective of a conversion, independent of the tensor's shape and the mesh's sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Phase {
     /// The dimension of the mesh.
     pub mesh_dim: usize,
     /// Collective of this step.
     pub collective: Collective,
-    /// One bit for every dimension of the mesh that cuts the tensor where it is whole along
-    /// `mesh_dim`, the lowest for the first.
+    /// Bits of the mesh dimensions that cut the tensor when it is whole along `mesh_dim`; the lowest bit is
+    /// for the first dimension.
     pub cuts: u64,
 }
 
 impl Phase {
-    /// The step that it is for a tensor of so many elements that lies so on a mesh of these sizes.
+    /// Returns the step for a tensor with this many elements on a mesh of these sizes.
     pub fn step(&self, elements: usize, mesh: &[usize]) -> Step {
         let cut = mesh.iter().enumerate().filter(|(dim, _)| self.cuts >> dim & 1 == 1);
         let parts: usize = cut.map(|(_, size)| size).product();
@@ -142,8 +142,8 @@ impl Phase {
     }
 }
 
-/// The collectives that bring any tensor from one layout to another: those of [`conversion`],
-/// wherever both layouts fit.
+/// Returns the collectives that bring any tensor from one layout to another. They equal those of
+/// [`conversion`] if both layouts fit.
 ///
 /// # Panics
 /// If the mesh has more than 64 dimensions.
@@ -162,14 +162,14 @@ pub fn phases(from: &Layout, to: &Layout) -> Vec<Phase> {
     phases
 }
 
-/// A conversion under way.
+/// A conversion that is being planned.
 struct State<'a> {
     now: Layout,
     to: &'a Layout,
 }
 
 impl State<'_> {
-    /// The dimension of the mesh to change next, its placement afterwards, and how.
+    /// Returns the dimension of the mesh to change next, its placement after that, and the collective.
     fn next(&self) -> Option<(usize, Placement, Collective)> {
         let pending: Vec<usize> =
             (0..self.now.0.len()).filter(|at| self.now.0[*at] != self.to.0[*at]).collect();
@@ -195,8 +195,8 @@ impl State<'_> {
         }
     }
 
-    /// Whether nothing stands in the way: no cut of the same dimension of the tensor, and no values
-    /// that are partial in another way.
+    /// Returns whether a change is possible: no other cut of the same dimension of the tensor is in the way,
+    /// and no values are partial by another reduction.
     fn is_free(&self, at: usize, collective: Collective) -> bool {
         let differs = |outer: &usize| self.now.0[*outer] != self.to.0[*outer];
         let waits = (0..at).filter(differs).any(|outer| self.share(outer, at));
@@ -207,13 +207,13 @@ impl State<'_> {
         self.blocking(at).is_none() && !waits && !self.now.0.iter().any(mixes)
     }
 
-    /// Whether changes at two dimensions of the mesh touch the same dimension of the tensor.
+    /// Returns whether changes at two dimensions of the mesh involve the same dimension of the tensor.
     fn share(&self, outer: usize, at: usize) -> bool {
         let made = cut_dim(self.to.0[at]);
         made.is_some() && [cut_dim(self.now.0[outer]), cut_dim(self.to.0[outer])].contains(&made)
     }
 
-    /// The innermost dimension of the mesh that cuts within what `at` changes.
+    /// Returns the innermost dimension of the mesh that cuts within the dimension that `at` changes.
     fn blocking(&self, at: usize) -> Option<usize> {
         let touched = [cut_dim(self.now.0[at]), cut_dim(self.to.0[at])];
         let cuts = |inner: &usize| {
@@ -231,7 +231,7 @@ fn cut_dim(placement: Placement) -> Option<usize> {
     }
 }
 
-/// The collective between two placements; none between those that are the same or both partial.
+/// Returns the collective between two placements; `None` if they are equal or both partial.
 fn collective(from: Placement, to: Placement) -> Option<Collective> {
     use Placement::{Partial, Replicated, Sharded};
     match (from, to) {

@@ -1,16 +1,15 @@
 //! Blocks for a graph that has none.
 //!
-//! A graph can be cut where a single tensor goes across. The pieces between such cuts that come again
-//! and again, as the layers of a transformer do, become blocks that are equal; what is left over
-//! becomes a block for every weight. Nodes of equal blocks get equal names within them, so that one
-//! line of a plan speaks of all.
+//! A graph can be cut where only a single tensor crosses. Pieces between such cuts that repeat, such as the
+//! layers of a transformer, become equal blocks; the rest becomes one block per weight. Nodes of equal blocks
+//! get equal names within the blocks, so that one line of a plan applies to all of them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::{Block, Graph, Node, NodeId, Role, classes};
 
-/// Gives a graph blocks: `block.0`, `block.1`, … Names of nodes begin with those of their blocks.
+/// Divides a graph into blocks `block.0`, `block.1`, … Names of nodes begin with those of their blocks.
 pub fn divide(graph: &mut Graph) {
     graph.blocks = pieces(graph)
         .into_iter()
@@ -30,7 +29,7 @@ pub fn divide(graph: &mut Graph) {
     rename(graph);
 }
 
-/// The nodes between places where a single computed tensor goes across, or none.
+/// Returns the nodes between the positions at which a single computed tensor, or none, crosses.
 fn pieces(graph: &Graph) -> Vec<Range<NodeId>> {
     let count = graph.nodes.len();
     let producers = graph.producers();
@@ -55,7 +54,7 @@ fn pieces(graph: &Graph) -> Vec<Range<NodeId>> {
     pieces
 }
 
-/// For every block, the class that it belongs to.
+/// Returns the class of every block.
 fn kinds(graph: &Graph) -> Vec<usize> {
     let mut kinds = vec![0; graph.blocks.len()];
     for (kind, class) in classes(graph).iter().enumerate() {
@@ -64,7 +63,7 @@ fn kinds(graph: &Graph) -> Vec<usize> {
     kinds
 }
 
-/// Whether a node reads a parameter of more than one dimension, as products do.
+/// Returns whether a node reads a parameter of more than one dimension, as products do.
 fn has_weight(graph: &Graph, nodes: Range<NodeId>) -> bool {
     let mut read = graph.nodes[nodes].iter().flat_map(|node| &node.inputs);
     read.any(|id| {
@@ -74,8 +73,8 @@ fn has_weight(graph: &Graph, nodes: Range<NodeId>) -> bool {
     })
 }
 
-/// Puts a range of pieces together to blocks: what comes again and again, and around it the same
-/// once more.
+/// Groups a range of pieces into blocks: first the pieces that repeat, and then in the same way the pieces
+/// around them.
 fn group(kinds: &[usize], weighty: &[bool], range: Range<usize>, groups: &mut Vec<Range<usize>>) {
     let mut waiting = vec![range];
     while let Some(range) = waiting.pop() {
@@ -92,8 +91,8 @@ fn group(kinds: &[usize], weighty: &[bool], range: Range<usize>, groups: &mut Ve
     groups.sort_by_key(|group| group.start);
 }
 
-/// Finds the repetition that covers most pieces: start, period and number of repetitions. A period
-/// counts if one of its pieces has a weight.
+/// Returns the repetition that covers most pieces: start, period and number of repetitions. A period counts
+/// only if one of its pieces has a weight.
 fn repeated(kinds: &[usize], weighty: &[bool]) -> Option<(usize, usize, usize)> {
     let mut best: Option<(usize, usize, usize)> = None;
     for period in 1..=kinds.len() / 2 {
@@ -116,7 +115,7 @@ fn repeated(kinds: &[usize], weighty: &[bool]) -> Option<(usize, usize, usize)> 
     best
 }
 
-/// A block for every piece with a weight; what has none goes with the one before.
+/// Makes a block for every piece with a weight; pieces without one join the block before.
 fn by_weight(weighty: &[bool], range: Range<usize>, groups: &mut Vec<Range<usize>>) {
     let mut start = range.start;
     for at in range.clone().skip(1) {
@@ -130,7 +129,7 @@ fn by_weight(weighty: &[bool], range: Range<usize>, groups: &mut Vec<Range<usize
     }
 }
 
-/// Gives nodes names that begin with their blocks', those of equal blocks equal ones.
+/// Gives nodes names that begin with their blocks' names, and equal names within equal blocks.
 fn rename(graph: &mut Graph) {
     for class in classes(graph) {
         let first = graph.blocks[class.blocks[0]].nodes.clone();
@@ -143,7 +142,7 @@ fn rename(graph: &mut Graph) {
     }
 }
 
-/// Names without what all of them begin with, and each of them once.
+/// Returns names without their common beginning, made distinct.
 fn local(nodes: &[Node]) -> Vec<String> {
     let shared = match nodes {
         [_] => 0,

@@ -2,7 +2,7 @@
 
 use thinwire_wire::Hint;
 
-/// The sort of a mistake.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -10,17 +10,17 @@ pub enum Kind {
     Operands,
     /// Sizes of a model that contradict each other.
     Sizes,
-    /// A name that no model has.
+    /// A name that is not a model's.
     Name,
-    /// A layout that a tensor cannot have, or that cannot become another.
+    /// A layout that a tensor cannot have, or that cannot be converted to another.
     Layout,
-    /// A file that is no model.
+    /// A file that is not a model.
     File,
-    /// A gradient that is asked for and does not exist.
+    /// A gradient that is needed but does not exist.
     Gradient,
 }
 
-/// A mistake and where it is.
+/// An error and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -30,7 +30,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of a kind, in one line.
+    /// Returns an error of a kind, in one line.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
         Error { kind, message: message.into(), hint: None }
     }
@@ -50,13 +50,13 @@ impl Error {
         }
     }
 
-    /// Prefixes the message with the place of the mistake.
+    /// Puts the place of the error in front of the message.
     #[must_use]
     pub fn at(self, place: &str) -> Error {
         Error { message: format!("{place}: {}", self.message), ..self }
     }
 
-    /// The sort of mistake.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }

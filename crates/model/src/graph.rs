@@ -12,15 +12,14 @@ pub type TensorId = usize;
 /// The index of a node in its graph.
 pub type NodeId = usize;
 
-/// No tensor that is computed has more elements, so that sums over all of them stay far from the end
-/// of a `usize`.
+/// Largest number of elements of a computed tensor, so that sums over all tensors do not overflow a `usize`.
 pub(crate) const ELEMENTS_MAX: usize = 1 << 48;
 
-/// Sort of the elements of a tensor.
+/// Kind of the elements of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Element {
-    /// Numbers of whatever precision the plan says.
+    /// Numbers, in the precision that the plan determines.
     Float,
     /// Indices, such as tokens; they have no gradient.
     Index,
@@ -58,20 +57,20 @@ pub struct Tensor {
     pub name: String,
     /// The lengths of its dimensions.
     pub shape: Vec<usize>,
-    /// Sort of the elements.
+    /// Kind of the elements.
     pub element: Element,
-    /// Origin: data, training, or a node.
+    /// Origin: the data, a parameter, or a node.
     pub role: Role,
 }
 
 impl Tensor {
-    /// The number of its elements.
+    /// Returns the number of its elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 }
 
-/// An operator at work.
+/// An operator applied to tensors of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
@@ -94,16 +93,16 @@ pub struct Block {
     pub nodes: Range<NodeId>,
 }
 
-/// A model: what is computed, in an order in which it can be.
+/// A model: its computation, in a possible order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     /// All tensors.
     pub tensors: Vec<Tensor>,
-    /// All nodes; what a node reads is computed by those before it.
+    /// All nodes; each comes after the nodes whose outputs it reads.
     pub nodes: Vec<Node>,
-    /// The nodes in blocks, one after the other; a pipeline is cut between them.
+    /// The nodes in blocks, one after the other. A pipeline can be cut between blocks.
     pub blocks: Vec<Block>,
-    /// Tensor of one element that training minimises.
+    /// The tensor of one element that training minimises.
     pub loss: Option<TensorId>,
 }
 
@@ -123,7 +122,8 @@ impl Graph {
     /// Adds a node and the tensors that it writes.
     ///
     /// # Errors
-    /// If the operator cannot take these inputs, or what it writes is too large to be counted.
+    /// If the operator cannot take these inputs, or its outputs are too large for their elements to be
+    /// counted.
     pub fn apply(
         &mut self,
         name: impl Into<String>,
@@ -146,12 +146,12 @@ impl Graph {
         node.operator.declare(&shapes).expect("checked when the node was added")
     }
 
-    /// The node that computes a tensor.
+    /// Returns the node that computes a tensor.
     pub fn producer(&self, tensor: TensorId) -> Option<NodeId> {
         self.nodes.iter().position(|node| node.outputs.contains(&tensor))
     }
 
-    /// For every tensor, the node that computes it.
+    /// Returns, for every tensor, the node that computes it.
     pub fn producers(&self) -> Vec<Option<NodeId>> {
         let mut producers = vec![None; self.tensors.len()];
         for (at, node) in self.nodes.iter().enumerate() {
@@ -160,7 +160,7 @@ impl Graph {
         producers
     }
 
-    /// For every tensor, the nodes that read it.
+    /// Returns, for every tensor, the nodes that read it.
     pub fn readers(&self) -> Vec<Vec<NodeId>> {
         let mut readers = vec![Vec::new(); self.tensors.len()];
         for (at, node) in self.nodes.iter().enumerate() {
@@ -169,7 +169,7 @@ impl Graph {
         readers
     }
 
-    /// The tensors that are trained.
+    /// Returns the parameters.
     pub fn parameters(&self) -> impl Iterator<Item = (TensorId, &Tensor)> {
         let all = self.tensors.iter().enumerate();
         all.filter(|(_, tensor)| matches!(tensor.role, Role::Parameter(_)))
@@ -188,7 +188,7 @@ impl Graph {
     }
 }
 
-/// Refuses a tensor of more elements than are counted.
+/// Refuses a tensor with more than [`ELEMENTS_MAX`] elements.
 pub(crate) fn check_sizes(shapes: &[Vec<usize>]) -> Result<(), Error> {
     let elements = |shape: &[usize]| shape.iter().try_fold(1_usize, |n, size| n.checked_mul(*size));
     let counted = |shape: &&Vec<usize>| elements(shape).is_some_and(|n| n <= ELEMENTS_MAX);

@@ -1,7 +1,7 @@
-//! Layouts: where the elements of a tensor lie on a mesh of ranks.
+//! Layouts: which elements of a tensor each rank of a mesh has.
 //!
-//! A mesh is a list of sizes; ranks are numbered with the last mesh dimension running fastest.
-//! Where several mesh dimensions cut the same dimension of a tensor, the first one cuts first.
+//! A mesh is a list of sizes; ranks are numbered with the last mesh dimension running fastest. If several
+//! mesh dimensions cut the same dimension of a tensor, the first one cuts first.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl Reduction {
         }
     }
 
-    /// Two partial values brought together.
+    /// Combines two partial values.
     pub fn combine(self, a: f64, b: f64) -> f64 {
         match self {
             Reduction::Sum => a + b,
@@ -48,12 +48,12 @@ pub enum Placement {
     Replicated,
     /// Every rank has its part of this dimension.
     Sharded(usize),
-    /// Every rank has values that are yet to be reduced.
+    /// Every rank has values that must still be reduced.
     Partial(Reduction),
 }
 
 impl fmt::Display for Placement {
-    /// `R`, `S0`, `P`.
+    /// Writes `R`, `S0` or `P`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Placement::Replicated => f.write_str("R"),
@@ -70,12 +70,12 @@ impl fmt::Display for Placement {
 pub struct Layout(pub Vec<Placement>);
 
 impl Layout {
-    /// All of it everywhere.
+    /// Returns the layout with the whole tensor on every rank.
     pub fn replicated(mesh: &[usize]) -> Layout {
         Layout(vec![Placement::Replicated; mesh.len()])
     }
 
-    /// The number of parts that each dimension of a tensor is cut into.
+    /// Returns the number of parts into which each dimension of a tensor is cut.
     pub fn parts(&self, ndim: usize, mesh: &[usize]) -> Vec<usize> {
         let mut parts = vec![1; ndim];
         for (placement, size) in self.0.iter().zip(mesh) {
@@ -86,7 +86,7 @@ impl Layout {
         parts
     }
 
-    /// Whether a tensor of this shape can lie so: every cut dimension in equal parts.
+    /// Returns whether a tensor of this shape can have this layout: every cut dimension in equal parts.
     pub fn fits(&self, shape: &[usize], mesh: &[usize]) -> bool {
         let known = |placement: &Placement| match placement {
             Placement::Sharded(dim) => *dim < shape.len(),
@@ -97,19 +97,18 @@ impl Layout {
             && shape.iter().zip(self.parts(shape.len(), mesh)).all(|(n, parts)| n % parts == 0)
     }
 
-    /// The shape of what one rank has of a tensor.
+    /// Returns the shape of one rank's part of a tensor.
     pub fn local_shape(&self, shape: &[usize], mesh: &[usize]) -> Vec<usize> {
         let parts = self.parts(shape.len(), mesh);
         shape.iter().zip(parts).map(|(length, parts)| length.div_ceil(parts)).collect()
     }
 
-    /// The number of elements that one rank has of a tensor.
+    /// Returns the number of elements of one rank's part of a tensor.
     pub fn local_elements(&self, shape: &[usize], mesh: &[usize]) -> usize {
         self.local_shape(shape, mesh).iter().product()
     }
 
-    /// Returns the start of a rank's part in each dimension; `coordinates` are the rank's on the
-    /// mesh.
+    /// Returns the start of a rank's part in each dimension; `coordinates` are those of the rank on the mesh.
     pub fn start(&self, shape: &[usize], mesh: &[usize], coordinates: &[usize]) -> Vec<usize> {
         let mut index = vec![0; shape.len()];
         for ((placement, size), at) in self.0.iter().zip(mesh).zip(coordinates) {
@@ -123,7 +122,7 @@ impl Layout {
 }
 
 impl fmt::Display for Layout {
-    /// `(S0,R)`.
+    /// Writes the placements, such as `(S0,R)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let placements: Vec<String> = self.0.iter().map(Placement::to_string).collect();
         write!(f, "({})", placements.join(","))

@@ -1,11 +1,11 @@
-//! A model as a graph of operators, where an operator is its axes.
+//! A model as a graph of operators, in which an operator is described by its axes.
 //!
-//! A [`Graph`] holds tensors of concrete sizes, those of one micro-batch, and the nodes that
-//! compute them. The [`Declaration`] of an [`Operator`] for inputs of known shapes has the axes
-//! that it runs over and, for each operand, the axis of every dimension. From that follow the
-//! shapes of what comes out, flops, every [`Strategy`] to spread the work over a mesh, the
-//! [`Layout`] of every operand under it and, with [`conversion`], the collectives between layouts.
-//! Gradients are operators too. No I/O, no threads, no clock.
+//! A [`Graph`] has tensors of concrete sizes, for one micro-batch, and the nodes that compute them. The
+//! [`Declaration`] of an [`Operator`] for inputs of known shapes has the axes that it runs over and, for each
+//! operand, the axis of every dimension. From these follow the shapes of the outputs, the flops, every
+//! [`Strategy`] to divide the work over a mesh, the [`Layout`] of every operand under it and, with
+//! [`conversion`], the collectives between layouts. Gradients are operators too. There is no I/O, no threads,
+//! and no clock.
 //!
 //! ```
 //! use thinwire_model::{Element, Graph, Initial, Linear, Operator, Role, conversion};

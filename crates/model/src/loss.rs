@@ -1,14 +1,13 @@
-//! The loss: what training makes small.
+//! The loss that training minimises.
 
 use crate::{
     Arithmetic, CrossEntropy, Element, Error, Graph, Kind, Role, Scale, Sum, Tensor, TensorId,
 };
 
-/// Makes the mean cross-entropy of classes the graph's loss. The names of its nodes begin with
-/// `path`.
+/// Adds the mean cross-entropy of classes as the graph's loss. The names of its nodes begin with `path`.
 ///
 /// # Errors
-/// If the targets are not as many as the logits are for.
+/// If the number of targets differs from that of the logits' predictions.
 pub fn cross_entropy(
     graph: &mut Graph,
     path: &str,
@@ -25,8 +24,8 @@ pub fn cross_entropy(
     Ok(())
 }
 
-/// Lets a graph that only computes logits learn: targets are one more input, and the last dimension
-/// of the logits is classes.
+/// Adds a loss to a graph that only computes logits: targets become one more input, and the last dimension of
+/// the logits is the classes.
 ///
 /// # Errors
 /// If the logits have one dimension or none, or are indices.

@@ -1,16 +1,16 @@
-//! Names: those that come from files, and patterns of them.
+//! Names from files, and patterns of names.
 
 use std::collections::HashSet;
 
 use crate::{Error, Kind};
 
-/// Letters of a name that an error repeats.
+/// Most letters of a name that an error repeats.
 const LETTERS_MAX: usize = 60;
 
-/// Refuses a name that would do something to the terminal it is shown on.
+/// Refuses a name that could control the terminal on which it is shown.
 ///
 /// # Errors
-/// If there are control characters in it.
+/// If it contains control characters.
 pub fn check_name(name: &str) -> Result<(), Error> {
     if !name.contains(char::is_control) {
         return Ok(());
@@ -20,10 +20,10 @@ pub fn check_name(name: &str) -> Result<(), Error> {
     Err(Error::new(Kind::Name, message))
 }
 
-/// Refuses two of one name; `what` they are, in the plural, stands in the error.
+/// Refuses equal names; `what` is the plural noun for the things, for the error.
 ///
 /// # Errors
-/// If a name is there twice.
+/// If a name occurs twice.
 pub fn check_distinct<'a>(
     kind: Kind,
     what: &str,

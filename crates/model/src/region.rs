@@ -1,4 +1,4 @@
-//! Regions: the part of an operator's axes that one rank does.
+//! Regions: the part of an operator's axes that one rank computes.
 
 use thinwire_wire::random::Key;
 
@@ -7,14 +7,14 @@ use crate::{Declaration, Operand};
 /// A part of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// First place of the part.
+    /// First index of the part.
     pub start: usize,
-    /// Number of places.
+    /// Number of indices.
     pub length: usize,
 }
 
-/// A part of every axis of a declaration. An operator that counts places (tokens of a vocabulary,
-/// positions of a sequence, elements of a mask) finds here where its own ones begin.
+/// A part of every axis of a declaration. Operators whose results depend on positions (tokens of a
+/// vocabulary, positions of a sequence, elements of a mask) read from it where their part begins.
 #[derive(Clone, Debug)]
 pub struct Region<'a> {
     declaration: &'a Declaration,
@@ -23,44 +23,44 @@ pub struct Region<'a> {
 }
 
 impl<'a> Region<'a> {
-    /// A part of every axis, in their order.
+    /// Returns a region with a part of every axis, in order.
     pub fn new(declaration: &'a Declaration, parts: Vec<Part>) -> Region<'a> {
         assert_eq!(declaration.axes.len(), parts.len(), "one part for every axis");
         Region { declaration, parts, key: Key { seed: 0, step: 0, tensor: 0 } }
     }
 
-    /// Sets the random numbers of a job and a step.
+    /// Sets the random numbers by the seed of a job and a step.
     pub fn with_random(self, seed: u64, step: u64) -> Region<'a> {
         Region { key: Key { seed, step, tensor: 0 }, ..self }
     }
 
-    /// The random numbers, of tensor 0.
+    /// Returns the key of the random numbers, for tensor 0.
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// All of every axis.
+    /// Returns the region with all of every axis.
     pub fn whole(declaration: &'a Declaration) -> Region<'a> {
         let parts = declaration.axes.iter().map(|axis| Part { start: 0, length: axis.length });
         Region::new(declaration, parts.collect())
     }
 
-    /// Returns the declaration that the axes are of.
+    /// Returns the declaration to which the axes belong.
     pub fn declaration(&self) -> &'a Declaration {
         self.declaration
     }
 
-    /// The part of every axis, in their order.
+    /// Returns the part of every axis, in order.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// Returns the number of places on every axis.
+    /// Returns the length of the part of every axis.
     pub fn lengths(&self) -> Vec<usize> {
         self.parts.iter().map(|part| part.length).collect()
     }
 
-    /// The part of the axis of this name.
+    /// Returns the part of the axis with this name.
     ///
     /// # Panics
     /// If there is no such axis.
@@ -85,7 +85,7 @@ impl<'a> Region<'a> {
         self.parts_of(&self.declaration.outputs[index])
     }
 
-    /// The local shape of an output.
+    /// Returns the local shape of an output.
     pub fn output_shape(&self, index: usize) -> Vec<usize> {
         self.output(index).iter().map(|part| part.length).collect()
     }

@@ -1,15 +1,15 @@
-//! Strategies: every way to spread an operator over a mesh.
+//! Strategies: all ways to divide an operator over a mesh.
 //!
-//! On every dimension of the mesh an operator puts one of its axes, or none, and then all do the
-//! same work. Layouts of values and gradients follow, for every operator alike:
+//! An operator puts one of its axes on every dimension of the mesh, or none; then all ranks along it do the
+//! same work. The layouts of values and gradients follow, in the same way for every operator:
 //!
 //! | an operand | value | gradient |
 //! |---|---|---|
-//! | that has the axis | sharded | sharded |
+//! | with the axis | sharded | sharded |
 //! | input without it | replicated | partial |
-//! | input without it that is added, where the axis is summed | partial | replicated |
+//! | input without it that is added, if the axis is summed | partial | replicated |
 //! | output without it | partial | replicated |
-//! | with no axis cut | replicated | replicated |
+//! | if no axis is cut | replicated | replicated |
 //! | of a linear operator that carries partial sums | partial | replicated |
 
 use std::fmt;
@@ -19,11 +19,11 @@ use crate::{Axis, Declaration, Dim, Layout, Operand, Part, Placement, Reduction,
 /// Work of an operator along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cut {
-    /// All ranks do the same.
+    /// All ranks do the same work.
     Whole,
-    /// Every rank does its part of this axis.
+    /// Every rank computes its part of this axis.
     Axis(usize),
-    /// Every rank does all of it with partial sums; for linear operators only.
+    /// Every rank computes all of it with partial sums; only for linear operators.
     Sum,
 }
 
@@ -34,14 +34,15 @@ pub struct Strategy(pub Vec<Cut>);
 /// Layouts of an operand's value and of its gradient.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sides {
-    /// Layout in which forward needs an input, or gives an output.
+    /// Layout in which the forward pass needs an input, or gives an output.
     pub value: Layout,
-    /// Layout in which backward gives the gradient of an input, or needs that of an output.
+    /// Layout in which the backward pass gives the gradient of an input, or needs that of an output.
     pub gradient: Layout,
 }
 
 impl Declaration {
-    /// Every strategy on a mesh of these sizes, all ranks doing the same first.
+    /// Returns all strategies on a mesh of these sizes. The first is the one in which all ranks do the same
+    /// work.
     pub fn strategies(&self, mesh: &[usize]) -> Vec<Strategy> {
         let mut strategies = vec![Strategy(Vec::new())];
         for _ in mesh {
@@ -55,7 +56,8 @@ impl Declaration {
         strategies
     }
 
-    /// Whether every axis of a strategy can be cut so often; a strategy may be shorter than a mesh.
+    /// Returns whether every axis of a strategy can be cut into that many parts; a strategy may have fewer
+    /// dimensions than the mesh.
     pub fn allows(&self, strategy: &Strategy, mesh: &[usize]) -> bool {
         let linear = self.linear || !strategy.0.contains(&Cut::Sum);
         let even =
@@ -67,25 +69,25 @@ impl Declaration {
         linear && self.axes.iter().enumerate().all(even)
     }
 
-    /// The layouts of an input under a strategy.
+    /// Returns the layouts of an input under a strategy.
     pub fn input_sides(&self, input: usize, strategy: &Strategy) -> Sides {
         let operand = &self.inputs[input];
         self.sides(strategy, |cut| self.input_placements(operand, cut))
     }
 
-    /// The layouts of an output under a strategy.
+    /// Returns the layouts of an output under a strategy.
     pub fn output_sides(&self, output: usize, strategy: &Strategy) -> Sides {
         let operand = &self.outputs[output];
         self.sides(strategy, |cut| output_placements(operand, cut))
     }
 
-    /// Flops of one rank.
+    /// Returns the flops of one rank.
     pub fn local_flops(&self, strategy: &Strategy, mesh: &[usize]) -> f64 {
         let cut = strategy.0.iter().zip(mesh).filter(|(cut, _)| matches!(cut, Cut::Axis(_)));
         self.flops / cut.map(|(_, size)| *size as f64).product::<f64>()
     }
 
-    /// Elements that one rank reads and writes.
+    /// Returns the number of elements that one rank reads and writes.
     pub fn local_elements(&self, strategy: &Strategy, mesh: &[usize]) -> usize {
         let local = |operand: &Operand| -> usize {
             let length = |dim: &Dim| {
@@ -97,7 +99,7 @@ impl Declaration {
         self.inputs.iter().chain(&self.outputs).map(local).sum()
     }
 
-    /// The part of every axis that the rank with these coordinates does.
+    /// Returns the part of every axis that the rank with these coordinates computes.
     pub fn region(&self, strategy: &Strategy, mesh: &[usize], coordinates: &[usize]) -> Region<'_> {
         let part = |(index, axis): (usize, &Axis)| {
             let cuts = strategy.0.iter().zip(mesh).zip(coordinates);
@@ -110,8 +112,8 @@ impl Declaration {
         Region::new(self, self.axes.iter().enumerate().map(part).collect())
     }
 
-    /// The strategy of an operator's gradient: the same axes, found by their names; where a
-    /// gradient does not have an axis, all ranks do the same.
+    /// Returns the strategy of an operator's gradient: the same axes, found by their names. If a gradient
+    /// does not have an axis, all ranks do the same work.
     pub fn carried(&self, strategy: &Strategy, gradient: &Declaration) -> Strategy {
         let carry = |cut: &Cut| match cut {
             Cut::Axis(axis) => gradient.axis(self.axes[*axis].name).map_or(Cut::Whole, Cut::Axis),
@@ -120,7 +122,7 @@ impl Declaration {
         Strategy(strategy.0.iter().map(carry).collect())
     }
 
-    /// A strategy as text: axes by their names.
+    /// Returns a strategy as text, with the names of its axes.
     pub fn describe(&self, strategy: &Strategy) -> String {
         let name = |cut: &Cut| match cut {
             Cut::Whole => '-',
@@ -136,7 +138,7 @@ impl Declaration {
         std::iter::once(Cut::Whole).chain(axes).chain(self.linear.then_some(Cut::Sum))
     }
 
-    /// Returns the number of parts that a strategy cuts an axis into.
+    /// Returns the number of parts into which a strategy cuts an axis.
     fn parts(&self, axis: usize, strategy: &Strategy, mesh: &[usize]) -> usize {
         let cuts = strategy.0.iter().zip(mesh).filter(|(cut, _)| **cut == Cut::Axis(axis));
         cuts.map(|(_, size)| size).product()
@@ -164,7 +166,7 @@ impl Declaration {
         }
     }
 
-    /// Whether no output has the axis.
+    /// Returns whether no output has the axis.
     fn is_summed(&self, axis: usize) -> bool {
         self.outputs.iter().all(|output| output.dim_of(axis).is_none())
     }
@@ -182,7 +184,7 @@ fn output_placements(operand: &Operand, cut: Cut) -> (Placement, Placement) {
 }
 
 impl fmt::Display for Sides {
-    /// `(S0,R) / (S0,P)`.
+    /// Writes both layouts, such as `(S0,R) / (S0,P)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} / {}", self.value, self.gradient)
     }

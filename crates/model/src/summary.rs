@@ -1,29 +1,29 @@
-//! A summary: how large a model is and what it asks for.
+//! A summary of a model's size and costs.
 
 use crate::{Error, Graph, backward, classes};
 
 /// Sizes and costs of a model, for one micro-batch on one rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Elements of everything that is trained.
+    /// Elements of all parameters.
     pub parameters: usize,
     /// Nodes of the model.
     pub nodes: usize,
     /// Blocks of the model.
     pub blocks: usize,
-    /// Blocks that differ.
+    /// Number of classes of equal blocks.
     pub classes: usize,
-    /// Flops of forward.
+    /// Flops of the forward pass.
     pub forward_flops: f64,
-    /// Flops of backward.
+    /// Flops of the backward pass.
     pub backward_flops: f64,
-    /// Elements that forward computes.
+    /// Elements that the forward pass computes.
     pub activations: usize,
-    /// Elements of the activations that forward keeps for backward.
+    /// Elements of the activations that the forward pass keeps for the backward pass.
     pub kept_activations: usize,
 }
 
-/// A model's summary.
+/// Returns a model's summary.
 ///
 /// # Errors
 /// If it has no gradients.

@@ -1,18 +1,18 @@
 //! Checks that a graph can be trained.
 //!
-//! Plans name nodes and blocks, and checkpoints name parameters, so a name stands for one of them.
-//! Every parameter is real numbers that the loss depends on: of others there is no gradient.
+//! Plans refer to nodes and blocks by name, and checkpoints to parameters, so names must be unique. Every
+//! parameter must consist of real numbers on which the loss depends, since otherwise it has no gradient.
 
 use crate::{Element, Error, Graph, Initial, Kind, Role, Tensor, backward, check_distinct};
 
-/// A larger standard deviation is taken for a slip.
+/// Largest standard deviation; a larger one is refused as a mistake.
 const DEVIATION_MAX: f64 = 1e3;
 
-/// Refuses a graph of which something could not be trained, and names it.
+/// Refuses a graph in which something could not be trained, and names it.
 ///
 /// # Errors
-/// If two nodes, blocks or parameters have one name, a parameter has indices or an initial value
-/// that is none, or the loss has no gradient by it.
+/// If two nodes, blocks or parameters have the same name, a parameter has indices or an invalid initial
+/// value, or the loss has no gradient with respect to it.
 pub fn check_trainable(graph: &Graph) -> Result<(), Error> {
     check_distinct(Kind::Name, "nodes", graph.nodes.iter().map(|node| &*node.name))?;
     check_distinct(Kind::Name, "blocks", graph.blocks.iter().map(|block| &*block.name))?;

@@ -1,13 +1,13 @@
-//! Constants: numbers of a file that shapes are worked out from.
+//! Constants: numbers of a file from which shapes are computed.
 
 use onnx_rs::ast::{DataType, TensorProto};
 use thinwire_model::{Error, Kind};
 
 use crate::external::{is_elsewhere, location};
 
-/// More elements are not worked with.
+/// Largest number of elements of a constant.
 pub(crate) const ELEMENTS_MAX: usize = 1 << 24;
-/// Largest number that stands for minus infinity in masks.
+/// Largest number that counts as minus infinity in masks.
 pub(crate) const FAR: f64 = -1e4;
 
 /// Numbers that are known without running the model.
@@ -15,23 +15,23 @@ pub(crate) const FAR: f64 = -1e4;
 pub(crate) struct Constant {
     pub shape: Vec<usize>,
     pub values: Vec<f64>,
-    /// Whether they are integers or truths.
+    /// Whether they are integers or booleans.
     pub whole: bool,
 }
 
 impl Constant {
-    /// Integers in one dimension.
+    /// Returns integers in one dimension.
     pub fn list(values: impl IntoIterator<Item = usize>) -> Constant {
         let values: Vec<f64> = values.into_iter().map(|value| value as f64).collect();
         Constant { shape: vec![values.len()], values, whole: true }
     }
 
-    /// One integer without dimensions.
+    /// Returns one integer without dimensions.
     pub fn integer(value: usize) -> Constant {
         Constant { shape: Vec::new(), values: vec![value as f64], whole: true }
     }
 
-    /// The only number, if there is but one.
+    /// Returns the only number, if there is exactly one.
     pub fn single(&self) -> Option<f64> {
         match self.values[..] {
             [value] => Some(value),
@@ -39,24 +39,24 @@ impl Constant {
         }
     }
 
-    /// The number that all elements are, if they are equal.
+    /// Returns the value of all elements, if they are equal.
     pub fn uniform(&self) -> Option<f64> {
         let first = self.values.first().copied()?;
         self.values.iter().all(|value| *value == first).then_some(first)
     }
 
-    /// Whether the numbers are a mask: some are lower than weights are.
+    /// Returns whether the numbers are a mask: some are lower than weights ever are.
     pub fn hides(&self) -> bool {
         self.values.iter().any(|value| *value <= FAR)
     }
 
-    /// Whether its elements count from 0 along the last dimension.
+    /// Returns whether its elements count from 0 along the last dimension.
     pub fn is_counted(&self) -> bool {
         let Some(last) = self.shape.last() else { return false };
         self.values.iter().enumerate().all(|(at, value)| *value == (at % last) as f64)
     }
 
-    /// The transposed matrix.
+    /// Returns the transposed matrix.
     pub fn turned(&self) -> Constant {
         let [rows, columns] = self.shape[..] else { return self.clone() };
         let values = (0..columns).flat_map(|column| (0..rows).map(move |row| (row, column)));
@@ -64,12 +64,12 @@ impl Constant {
         Constant { shape: vec![columns, rows], values, whole: self.whole }
     }
 
-    /// Integers, as the list that they are.
+    /// Returns its integers as a list.
     pub fn integers(&self) -> Vec<i64> {
         self.values.iter().map(|value| *value as i64).collect()
     }
 
-    /// The values of a tensor of a file.
+    /// Reads the values of a tensor of a file.
     pub fn read(tensor: &TensorProto<'_>) -> Result<Constant, Error> {
         let shape = shape(tensor)?;
         let expected: usize = shape.iter().product();
@@ -96,7 +96,7 @@ impl Constant {
         Ok(Constant { shape, values, whole: !is_float(tensor.data_type()) })
     }
 
-    /// The values at a broadcast index, of a shape with as many dimensions or more.
+    /// Returns the value at a broadcast index, which has as many dimensions or more.
     pub fn at(&self, index: &[usize]) -> f64 {
         let missing = index.len() - self.shape.len();
         let place = index[missing..].iter().zip(&self.shape);
@@ -104,13 +104,13 @@ impl Constant {
     }
 }
 
-/// Whether a type is one of real numbers.
+/// Returns whether a type is one of real numbers.
 pub(crate) fn is_float(kind: DataType) -> bool {
     use DataType::{Bfloat16, Double, Float, Float16};
     matches!(kind, Float | Double | Float16 | Bfloat16)
 }
 
-/// The shape of a tensor of a file.
+/// Returns the shape of a tensor of a file.
 pub(crate) fn shape(tensor: &TensorProto<'_>) -> Result<Vec<usize>, Error> {
     let length = |length: &i64| usize::try_from(*length).ok();
     let shape: Option<Vec<usize>> = tensor.dims().iter().map(length).collect();
@@ -120,13 +120,13 @@ pub(crate) fn shape(tensor: &TensorProto<'_>) -> Result<Vec<usize>, Error> {
     })
 }
 
-/// Whether a shape has so few elements that they can be counted.
+/// Returns whether the number of elements of a shape is within the limit.
 pub(crate) fn counted(shape: &[usize]) -> bool {
     let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
     elements.is_some_and(|elements| elements <= 1 << 48)
 }
 
-/// The numbers, from whichever field has them.
+/// Returns the numbers, from the field that has them.
 fn values(tensor: &TensorProto<'_>) -> Option<Vec<f64>> {
     if let Some(bytes) = tensor.as_raw() {
         return raw(tensor.data_type(), bytes);
@@ -139,7 +139,7 @@ fn values(tensor: &TensorProto<'_>) -> Option<Vec<f64>> {
     floats.or_else(doubles).or_else(longs).or_else(integers).or_else(empty)
 }
 
-/// Numbers in little-endian bytes.
+/// Reads numbers from little-endian bytes.
 fn raw(kind: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
     fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f64) -> Vec<f64> {
         bytes.as_chunks::<N>().0.iter().map(|bytes| value(*bytes)).collect()
@@ -154,13 +154,13 @@ fn raw(kind: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
     })
 }
 
-/// Returns the number of elements of a shape, and refuses one of too many.
+/// Returns the number of elements of a shape, and refuses one with too many.
 pub(crate) fn elements(shape: &[usize]) -> Result<usize, Error> {
     let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
     elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(large)
 }
 
-/// Returns the refusal of a node that gives too many numbers.
+/// Returns the error for a node that computes too many numbers.
 pub(crate) fn large() -> Error {
     Error::new(Kind::Operands, format!("more than {ELEMENTS_MAX} known numbers"))
 }

@@ -1,7 +1,7 @@
-//! External data: numbers of tensors that are in a file beside the model.
+//! External data: numbers of tensors that are in a separate file.
 //!
-//! `torch.onnx.export` writes all initial values there. Weights need no numbers here; shapes, masks
-//! and tables do, and have few.
+//! `torch.onnx.export` writes all initial values there. Here weights are used without their numbers. Shapes,
+//! masks and tables need theirs, and have few.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,30 +10,30 @@ use thinwire_model::{Error, Kind};
 
 use crate::constant::shape;
 
-/// Most elements of a tensor whose numbers are asked for; one that has more is a weight.
+/// Largest number of elements of a tensor whose numbers are requested; a larger one is a weight.
 const ELEMENTS_MAX: usize = 1 << 20;
 
-/// Most characters of a file's text in an error.
+/// Most characters of a text from the file in an error.
 const SHOWN_MAX: usize = 80;
 
-/// Bytes of the numbers of one tensor in a file beside the model.
+/// Position of the numbers of one tensor in a separate file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct External {
     /// Name of the tensor.
     pub tensor: String,
     /// Name of the file, in the folder of the model.
     pub file: PathBuf,
-    /// Place of the first byte in that file.
+    /// Position of the first byte in that file.
     pub offset: u64,
     /// Number of bytes.
     pub length: usize,
 }
 
 impl External {
-    /// Returns where the numbers of a tensor are, unless they are in the model or are too many.
+    /// Returns the position of a tensor's numbers; `None` if they are in the model, or are too many.
     ///
     /// # Errors
-    /// If it names a file in another folder, or its length is not that of its shape.
+    /// If the tensor names a file in another folder, or its length does not match its shape.
     pub(crate) fn of(tensor: &TensorProto<'_>) -> Result<Option<External>, Error> {
         let elements = shape(tensor)?.iter().product::<usize>();
         let Some(size) = size(tensor.data_type()).filter(|_| elements <= ELEMENTS_MAX) else {
@@ -60,12 +60,12 @@ impl External {
     }
 }
 
-/// Whether a tensor's numbers are in another file.
+/// Returns whether a tensor's numbers are in another file.
 pub(crate) fn is_elsewhere(tensor: &TensorProto<'_>) -> bool {
     tensor.data_location() == DataLocation::External
 }
 
-/// Name of the file that has a tensor's numbers, as far as it fits in an error.
+/// Returns the name of the file with a tensor's numbers, cut for an error.
 pub(crate) fn location(tensor: &TensorProto<'_>) -> String {
     shown(text(tensor, "location").unwrap_or("another file"))
 }
@@ -86,7 +86,7 @@ fn number(tensor: &TensorProto<'_>, key: &str, otherwise: u64) -> Result<u64, Er
     })
 }
 
-/// Bytes of an element, of the types that constants have.
+/// Returns the size in bytes of an element, for the types that constants have.
 fn size(kind: DataType) -> Option<usize> {
     match kind {
         DataType::Double | DataType::Int64 => Some(8),

@@ -1,35 +1,35 @@
-//! Operators that other programs took apart, half put together again.
+//! Operators that other programs have split into several, recognised step by step.
 //!
-//! GELU is x · (1 + erf(x / √2)) / 2, layer norm (x − mean) / √(variance + ε), and so on. Each step
-//! of such a formula is a stage; what follows either leads to the next stage or to an operator. A
-//! stage that leads nowhere is an operator that is not supported, and its node is named.
+//! GELU is x · (1 + erf(x / √2)) / 2, layer norm is (x − mean) / √(variance + ε), and so on. Each
+//! step of such a formula is a stage; the next node leads to another stage or to an operator. A stage from
+//! which no operator is reached is an operator that is not supported, and the error names its node.
 
 use thinwire_model::TensorId;
 
-/// A step of a formula over a tensor.
+/// A partial formula of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Half {
-    /// Stage that is computed so far.
+    /// The stage that has been reached.
     pub stage: Stage,
-    /// Tensor that the formula is of.
+    /// The tensor to which the formula applies.
     pub x: TensorId,
-    /// The gain of a norm, once it is there.
+    /// The gain of a norm, once it is known.
     pub gain: Option<TensorId>,
     /// Number that a norm adds to a variance.
     pub epsilon: f64,
-    /// Whether GELU is the one of the error function.
+    /// Whether GELU uses the error function.
     pub exact: bool,
-    /// The node that began it.
+    /// The node with which the formula began.
     pub node: String,
 }
 
 impl Half {
-    /// A formula that a node begins.
+    /// Returns a formula that begins with a node.
     pub fn new(stage: Stage, x: TensorId, node: String) -> Half {
         Half { stage, x, gain: None, epsilon: 0.0, exact: stage == Stage::Erf, node }
     }
 
-    /// Returns the formula one step further, together with a number or another stage.
+    /// Returns the formula one step further, after combining it with a number or another stage.
     pub fn onward(&self, stage: Stage, other: Other) -> Half {
         let epsilon = match (stage, other) {
             (Stage::VarianceSum | Stage::MeanSquareSum, Other::Number(number)) => decimal(number),
@@ -39,7 +39,7 @@ impl Half {
     }
 }
 
-/// The shortest decimal number of those that are the same in 32 bits: what was meant.
+/// Returns the shortest decimal number that is the same in 32 bits, which is probably the intended one.
 pub(crate) fn decimal(number: f64) -> f64 {
     (number as f32).to_string().parse().unwrap_or(number)
 }
@@ -49,7 +49,7 @@ pub(crate) fn decimal(number: f64) -> f64 {
 pub(crate) enum Stage {
     /// σ(x), which times x is SiLU.
     Sigmoid,
-    /// erf(x / √2), or the hyperbolic tangent that is nearly the same.
+    /// erf(x / √2), or the hyperbolic tangent that is almost equal to it.
     Erf,
     /// 1 + erf.
     OnePlus,
@@ -63,7 +63,7 @@ pub(crate) enum Stage {
     SmallCube,
     /// x + 0.044715 · x³.
     Inner,
-    /// √(2/π) of it.
+    /// √(2/π) times the stage before.
     Angle,
     /// The mean of the last dimension.
     Mean,
@@ -73,31 +73,31 @@ pub(crate) enum Stage {
     CentredSquare,
     /// The mean of (x − mean)².
     Variance,
-    /// Variance and ε.
+    /// Variance plus ε.
     VarianceSum,
-    /// √ of it.
+    /// The root of the stage before.
     Deviation,
-    /// 1 / √ of it.
+    /// One over this root.
     InverseDeviation,
-    /// (x − mean) / √.
+    /// (x − mean) divided by this root.
     Normal,
-    /// Times the gain.
+    /// The stage before times the gain.
     ScaledNormal,
     /// x².
     Square,
     /// The mean of x².
     MeanSquare,
-    /// Mean square and ε.
+    /// Mean square plus ε.
     MeanSquareSum,
-    /// √ of it.
+    /// The root of the stage before.
     Root,
-    /// 1 / √ of it.
+    /// One over this root.
     InverseRoot,
-    /// x / √.
+    /// x divided by this root.
     RootNormal,
-    /// Scores with minus infinity where keys come later than the query.
+    /// Scores with minus infinity for keys that come later than the query.
     Causal,
-    /// A mask that is true where x is no number.
+    /// A mask that is true where x is NaN.
     Missing,
 }
 
@@ -106,15 +106,15 @@ pub(crate) enum Stage {
 pub(crate) enum Other {
     /// A number.
     Number(f64),
-    /// A stage of the same tensor; none for the tensor itself.
+    /// A stage of the same tensor; `None` for the tensor itself.
     Stage(Option<Stage>),
 }
 
-/// Constants of the tanh approximation, and how far what a file says may be off.
+/// Constants of the tanh approximation, and the largest error of those in a file.
 const CUBE: f64 = 0.044_715;
 const ROOT: f64 = 0.797_884_560_802_865_4;
 const NEAR: f64 = 1e-3;
-/// No ε is larger.
+/// Largest ε.
 const EPSILON_MAX: f64 = 0.01;
 
 /// Returns the stage after a function of one operand.
@@ -131,7 +131,7 @@ pub(crate) fn unary(stage: Stage, operator: &str) -> Option<Stage> {
     })
 }
 
-/// Returns the stage after a function of a stage (none for x itself) and another operand.
+/// Returns the stage after a function of a stage (`None` for x itself) and another operand.
 pub(crate) fn binary(operator: &str, left: Option<Stage>, right: Other) -> Option<Stage> {
     use Other::{Number, Stage as With};
     Some(match (operator, left, right) {

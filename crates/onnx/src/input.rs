@@ -1,20 +1,20 @@
-//! The inputs of a file: batch and sequence are open, all else is not.
+//! The inputs of a file: only batch and sequence may be open dimensions.
 
 use onnx_rs::ast::{DataType, Dimension, TypeValue, ValueInfo};
 use thinwire_model::{Element, Error, Kind};
 
 use crate::constant::{Constant, ELEMENTS_MAX, counted, is_float};
 
-/// A longer dimension is taken for a slip.
+/// Largest length of a dimension; a longer one is refused as a mistake.
 const LENGTH_MAX: usize = (1 << 31) - 1;
 
-/// The dimensions of an input.
+/// Returns the dimensions of an input.
 pub(crate) fn dimensions<'a, 'b>(input: &'b ValueInfo<'a>) -> Option<Vec<&'b Dimension<'a>>> {
     let shape = input.tensor_shape()?;
     Some(shape.dim.iter().map(|dim| &dim.value).collect())
 }
 
-/// Returns the sort of an input's elements.
+/// Returns the kind of an input's elements.
 pub(crate) fn element(input: &ValueInfo<'_>) -> Result<Element, Error> {
     match input.r#type.as_ref().and_then(|kind| kind.value.as_ref()) {
         Some(TypeValue::Tensor(tensor)) if is_float(tensor.elem_type) => Ok(Element::Float),
@@ -33,7 +33,7 @@ pub(crate) fn element(input: &ValueInfo<'_>) -> Result<Element, Error> {
 pub(crate) struct Open<'a> {
     /// The first open first dimension.
     pub batch: Option<&'a str>,
-    /// The only other one.
+    /// The only other open dimension.
     pub sequence: Option<&'a str>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn open<'a>(inputs: &[ValueInfo<'a>]) -> Result<Open<'a>, Error> {
     Ok(open)
 }
 
-/// The length of the first dimension, where it is a number.
+/// Returns the length of the first dimension, if it is a number.
 pub(crate) fn fixed(input: &ValueInfo<'_>) -> Option<usize> {
     match dimensions(input)?.first()? {
         Dimension::Value(length) => usize::try_from(*length).ok(),
@@ -71,7 +71,7 @@ pub(crate) fn fixed(input: &ValueInfo<'_>) -> Option<usize> {
     }
 }
 
-/// The shape of an input for a batch and a sequence.
+/// Returns the shape of an input for a batch and a sequence.
 pub(crate) fn shape(
     input: &ValueInfo<'_>,
     open: Open<'_>,
@@ -104,8 +104,8 @@ pub(crate) fn shape(
     }
 }
 
-/// The numbers of an input that says which tokens count, or where they are: sequences are taken to
-/// be whole, so that all count, one after the other.
+/// Returns the numbers of an input that marks the tokens that count, or gives their positions. Sequences are
+/// assumed to be complete, so all tokens count, in order.
 pub(crate) fn known(name: &str, shape: &[usize]) -> Option<Constant> {
     let last = shape.last().copied()?;
     let elements: usize = shape.iter().product();

@@ -1,10 +1,10 @@
 //! ONNX files as graphs of operators.
 //!
-//! An [`OnnxFile`] says what is computed; [`OnnxFile::graph`] says the same in the operators of
-//! `model`, for a batch and a sequence, with a cross-entropy after its only output, so that it can
-//! be planned and trained. Weights count by their shapes; their values are not read, so of external
-//! data only that of constants is needed ([`OnnxFile::external`]). Operators that exporters take apart (GELU, SiLU, layer norm,
-//! RMS norm, attention and its masks) are put together again.
+//! An [`OnnxFile`] describes a computation. [`OnnxFile::graph`] describes the same one with the operators of
+//! `model`, for a batch and a sequence, with a cross-entropy after its only output, so that it can be planned
+//! and trained. Only the shapes of weights are used; their values are not read, so of external data only that
+//! of constants is needed ([`OnnxFile::external`]). Operators that exporters split (GELU, SiLU, layer norm,
+//! RMS norm, attention and its masks) are recognised and combined again.
 #![forbid(unsafe_code)]
 
 mod constant;
@@ -33,17 +33,17 @@ use import::{Call, Importer};
 #[derive(Clone, Debug)]
 pub struct OnnxFile {
     bytes: Vec<u8>,
-    /// Bytes of tensors whose numbers are in another file, by their names.
+    /// Bytes of tensors whose numbers are in a separate file, by name.
     supplied: BTreeMap<String, Vec<u8>>,
     /// Initial values that keep their numbers.
     frozen: BTreeSet<String>,
 }
 
 impl OnnxFile {
-    /// The file of these bytes.
+    /// Returns the file of these bytes.
     ///
     /// # Errors
-    /// If it is no ONNX file, or is cut off.
+    /// If they are not an ONNX file, or are cut off.
     pub fn new(bytes: Vec<u8>) -> Result<OnnxFile, Error> {
         let file = OnnxFile { bytes, supplied: BTreeMap::new(), frozen: BTreeSet::new() };
         wire::check(&file.bytes)?;
@@ -54,23 +54,23 @@ impl OnnxFile {
         Ok(file)
     }
 
-    /// Returns which numbers are in files beside the model, as far as a graph may need them: what is read
-    /// there is given back by [`OnnxFile::supply`].
+    /// Returns the positions of numbers in separate files, as far as a graph may need them. The caller reads
+    /// them and passes them to [`OnnxFile::supply`].
     ///
     /// # Errors
-    /// If a tensor names a file in another folder, or has another length there than its shape.
+    /// If a tensor names a file in another folder, or its length there does not match its shape.
     pub fn external(&self) -> Result<Vec<External>, Error> {
         let model = self.model()?;
         let tensors = model.graph.iter().flat_map(|graph| &graph.initializer);
         tensors.filter_map(|tensor| External::of(tensor).transpose()).collect()
     }
 
-    /// Supplies the bytes of a tensor's numbers from a file beside the model.
+    /// Supplies the bytes of a tensor's numbers from a separate file.
     pub fn supply(&mut self, external: &External, bytes: Vec<u8>) {
         self.supplied.insert(external.tensor.clone(), bytes);
     }
 
-    /// Whether its inputs have a sequence whose length is open.
+    /// Returns whether its inputs have a sequence whose length is open.
     ///
     /// # Errors
     /// If an input has open dimensions that are neither batch nor sequence.
@@ -80,7 +80,7 @@ impl OnnxFile {
         Ok(input::open(inputs)?.sequence.is_some())
     }
 
-    /// The only batch that it can take, if that is not open.
+    /// Returns the only batch that it can take, if the batch is not open.
     ///
     /// # Errors
     /// If an input has open dimensions that are neither batch nor sequence.
@@ -95,10 +95,10 @@ impl OnnxFile {
         }
     }
 
-    /// The model for a batch, of sequences of so many tokens where their length is open.
+    /// Returns the model for a batch of sequences with this many tokens, if their length is open.
     ///
     /// # Errors
-    /// If an operator is not supported, or operands contradict each other; the node is named.
+    /// If an operator is not supported, or operands contradict each other; the error names the node.
     pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
         let model = self.model()?;
         let nodes = model.graph.iter().flat_map(|graph| &graph.node);
@@ -129,7 +129,7 @@ impl OnnxFile {
     }
 }
 
-/// The graph with only what an output depends on, and the output in it.
+/// Returns the graph with only the nodes on which an output depends, and the output in it.
 fn prune(graph: &Graph, output: TensorId) -> (Graph, TensorId) {
     let mut needed = vec![false; graph.tensors.len()];
     needed[output] = true;

@@ -1,4 +1,4 @@
-//! Names in a file, and names of nodes, each for one of them: files may call several alike.
+//! Names in a file, and unique names of nodes, since files may use a name several times.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,8 @@ use thinwire_model::{Error, Graph, Kind, check_distinct, check_name};
 
 use crate::input;
 
-/// Refuses names that a terminal would obey, two inputs of one name, and two attributes of a node.
+/// Refuses names that could control a terminal, two inputs with the same name, and two attributes of a node
+/// with the same name.
 pub(crate) fn check(graph: &OnnxGraph<'_>) -> Result<(), Error> {
     graph.initializer.iter().try_for_each(|tensor| check_name(tensor.name()))?;
     graph.input.iter().chain(&graph.output).try_for_each(check_described)?;
@@ -37,7 +38,7 @@ fn check_described(value: &ValueInfo<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Nodes whose name another has already get a number after it.
+/// Adds a number to the name of each node whose name is taken already.
 pub(crate) fn distinguish(graph: &mut Graph) {
     let mut names: HashSet<String> = graph.nodes.iter().map(|node| node.name.clone()).collect();
     let mut counts: HashMap<String, usize> = HashMap::new();

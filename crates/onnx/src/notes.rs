@@ -1,7 +1,7 @@
-//! Notes on the tensors of a graph: what a file does not say about them, as far as it can be guessed.
+//! Notes on the tensors of a graph: guesses about facts that a file does not contain.
 //!
-//! ONNX has initial values and no parameters: a buffer of torch looks like a parameter. Exporters fold, merge and
-//! rename initial values, so that a parameter may have no counterpart in the module.
+//! ONNX has initial values but no parameters, so a buffer of PyTorch looks like a parameter. Exporters fold,
+//! merge and rename initial values, so a parameter may have no counterpart in the module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use thinwire_model::{Error, Graph, Kind, Operator, TensorId};
 use crate::OnnxFile;
 use crate::constant::{self, Constant};
 
-/// Ends of the last part of a buffer's name.
+/// Endings of the last part of a buffer's name.
 const BUFFERS: [&str; 16] = [
     "running_mean",
     "running_var",
@@ -32,10 +32,10 @@ const BUFFERS: [&str; 16] = [
 ];
 
 impl OnnxFile {
-    /// Keeps the numbers that the file has for these initial values, which are not trained then.
+    /// Keeps the numbers of these initial values from the file, so that they are not trained.
     ///
     /// # Errors
-    /// If the file has no initial value of one of the names.
+    /// If the file has no initial value with one of the names.
     pub fn freeze(&mut self, names: &[String]) -> Result<(), Error> {
         let model = self.model()?;
         let file = model.graph.as_ref().expect("a file without a graph is refused when read");
@@ -49,8 +49,8 @@ impl OnnxFile {
         Ok(())
     }
 
-    /// Returns notes on the parameters and the frozen tensors of this file's graph, by name, and on the real
-    /// numbers of the file that the graph has not.
+    /// Returns notes on the parameters and the frozen tensors of this file's graph, by name, and on real
+    /// numbers of the file that are not in the graph.
     ///
     /// # Errors
     /// If the file cannot be read again.
@@ -83,7 +83,7 @@ impl OnnxFile {
         Ok(notes)
     }
 
-    /// Says why numbers are not trained.
+    /// Returns why numbers are not trained.
     fn of_constant(&self, name: &str, file: &OnnxGraph<'_>) -> &'static str {
         let Some(tensor) = file.initializer.iter().find(|tensor| tensor.name() == name) else {
             return "worked out from other numbers of the file";
@@ -99,7 +99,7 @@ impl OnnxFile {
     }
 }
 
-/// Says what is uncertain about a parameter.
+/// Returns what is uncertain about a parameter, if anything is.
 fn of_parameter(graph: &Graph, id: TensorId, file: &OnnxGraph<'_>) -> Option<String> {
     let name = &graph.tensors[id].name;
     let is_initial = |name: &str| file.initializer.iter().any(|tensor| tensor.name() == name);
@@ -125,13 +125,13 @@ fn of_parameter(graph: &Graph, id: TensorId, file: &OnnxGraph<'_>) -> Option<Str
     })
 }
 
-/// Whether an exporter has numbered a name: "onnx::MatMul_12", "val_7", "_to_copy_3".
+/// Returns whether an exporter has numbered a name, such as "onnx::MatMul_12", "val_7" or "_to_copy_3".
 fn is_numbered(last: &str) -> bool {
     let stem = last.trim_end_matches(|c: char| c.is_ascii_digit());
     last.starts_with("onnx::") || (stem != last && ["val_", "_", ""].contains(&stem))
 }
 
-/// Says why the graph has no such tensor.
+/// Returns why the graph does not have a tensor.
 fn of_left(name: &str, file: &OnnxGraph<'_>) -> &'static str {
     let statistics = file.node.iter().any(|node| {
         node.op_type.as_str() == "BatchNormalization"

@@ -1,4 +1,4 @@
-//! Values: what a name of a file stands for while it is read.
+//! Values: the meaning of a file's names during the import.
 
 use thinwire_model::TensorId;
 
@@ -8,27 +8,27 @@ use crate::half::Half;
 /// The value of a name.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    /// Something that is computed, or comes from the data.
+    /// A tensor that is computed, or comes from the data.
     Tensor(TensorId),
-    /// A value that is trained, by its name, not yet used.
+    /// A trained value, by its name, which is not used yet.
     Weight(Weight),
-    /// Real numbers of the file whose name does not say whether they are trained: a weight where an
-    /// operator trains what it reads there, and elsewhere known numbers.
+    /// Real numbers of the file whose name does not show whether they are trained. They are a weight if an
+    /// operator reads them that trains this input, and known numbers otherwise.
     Stored(Weight),
     /// Numbers that are known.
     Constant(Constant),
-    /// Something that means an operator only together with what follows.
+    /// A partial formula, which becomes an operator only with the nodes that follow.
     Half(Half),
 }
 
-/// Something that is trained. It becomes a parameter in the order of dimensions that is used.
+/// A trained value. It becomes a parameter with the order of dimensions in which it is used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Weight {
     /// Name in the file.
     pub name: String,
     /// Shape as the operator uses it.
     pub shape: Vec<usize>,
-    /// Whether that is the file's shape the other way round.
+    /// Whether this is the file's shape transposed.
     pub transposed: bool,
 }
 

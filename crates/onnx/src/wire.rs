@@ -1,9 +1,8 @@
 //! The protobuf form of a file, checked before it is parsed.
 //!
-//! The parser selects fields by number and ignores their wire types, and it recurses into nested
-//! messages, so a malicious file could exhaust the stack. Here every field that the parser reads
-//! must have the wire type of the format: then this check, which does not recurse, sees the same
-//! messages as the parser.
+//! The parser selects fields by number and ignores their wire types, and it recurses into nested messages, so
+//! a malicious file could exhaust the stack. Here every field that the parser reads must have the wire type
+//! of the format. So this check, which does not recurse, sees the same messages as the parser.
 
 mod field;
 
@@ -12,19 +11,20 @@ use thinwire_model::{Error, Kind};
 use crate::none;
 use field::{BYTES, FIXED32, FIXED64, Form, Message, VARINT, form};
 
-/// The deepest nesting of messages: deeper than any real file.
+/// The deepest nesting of messages that is allowed: deeper than in any real file.
 const DEPTH_MAX: usize = 64;
-/// More messages than any real file has: one takes two bytes of a file, and some hundred when read.
+/// Largest number of messages, more than any real file has: one takes two bytes of a file, and about a
+/// hundred in memory.
 const MESSAGES_MAX: usize = 1 << 21;
 
-/// A message that is still to be checked.
+/// A message that still has to be checked.
 struct Waiting<'a> {
     message: Message,
     reader: Reader<'a>,
     depth: usize,
 }
 
-/// Refuses bytes that are not of the format, and messages that are nested too deep or too many.
+/// Refuses bytes that are not in the format, and messages that are nested too deeply or are too many.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), Error> {
     let reader = Reader { bytes, offset: 0 };
     let mut waiting = vec![Waiting { message: Message::Model, reader, depth: 0 }];
@@ -46,7 +46,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads a field, and gives the message in it.
+/// Reads a field, and returns the message in it, if there is one.
 fn inner<'a>(
     message: Message,
     reader: &mut Reader<'a>,
@@ -85,14 +85,14 @@ fn inner<'a>(
     })
 }
 
-/// Bytes that are left of a message, and where in the file they begin.
+/// Bytes of a message that were not read yet, and their position in the file.
 struct Reader<'a> {
     bytes: &'a [u8],
     offset: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// The next bytes.
+    /// Returns the next bytes.
     fn take(&mut self, length: u64) -> Result<Reader<'a>, Error> {
         let (offset, left) = (self.offset, self.bytes.len());
         let parts = usize::try_from(length).ok().and_then(|n| self.bytes.split_at_checked(n));
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         Ok(Reader { bytes, offset })
     }
 
-    /// A number of seven bits a byte, the lowest first.
+    /// Reads a number with seven bits per byte, the lowest first.
     fn varint(&mut self) -> Result<u64, Error> {
         let (offset, mut value) = (self.offset, 0);
         for shift in (0..64).step_by(7) {

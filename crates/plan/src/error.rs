@@ -10,7 +10,7 @@ pub enum Kind {
     File,
     /// Model, cluster and options contradict each other.
     Impossible,
-    /// Nothing fits the memory of the devices.
+    /// No plan fits the memory of the devices.
     Memory,
 }
 
@@ -25,19 +25,19 @@ pub struct Error {
     pub(crate) too_large: Option<TooLarge>,
 }
 
-/// Memory and time of plans of which none was found to fit.
+/// Memory and time of plans, none of which was found to fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TooLarge {
-    /// Memory that the smallest plan found needs of a device, in bytes.
+    /// Memory that a device needs for the smallest plan that was found, in bytes.
     pub needed_bytes: f64,
-    /// Lower bound on the memory of all plans, in bytes.
+    /// Lower bound on the memory that any plan needs, in bytes.
     pub least_bytes: f64,
     /// Lower bound on the step time of plans that fit, in seconds; infinite if none fits.
     pub bound_s: f64,
 }
 
 impl TooLarge {
-    /// Returns the bounds of both kinds of plans together.
+    /// Returns the bounds of two sets of plans together.
     pub fn and(self, other: TooLarge) -> TooLarge {
         TooLarge {
             needed_bytes: self.needed_bytes.min(other.needed_bytes),
@@ -46,7 +46,7 @@ impl TooLarge {
         }
     }
 
-    /// Returns whether some plan may fit after all.
+    /// Returns whether a plan may exist that fits.
     pub fn may_fit(&self) -> bool {
         self.bound_s.is_finite()
     }
@@ -61,7 +61,7 @@ impl Error {
         Error::new(Kind::Impossible, message)
     }
 
-    /// Returns the error that nothing fits.
+    /// Returns the error that no plan fits.
     pub(crate) fn memory(message: impl Into<String>, too_large: TooLarge) -> Error {
         Error { too_large: Some(too_large), ..Error::new(Kind::Memory, message) }
     }
@@ -70,7 +70,7 @@ impl Error {
         Error { kind, message: message.into(), hint: None, too_large: None }
     }
 
-    /// Returns the bytes of a device that the smallest plan needs, where nothing fits.
+    /// Returns the bytes of a device that the smallest plan needs, if this is the error that no plan fits.
     pub fn needed_bytes(&self) -> Option<f64> {
         self.too_large.map(|all| all.needed_bytes)
     }
@@ -109,10 +109,10 @@ pub(crate) fn size(bytes: f64) -> String {
     scaled(bytes, &[(kib * kib * kib, "GiB"), (kib * kib, "MiB"), (kib, "KiB"), (1.0, "B")])
 }
 
-/// Formats a number with three digits in the largest unit that it reaches, or in the smallest.
+/// Formats a number with three digits in the largest unit that it reaches, or in the smallest unit.
 ///
-/// 999.6 would print as 1000, so the next unit begins a little early. A number that would print as
-/// 0.00 of the smallest unit, as sums of fractions leave it, is 0.
+/// 999.6 would be printed as 1000, so the next unit begins slightly earlier. A number that would be printed
+/// as 0.00 of the smallest unit, which sums of fractions may leave, is printed as 0.
 pub(crate) fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     let smallest = &scales[scales.len() - 1];
     let fits = |(scale, _): &&(f64, &str)| value >= 0.9995 * scale;

@@ -1,9 +1,9 @@
-//! Planning: the assignment of a model's parts to devices, and the communication between them.
+//! Planning: which device computes which part of a model, and the communication between devices.
 //!
-//! A [`Cluster`] and a model become a plan: how many stages, a mesh for each, how many
-//! micro-batches, and for every operator the axis that is cut on every dimension of the mesh.
-//! Everything follows from the operators' axes; nothing is special-cased per kind of parallelism.
-//! No I/O and no clock; [`search`] uses threads to look at candidates side by side.
+//! A [`Cluster`] and a model become a plan: the number of stages, a mesh for each, the number of
+//! micro-batches, and for every operator the axis that is cut on every dimension of the mesh. All of this
+//! follows from the operators' axes, without a special case per kind of parallelism. The crate has no I/O and
+//! no clock; [`search`] uses threads to evaluate candidates in parallel.
 //!
 //! ```
 //! use thinwire_plan::search::{Planner, Settings};

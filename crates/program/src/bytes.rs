@@ -1,11 +1,10 @@
 //! Bytes of a step: every exchange of every stage, by tensor and by kind.
 //!
-//! All ranks of a stage have the same instructions, so one program a stage tells them all. Each
-//! exchange is the schedule that the executor runs, and its bytes are those of that schedule's
-//! messages, without headers.
+//! All ranks of a stage have the same instructions, so one program per stage is enough. Each exchange is the
+//! schedule that the executor runs, and its bytes are those of the schedule's messages, without headers.
 //!
-//! Law: bytes and headers of all exchanges are the [`Program::sent_bytes`] of all ranks together, but
-//! in groups with very long schedules, where one unit of ranks stands for the others.
+//! Law: bytes and headers of all exchanges equal the sum of [`Program::sent_bytes`] over all ranks, except in
+//! groups with very long schedules, for which one unit of ranks is counted and represents the others.
 //!
 //! [`Program::sent_bytes`]: crate::Program::sent_bytes
 
@@ -22,7 +21,7 @@ use count::Counter;
 
 pub use volume::{Sent, Volume};
 
-/// The sort of tensor that an exchange moves.
+/// The kind of tensor that an exchange moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// An activation or its gradient, within a stage.
@@ -33,12 +32,12 @@ pub enum Kind {
     Message,
 }
 
-/// The ranks among which an exchange takes place.
+/// The ranks between which an exchange takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Route {
-    /// The ranks that differ in this dimension of the mesh alone.
+    /// The ranks that differ only in this dimension of the mesh.
     Along(usize),
-    /// A rank and the one with the same coordinates on this stage, which receives.
+    /// A rank, and the rank with the same coordinates on this stage, which receives.
     To(usize),
 }
 
@@ -51,45 +50,45 @@ pub enum Times {
     EachMicroBatch,
 }
 
-/// An exchange that all ranks of a stage have, in groups side by side.
+/// An exchange of all ranks of a stage, in groups that exchange at the same time.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// The stage of those who send.
+    /// The stage of the senders.
     pub stage: usize,
-    /// The sort of tensor.
+    /// The kind of tensor.
     pub kind: Kind,
     /// The tensor of the training graph.
     pub tensor: TensorId,
-    /// The tensor of the model that it is, or is a gradient of.
+    /// The tensor of the model that it is, or of which it is a gradient.
     pub subject: TensorId,
     /// The ranks that take part.
     pub route: Route,
     /// The number of times that it takes place.
     pub times: Times,
-    /// The bytes of one group, once.
+    /// The bytes of one group in one exchange.
     pub volume: Arc<Volume>,
 }
 
 /// All exchanges of a step.
 #[derive(Clone, Debug)]
 pub struct StepBytes {
-    /// The lengths of the mesh of every stage.
+    /// The lengths of every stage's mesh.
     pub sizes: Vec<usize>,
     /// The number of stages.
     pub stages: usize,
-    /// The exchanges of which anything is sent, stage by stage.
+    /// The exchanges that send anything, stage by stage.
     pub exchanges: Vec<Exchange>,
-    /// Micro-batches of a step, in the mean over the parts of the batch.
+    /// Micro-batches of a step, mean over the parts of the batch.
     pub micro_batches: usize,
-    /// Micro-batches of every part along the first dimension of the mesh, where they differ.
+    /// Micro-batches of every part along the first dimension of the mesh, if they differ.
     pub shares: Vec<usize>,
 }
 
 impl StepBytes {
-    /// Counts the bytes of a plan's step; an element that is not encoded has so many bytes.
+    /// Counts the bytes of a plan's step; an element that is not encoded has `element_bytes` bytes.
     ///
     /// # Errors
-    /// If the plan is not one of this graph, or contradicts itself.
+    /// If the plan is not for this graph, or contradicts itself.
     pub fn of(training: &Training, plan: &Plan, element_bytes: usize) -> Result<StepBytes, Error> {
         plan.check(training)?;
         StepBytes::of_assignment(&Assignment::new(training, plan), element_bytes)
@@ -123,12 +122,12 @@ impl StepBytes {
         self.sizes.iter().product()
     }
 
-    /// Returns the bytes that all ranks of its stage send in an exchange in a step, without headers.
+    /// Returns the bytes that all ranks of the exchange's stage send for it in a step, without headers.
     pub fn bytes(&self, exchange: &Exchange) -> u64 {
         self.all_groups(exchange) * exchange.volume.bytes()
     }
 
-    /// Returns the bytes of all ranks in a step, with the headers of messages.
+    /// Returns the bytes of all ranks in a step, including the headers of messages.
     pub fn total_with_headers(&self) -> u64 {
         let header = HEADER_BYTES as u64;
         let all = self.exchanges.iter().map(|one| {
@@ -137,7 +136,7 @@ impl StepBytes {
         all.sum()
     }
 
-    /// Calls `visit` with sender, receiver and bytes of a step, for all pairs of ranks in an exchange.
+    /// Calls `visit` with sender, receiver and bytes per step, for all pairs of ranks in an exchange.
     pub fn pairs(&self, exchange: &Exchange, mut visit: impl FnMut(Rank, Rank, u64)) {
         let (width, volume) = (self.width(), &exchange.volume);
         for within in 0..width {
@@ -159,7 +158,7 @@ impl StepBytes {
         }
     }
 
-    /// The number of times in a step that the rank at a place within its stage has an exchange.
+    /// Returns how often, in a step, the rank at an index within its stage has an exchange.
     fn times(&self, times: Times, within: usize) -> u64 {
         let parts = self.sizes.first().copied().unwrap_or(1);
         let part = within / (self.width() / parts);
@@ -171,9 +170,9 @@ impl StepBytes {
         }
     }
 
-    /// The groups of an exchange, each as often as it exchanges in a step. Parts of the batch that do
-    /// unequal work do as many micro-batches together as if they did equal work, and exchange none of
-    /// them with each other.
+    /// Returns the number of groups of an exchange, each counted as often as it exchanges in a step. Parts of
+    /// the batch with unequal work have the same total number of micro-batches as parts with equal work, and
+    /// exchange none of them with each other.
     fn all_groups(&self, exchange: &Exchange) -> u64 {
         let times = match exchange.times {
             Times::Once => 1,
@@ -183,8 +182,8 @@ impl StepBytes {
     }
 }
 
-/// Returns for every tensor of a training graph the tensor of the model that it is, or is a gradient
-/// of. Other tensors that gradients compute count for the first output of their node of the model.
+/// Returns, for every tensor of a training graph, the tensor of the model that it is, or of which it is a
+/// gradient. Other tensors that gradients compute count for the first output of their node of the model.
 pub fn subjects(assignment: &Assignment<'_>) -> Vec<TensorId> {
     let Training { graph, origins, gradients } = assignment.training;
     let mut all: Vec<Option<TensorId>> = vec![None; graph.tensors.len()];

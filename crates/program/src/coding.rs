@@ -1,10 +1,10 @@
-//! Codings: codecs that gradients and activations may travel with, and what each of them loses.
+//! Codings: codecs with which gradients and activations may travel, and the error of each.
 //!
-//! The codec itself says how long an encoding is. A codec error is the relative squared error of
-//! one encoding of numbers that scatter as gradients do: normally, with a spread that varies by a
-//! factor of 1.5 from one to the next. With this spread every codec loses what it was seen to lose
-//! of a GPT's real gradients: `int4` 0.026 (0.01 to 0.05), `int3` 0.14 (0.05 to 0.16), `int2` 0.19
-//! (0.10 to 0.59), `onebit` 0.45 (0.31 to 0.81).
+//! The codec itself determines the length of an encoding. A codec error is the relative squared error of one
+//! encoding of numbers that are distributed like gradients: normally, with a spread that varies by a factor
+//! of 1.5 from one number to the next. With this spread, every codec has about the error that was measured
+//! for a GPT's real gradients: `int4` 0.026 (0.01 to 0.05), `int3` 0.14 (0.05 to 0.16), `int2` 0.19 (0.10 to
+//! 0.59), `onebit` 0.45 (0.31 to 0.81).
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use thinwire_wire::random::Key;
 
 use crate::Error;
 
-/// Numbers on which losses are measured.
+/// Number of values with which codec errors are measured.
 const SAMPLE: u64 = 1 << 14;
 /// The standard deviation of the logarithm of the sample's spread.
 const VARIATION: f32 = 0.4;
 
-/// A codec with as large an error carries no activations.
+/// Error from which on a codec is not used for activations.
 const MOST: f64 = 0.4;
 
-/// A codec that gradients or activations may travel with.
+/// A codec with which gradients or activations may travel.
 #[derive(Clone, Debug)]
 pub struct Coding {
     codec: Arc<dyn Codec>,
@@ -31,7 +31,7 @@ pub struct Coding {
 }
 
 impl Coding {
-    /// The coding of a codec's name.
+    /// Returns the coding for the name of a codec.
     ///
     /// # Errors
     /// If there is no such codec, or it makes sums instead of bytes.
@@ -45,11 +45,11 @@ impl Coding {
         }
     }
 
-    /// The coding of activations and their gradients, which have no next time in which what is lost
-    /// could be sent along.
+    /// Returns the coding for activations and their gradients, which have no later exchange that could send
+    /// the error.
     ///
     /// # Errors
-    /// As [`Coding::parse`], or if the codec loses nearly all.
+    /// As [`Coding::parse`], or if the codec's error is too large.
     pub fn of_activations(name: &str) -> Result<Coding, Error> {
         let coding = Coding::parse(name)?;
         let message = match coding.codec.shares_randomness() {
@@ -66,17 +66,17 @@ impl Coding {
         Err(Error::invalid(message).with_hint("f16, bf16, e4m3 and int8 are such codecs"))
     }
 
-    /// The codec.
+    /// Returns the codec.
     pub fn codec(&self) -> &Arc<dyn Codec> {
         &self.codec
     }
 
-    /// Bytes to expect of the encoding of so many elements.
+    /// Returns the expected size of the encoding of this many elements, in bytes.
     pub fn bytes(&self, elements: f64) -> f64 {
         self.codec.expected_len(elements.ceil() as usize) as f64
     }
 
-    /// Whether everybody gets everybody's encoding, instead of the owners of parts.
+    /// Returns whether every rank gets the encodings of all ranks, instead of the owners of parts.
     pub fn gathers(&self) -> bool {
         self.codec.exchange() == Exchange::Gather
     }
@@ -94,7 +94,7 @@ impl fmt::Display for Coding {
     }
 }
 
-/// Returns the relative squared error of one encoding of numbers that scatter as gradients do.
+/// Returns the relative squared error of one encoding of numbers that are distributed like gradients.
 fn loss(codec: &dyn Codec) -> f64 {
     let [value, spread] = [1, 2].map(|seed| Key { seed, step: 0, tensor: 0 });
     let element = |at| value.normal(at) * (VARIATION * spread.normal(at)).exp();

@@ -2,17 +2,17 @@
 
 use thinwire_wire::Hint;
 
-/// The sort of an [`Error`].
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A plan file is not what it should be.
+    /// A plan file is invalid.
     File,
     /// A plan cannot be run, or is for another model.
     Invalid,
 }
 
-/// An error in one line, perhaps with advice on what to do about it.
+/// An error in one line, possibly with a hint.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -35,7 +35,7 @@ impl Error {
         Error { hint: Some(hint.into()), ..self }
     }
 
-    /// Returns the sort of error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -1,9 +1,9 @@
 //! A training step as a value.
 //!
-//! A [`Plan`] says on which ranks every operator of a model works and when. [`program`] derives from
-//! it the [`Program`] of one rank: the instructions of a step with every collective and message, before
-//! anything runs. The planner reads its bytes, the report shows them, and the executor of crate
-//! `train` runs it. No I/O, no threads, no clock.
+//! A [`Plan`] determines on which ranks every operator of a model is computed, and when. From it, [`program`]
+//! derives the [`Program`] of one rank: the instructions of a step with every collective and message, before
+//! anything runs. The planner and the report use its bytes, and the executor of crate `train` runs it. There
+//! is no I/O, no threads, and no clock.
 //!
 //! ```
 //! use thinwire_model::{backward, named};

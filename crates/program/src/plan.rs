@@ -1,15 +1,15 @@
-//! Plans: where every node of a model works, and when.
+//! Plans: the ranks on which every node of a model is computed, and the order.
 //!
-//! Ranks form `stages` meshes of the same shape, one after the other. A block of the model belongs
-//! to a chunk of the pipeline; chunk c is on stage c modulo `stages`, so that a stage has several
-//! chunks where the pipeline is interleaved.
+//! Ranks form `stages` meshes of the same shape, one after the other. A block of the model belongs to a chunk
+//! of the pipeline; chunk c is on stage c modulo `stages`, so a stage of an interleaved pipeline has several
+//! chunks.
 
 use thinwire_model::{Graph, Origin, Strategy, Training};
 
 use crate::pipeline::{self, Pass, Schedule};
 use crate::{Error, Transport};
 
-/// A dimension of the mesh that every stage is.
+/// A dimension of the mesh, which is the same for every stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshDim {
     /// The name of the dimension, such as "data".
@@ -18,69 +18,69 @@ pub struct MeshDim {
     pub size: usize,
 }
 
-/// The parts of a parameter's state that the ranks which share its work divide among them
-/// (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models").
+/// The parts of a parameter's state that ranks divide among them if they share its work (Rajbhandari et al.,
+/// "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Sharding {
     /// Nothing.
     None,
-    /// The optimiser's state: ZeRO 1.
+    /// The optimiser's state (ZeRO 1).
     Optimizer,
-    /// Gradients too: ZeRO 2. They are scattered with every micro-batch.
+    /// Also gradients (ZeRO 2). They are scattered with every micro-batch.
     Gradients,
-    /// Parameters too: ZeRO 3. They are gathered for forward and for backward with every
+    /// Also parameters (ZeRO 3). They are gathered for the forward and the backward pass of every
     /// micro-batch.
     Parameters,
 }
 
-/// A plan's word on a block.
+/// A plan's settings for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockPlan {
-    /// The chunk of the pipeline that it is in.
+    /// The chunk of the pipeline to which it belongs.
     pub chunk: usize,
-    /// Whether what it computes is computed again for backward, instead of being kept.
+    /// Whether its forward pass is computed again for the backward pass, instead of keeping the results.
     pub recompute: bool,
 }
 
-/// The work of a part of the batch where parts do unequal work.
+/// The work of a part of the batch, if parts have unequal work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The part's micro-batches of a step.
+    /// The part's micro-batches in a step.
     pub micro_batches: usize,
-    /// For every stage, what it does in a step.
+    /// For every stage, its passes in a step.
     pub orders: Vec<Vec<Pass>>,
 }
 
-/// A graph as many ranks run it.
+/// A plan for running a graph on many ranks.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The mesh of every stage.
     pub mesh: Vec<MeshDim>,
     /// The number of stages.
     pub stages: usize,
-    /// For every node of the graph, what it does on each dimension of the mesh.
+    /// For every node of the graph, its cut on each dimension of the mesh.
     pub strategies: Vec<Strategy>,
-    /// For every block of the graph.
+    /// The settings of every block of the graph.
     pub blocks: Vec<BlockPlan>,
-    /// For every parameter, in the order of [`Graph::parameters`].
+    /// The sharding of every parameter, in the order of [`Graph::parameters`].
     pub sharding: Vec<Sharding>,
-    /// For every parameter, what its gradient travels by where ranks sum it.
+    /// For every parameter, the transport of its gradient when ranks sum it.
     pub codecs: Vec<Transport>,
-    /// The transports of activations and their gradients, between stages and within them: a transfer
-    /// takes that of the outermost units of neighbours between which it goes. Empty where all tensors
-    /// travel as they are.
+    /// The transports of activations and their gradients, between stages and within them. A transfer uses
+    /// that of the outermost units of neighbours between which it takes place. Empty if all tensors travel
+    /// raw.
     pub activations: Vec<Transport>,
     /// Micro-batches of a step.
     pub micro_batches: usize,
-    /// For every stage, what it does in a step.
+    /// For every stage, its passes in a step.
     pub orders: Vec<Vec<Pass>>,
-    /// For every part along the first dimension of the mesh, what it does; empty where all do alike.
-    /// Together they do as much as if they did.
+    /// For every part along the first dimension of the mesh, its work; empty if all parts have the same work.
+    /// The total is the same in both cases.
     pub shares: Vec<Share>,
 }
 
 impl Plan {
-    /// Returns the plan for one rank, which does everything.
+    /// Returns the plan for one rank, which computes everything.
     pub fn alone(graph: &Graph) -> Plan {
         Plan {
             mesh: Vec::new(),
@@ -116,10 +116,10 @@ impl Plan {
         self.blocks.iter().map(|block| block.chunk + 1).max().unwrap_or(1)
     }
 
-    /// Checks that the plan is one of this graph, and that the orders come to an end.
+    /// Checks that the plan is for this graph, and that the orders terminate.
     ///
     /// # Errors
-    /// If it is not.
+    /// If it is not, or they do not.
     pub fn check(&self, training: &Training) -> Result<(), Error> {
         let graph = &training.graph;
         let forward = training.origins.iter().filter(|origin| **origin == Origin::Forward).count();
@@ -169,7 +169,7 @@ impl Plan {
     }
 }
 
-/// "1 stage", "3 micro-batches".
+/// Returns a count with its noun, such as "1 stage" or "3 micro-batches".
 pub fn counted(count: usize, name: &str) -> String {
     let more = match name.ends_with("ch") {
         _ if count == 1 => "",
@@ -179,7 +179,7 @@ pub fn counted(count: usize, name: &str) -> String {
     format!("{count} {name}{more}")
 }
 
-/// "4 x 2 devices", of a mesh.
+/// Returns the devices of a mesh as text, such as "4 x 2 devices".
 pub fn devices(mesh: &[usize]) -> String {
     let sizes: Vec<String> = mesh.iter().map(usize::to_string).collect();
     let s = if mesh.iter().all(|size| *size == 1) { "" } else { "s" };

@@ -1,7 +1,7 @@
 //! The program of one rank: a step as a list of instructions.
 //!
-//! A slot holds a tensor in one layout, once per micro-batch. Computing, converting, sending and
-//! receiving are all there is; what is sent is known before anything runs.
+//! A slot holds a tensor in one layout, once per micro-batch. Instructions only compute, convert, send and
+//! receive; all transfers are known before anything runs.
 
 use std::sync::Arc;
 
@@ -21,23 +21,23 @@ pub type Slot = usize;
 pub struct Held {
     /// The tensor, of the training graph.
     pub tensor: TensorId,
-    /// Where it lies.
+    /// Its layout.
     pub layout: Layout,
     /// The shape of this rank's part.
     pub shape: Vec<usize>,
-    /// Whether it may travel encoded: an activation or its gradient, at least a matrix.
+    /// Whether it may be encoded: it is an activation or its gradient, and has at least two dimensions.
     pub encodes: bool,
 }
 
-/// One thing to do.
+/// One instruction of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Instruction {
-    /// This rank's part of an input of the model is cut out of the data.
+    /// Cuts this rank's part of an input of the model out of the data.
     Load {
-        /// Where it goes.
+        /// The slot for it.
         to: Slot,
     },
-    /// A node's work on this rank's region.
+    /// Computes a node on this rank's region.
     Compute {
         /// The node, of the training graph.
         node: NodeId,
@@ -46,46 +46,46 @@ pub enum Instruction {
         /// The slots that it writes.
         outputs: Vec<Slot>,
     },
-    /// A collective along one dimension of the mesh.
+    /// Runs a collective along one dimension of the mesh.
     Convert(Convert),
-    /// A message to another stage.
+    /// Sends a message to another stage.
     Send {
         /// The slot that is sent.
         slot: Slot,
-        /// To whom.
+        /// The receiver.
         to: Rank,
         /// The message's number; the same at both ends.
         number: u32,
     },
-    /// A message from another stage.
+    /// Receives a message from another stage.
     Recv {
-        /// Where it goes.
+        /// The slot for it.
         slot: Slot,
-        /// From whom.
+        /// The sender.
         from: Rank,
         /// The message's number; the same at both ends.
         number: u32,
     },
-    /// A micro-batch's share of a parameter's gradient is complete.
+    /// Hands over a micro-batch's share of a parameter's gradient, which is complete.
     Gradient {
         /// The parameter, as an index of [`Program::parameters`].
         parameter: usize,
-        /// The share.
+        /// The slot of the share.
         slot: Slot,
     },
-    /// The loss of a micro-batch.
+    /// Hands over the loss of a micro-batch.
     Loss {
-        /// Where it is.
+        /// The slot of the loss.
         slot: Slot,
     },
-    /// Nobody reads a slot any more.
+    /// Frees a slot that is no longer read.
     Free {
         /// The slot.
         slot: Slot,
     },
 }
 
-/// Returns the slots that are freed at once, before any other instruction.
+/// Returns the slots that are freed directly here, before any other instruction.
 pub fn freed(rest: &[Instruction]) -> Vec<Slot> {
     let frees = rest.iter().map_while(|instruction| match instruction {
         Instruction::Free { slot } => Some(*slot),
@@ -99,7 +99,7 @@ pub fn freed(rest: &[Instruction]) -> Vec<Slot> {
 pub struct Convert {
     /// The slot that is read.
     pub from: Slot,
-    /// Where the result goes.
+    /// The slot for the result.
     pub to: Slot,
     /// The collective.
     pub step: Step,
@@ -109,7 +109,7 @@ pub struct Convert {
     pub gradient: Option<usize>,
 }
 
-/// A message about a parameter, with the collectives before it is sent or after it has come.
+/// A message about a parameter, with the collectives before it is sent or after it is received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// The collectives.
@@ -123,46 +123,46 @@ pub struct Message {
 }
 
 impl Message {
-    /// Returns the slot where the collectives begin, before a message is sent.
+    /// Returns the slot from which the collectives before a message start.
     pub fn from(&self) -> Slot {
         self.converts.first().map_or(self.slot, |convert| convert.from)
     }
 }
 
-/// A parameter on this rank: where it lies, and who updates it.
+/// A parameter on this rank: its slots, and the rank that updates it.
 #[derive(Clone, Debug)]
 pub struct Parameter {
     /// The tensor.
     pub tensor: TensorId,
-    /// The slot that lasts from step to step.
+    /// The slot that remains from step to step.
     pub home: Slot,
-    /// The sum of all shares of the gradient.
+    /// The slot of the sum of all shares of the gradient.
     pub sum: Slot,
-    /// Shares in one micro-batch.
+    /// Number of shares in one micro-batch.
     pub shares: usize,
-    /// The transport of the gradient where it is summed.
+    /// The transport of the gradient when it is summed.
     pub transport: Transport,
-    /// The collectives that bring the sum to where the optimiser works, after the last share.
+    /// The collectives that convert the sum to the optimiser's layout, after the last share.
     pub reduce: Vec<Convert>,
-    /// Where the optimiser works; it may be the sum itself.
+    /// The slot in the optimiser's layout; it may be the sum itself.
     pub reduced: Slot,
-    /// Sums of other stages that use the parameter too.
+    /// Sums from other stages that also use the parameter.
     pub others: Vec<Message>,
     /// The rank that updates the parameter.
     pub owner: Owner,
 }
 
-/// Who updates a parameter.
+/// The rank that updates a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Owner {
-    /// This rank does, and brings the new values home.
+    /// This rank updates it, and distributes the new values.
     Here {
-        /// The collectives that bring new values home.
+        /// The collectives that convert new values to the resident layout.
         restore: Vec<Convert>,
         /// The messages that bring new values to other stages that use the parameter.
         copies: Vec<Message>,
     },
-    /// Another rank does: it gets the sum and gives the new values, both under these numbers.
+    /// Another rank updates it: this rank sends the sum and receives the new values, under these numbers.
     There {
         /// The rank.
         rank: Rank,
@@ -176,15 +176,15 @@ pub enum Owner {
 /// One rank's step.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Where the rank is.
+    /// The position of the rank.
     pub mesh: Mesh,
     /// The slots.
     pub slots: Vec<Held>,
-    /// For every chunk, its forward; empty if it is another stage's.
+    /// For every chunk, its forward pass; empty if it belongs to another stage.
     pub forward: Vec<Vec<Instruction>>,
-    /// For every chunk, its backward.
+    /// For every chunk, its backward pass.
     pub backward: Vec<Vec<Instruction>>,
-    /// For every chunk, its gradients of parameters, where they are apart.
+    /// For every chunk, its gradients of parameters, if these are separate passes.
     pub weight: Vec<Vec<Instruction>>,
     /// The passes of a step.
     pub order: Vec<Pass>,
@@ -194,32 +194,32 @@ pub struct Program {
     pub activations: Vec<Transport>,
     /// This rank's micro-batches of a step.
     pub micro_batches: usize,
-    /// The most that any rank has.
+    /// The largest number of micro-batches of any rank.
     pub micro_batches_max: usize,
-    /// The micro-batches of the whole batch.
+    /// The number of micro-batches of the whole batch.
     pub micro_batches_of_all: usize,
-    /// Where parts of the batch do unequal work, for each of this rank's micro-batches which one of
-    /// the whole batch it is, and which part of it; else empty.
+    /// If parts of the batch have unequal work, for each of this rank's micro-batches: the micro-batch of the
+    /// whole batch, and its part. Otherwise empty.
     pub sources: Vec<(usize, usize)>,
 }
 
-/// Cause of messages to other ranks.
+/// Reason for messages to other ranks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outgoing<'a> {
     /// Collective within the stage.
     Convert(&'a Convert),
-    /// Values of a slot, for a rank of another stage.
+    /// Message with the values of a slot, for a rank of another stage.
     Message(Slot, Rank),
 }
 
 impl Program {
-    /// Returns the bytes that this rank sends in one step, headers included.
+    /// Returns the bytes that this rank sends in one step, including headers.
     pub fn sent_bytes(&self) -> u64 {
         self.bytes(ENCODED)
     }
 
-    /// Returns the sum of a parameter's gradient that crate `sync` makes: the last one, once a step, over
-    /// ranks that have shares of it. None if nobody else has one.
+    /// Returns the sum of a parameter's gradient that crate `sync` makes: the last one, once per step, over
+    /// the ranks that have shares of it. `None` if no other rank has a share.
     pub fn exchanged(&self, parameter: usize) -> Option<&Convert> {
         let sums = |convert: &&Convert| {
             matches!(
@@ -231,8 +231,8 @@ impl Program {
         self.parameters[parameter].reduce.last().filter(sums)
     }
 
-    /// Returns the bytes of a step that this rank sends beside the sums of [`Program::exchanged`], headers
-    /// included.
+    /// Returns the bytes of a step that this rank sends in addition to the sums of [`Program::exchanged`],
+    /// including headers.
     pub fn other_bytes(&self) -> u64 {
         let exchanged = (0..self.parameters.len()).filter_map(|index| self.exchanged(index));
         self.sent_bytes() - exchanged.map(|sum| self.transfer(sum).sent_bytes()).sum::<u64>()
@@ -243,7 +243,7 @@ impl Program {
         self.mesh.sizes.iter().all(|size| *size == 1) && !self.forward.iter().any(Vec::is_empty)
     }
 
-    /// Returns the bytes that this rank would send in one step if everything travelled as f32.
+    /// Returns the bytes that this rank would send in one step if all values travelled as f32.
     pub fn raw_bytes(&self) -> u64 {
         self.bytes(RAW)
     }
@@ -258,13 +258,13 @@ impl Program {
             + self.sent_for_parameters().map(sent).sum::<u64>()
     }
 
-    /// Returns which micro-batch of the whole batch one of this rank's is, and which part of it.
+    /// Returns the micro-batch of the whole batch to which one of this rank's belongs, and its part.
     pub fn source(&self, micro_batch: usize) -> (usize, usize) {
         let alike = (micro_batch, self.mesh.first());
         self.sources.get(micro_batch).copied().unwrap_or(alike)
     }
 
-    /// Returns the numbers of exchanges that keep a residual, each with its elements.
+    /// Returns the numbers of exchanges that keep a residual, each with its number of elements.
     pub fn owed(&self) -> Vec<(u32, usize)> {
         let owed = |outgoing: Outgoing<'_>| match outgoing {
             Outgoing::Convert(convert) if convert.gradient.is_some() => {
@@ -275,7 +275,7 @@ impl Program {
         self.sent_in_passes().chain(self.sent_for_parameters()).filter_map(owed).collect()
     }
 
-    /// Returns what a collective does, as schedules.
+    /// Returns the schedules of a collective.
     pub fn transfer(&self, convert: &Convert) -> Transfer {
         let Step { mesh_dim, collective, .. } = convert.step;
         let (size, at) = (self.mesh.sizes[mesh_dim], self.mesh.coordinates[mesh_dim]);
@@ -283,7 +283,7 @@ impl Program {
         self.encoding(convert).transfer(collective, &self.slots[convert.from].shape, world)
     }
 
-    /// Returns how the values of a collective travel.
+    /// Returns the encoding of a collective's values.
     pub fn encoding(&self, convert: &Convert) -> Encoding {
         let groups = || self.mesh.groups(convert.step.mesh_dim);
         if let Some(parameter) = convert.gradient {
@@ -317,7 +317,7 @@ impl Program {
         }
     }
 
-    /// Returns everything by which this rank sends for each micro-batch.
+    /// Returns everything that this rank sends for each micro-batch.
     pub(crate) fn sent_in_passes(&self) -> impl Iterator<Item = Outgoing<'_>> {
         let passes = self.forward.iter().chain(&self.backward).chain(&self.weight).flatten();
         passes.filter_map(|instruction| match instruction {
@@ -327,12 +327,12 @@ impl Program {
         })
     }
 
-    /// Returns everything by which this rank sends once a step: sums of gradients, and new values.
+    /// Returns everything that this rank sends once per step: sums of gradients, and new values.
     pub(crate) fn sent_for_parameters(&self) -> impl Iterator<Item = Outgoing<'_>> {
         self.parameters.iter().flat_map(sent_for)
     }
 
-    /// The text of the program, line by line.
+    /// Returns the program as text, line by line.
     pub fn describe(&self, graph: &Graph) -> String {
         let name = |slot: &Slot| {
             let held = &self.slots[*slot];

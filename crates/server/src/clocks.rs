@@ -1,8 +1,8 @@
 //! Clocks of the workers: the pushes that a state contains, and the step that each worker has reached.
 //!
-//! Clocks are part of the replicated state, so wherever the effect of a push is, its number is too. Clocks
-//! count steps of the job and are equal in all shards, no matter when a shard learned of a worker. A worker
-//! that joins or returns has no clock until its first push, and nobody waits for it before.
+//! Clocks are part of the replicated state, so a state that contains the effect of a push also contains its
+//! number. Clocks count steps of the job and are equal in all shards, no matter when a shard learned of a
+//! worker. A worker that joins or returns has no clock until its first push; until then, nobody waits for it.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +35,8 @@ pub struct Pace {
     /// Step of the slowest worker.
     #[serde(deserialize_with = "number")]
     pub step: u64,
-    /// Number of workers that push, including the one that is told; 0 before the first step, when all workers
-    /// are expected to.
+    /// Number of workers that push, including the one that receives this; 0 before the first step, when all
+    /// workers are expected to push.
     pub pushing: u32,
 }
 
@@ -84,7 +84,7 @@ impl Clocks {
         self.newest = self.newest.max(push.step);
     }
 
-    /// Replaces the list of workers. Before the first step of the job all workers are waited for.
+    /// Replaces the list of workers. Before the first step of the job, shards wait for all workers.
     fn replace(&mut self, workers: &Workers) {
         let clock = (self.newest == 0).then_some(0);
         let mut known = std::mem::take(&mut self.workers);
@@ -97,7 +97,7 @@ impl Clocks {
         self.version = workers.version;
     }
 
-    /// Reads clocks in which every worker is there or has left.
+    /// Reads clocks, and refuses those in which a worker both is in the list and has left.
     pub(crate) fn sound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Clocks, D::Error> {
         let clocks = Clocks::deserialize(deserializer)?;
         let is_sound =

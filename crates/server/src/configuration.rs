@@ -1,12 +1,13 @@
 //! Configuration of a job: its tables, and the servers of each shard.
 //!
-//! This state machine runs beside the coordinator's rosters. Its inputs are the epochs of servers, their
-//! addresses and reports of ready learners. [`Placement::next`](crate::Placement::next) computes the servers
-//! that a shard should have, and [`View::next`] those that it has now. The first views are created once there
-//! are a definition, as many servers as it requires, and an address of each.
+//! This state machine runs in the coordinator, next to its rosters. Its inputs are the epochs of servers,
+//! their addresses, and reports of ready learners. [`Placement::next`](crate::Placement::next) computes the
+//! servers that a shard should have, and [`View::next`] those that it has now. The first views are created
+//! once there is a definition, there are as many servers as it requires, and each of them has reported its
+//! address.
 //!
-//! A shard of which no replica is in the epoch keeps its view, whose replicas may come back. It is silent, or lost
-//! once they are known to be dead.
+//! If no replica of a shard is in the epoch, the shard keeps its view, and its replicas may come back. Such a
+//! shard is silent; it is lost once all its replicas are known to be dead.
 //!
 //! Laws: successive views of a shard obey [`View::next`]; a silent or lost shard gets its next view when a replica
 //! of its last view reports its copy; when all learners have reported, each other shard has as many replicas as
@@ -78,8 +79,8 @@ impl Configuration {
         }
     }
 
-    /// Returns why a job with this definition cannot begin: a server of the epoch begins with other files, or has
-    /// too little memory.
+    /// Returns why a job with this definition cannot begin: a server of the epoch begins with other files, or
+    /// has too little memory.
     fn objection(&self, definition: &Definition) -> Option<String> {
         self.other_origin(definition).or_else(|| self.lack_of_memory(definition))
     }
@@ -109,8 +110,8 @@ impl Configuration {
         Some(format!("this worker continues from {found}, but server {id} from {name} (--restore)"))
     }
 
-    /// Notes the files with which a server is to begin. Whoever has defined the job otherwise defines it again, and is
-    /// refused.
+    /// Notes the files with which a server is to begin. A definition that names other files is forgotten; a
+    /// process that repeats it is refused.
     fn origin(&mut self, from: Id, name: String) -> Result<(), String> {
         check_name(from, &name, "name of files")?;
         // Who joins later needs no files.
@@ -122,7 +123,8 @@ impl Configuration {
         Ok(())
     }
 
-    /// Notes the memory of a server. A definition that does not fit is forgotten; whoever gives it again is refused.
+    /// Notes the memory of a server. A definition that does not fit is forgotten; a process that repeats it
+    /// is refused.
     fn memory(&mut self, from: Id, bytes: u64) -> Result<(), String> {
         check_server(from, "memory")?;
         if !self.state.is_founded() && self.state.memories.get(&from) != Some(&bytes) {
@@ -152,7 +154,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Removes what servers told that have left, if one of the tables of it is full.
+    /// Removes the reports of servers that have left, if a table of reports is full.
     fn make_room(&mut self, from: Id) -> Result<(), String> {
         let JobState { addresses, origins, memories, failures, servers, .. } = &mut self.state;
         for table in [addresses, origins, failures] {
@@ -315,7 +317,7 @@ impl ViewService for Configuration {
     }
 }
 
-/// Checks a text that a server tells about itself.
+/// Checks a text that a server reports about itself.
 fn check_name(from: Id, text: &str, what: &str) -> Result<(), String> {
     check_server(from, what)?;
     match text.len() {

@@ -16,7 +16,7 @@ pub enum Consistency {
     Bounded(u32),
 }
 
-/// Error for a text that names no consistency.
+/// Error for a text that does not name a consistency.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("consistency '{0}', expected sync, async or bounded:STEPS")]
 pub struct InvalidConsistency(String);

@@ -20,7 +20,7 @@ pub enum Kind {
     Corrupt,
     /// The disk of spilled rows failed or is full.
     Disk,
-    /// A snapshot or checkpoint is missing, damaged or of other tables, or cannot be made.
+    /// A snapshot or checkpoint is missing, is damaged, belongs to other tables, or cannot be made.
     Snapshot,
     /// The job or its connections failed; [`StdError::source`] has the cause.
     Job(thinwire_job::Kind),
@@ -37,8 +37,8 @@ pub struct Error {
 }
 
 impl Error {
-    /// Creates an error from its kind and a message, whose control characters become spaces: it may contain names
-    /// from outside, and is one line.
+    /// Creates an error from its kind and a message. Control characters become spaces, since the message may
+    /// contain names from outside and must be one line.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
         Error { kind, message: line(&message.into()), hint: None, source: None }
     }
@@ -78,7 +78,7 @@ impl Hint for Error {
     }
 }
 
-/// What separates a refusal that another process sends from its hint.
+/// Separator between the text of a refusal and its hint, when a process sends both.
 pub(crate) const HINT: &str = "; hint: ";
 
 /// Returns a text without control characters, in one line.

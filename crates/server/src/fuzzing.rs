@@ -1,5 +1,5 @@
-//! Server without sockets that accepts arbitrary messages, for fuzz targets; `files` and `views` are those of
-//! files and of the coordinator's decisions.
+//! Server without sockets that accepts arbitrary messages, for fuzz targets. Module `files` does the same for
+//! files, `views` for the coordinator's decisions.
 //!
 //! The server is the primary of the first of two shards and a backup of the second, whose primary is another
 //! server. Four connections are open: that server, a worker, a reader, and one without a hello.
@@ -42,7 +42,7 @@ struct Rig {
 /// length (2 bytes, little-endian).
 ///
 /// # Panics
-/// If a parsed message or answer is not read back from the bytes that it is written as.
+/// If serialising a parsed message or answer and parsing it again does not give the same bytes.
 pub fn deliver(mut bytes: &[u8]) {
     let mut rig = Rig::new();
     while let Some(([connection, low, high], rest)) = bytes.split_first_chunk() {

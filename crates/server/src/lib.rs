@@ -6,11 +6,11 @@
 //! stores the rows of the copy. The caller delivers events, performs the returned actions in order, and sends
 //! a tick at `deadline()`.
 //!
-//! Around the core, [`Configuration`] runs beside the coordinator of an elastic job and decides views. A
-//! [`Server`] is a process of that job: one thread drives its shards and has all its connections, to clients,
-//! peers and the coordinator; one is its membership, and one writes snapshots. [`wire`] defines the messages;
-//! the core repeats lost ones. Rows beyond the memory limit in [`Limits`] are kept on disk, which changes no
-//! answer.
+//! Around the core, [`Configuration`] runs in the process of an elastic job's coordinator and decides views.
+//! A [`Server`] is a process of that job. One of its threads drives its shards and has all its connections,
+//! to clients, peers and the coordinator; one is its membership; and one writes snapshots. [`wire`] defines
+//! the messages; the core repeats lost ones. Rows beyond the memory limit in [`Limits`] are kept on disk,
+//! which changes no answer.
 //!
 //! # One push
 //!
@@ -26,8 +26,8 @@
 //! 1. An acknowledged push is in the state of every later primary, as long as a replica of each view
 //!    survives into the next one.
 //! 2. A push is applied at most once.
-//! 3. A worker that is answered is at most as many steps ahead of the slowest as [`Consistency`] allows,
-//!    and at most one more when its push is applied. Workers never wait for each other in a circle.
+//! 3. When a worker gets an answer, it is at most as many steps ahead of the slowest as [`Consistency`]
+//!    allows, and at most one more when its push is applied. Workers never wait for each other in a circle.
 //! 4. When faults end and pushes stop, all replicas are equal, bit by bit.
 //!
 //! `tests/laws` checks them over schedules of faults.

@@ -84,7 +84,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Resets `matched` to the committed entries: a new primary may have others after them.
+    /// Resets `matched` to the committed entries, since a new primary may have other entries after them.
     pub fn doubt(&mut self) {
         self.matched = self.log.committed();
     }

@@ -1,6 +1,6 @@
 //! Queue of messages to one peer.
 //!
-//! The primary repeats lost messages, so a full mailbox drops new messages, and one without a connection
+//! The primary repeats lost messages. So a full mailbox drops new messages, and one without a connection
 //! drops all. Entries and snapshots that are already under way are not queued again, so that repetitions do
 //! not slow down a slow connection further. Law: at most [`BYTES_MAX`] bytes plus one message are queued.
 
@@ -35,7 +35,7 @@ pub struct Mailbox {
     bytes: usize,
     /// Whether there is a connection.
     is_open: bool,
-    /// Messages put in on this connection, and messages among them known to have arrived.
+    /// Number of messages put in on this connection, and how many of them are known to have arrived.
     put: u64,
     left: u64,
     /// Entries and snapshots under way to the peer, by shard.
@@ -91,7 +91,7 @@ impl Mailbox {
         *self = Mailbox { is_open: true, ..Mailbox::default() };
     }
 
-    /// Empties the mailbox, and drops what comes until it is opened.
+    /// Empties the mailbox, and drops new messages until it is opened.
     pub fn close(&mut self) {
         *self = Mailbox::default();
     }

@@ -35,8 +35,8 @@ pub enum Message {
         #[serde(deserialize_with = "number")]
         committed: u64,
     },
-    /// State of the shard, from the primary to a server without a copy or with one that is too old. It
-    /// carries the tables as they are when it is sent.
+    /// State of the shard, from the primary to a server that has no copy or one that is too old. It carries
+    /// the tables as they are when it is sent.
     Snapshot {
         /// Number of the view.
         view: u64,

@@ -1,9 +1,9 @@
 //! Connections of a server to the other servers, over which it sends its shards' messages.
 //!
-//! A peer is dialled until it welcomes this server, and again with growing pauses when the connection breaks; only
-//! failed attempts are reported as the loss of the peer. Messages are not answered one by one: a ping behind them
-//! shows that they have arrived. Law: messages of a mailbox are sent whole and in their order on one connection;
-//! a peer that is slow takes no memory but that of its mailbox and one message.
+//! A peer is dialled until it welcomes this server, and dialled again after growing pauses when the
+//! connection breaks. Only failed attempts are reported as the loss of the peer. A peer does not answer each
+//! message: a ping after several messages shows that they have arrived. Law: the messages of a mailbox are
+//! sent whole and in order on one connection; a slow peer takes no memory except its mailbox and one message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -57,7 +57,7 @@ struct Sending {
     parts: VecDeque<Outbound>,
     /// The message being sent, if one is.
     message: Option<Outgoing>,
-    /// Messages sent after the last ping, and before it if its answer is still awaited.
+    /// Messages sent after the last ping; also those before it if its answer has not arrived.
     written: u64,
     asked: Option<u64>,
 }
@@ -216,8 +216,8 @@ impl Sending {
     }
 }
 
-/// Divides a message into parts of bounded length where its entries allow; servers handle entries in
-/// several messages like those in one.
+/// Divides a message into parts of bounded length, as far as its entries allow. Servers handle entries in the
+/// same way in one message or in several.
 fn divided(message: Outbound) -> VecDeque<Outbound> {
     let Outbound { shard, message, tables } = message;
     let Message::Forward { view, mut after, entries, committed } = message else {

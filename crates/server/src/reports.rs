@@ -1,4 +1,4 @@
-//! Reports of primaries on their way to the coordinator, and tasks on their way to the disk.
+//! Reports of primaries for the coordinator, and tasks for the thread that writes to disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
@@ -45,8 +45,8 @@ impl SnapshotReport {
     }
 }
 
-/// Reports for the part of the node that talks to the coordinator: at most one per learner of a shard, and one
-/// about the last snapshot. The thread that writes snapshots reports here, too.
+/// Reports for the part of the node that talks to the coordinator: at most one per learner of a shard, and
+/// one about the last snapshot. The thread that writes snapshots also reports here.
 #[derive(Debug, Default)]
 pub struct Reports {
     state: Mutex<State>,
@@ -63,7 +63,7 @@ struct State {
     writer: Option<Sender<Task>>,
     tasks: usize,
     waker: Option<Waker>,
-    /// Whether a report has come since the last look.
+    /// Whether a report has come since the last check.
     is_due: bool,
     is_over: bool,
     /// Reason why this server lost its rows, if it did.
@@ -142,7 +142,7 @@ impl Reports {
         self.lock().snapshot.clone()
     }
 
-    /// Hands a task to the thread that writes snapshots; dropped if there is none.
+    /// Passes a task to the thread that writes snapshots; drops it if there is no such thread.
     pub fn perform(&self, task: Task) {
         let mut state = self.lock();
         let is_taken = state.writer.as_ref().is_some_and(|writer| writer.send(task).is_ok());
@@ -164,22 +164,22 @@ impl Reports {
         self.lock().writer = Some(writer);
     }
 
-    /// Returns whether there is something to look at.
+    /// Returns whether there are reports that were not handled yet.
     pub fn is_due(&self) -> bool {
         self.lock().is_due
     }
 
-    /// Notes that all reports so far are looked at.
+    /// Notes that all reports so far are handled.
     pub fn looked(&self) {
         self.lock().is_due = false;
     }
 
-    /// Asks for a look.
+    /// Asks for the reports to be handled.
     pub fn wake(&self) {
         self.lock().wake();
     }
 
-    /// Sets the waker of the endpoint that takes reports.
+    /// Sets the waker of the endpoint that handles reports.
     pub fn on_report(&self, waker: Waker) {
         self.lock().waker = Some(waker);
     }
@@ -190,7 +190,7 @@ impl Reports {
         (state.is_over, state.writer) = (true, None);
     }
 
-    /// Returns whether tasks are of no use any more.
+    /// Returns whether tasks are no longer needed.
     pub fn is_over(&self) -> bool {
         let state = self.lock();
         state.is_over || state.failure.is_some()

@@ -33,8 +33,8 @@ use snapshot_writer::SnapshotWriter;
 pub struct ServerOptions {
     /// Limits of memory and of clients' rates.
     pub limits: Limits,
-    /// Place of snapshots, shared by all servers. If none has one, the job's snapshots fail; a server without one is
-    /// refused where the others have one, and the other way round.
+    /// Place of snapshots, shared by all servers. If no server has one, the job's snapshots fail. Either all
+    /// servers have one or none has: a server that differs from the others is refused.
     pub snapshots: Option<Location>,
     /// Files with which the job begins, opened by [`Origin::open`].
     pub restore: Option<Location>,
@@ -51,9 +51,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Joins a job as a server and listens at `listen`, the host:port at which other processes reach it (port
-    /// 0 chooses that of `settings`, which ranks of this host share, or else a free one). The job address's id
-    /// must be a server's.
+    /// Joins a job as a server and listens at `listen`, the host:port at which other processes reach it. Port
+    /// 0 stands for the shared port of `settings`, if it has one, and otherwise for any free port. The id of
+    /// the job address must be a server's.
     ///
     /// # Errors
     /// If the address is unknown or taken, the token is missing or too short for other machines to connect,
@@ -70,8 +70,8 @@ impl Server {
     /// Joins a job as [`Server::start`] does, with limits and folders of files.
     ///
     /// # Errors
-    /// As [`Server::start`]; if there is nothing to restore; [`Kind::Disk`] if no file can be created in the
-    /// folder of spilled rows.
+    /// As [`Server::start`]; also if there is nothing to restore, and [`Kind::Disk`] if no file can be
+    /// created in the folder of spilled rows.
     pub fn with_options(
         job_address: &JobAddress,
         listen: &str,
@@ -143,14 +143,14 @@ impl Server {
         self.presence.epoch().map_or(0, |epoch| epoch.number)
     }
 
-    /// Returns the reason why the coordinator refuses this server, if it does. A refused server serves no
-    /// client.
+    /// Returns the reason why the coordinator refuses this server, if it does. A refused server answers no
+    /// clients.
     pub fn refusal(&self) -> Option<String> {
         self.presence.refusal().or_else(|| self.shared.refusal())
     }
 
-    /// Returns the reason why this server lost its rows, if it did. It answers no client any more and leaves
-    /// the job.
+    /// Returns the reason why this server lost its rows, if it did. It then answers no client any more, and
+    /// leaves the job.
     pub fn failure(&self) -> Option<String> {
         self.reports.failure()
     }
@@ -177,7 +177,8 @@ impl Server {
     }
 }
 
-/// Returns what is equal on all servers of a job: a snapshot needs the shards of each.
+/// Returns the entries of a server's job spec: whether it has a place for snapshots, since a snapshot needs
+/// the shards of all servers.
 fn facts(snapshots: &Option<Location>) -> Vec<(String, String)> {
     let folder = if snapshots.is_some() { "a folder" } else { "none" };
     vec![("--snapshot-dir".to_owned(), folder.to_owned())]

@@ -1,23 +1,23 @@
 //! Node of a server: connects its shards to clients, peers and the coordinator.
 //!
 //! Inputs are messages of clients and peers and the state of the job; outputs are answers, at once or when
-//! the shard allows. A message that is malformed or that its sender may not send closes only its own
+//! the shard allows. A message that is malformed, or that its sender may not send, closes only the sender's
 //! connection; a request that does not fit the tables gets an error as answer. The service has no sockets,
 //! and `now` is an argument.
 //!
 //! # Bounds
 //!
-//! Memory that other processes can make a server use, besides the rows:
+//! Memory that other processes can make a server use, in addition to the rows:
 //!
 //! | | at most | then |
 //! |---|---|---|
 //! | input of a connection | a frame (1 MiB) and a read-ahead | it stays in the socket |
-//! | long messages of clients that are not whole | [`UNFINISHED_BYTES_MAX`](sessions::UNFINISHED_BYTES_MAX) on all connections, or one message | refused as busy, and the rest of the message is dropped |
-//! | the message of another server that is not whole | the largest shard and 16 MiB, per server | the connection ends |
+//! | incomplete long messages of clients | [`UNFINISHED_BYTES_MAX`](sessions::UNFINISHED_BYTES_MAX) on all connections, or one message | refused as busy, and the rest of the message is dropped |
+//! | incomplete message of another server | the largest shard and 16 MiB, per server | the connection ends |
 //! | pushes that wait | the next one of each worker, per shard | a later one is refused as early |
 //! | pulls that wait | [`Options::pulls_max`](crate::Options::pulls_max) per shard, and [`Options::pull_bytes_max`](crate::Options::pull_bytes_max) of them per client, or one pull | refused as busy |
-//! | log | [`Options::uncommitted_max`](crate::Options::uncommitted_max) entries that wait for backups, and one more that do not, per shard | pushes wait |
-//! | answers that a client does not read | 8 MiB and an answer | the connection ends; its messages are not taken from 1 MiB on |
+//! | log | per shard, [`Options::uncommitted_max`](crate::Options::uncommitted_max) entries that wait for backups, and as many plus one that are committed | pushes wait |
+//! | answers that a client does not read | 8 MiB and an answer; from 1 MiB on, the server reads no messages of the client | the connection ends |
 //! | messages to another server | 64 MiB and a message | dropped, and sent again |
 //! | rate of a client | [`Limits::client_rate`] | it stays in the socket |
 //!
@@ -27,8 +27,8 @@
 //! would wait for the other.
 //!
 //! A client that is refused as busy repeats the request after growing pauses. A client that does not read,
-//! does not send or exceeds its rate delays nobody else, except where [`Consistency`](crate::Consistency)
-//! makes others wait for a slow worker.
+//! does not send, or exceeds its rate delays no other client, except where
+//! [`Consistency`](crate::Consistency) makes others wait for a slow worker.
 
 mod memory;
 mod sessions;
@@ -59,7 +59,7 @@ pub use stats::Stats;
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
 /// Largest size in bytes of a fragment with its header.
 const FRAME_BYTES_MAX: usize = 2 + FRAGMENT_BYTES;
-/// Largest size in bytes of a message besides its rows and values: clocks and names of all workers.
+/// Largest size in bytes of a message without its rows and values: clocks and names of all workers.
 const HEAD_BYTES_MAX: usize = 16 << 20;
 /// Bit in the ids of readers, which no worker's id has.
 const READER: u64 = Id::SERVER_BIT;
@@ -81,7 +81,7 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct ServerService {
     id: Id,
-    /// Origin of the shards' time.
+    /// Time zero of the shards.
     begun: Instant,
     layout: Option<Arc<Layout>>,
     /// Shards by number; empty before the definition is known.
@@ -92,7 +92,7 @@ pub struct ServerService {
     /// Largest accepted message, in bytes.
     message_bytes_max: usize,
     limits: Limits,
-    /// Whether this server lost its rows; it answers nobody any more.
+    /// Whether this server lost its rows; it then answers no requests any more.
     has_failed: bool,
 }
 
@@ -119,8 +119,8 @@ impl ServerService {
         ServerService { limits, ..self }
     }
 
-    /// Sets the definition, and answers the connections that waited for it. From the next state on this server
-    /// connects to its peers, and passes those that it cannot reach to `lost`.
+    /// Sets the definition, and answers the connections that waited for it. From the next state on, this
+    /// server connects to its peers, and calls `lost` with those that it cannot reach.
     pub fn define(&mut self, layout: &Arc<Layout>, lost: Lost, now: Instant, out: &mut Outbox) {
         if self.layout.is_some() {
             return;
@@ -201,7 +201,7 @@ impl ServerService {
         done
     }
 
-    /// Handles a hello, which may be a repetition.
+    /// Handles a hello; it may be a repeated one.
     fn greet(
         &mut self,
         connection: ClientId,
@@ -418,7 +418,7 @@ impl Node for ServerService {
     }
 }
 
-/// Returns the addresses of the servers of a job but this one.
+/// Returns the addresses of a job's servers, without this one.
 fn others(state: &JobState, own: Id) -> BTreeMap<Id, &str> {
     let shares = |id: &Id| {
         state.servers.contains(id) || state.views.iter().any(|view| view.replicas.contains(id))

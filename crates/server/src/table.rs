@@ -41,7 +41,7 @@ pub struct TableOptions {
     pub initial: Initial,
     /// Seed of the initial values.
     pub seed: u64,
-    /// Random stream of the initial values; tables with different streams start independently.
+    /// Random stream of the initial values; tables with different streams start with independent values.
     pub stream: u32,
     /// Format in which values and gradients travel.
     pub values: Format,

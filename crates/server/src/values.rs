@@ -33,7 +33,8 @@ impl Values {
         }
     }
 
-    /// Reads values from their bytes on the wire; `None` if the length is no multiple of the format's item.
+    /// Reads values from their bytes on the wire; `None` if the length is not a multiple of the format's
+    /// item.
     pub(crate) fn from_bytes(format: Format, bytes: &[u8]) -> Option<Values> {
         let is_whole = bytes.len().is_multiple_of(format.item_bytes());
         is_whole.then(|| match format {

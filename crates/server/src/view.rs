@@ -30,7 +30,7 @@ pub struct Change<'a> {
     pub ready: Option<(u64, Id)>,
 }
 
-/// Error for a shard without a replica left.
+/// Error for a shard that has no replica left.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no replica of the shard is left, expected one of {}",

@@ -1,9 +1,9 @@
 //! Messages between clients and servers, and between servers.
 //!
-//! The first byte tells who sends the message, and the message follows, as [`thinwire_wire::encode`] writes
-//! it. The values of an answer and the tables of a snapshot are raw bytes behind it. A message longer than
-//! [`FRAGMENT_BYTES`] is sent as [`Fragments`]. Each server connects to each of its peers, and sends to a peer
-//! on the connection that it opened itself.
+//! The first byte identifies the kind of sender, and the message follows, as [`thinwire_wire::encode`] writes
+//! it. The values of an answer and the tables of a snapshot follow as raw bytes. A message longer than
+//! [`FRAGMENT_BYTES`] is sent as [`Fragments`]. Each server connects to each of its peers, and sends to a
+//! peer on the connection that it opened itself.
 //!
 //! Laws: `parse(to_bytes(x)) == x`; parsing any bytes gives a message or an error; memory allocated for a
 //! message is bounded by its length and [`PULL_ROWS_MAX`] rows.
@@ -32,11 +32,11 @@ const CLIENT: u8 = 1;
 const PEER: u8 = 2;
 /// First byte of a server's message to a client.
 const SERVER: u8 = 3;
-/// Size of an answer without its values, in bytes, at most.
+/// Largest size in bytes of an answer without its values.
 const ANSWER_HEAD_BYTES: usize = 32;
-/// Expected message of a server, for errors.
+/// Expected message of a server, as errors name it.
 const REPLY: &str = "message of a parameter server";
-/// Expected message of another server, for errors.
+/// Expected message of another server, as errors name it.
 const PEER_MESSAGE: &str = "message between parameter servers";
 
 /// Message that a server receives.
@@ -52,7 +52,7 @@ impl Received {
     /// Parses a message.
     ///
     /// # Errors
-    /// If the bytes are no valid message.
+    /// If the bytes are not a valid message.
     pub fn parse(bytes: &[u8]) -> Result<Received, Error> {
         match bytes.first() {
             Some(&PEER) => Peer::parse(bytes).map(Received::Peer),
@@ -71,14 +71,14 @@ pub enum FromClient {
         /// Fingerprint of the client's definition.
         definition: u64,
     },
-    /// A push of the client in the hello.
+    /// A push of the client that sent the hello.
     Push {
         /// Number of the shard.
         shard: u32,
         /// The push.
         push: Push,
     },
-    /// A pull of the client in the hello.
+    /// A pull of the client that sent the hello.
     Pull {
         /// Number of the shard.
         shard: u32,
@@ -87,7 +87,7 @@ pub enum FromClient {
     },
 }
 
-/// Beginning of a [`FromClient`], as it is read from the first bytes of one.
+/// Beginning of a [`FromClient`], which is parsed from its first bytes alone.
 #[derive(Deserialize)]
 enum Beginning {
     Hello,
@@ -110,7 +110,7 @@ impl FromClient {
     /// Parses a message.
     ///
     /// # Errors
-    /// If the bytes are no valid message.
+    /// If the bytes are not a valid message.
     pub fn parse(bytes: &[u8]) -> Result<FromClient, Error> {
         read(CLIENT, "message to a parameter server", bytes)
     }
@@ -147,7 +147,7 @@ pub enum FromServer {
         /// Progress of the workers.
         pace: Pace,
     },
-    /// A request waits for a slower worker. It stays where it is.
+    /// A request waits for a slower worker. It remains in the server's queue.
     Delayed {
         /// Number of the shard.
         shard: u32,
@@ -178,7 +178,7 @@ pub enum FromServer {
         /// The reason.
         reason: Reason,
     },
-    /// A request does not fit the tables, and would not if it were repeated.
+    /// A request does not fit the tables; repeating it would not help.
     SchemaError {
         /// Number of the shard.
         shard: u32,
@@ -216,7 +216,7 @@ impl FromServer {
         encode_after(bytes, self)
     }
 
-    /// Returns the progress of the workers, if the message tells it.
+    /// Returns the progress of the workers, if the message contains it.
     pub(crate) fn pace(&self) -> Option<Pace> {
         match self {
             FromServer::Acknowledge { pace, .. } | FromServer::Answer { pace, .. } => Some(*pace),
@@ -227,7 +227,7 @@ impl FromServer {
     /// Parses a message.
     ///
     /// # Errors
-    /// If the bytes are no valid message.
+    /// If the bytes are not a valid message.
     pub fn parse(bytes: &[u8]) -> Result<FromServer, Error> {
         let (mut message, rest) = read_head(SERVER, REPLY, bytes)?;
         match &mut message {
@@ -296,7 +296,7 @@ impl Peer {
     /// Parses a message.
     ///
     /// # Errors
-    /// If the bytes are no valid message.
+    /// If the bytes are not a valid message.
     pub fn parse(bytes: &[u8]) -> Result<Peer, Error> {
         let (mut peer, rest) = read_head(PEER, PEER_MESSAGE, bytes)?;
         if let Peer::Message { message: Message::Snapshot { .. }, tables, .. } = &mut peer {
@@ -313,7 +313,7 @@ fn read<'a, T: Deserialize<'a>>(kind: u8, expected: &str, bytes: &'a [u8]) -> Re
     end(expected, bytes, rest).map(|()| message)
 }
 
-/// Reads a message from the first bytes; returns it and the others.
+/// Reads a message from the first bytes; returns it and the remaining bytes.
 fn read_head<'a, T: Deserialize<'a>>(
     kind: u8,
     expected: &str,
@@ -324,7 +324,7 @@ fn read_head<'a, T: Deserialize<'a>>(
     decode_head(content).map_err(|why| unreadable(expected, bytes, &why))
 }
 
-/// Checks that no bytes are left behind a message.
+/// Checks that no bytes follow a message.
 fn end(expected: &str, bytes: &[u8], rest: &[u8]) -> Result<(), Error> {
     match rest.len() {
         0 => Ok(()),

@@ -107,7 +107,7 @@ pub struct Entry {
     pub write: Arc<Write>,
 }
 
-/// Writes what is shared, as if it were not.
+/// Writes a shared value like one that is not shared.
 fn write_shared<S: Serializer>(write: &Write, serializer: S) -> Result<S::Ok, S::Error> {
     write.serialize(serializer)
 }

@@ -14,19 +14,19 @@ use thinwire_wire::random::Key;
 
 use crate::lock;
 
-/// Device that computes as the CPU does, but when its work is polled, and then only sometimes.
+/// Device that computes on the CPU, but only when its work is polled, and then only sometimes.
 ///
-/// Work on overlapping ranges of an allocation keeps its order, all other work is done in any order. Work
-/// is done by whoever polls, so that a seed and one thread give one order.
+/// Work on overlapping ranges of an allocation keeps its order; all other work is done in any order. The
+/// thread that polls does the work, so one seed with one thread gives one order.
 #[derive(Clone, Debug)]
 pub struct Delayed(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     seed: u64,
-    /// Random numbers drawn so far.
+    /// Number of random numbers drawn so far.
     draws: u64,
-    /// Number of allocations and of works so far.
+    /// Numbers of allocations and of items of work so far.
     numbers: u64,
     queue: Vec<Queued>,
     done: HashMap<u64, Done>,
@@ -40,7 +40,7 @@ struct Memory {
     values: Arc<Mutex<Vec<f32>>>,
 }
 
-/// Work that waits, and the ranges of allocations that it touches.
+/// Work that waits, and the ranges of allocations that it uses.
 struct Queued {
     number: u64,
     touches: Vec<Touch>,
@@ -48,7 +48,7 @@ struct Queued {
     waker: Waker,
 }
 
-/// Range of an allocation, by its number.
+/// Range of an allocation, which is given by its number.
 #[derive(Clone, Debug)]
 struct Touch {
     allocation: u64,
@@ -56,13 +56,13 @@ struct Touch {
 }
 
 impl Delayed {
-    /// A device whose order of work is that of `seed`.
+    /// Returns a device whose order of work depends on `seed`.
     pub fn new(seed: u64) -> Delayed {
         let (queue, done) = (Vec::new(), HashMap::new());
         Delayed(Arc::new(Mutex::new(State { seed, draws: 0, numbers: 0, queue, done })))
     }
 
-    /// Allocates memory for `values`, which are copied to it.
+    /// Allocates memory and copies `values` to it.
     pub fn region(&self, values: &[f32]) -> Region {
         let number = self.state().number();
         let values = Arc::new(Mutex::new(values.to_vec()));
@@ -89,7 +89,7 @@ impl Delayed {
         })
     }
 
-    /// Queues `work` that touches some memory.
+    /// Queues `work` that uses some memory.
     fn queue_on(
         &self,
         touched: &[Region],
@@ -134,7 +134,7 @@ impl State {
         self.done.remove(&number)
     }
 
-    /// Does work that no earlier work has to come before; false if there is none.
+    /// Does work that need not wait for earlier work; returns false if there is none.
     fn step(&mut self) -> bool {
         let may_run: Vec<usize> = (0..self.queue.len())
             .filter(|&at| {

@@ -1,8 +1,7 @@
 //! Support for the tests of several crates: ranks as threads over any link, and inputs to sum.
 //!
-//! A development dependency only. There is no sleep in it, and no clock but that of the simulated
-//! network in [`net`]: ranks meet through the link's own rendezvous, and every wait below has the
-//! link's timeout.
+//! A development dependency only. It never sleeps, and has no clock except that of the simulated network in
+//! [`net`]: ranks meet through the link's own rendezvous, and every wait below has the link's timeout.
 #![forbid(unsafe_code)]
 
 pub mod delayed;
@@ -17,7 +16,7 @@ use std::time::Duration;
 use thinwire_link::{Bandwidth, Link, Token, mem, store, tcp};
 use thinwire_wire::{Rank, World};
 
-/// Longest wait: a rank that starves on a busy machine is not lost.
+/// Longest wait, so that a rank that gets little time on a busy machine is not lost.
 const LONG: Duration = Duration::from_secs(300);
 
 /// Link that connects the ranks.
@@ -25,7 +24,7 @@ const LONG: Duration = Duration::from_secs(300);
 pub enum Network {
     /// Pairs of connected sockets within the process.
     Mem,
-    /// Memory that the ranks share, each with each.
+    /// Memory that each pair of ranks shares.
     Shared,
     /// TCP on loopback, in clear text.
     Tcp,
@@ -38,7 +37,8 @@ impl Network {
     pub const ALL: [Network; 4] = [Network::Mem, Network::Shared, Network::Tcp, Network::Sealed];
 }
 
-/// Runs `body` on every rank of a world of `size`, each in a thread; the results in rank order.
+/// Runs `body` on every rank of a world of `size`, each in a thread. Returns the results in the order of
+/// ranks.
 ///
 /// # Panics
 /// If a rank panics or the ranks do not find each other.
@@ -49,7 +49,7 @@ pub fn spawn<T: Send>(network: Network, size: usize, body: impl Fn(Link) -> T + 
 /// Runs [`spawn`] with every rank limited to `limit` in each direction.
 ///
 /// # Panics
-/// As [`spawn`]; and if a network in memory is to be limited.
+/// As [`spawn`]; also if a network in memory is to be limited.
 pub fn spawn_limited<T: Send>(
     network: Network,
     size: usize,
@@ -99,17 +99,17 @@ fn run<T: Send, C: FnOnce() -> Link + Send>(
     })
 }
 
-/// Locks a value that a test which has panicked leaves as it is.
+/// Locks a value, which a test that panicked has left unchanged.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns a rank's input to a sum: eighths, so that sums over small worlds are exact in f32.
+/// Returns a rank's input to a sum: multiples of 1/8, so that sums over small worlds are exact in f32.
 pub fn ramp(rank: Rank, length: usize) -> Vec<f32> {
     (0..length).map(|i| ((i * 7 + rank.index() * 13) % 101) as f32 * 0.125 - 6.0).collect()
 }
 
-/// The sum of every rank's ramp, in f64.
+/// Returns the sum of every rank's ramp, in f64.
 pub fn ramp_sum(size: usize, length: usize) -> Vec<f64> {
     let mut sum = vec![0.0; length];
     for rank in 0..size as u32 {

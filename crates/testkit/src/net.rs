@@ -1,13 +1,13 @@
-//! Simulated network with a clock of its own, for state machines without clock or sockets.
+//! Simulated network with its own clock, for state machines without clock or sockets.
 //!
-//! A [`Node`] takes events and returns actions. The network delivers messages late, twice, in another
-//! order or not at all, cuts links, and kills, stops and restarts nodes; a node that starts again has
-//! nothing but what it saved. Everything follows from one seed. Laws:
+//! A [`Node`] takes events and returns actions. The network delivers messages late, twice, in another order
+//! or not at all, cuts links, and kills, stops and restarts nodes; a restarted node has only what it saved.
+//! Everything depends on one seed. Laws:
 //!
 //! - the same seed and the same calls give the same events at the same nanoseconds;
-//! - a message is delivered only over a link that is whole, and to the life of the node that it was sent
-//!   to;
-//! - without loss every message arrives, within the longest delay.
+//! - a message is delivered only over a link that is not cut, and only to the life of the node to which it
+//!   was sent;
+//! - without loss, every message arrives within the longest delay.
 //!
 //! ```
 //! use std::time::Duration;
@@ -51,7 +51,7 @@ pub use network::Net;
 pub use random::Random;
 pub use schedules::{count, schedules};
 
-/// State machine that lives in the network.
+/// State machine that runs in the network.
 pub trait Node {
     /// Messages between nodes, and orders from outside.
     type Message: Clone + fmt::Debug;
@@ -65,17 +65,17 @@ pub trait Node {
 pub enum Event<M> {
     /// The node has started.
     Boot,
-    /// A message has come.
+    /// A message has arrived.
     Message {
         /// Sender.
         from: usize,
         /// The message.
         message: M,
     },
-    /// An order from outside of the network, such as an operator's.
+    /// An order from outside the network, such as an operator's.
     Order(M),
     /// A node was killed or has exited, and its machine has closed its connections; all its messages have
-    /// come.
+    /// arrived.
     Closed {
         /// The node.
         peer: usize,
@@ -94,9 +94,9 @@ pub enum Action<M> {
         /// The message.
         message: M,
     },
-    /// Asks for [`Event::Wake`] at this time, instead of any time that was asked for before.
+    /// Asks for [`Event::Wake`] at this time, which replaces any earlier request.
     Wake(Duration),
-    /// Replaces the bytes that the node has when it starts again.
+    /// Replaces the bytes that the node gets when it starts again.
     Save(Vec<u8>),
     /// Ends the node in good order; it starts again only by [`Fault::Boot`].
     Exit,

@@ -1,4 +1,4 @@
-//! Small object store that speaks as much of S3 as snapshots and checkpoints need, in this process.
+//! Small object store in this process, with the part of S3 that snapshots and checkpoints need.
 //!
 //! Laws: it answers one request at a time; a request without a signature ends the test.
 
@@ -21,16 +21,16 @@ pub struct ObjectStore {
 /// Way in which the store fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// It does not.
+    /// It does not fail.
     #[default]
     None,
     /// It refuses every request, with status 503.
     Away,
-    /// It takes every request and answers none.
+    /// It accepts every request and answers none.
     Silent,
     /// It closes the connection in the middle of every answer that has a body.
     Cut,
-    /// It writes objects with such a last name, and then answers that it could not.
+    /// It writes objects whose last name is this, and then answers that it could not.
     Denied(&'static str),
 }
 
@@ -38,9 +38,9 @@ pub enum Fault {
 struct Shared {
     objects: Mutex<BTreeMap<String, Vec<u8>>>,
     fault: Mutex<Fault>,
-    /// Methods and paths that have failed, where each fails once.
+    /// Methods and paths that have failed, if each fails once.
     failed: Option<Mutex<BTreeSet<(String, String)>>>,
-    /// Connections on which nothing is answered.
+    /// Connections on which it does not answer.
     silent: Mutex<Vec<TcpStream>>,
 }
 
@@ -91,12 +91,12 @@ impl ObjectStore {
         found.map(|(_, value)| value.to_owned())
     }
 
-    /// Fails every request from now on in this way.
+    /// Makes every request fail in this way from now on.
     pub fn set_fault(&self, fault: Fault) {
         *lock(&self.shared.fault) = fault;
     }
 
-    /// Returns the objects by name; they may be changed.
+    /// Returns the objects by name, which may be changed.
     pub fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
         lock(&self.shared.objects)
     }
@@ -180,7 +180,7 @@ fn refusal(code: &str, message: &str) -> Vec<u8> {
     format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>").into_bytes()
 }
 
-/// Returns a list of one key at a time, so that every longer list has pages.
+/// Returns a list with one key per page, so that every longer list has several pages.
 fn list(objects: &BTreeMap<String, Vec<u8>>, query: &str) -> Vec<u8> {
     let field = |name: &str| {
         let value = query.split('&').find_map(|field| field.strip_prefix(name))?;

@@ -1,4 +1,5 @@
-//! A CUDA device over a driver without a card: kernels run on the host, late and interleaved by a seed.
+//! A CUDA device with a simulated driver, without a card: kernels run on the host, late and interleaved by a
+//! seed.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// A device whose lateness is that of `seed`; none without a compiler for the kernels, which is said.
+    /// Returns a device whose delays depend on `seed`. Without a compiler for the kernels, prints this and
+    /// returns `None`.
     ///
     /// # Panics
     /// If the simulated driver fails.
@@ -32,22 +34,22 @@ impl Simulated {
         self.cuda.upload(values)
     }
 
-    /// Returns `values` in a framework's memory on the device.
+    /// Returns `values` in memory of a framework on the device.
     pub fn gradient(&self, values: &[f32]) -> Region {
         foreign(&self.cuda, self.region(values))
     }
 
-    /// Uses up the device's memory: nothing more can be allocated.
+    /// Uses up the device's memory, so that nothing more can be allocated.
     pub fn exhaust(&self) {
         self.cuda.allocate_by(Arc::new(Exhausted));
     }
 
-    /// Breaks the device's context: no work goes on, and nobody is told.
+    /// Breaks the device's context: no work continues, and nothing is reported.
     pub fn break_down(&self) {
         break_down(self.number);
     }
 
-    /// Returns what the driver found wrong without saying so.
+    /// Returns the mistakes that the driver has found without reporting them.
     pub fn mistakes(&self) -> Vec<String> {
         mistakes(self.number)
     }

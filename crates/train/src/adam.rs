@@ -1,15 +1,17 @@
-//! Forms of Adam of several ranks, which differ in what travels.
+//! Forms of Adam for several ranks, which differ in the values that travel.
 //!
-//! - **1-bit Adam** (Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's Convergence
-//!   Speed", algorithm 1): gradients travel raw in a warm-up, whose steps are AdamW's bit for bit. After it each rank
-//!   updates the momentum by its own gradient, momenta are averaged by a codec with error feedback, and the variance
-//!   stays as it is.
-//! - **0/1 Adam** (Lu et al., "Maximizing Communication Efficiency for Large-scale Training via 0/1 Adam", algorithm
-//!   1): gradients travel raw, and change the variance, in ever fewer steps; momenta travel in the others. Once the
-//!   variance has settled, ranks take more and more steps on their own from one exchange to the next, which then
-//!   averages what momenta have come to: *local* steps, in which nothing travels.
+//! - **1-bit Adam** (Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's
+//!   Convergence Speed", algorithm 1): gradients travel raw in a warm-up, whose steps equal AdamW's bit for
+//!   bit. After it, each rank updates the momentum by its own gradient, momenta are averaged by a codec with
+//!   error feedback, and the variance no longer changes.
+//! - **0/1 Adam** (Lu et al., "Maximizing Communication Efficiency for Large-scale Training via 0/1 Adam",
+//!   algorithm 1): gradients travel raw, and change the variance, in fewer and fewer steps; momenta travel in
+//!   the other steps. Once the variance has settled, ranks take more and more *local* steps between two
+//!   exchanges. In a local step nothing travels; the next exchange averages the momenta of all steps since
+//!   the last one.
 //!
-//! Law: after every step in which something travels all ranks have the same parameters and moments, bit for bit.
+//! Law: after every step in which something travels, all ranks have the same parameters and moments, bit for
+//! bit.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -21,16 +23,16 @@ use thinwire_update::{MomentumStep, is_settled, settling_updates};
 
 use crate::checkpoint::Tensors;
 
-/// Form of Adam of several ranks.
+/// Form of Adam for several ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Adam {
-    /// Gradients travel.
+    /// AdamW: gradients travel.
     #[default]
     AdamW,
     /// 1-bit Adam: momenta travel after a warm-up.
     OneBit,
-    /// 0/1 Adam: momenta travel, gradients now and then, and later nothing in most steps.
+    /// 0/1 Adam: momenta travel, gradients only in some steps, and later nothing in most steps.
     ZeroOne,
 }
 
@@ -92,7 +94,7 @@ pub(crate) enum Travel {
 pub(crate) struct Sending {
     /// The values that travel.
     pub travel: Travel,
-    /// Part of the means in momenta.
+    /// Factor of the means in new momenta.
     pub beta1: f32,
     /// Rate of the step, with its bias correction.
     pub rate: f32,
@@ -103,7 +105,8 @@ const DOUBLED_AFTER: u64 = 16;
 /// Most steps from one exchange of momenta to the next: H of 0/1 Adam.
 const STEPS_MAX: u64 = 16;
 
-/// Whether 0/1 Adam's update of this number, from 0, changes the variance while it is not fixed.
+/// Returns whether the update with this number, from 0, changes the variance under 0/1 Adam, as long as it is
+/// not fixed.
 pub(crate) fn changes_variance(update: u64) -> bool {
     variance_updates(update + 1) > variance_updates(update)
 }
@@ -116,8 +119,8 @@ pub(crate) fn variance_updates(updates: u64) -> u64 {
     DOUBLED_AFTER * u64::from(doublings) + (updates - before).div_ceil(1 << doublings)
 }
 
-/// Returns the steps from one exchange of momenta to the next: they double whenever the learning rate has halved since
-/// its peak, so that ranks come no further apart.
+/// Returns the number of steps from one exchange of momenta to the next. It doubles whenever the learning
+/// rate has halved since its peak, so that ranks do not move further apart.
 pub(crate) fn steps_between(peak: f32, rate: f32) -> u64 {
     let mut steps = 1;
     while steps < STEPS_MAX && rate * (2 * steps) as f32 <= peak {
@@ -126,24 +129,25 @@ pub(crate) fn steps_between(peak: f32, rate: f32) -> u64 {
     steps
 }
 
-/// Progress of a variance until it is fixed, and of what follows.
+/// Progress of a variance until it is fixed, and state that is needed after that.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Variance {
     /// Number of updates that have changed the variance, once it is fixed.
     pub fixed: Option<u64>,
-    /// Highest learning rate since then, for [`steps_between`].
+    /// Highest learning rate since it was fixed, for [`steps_between`].
     pub peak: f32,
-    /// Rate by which what was sent last counts, and so what is owed; 0 if it is not followed.
+    /// Learning rate with which the last momenta that were sent, and so also their residuals, take effect; 0
+    /// if this is not tracked.
     pub sent_rate: f32,
     /// Sums of the variance after the last updates that changed it, rounded as a state keeps them.
     sums: VecDeque<f32>,
 }
 
-/// Name of the tensor of a state. Names of a parameter's tensors have a dot, so this one has none.
+/// Name of the tensor in a state. Names of a parameter's tensors contain a dot, so this one does not.
 const NAME: &str = "variance";
 
 impl Variance {
-    /// Takes note of the sum of the means of squares after an update that changed them. Returns whether they have
+    /// Notes the sum of the means of squares after an update that changed them. Returns whether they have
     /// settled.
     pub fn settles(&mut self, sum: f64, beta2: f32) -> bool {
         self.sums.push_back(sum as f32);
@@ -154,13 +158,14 @@ impl Variance {
         is_settled(f64::from(before), f64::from(sum as f32))
     }
 
-    /// Fixes the variance after so many updates that have changed it, unless it is fixed.
+    /// Fixes the variance after `updates` updates that have changed it, unless it is fixed already.
     pub fn fix(&mut self, updates: u64) {
         self.sums.clear();
         self.fixed.get_or_insert(updates.max(1));
     }
 
-    /// Adds to a state what all ranks have alike: nothing for a variance that changes in every update.
+    /// Adds to a state the values that are equal on all ranks: none for a variance that changes in every
+    /// update.
     pub fn save(&self, tensors: &mut Tensors) {
         if *self != Variance::default() {
             let fixed = self.fixed.unwrap_or(0) as f32;
@@ -184,7 +189,7 @@ impl Variance {
     }
 }
 
-/// What a rank has done on its own since momenta have travelled last.
+/// State of a rank's local steps since momenta were last exchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Local {
     /// Number of steps.
@@ -198,7 +203,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Takes a step by this rank's momentum of a parameter.
+    /// Takes a local step by this rank's momentum of a parameter.
     pub fn add(&mut self, index: usize, momentum: &[f32], step: MomentumStep) {
         if self.sums.len() <= index {
             self.sums.resize(index + 1, Vec::new());
@@ -209,7 +214,7 @@ impl Local {
         self.last = Some(step);
     }
 
-    /// Turns the momentum of a step with this rate into the mean of those since momenta have travelled last.
+    /// Replaces the momentum of a step with this rate by the mean of all momenta since the last exchange.
     pub fn average(&self, index: usize, momentum: &mut [f32], rate: f32) {
         let whole = self.rate + rate;
         let Some(sums) = self.sums.get(index).filter(|_| whole > 0.0) else { return };
@@ -217,7 +222,7 @@ impl Local {
         all.for_each(|(momentum, sum)| *momentum = (sum + rate * *momentum) / whole);
     }
 
-    /// Returns the values with which this rank computes, from those that all ranks have alike.
+    /// Returns the values with which this rank computes, given the values that are equal on all ranks.
     pub fn shown<'v>(&self, index: usize, values: &'v [f32], squares: &[f32]) -> Cow<'v, [f32]> {
         let (Some(sums), Some(step)) = (self.sums.get(index), self.last) else {
             return Cow::Borrowed(values);

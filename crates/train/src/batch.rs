@@ -29,7 +29,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Rows of `context + 1` bytes.
+    /// Returns windows of these rows, of `context + 1` bytes each.
     ///
     /// # Panics
     /// If `bytes` is not a whole number of rows.
@@ -38,12 +38,12 @@ impl Windows {
         Windows { bytes, context }
     }
 
-    /// The bytes of each row that predictions are made from.
+    /// Returns the number of bytes per row from which predictions are made.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// Each row: `context + 1` bytes.
+    /// Returns each row: `context + 1` bytes.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.bytes.chunks_exact(self.context + 1)
     }

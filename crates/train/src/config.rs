@@ -1,20 +1,20 @@
-//! The size of the GPT of bytes that a training without a model's name has.
+//! The size of the GPT on bytes that is trained if no model is named.
 
 use serde::{Deserialize, Serialize};
 
 use crate::VOCABULARY;
 use crate::error::{Error, Kind};
 
-/// The most elements that all parameters together have.
+/// The largest number of elements of all parameters together.
 const ELEMENTS_MAX: usize = 1 << 32;
-/// The most blocks, and the most elements of one row's attention.
+/// The largest number of blocks, and the largest number of elements of one row's attention.
 const LAYERS_MAX: usize = 1024;
 const ATTENTION_MAX: usize = 1 << 32;
 
-/// The size of a GPT of bytes.
+/// The size of a GPT on bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// Bytes that a prediction is made from, at most.
+    /// Most bytes from which a prediction is made.
     pub context: usize,
     /// Elements of an activation.
     pub width: usize,
@@ -31,7 +31,7 @@ impl Config {
         format!("bytes:layers={layers},width={width},heads={heads},positions={context}")
     }
 
-    /// Refuses what nobody could train.
+    /// Refuses sizes that cannot be trained.
     ///
     /// # Errors
     /// If a size is zero or too large, or heads do not divide the width.
@@ -60,7 +60,7 @@ impl Config {
         Ok(())
     }
 
-    /// The elements of all parameters, if that is a number.
+    /// Returns the number of elements of all parameters, or `None` if it overflows.
     fn elements(&self) -> Option<usize> {
         let Config { context, width, layers, .. } = *self;
         // Per block: twelve squares, nine biases' worth of rows and two norms.

@@ -1,8 +1,9 @@
 //! Text to train on, byte by byte.
 //!
-//! A corpus is read whole from a file, a folder or a glob, and split once: it is cut into
-//! contiguous blocks, and the last tenth of each is held out for validation, so that a folder of
-//! unlike files is judged on all of them. Files are read in sorted order, so that every rank that
+//! A corpus is read as a whole from a file, a folder or a glob, and split once: it is cut into contiguous
+//! blocks, and the last tenth of each is held out for validation. So if a folder has different kinds of
+//! files, validation covers all of them. Files are read in sorted order, so every rank that sees the same
+//! files has the same bytes; ranks compare [`Corpus::fingerprint`] to check this.
 //! sees the same files holds the same bytes; [`Corpus::fingerprint`] lets ranks compare.
 
 use std::fs;
@@ -12,12 +13,12 @@ use thinwire_wire::checksum;
 
 use crate::error::{Error, Kind};
 
-/// One block per this many bytes, up to [`BLOCKS_MAX`].
+/// The text has one block per this many bytes, at most [`BLOCKS_MAX`].
 const BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS_MAX: usize = 16;
-/// A file with a zero byte in its first bytes is binary.
+/// Number of bytes at the start of a file that are searched for a zero byte, which marks a binary file.
 const PROBE_BYTES: usize = 8 << 10;
-/// Every rank holds the text in memory.
+/// Largest size of a text, since every rank holds it in memory.
 const CORPUS_BYTES_MAX: usize = 1 << 30;
 
 /// Training and validation text.
@@ -50,11 +51,11 @@ impl Corpus {
         Ok(Corpus { training, validation, fingerprint })
     }
 
-    /// Reads a text file, a folder (all its text files, recursively, but hidden ones, links and
-    /// `target`) or a glob.
+    /// Reads a text file, a folder (all its text files, recursively, except hidden files, links and `target`)
+    /// or a glob.
     ///
     /// # Errors
-    /// If there is no such file, or no text in it.
+    /// If the path matches no file, or there is no text.
     pub fn from_path(path: &Path) -> Result<Corpus, Error> {
         let files = files_of(path)?;
         check_sizes(path, &files)?;
@@ -81,23 +82,23 @@ impl Corpus {
         Corpus::from_text(&text)
     }
 
-    /// The bytes to train on.
+    /// Returns the bytes for training.
     pub fn training(&self) -> &[u8] {
         &self.training
     }
 
-    /// The bytes held out.
+    /// Returns the bytes that are held out for validation.
     pub fn validation(&self) -> &[u8] {
         &self.validation
     }
 
-    /// Length and checksum of the whole text, for ranks to compare.
+    /// Returns length and checksum of the whole text, so that ranks can compare them.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 }
 
-/// Whether a name is that of data for a model of images.
+/// Returns whether a name is that of data for a model of images.
 fn holds_images(path: &Path) -> bool {
     let extension = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
     ["npz", "npy", "png", "jpg", "jpeg"].contains(&extension.to_lowercase().as_str())
@@ -120,7 +121,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// Refuses devices and pipes, which may never end, and more text than is held in memory.
+/// Refuses devices and pipes, which may never end, and texts that are too large for memory.
 fn check_sizes(path: &Path, files: &[PathBuf]) -> Result<(), Error> {
     let mut total = 0_u64;
     for file in files {

@@ -1,9 +1,9 @@
-//! Batches of windows of text or of images, the same for every number of ranks.
+//! Batches of windows of text or of images, which are the same for every number of ranks.
 //!
-//! A pass over the data is a seeded permutation of all rows. The global batch is the next rows of
-//! that order; a rank takes its contiguous part of the rows, and the first ranks one unit more where parts
-//! cannot be equal. Law: the batches of any number of ranks, stacked, are the batch of one rank; and a position is
-//! all there is to restore.
+//! A pass over the data is a seeded permutation of all rows. The global batch is the next rows of that order.
+//! Each rank takes a contiguous part of its rows; if parts cannot be equal, the first ranks have one unit
+//! more. Law: for any number of ranks, their batches stacked equal the batch of one rank. A position is all
+//! that is needed to continue.
 
 use std::ops::Range;
 
@@ -16,20 +16,20 @@ use crate::batch::Batch;
 use crate::dataset::Dataset;
 use crate::error::{Error, Kind};
 
-/// The random stream of the shuffle, apart from those of parameters and codecs.
+/// The random stream of the shuffle, which differs from those of parameters and codecs.
 const SHUFFLE_STREAM: u32 = 0x7368_7566;
 const OFFSET_STREAM: u32 = 0x6f66_6673;
 
-/// Symbols: the bytes.
+/// Number of symbols: one per byte value.
 pub const VOCABULARY: usize = 256;
 
-/// Where a sampler is: what a checkpoint keeps of it.
+/// Position of a sampler, as a checkpoint stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// Number of the pass over the training data, from 0.
     #[serde(rename = "epoch")]
     pub pass: u64,
-    /// Rows of this pass that were handed out, by all ranks together.
+    /// Rows of this pass that were handed out, to all ranks together.
     pub index: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct Sampling {
     pub context: usize,
     /// Rows per step, all ranks together.
     pub global_batch: usize,
-    /// Rows of a micro-batch, which no two ranks share.
+    /// Rows of a micro-batch, which are never split between ranks.
     pub unit: usize,
     /// This rank's place.
     pub world: World,
@@ -54,7 +54,7 @@ impl Sampling {
         rows(self.global_batch, self.unit, self.world)
     }
 
-    /// Returns this rank's part of the global batch, from 0 to 1; none where all ranks have equal parts.
+    /// Returns this rank's part of the global batch, from 0 to 1; `None` if all ranks have equal parts.
     pub fn share(&self) -> Option<f32> {
         let is_even = (self.global_batch / self.unit).is_multiple_of(self.world.size());
         (!is_even).then(|| self.rows().len() as f32 / self.global_batch as f32)
@@ -67,7 +67,7 @@ pub fn rows(global_batch: usize, unit: usize, world: World) -> Range<usize> {
     start as usize * unit..end as usize * unit
 }
 
-/// Hands out one rank's batches.
+/// Sampler of one rank's batches.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     data: Dataset,
@@ -78,10 +78,10 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler at the start of the first pass.
+    /// Returns a sampler at the start of the first pass.
     ///
     /// # Errors
-    /// If there is less text than two windows, or no image, or some rank would have no row.
+    /// If the text is shorter than two windows, there is no image, or some rank would have no row.
     pub fn new(data: impl Into<Dataset>, sampling: Sampling) -> Result<Sampler, Error> {
         let data = data.into();
         let Sampling { context, global_batch, unit, world, .. } = sampling;
@@ -99,7 +99,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Where the next batch starts.
+    /// Returns the position of the next batch.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -110,14 +110,14 @@ impl Sampler {
         self.shuffle();
     }
 
-    /// Continues as if so many global batches were handed out.
+    /// Continues as if `batches` global batches had been handed out.
     pub fn skip(&mut self, batches: u64) {
         for _ in 0..batches * self.sampling.global_batch as u64 {
             self.next_start();
         }
     }
 
-    /// This rank's part of the next global batch.
+    /// Returns this rank's part of the next global batch.
     pub fn next_batch(&mut self) -> Batch {
         let Sampling { context, global_batch, .. } = self.sampling;
         let mine = self.sampling.rows();
@@ -131,7 +131,7 @@ impl Sampler {
         self.data.batch(&starts, context)
     }
 
-    /// Where the next row begins: a byte of the text, or an image.
+    /// Returns the start of the next row: the index of a byte of the text, or of an image.
     fn next_start(&mut self) -> usize {
         if self.position.index >= self.order.len() as u64 {
             self.position = Position { pass: self.position.pass + 1, index: 0 };
@@ -156,8 +156,9 @@ impl Sampler {
     }
 }
 
-/// This rank's part of at most `batches_max` validation batches, spread evenly over the held-out data and
-/// dealt as training batches are. Every rank gets as many; none if there is too little data.
+/// Returns this rank's part of at most `batches_max` validation batches, which are spread evenly over the
+/// held-out data and divided like training batches. Every rank has the same number of batches; there are none
+/// if there is too little data.
 pub fn validation_batches(data: &Dataset, sampling: &Sampling, batches_max: usize) -> Vec<Batch> {
     let Sampling { context, global_batch, .. } = *sampling;
     let (batches, stride) = held_out_batches(data, sampling, batches_max);
@@ -168,15 +169,15 @@ pub fn validation_batches(data: &Dataset, sampling: &Sampling, batches_max: usiz
     (0..batches).map(batch).collect()
 }
 
-/// Returns the number of batches of all ranks in the data held out, and the distance of their rows in it.
+/// Returns the number of global batches in the held-out data, and the distance between their rows.
 fn held_out_batches(data: &Dataset, sampling: &Sampling, batches_max: usize) -> (usize, usize) {
     let held_out = data.held_out(sampling.context);
     let batches = (held_out / sampling.global_batch).min(batches_max);
     (batches, held_out.checked_div(batches * sampling.global_batch).unwrap_or(0))
 }
 
-/// Returns the rows of validation batches of all ranks, in batches as large as this rank's. Rows that do not
-/// fill one are left out. Ranks that exchange nothing find the validation loss by them.
+/// Returns the rows of all ranks' validation batches, in batches as large as this rank's. Rows that do not
+/// fill a batch are left out. Ranks that exchange nothing compute the validation loss from them.
 pub fn whole_validation_batches(
     data: &Dataset,
     sampling: &Sampling,
@@ -215,13 +216,13 @@ mod tests {
         Sampler::new(corpus(), sampling(rank, ranks, seed)).unwrap()
     }
 
-    /// Images of one pixel, each of another value and label.
+    /// Returns images of one pixel, each with another value and label.
     fn images() -> Images {
         let form = Form { shape: [1, 1, 1], classes: 256 };
         Images::new(form, Pixels::Bytes((0..100).collect()), (0..100).rev().collect()).unwrap()
     }
 
-    /// What is in the rows of a batch.
+    /// Returns the content of each row of a batch.
     fn contents(batch: &Batch) -> Vec<Vec<u8>> {
         match batch {
             Batch::Text(windows) => windows.rows().map(<[u8]>::to_vec).collect(),

@@ -1,11 +1,11 @@
-//! What a model learns from: text, or images with labels.
+//! Data from which a model learns: text, or images with labels.
 
 use crate::batch::{Batch, Windows};
 use crate::corpus::Corpus;
 use crate::error::{Error, Kind};
 use crate::images::Images;
 
-/// Data of a training, held by every rank.
+/// Data of a training; every rank has all of it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dataset {
     /// Text, byte by byte.
@@ -15,7 +15,7 @@ pub enum Dataset {
 }
 
 impl Dataset {
-    /// Description with checksums, for ranks to compare.
+    /// Returns a description with checksums, so that ranks can compare their data.
     pub fn fingerprint(&self) -> &str {
         match self {
             Dataset::Text(corpus) => corpus.fingerprint(),
@@ -43,7 +43,7 @@ impl Dataset {
         Err(Error::new(Kind::Data, error).with_hint(hint))
     }
 
-    /// Number of rows of a pass that begins `offset` bytes into the text.
+    /// Returns the number of rows of a pass that begins `offset` bytes into the text.
     pub(crate) fn rows(&self, context: usize, offset: usize) -> usize {
         match self {
             Dataset::Text(corpus) => (corpus.training().len() - 1 - offset) / context,
@@ -51,7 +51,7 @@ impl Dataset {
         }
     }
 
-    /// Rows by where each begins: a byte of the text, or an image.
+    /// Returns rows, given the start of each: the index of a byte of the text, or of an image.
     pub(crate) fn batch(&self, starts: &[usize], context: usize) -> Batch {
         match self {
             Dataset::Text(corpus) => {
@@ -62,7 +62,7 @@ impl Dataset {
         }
     }
 
-    /// Number of rows that are held out.
+    /// Returns the number of rows that are held out.
     pub(crate) fn held_out(&self, context: usize) -> usize {
         match self {
             Dataset::Text(corpus) => corpus.validation().len().saturating_sub(1) / context,
@@ -70,7 +70,7 @@ impl Dataset {
         }
     }
 
-    /// Rows of those that are held out.
+    /// Returns some of the rows that are held out.
     pub(crate) fn validation(&self, rows: impl Iterator<Item = usize>, context: usize) -> Batch {
         match self {
             Dataset::Text(corpus) => {

@@ -1,32 +1,32 @@
 //! Errors of training.
 //!
-//! One line each, with the values on both sides, and where there is something to do about it a
-//! hint. Errors of the exchange between ranks are kept as the source.
+//! Each error is one line that names the value found and the value expected, with a hint if there is a
+//! remedy. An error of the exchange between ranks is kept as the source.
 
 use std::path::Path;
 
 use thinwire_checkpoint::Kind as OfCheckpoint;
 use thinwire_wire::Hint;
 
-/// The sort of an [`Error`].
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The caller asked for something that cannot be.
+    /// The caller asked for something impossible.
     Invalid,
     /// The training text is missing, empty or too small.
     Data,
-    /// A checkpoint is missing, damaged or of another model, or cannot be written.
+    /// A checkpoint is missing, is damaged, belongs to another model, or cannot be written.
     Checkpoint,
     /// The operating system refused to read or write.
     Io,
-    /// The exchange between ranks, with servers or with the coordinator failed; the source says how.
+    /// The exchange between ranks, with servers or with the coordinator failed; the source has the reason.
     Exchange,
-    /// Code of the caller failed, such as an observer; the source says how.
+    /// Code of the caller failed, such as an observer; the source has the reason.
     Caller,
 }
 
-/// An error: its kind, one line of text, and perhaps a hint and a cause.
+/// An error: its kind, one line of text, and possibly a hint and a cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{context}")]
 pub struct Error {
@@ -37,46 +37,47 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error without a hint.
+    /// Returns an error without a hint.
     pub fn new(kind: Kind, context: impl Into<String>) -> Error {
         Error { kind, context: context.into(), hint: None, source: None }
     }
 
-    /// The failure of an exchange.
+    /// Returns the error for a failed exchange.
     pub fn exchange(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         let source = source.into();
         let context = source.to_string();
         Error { kind: Kind::Exchange, context, hint: None, source: Some(source) }
     }
 
-    /// Returns the error with advice on what to do.
+    /// Returns the error with a hint.
     pub fn with_hint(self, hint: impl Into<String>) -> Error {
         Error { hint: Some(hint.into()), ..self }
     }
 
-    /// Sort of the error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The failure of code that the caller has passed.
+    /// Returns the error for a failure of the caller's code.
     pub fn caller(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error { kind: Kind::Caller, ..Error::exchange(source) }
     }
 
-    /// Returns the error with the error itself as the cause of a failure of `doing`.
+    /// Returns an error that `doing` failed, with this error as its cause.
     #[must_use]
     pub fn during(self, doing: impl Into<String>) -> Error {
         Error { kind: self.kind, context: doing.into(), hint: None, source: Some(Box::new(self)) }
     }
 
-    /// The error and its causes.
+    /// Returns the error and its causes, in order.
     pub fn chain(&self) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
         let first: &(dyn std::error::Error + 'static) = self;
         std::iter::successors(Some(first), |error| error.source())
     }
 
-    /// Returns the loss of a peer or the end of a group that caused the error, after which an elastic job continues.
+    /// Returns the loss of a peer, or the end of a group, that caused the error, if an elastic job can
+    /// continue after it.
     pub fn loss(&self) -> Option<&thinwire_collective::Error> {
         use thinwire_collective::Kind;
         let ends = |kind| matches!(kind, Kind::Peer | Kind::Timeout | Kind::Stopped);
@@ -91,9 +92,9 @@ impl Error {
     }
 }
 
-/// Results of what a rank does in a training, which errors are to name.
+/// Results of operations of a training whose errors should name the operation.
 pub(crate) trait During<T> {
-    /// Names in an error what the rank did.
+    /// Adds the name of the operation to an error.
     fn during(self, doing: impl FnOnce() -> String) -> Result<T, Error>;
 }
 

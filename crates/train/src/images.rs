@@ -1,8 +1,8 @@
 //! Images to train on, with their labels.
 //!
-//! They are read whole, from a folder with a folder for each class, or from arrays of NumPy, and must
-//! be of the form that the model reads. Every tenth image, in the order of the files, is held out for
-//! validation. [`Images::fingerprint`] lets ranks compare.
+//! They are read as a whole, from a folder with one folder per class, or from NumPy arrays, and must have the
+//! form that the model reads. Every tenth image, in the order of the files, is held out for validation. Ranks
+//! compare [`Images::fingerprint`] to check that they have the same images.
 
 mod decode;
 mod files;
@@ -21,9 +21,9 @@ use crate::error::{Error, Kind};
 pub use decode::decode;
 pub use numpy::arrays;
 
-/// Every rank holds all images in memory.
+/// Largest size of all images, since every rank holds them in memory.
 const BYTES_MAX: usize = 1 << 32;
-/// One image of so many is held out.
+/// One of this many images is held out.
 const HELD_OUT: usize = 10;
 
 const HINT: &str = "give a folder with a folder of .png or .jpg files for each class, a .npz file with \
@@ -45,12 +45,12 @@ impl Form {
     }
 }
 
-/// Values of images: bytes stand for parts of 255.
+/// Values of images; bytes represent multiples of 1/255.
 #[derive(Clone, PartialEq)]
 pub enum Pixels {
     /// From 0 for black to 255.
     Bytes(Vec<u8>),
-    /// As a model reads them.
+    /// Numbers as a model reads them.
     Floats(Vec<f32>),
 }
 
@@ -69,10 +69,10 @@ struct Shared {
 }
 
 impl Images {
-    /// Images with a label each.
+    /// Creates a set of images with one label each.
     ///
     /// # Errors
-    /// If there is none, their numbers differ, or a label is outside of the classes.
+    /// If there are no images, the numbers of images and labels differ, or a label is not a class.
     pub fn new(form: Form, pixels: Pixels, labels: Vec<u32>) -> Result<Images, Error> {
         let found = pixels.len().checked_div(form.elements()).unwrap_or(0);
         if found != labels.len() || found * form.elements() != pixels.len() || found == 0 {
@@ -95,46 +95,46 @@ impl Images {
         Ok(Images { shared: Arc::new(Shared { form, pixels, labels, fingerprint }) })
     }
 
-    /// Form of every image.
+    /// Returns the form of every image.
     pub fn form(&self) -> Form {
         self.shared.form
     }
 
-    /// Numbers, form and checksums, for ranks to compare.
+    /// Returns numbers, form and checksums, so that ranks can compare them.
     pub fn fingerprint(&self) -> &str {
         &self.shared.fingerprint
     }
 
-    /// Number of images to train on.
+    /// Returns the number of images for training.
     pub fn training(&self) -> usize {
         self.shared.labels.len() - self.held_out()
     }
 
-    /// Number of images that are held out.
+    /// Returns the number of images that are held out.
     pub fn held_out(&self) -> usize {
         self.shared.labels.len() / HELD_OUT
     }
 
-    /// Images of those to train on, by their places among them.
+    /// Returns some of the images for training, by their indices.
     ///
     /// # Panics
-    /// If there is no such image, as soon as it is read.
+    /// If there is no such image, when it is read.
     pub fn trained(&self, places: &[usize]) -> Labelled {
         let place = |at: &usize| at / (HELD_OUT - 1) * HELD_OUT + at % (HELD_OUT - 1);
         Labelled { images: self.clone(), places: places.iter().map(place).collect() }
     }
 
-    /// Images of those held out, by their places among them.
+    /// Returns some of the images that are held out, by their indices.
     ///
     /// # Panics
-    /// If there is no such image, as soon as it is read.
+    /// If there is no such image, when it is read.
     pub fn validation(&self, places: impl Iterator<Item = usize>) -> Labelled {
         let places = places.map(|at| at * HELD_OUT + HELD_OUT - 1).collect();
         Labelled { images: self.clone(), places }
     }
 }
 
-/// Some images of a set.
+/// Some images of a set, with their labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labelled {
     images: Images,
@@ -147,22 +147,22 @@ impl Labelled {
         self.places.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Form of every image.
+    /// Returns the form of every image.
     pub fn form(&self) -> Form {
         self.images.form()
     }
 
-    /// Label of each image.
+    /// Returns the label of each image.
     pub fn labels(&self) -> impl ExactSizeIterator<Item = u32> {
         self.places.iter().map(|place| self.images.shared.labels[*place])
     }
 
-    /// Values of an image `[c, h, w]`.
+    /// Returns the values of an image `[c, h, w]`.
     ///
     /// # Panics
     /// If there is no such image.
@@ -200,7 +200,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Error of a file, with its path.
+/// Returns an error about a file, with its path.
 fn of_file(path: &Path, message: impl fmt::Display) -> Error {
     Error::new(Kind::Data, format!("{}: {message}", path.display())).with_hint(HINT)
 }

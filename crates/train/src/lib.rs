@@ -1,9 +1,9 @@
 //! The native trainer.
 //!
-//! An [`spmd::Executor`] trains a graph of crate `model`, by a plan that cuts it or as one of several
-//! ranks that have the whole model each. [`spmd::GraphModel`] is a graph that reads text or images, with the plan
-//! of such a rank. A [`Sampler`] splits the text of a [`Corpus`], or [`Images`], to ranks, and
-//! [`checkpoint`] saves it all.
+//! An [`spmd::Executor`] trains a graph of crate `model`, either by a plan that cuts it, or as one of several
+//! ranks that each have the whole model. [`spmd::GraphModel`] is a graph that reads text or images, with the
+//! plan of such a rank. A [`Sampler`] divides the text of a [`Corpus`], or [`Images`], among ranks, and
+//! [`checkpoint`] saves the training.
 //!
 //! ```
 //! use thinwire_collective::Group;

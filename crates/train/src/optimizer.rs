@@ -1,7 +1,7 @@
 //! Parameters of a rank and AdamW on them, with gradient clipping and a cosine schedule of its rate.
 //!
-//! The rule is crate `update`'s; weight decay applies to matrices only. The buffers are plain `f32`, so
-//! that a checkpoint holds them bit for bit. One pass over memory per step.
+//! The rule is crate `update`'s; weight decay applies only to matrices. The buffers are plain `f32`, so a
+//! checkpoint holds them bit for bit. A step makes one pass over memory.
 
 use rayon::prelude::*;
 use thinwire_update::{AdamWOptions, MomentumStep, Step, adamw, adamw_by_momentum};
@@ -10,23 +10,24 @@ use crate::adam::{
     Adam, Local, Sending, Travel, Variance, changes_variance, steps_between, variance_updates,
 };
 
-/// A named parameter of a model: a flat `f32` buffer, so that checkpoints, optimiser and exchange never see a
-/// framework's tensor.
+/// A named parameter of a model: a flat `f32` buffer, so that checkpoints, optimiser and exchange never
+/// handle a framework's tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     /// Dotted name, unique in the model: `block.3.attention.query.weight`.
     pub name: String,
-    /// Lengths of the dimensions, row-major.
+    /// Lengths of the dimensions; the buffer is row-major.
     pub shape: Vec<usize>,
 }
 
 impl Parameter {
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether weight decay and low-precision gradients apply: matrices, not norms and biases.
+    /// Returns whether weight decay and low-precision gradients apply to it: they do to matrices, but not to
+    /// norms and biases.
     pub fn is_matrix(&self) -> bool {
         self.shape.len() >= 2
     }
@@ -35,15 +36,15 @@ impl Parameter {
 /// Precision of the gradients that leave a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Gradients {
-    /// f32, as backward gives them.
+    /// f32, as the backward pass computes them.
     #[default]
     F32,
     /// bf16 for matrices, rounded to nearest, ties to even; f32 for norms and biases, which are few.
     MixedBf16,
 }
 
-/// Elements per task. Sums are formed per chunk, then in order: the same bits with any number of
-/// threads.
+/// Elements per task. Sums are formed per chunk, and then in order, so that the bits do not depend on the
+/// number of threads.
 const CHUNK: usize = 1 << 16;
 
 /// The optimiser's state.
@@ -55,22 +56,22 @@ pub struct AdamW {
     pub squares: Vec<Vec<f32>>,
     /// Number of updates so far.
     pub updates: u64,
-    /// Progress of the squares until they are fixed.
+    /// Progress of the running means of squares until they are fixed.
     pub(crate) variance: Variance,
-    /// Changes that this rank has made on its own.
+    /// State of this rank's local steps.
     pub(crate) local: Local,
 }
 
 impl AdamW {
-    /// The state before the first update.
+    /// Returns the state before the first update.
     pub fn new(parameters: &[Parameter]) -> AdamW {
         let zeros = || parameters.iter().map(|p| vec![0.0; p.elements()]).collect();
         let (variance, local) = (Variance::default(), Local::default());
         AdamW { means: zeros(), squares: zeros(), updates: 0, variance, local }
     }
 
-    /// One update of all `values`. `gradient(i)` is the gradient of parameter `i`, which counts
-    /// `gradient_scale` times.
+    /// Updates all `values` once. `gradient(i)` is the gradient of parameter `i`, which is multiplied by
+    /// `gradient_scale`.
     pub fn update<'g>(
         &mut self,
         parameters: &[Parameter],
@@ -88,7 +89,7 @@ impl AdamW {
         }
     }
 
-    /// One update as [`AdamW::update`], after some that have left the squares as they were.
+    /// Updates as [`AdamW::update`] does, after updates that have left the squares unchanged.
     pub(crate) fn update_with_squares<'g>(
         &mut self,
         parameters: &[Parameter],
@@ -119,8 +120,8 @@ impl AdamW {
         );
     }
 
-    /// One update of all `values` by momenta, which replace the means; the squares stay as they are. Momenta count for
-    /// the steps that this rank has taken on its own, too.
+    /// Updates all `values` once by momenta, which replace the means; the squares stay unchanged. The momenta
+    /// take effect for this step and for all local steps since the last exchange.
     pub(crate) fn update_by_momenta<'g>(
         &mut self,
         parameters: &[Parameter],
@@ -143,7 +144,8 @@ impl AdamW {
         );
     }
 
-    /// One update of this rank alone by its momenta: of the values that all ranks have alike, only their decay.
+    /// Takes a local step by this rank's momenta. Of the values that are equal on all ranks, it only applies
+    /// weight decay.
     pub(crate) fn update_locally<'g>(
         &mut self,
         parameters: &[Parameter],
@@ -166,7 +168,7 @@ impl AdamW {
         self.local.steps += 1;
     }
 
-    /// Ends the steps of this rank alone by the momenta of all ranks, or drops them if there are none.
+    /// Ends local steps by the momenta of all ranks, or drops them if there are none.
     pub(crate) fn unite<'g>(
         &mut self,
         values: &mut [Vec<f32>],
@@ -185,7 +187,7 @@ impl AdamW {
         }
     }
 
-    /// Returns the largest mean of squares, which is that of elements without any.
+    /// Returns the largest mean of squares, which is used for elements without one.
     fn largest_square(&self) -> f32 {
         let largest = |squares: &Vec<f32>| squares.par_iter().copied().reduce(|| 0.0, f32::max);
         self.squares.iter().map(largest).fold(0.0, f32::max)
@@ -212,7 +214,7 @@ impl AdamW {
         }
     }
 
-    /// Returns what travels in the next step at this learning rate, the same on all ranks.
+    /// Returns the values that travel in the next step at this learning rate; they are the same on all ranks.
     pub(crate) fn travel(&mut self, adam: Adam, rate: f32) -> Travel {
         match adam {
             Adam::AdamW => Travel::Gradients,
@@ -232,7 +234,7 @@ impl AdamW {
         }
     }
 
-    /// Turns a gradient of this rank into what it hands over.
+    /// Converts a gradient of this rank to the values that the rank hands over.
     pub(crate) fn hand_over(&self, index: usize, gradient: &mut [f32], sending: Sending) {
         let Sending { travel, beta1, rate } = sending;
         if travel == Travel::Gradients {
@@ -250,12 +252,12 @@ impl AdamW {
         MomentumStep::new(pace.step(number), self.squared(), 0.0, options).rate
     }
 
-    /// Returns the number of updates that have changed the squares, where momenta travel.
+    /// Returns the number of updates that have changed the squares, for forms in which momenta travel.
     pub(crate) fn squared(&self) -> u64 {
         self.variance.fixed.unwrap_or_else(|| variance_updates(self.updates))
     }
 
-    /// Returns the sum of the squares of all parameters, the same with any number of threads.
+    /// Returns the sum of the squares of all parameters, which does not depend on the number of threads.
     pub(crate) fn sum_of_squares(&self) -> f64 {
         let of_chunk = |chunk: &[f32]| chunk.iter().map(|value| f64::from(*value)).sum::<f64>();
         let of = |squares: &Vec<f32>| {
@@ -266,7 +268,7 @@ impl AdamW {
     }
 }
 
-/// Returns the options for a parameter: only matrices decay.
+/// Returns the options for a parameter; weight decay applies only to matrices.
 fn options_of(parameter: &Parameter, options: &AdamWOptions) -> AdamWOptions {
     let weight_decay = if parameter.is_matrix() { options.weight_decay } else { 0.0 };
     AdamWOptions { weight_decay, ..*options }
@@ -289,7 +291,7 @@ impl Pace {
     }
 }
 
-/// Runs the rule chunk by chunk, on as many threads as there are.
+/// Applies the rule chunk by chunk, on all available threads.
 fn update(
     values: &mut [f32],
     gradient: &[f32],
@@ -305,13 +307,12 @@ fn update(
     });
 }
 
-/// The Euclidean norm of all gradients together, summed in `f64` in a fixed order.
+/// Returns the Euclidean norm of all gradients together, summed in `f64` in a fixed order.
 pub fn global_norm<'g>(gradients: impl Iterator<Item = &'g [f32]>) -> f64 {
     gradients.map(sum_of_squares).sum::<f64>().sqrt()
 }
 
-/// Returns the factor by which gradients of norm `norm` are multiplied so that it is at most
-/// `norm_max`.
+/// Returns the factor that reduces gradients of norm `norm` to a norm of at most `norm_max`.
 pub fn clip_scale(norm: f64, norm_max: Option<f32>) -> f32 {
     match norm_max {
         Some(limit) if norm > f64::from(limit) => (f64::from(limit) / norm) as f32,
@@ -336,7 +337,7 @@ fn chunk_sum_of_squares(values: &[f32]) -> f64 {
     lanes.iter().sum::<f64>() + tail
 }
 
-/// A learning rate that rises linearly, then falls along half a cosine.
+/// A learning rate that rises linearly and then falls along half a cosine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearningRate {
     /// The highest rate, reached after the warm-up.
@@ -345,12 +346,12 @@ pub struct LearningRate {
     pub floor: f32,
     /// Steps of linear rise.
     pub warmup_steps: u64,
-    /// All steps, the warm-up included.
+    /// Number of all steps, including the warm-up.
     pub steps: u64,
 }
 
 impl LearningRate {
-    /// The rate of step `step`, counted from 0.
+    /// Returns the rate of step `step`, counted from 0.
     pub fn at(&self, step: u64) -> f32 {
         if step < self.warmup_steps {
             return self.peak * (step + 1) as f32 / self.warmup_steps as f32;
@@ -372,7 +373,7 @@ mod tests {
         Parameter { name: "p".to_owned(), shape: shape.to_vec() }
     }
 
-    /// Algorithm 2 of the paper as it stands, for one number in f64.
+    /// Algorithm 2 of the paper, literally, for one number in f64.
     fn reference(start: f64, gradients: &[f64], rate: f64, decay: f64) -> f64 {
         let options = AdamWOptions::default();
         let (beta1, beta2) = (f64::from(options.beta1), f64::from(options.beta2));

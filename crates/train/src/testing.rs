@@ -8,38 +8,38 @@ use thinwire_wire::random::Key;
 use crate::spmd::{ExchangeOptions, Executor, GraphModel, initial};
 use crate::{AdamWOptions, Batch, Config, Gradients, LearningRate, Pace, Parameter, Windows};
 
-/// `rows` windows of `context + 1` random letters.
+/// Returns `rows` windows of `context + 1` random letters.
 pub fn batch(rows: usize, context: usize, seed: u64) -> Batch {
     let key = Key { seed, step: 0, tensor: 0 };
     let bytes = (0..rows * (context + 1)).map(|i| b'a' + key.below(i as u64, 26) as u8).collect();
     Windows::new(bytes, context).into()
 }
 
-/// Small model of text: four rows of eight bytes.
+/// Returns a small model of text: four rows of eight bytes.
 pub fn model(width: usize) -> GraphModel {
     let config = Config { context: 8, width, layers: 1, heads: 1 };
     let graph = thinwire_model::named(&config.name(), 4, config.context).unwrap();
     GraphModel::new(&graph, None).unwrap()
 }
 
-/// Parameters of a model before the first step, in its order.
+/// Returns the parameters of a model before the first step, in its order.
 pub fn start(model: &GraphModel, seed: u64) -> Vec<Vec<f32>> {
     values(model, &mut alone(model, None, seed))
 }
 
-/// Parameters of a machine with the whole model, in the model's order.
+/// Returns the parameters of an executor with the whole model, in the model's order.
 pub fn values(model: &GraphModel, executor: &mut Executor<'_>) -> Vec<Vec<f32>> {
     let mut all = executor.whole().unwrap().unwrap();
     model.parameters().iter().map(|parameter| all.remove(&parameter.name).unwrap()).collect()
 }
 
-/// Executor of one rank that starts at these values, or at those of a seed.
+/// Returns an executor of one rank that starts at these values, or at those of a seed.
 pub fn alone<'a>(model: &'a GraphModel, values: Option<&[Vec<f32>]>, seed: u64) -> Executor<'a> {
     let link = thinwire_link::mem::alone();
     executor(model, link, (values, seed), (1, Gradients::F32))
 }
 
-/// Executor of a rank of replicas, whose steps have so many micro-batches.
+/// Returns an executor of a rank of replicas, whose steps have this many micro-batches.
 pub fn executor<'a>(
     model: &'a GraphModel,
     link: Link,
@@ -86,7 +86,7 @@ pub fn loss(model: &GraphModel, values: &[Vec<f32>], batch: &Batch) -> f32 {
     alone(model, Some(values), 1).evaluate(&model.micro_batches(batch)).unwrap() as f32
 }
 
-/// Moves the parameters along each gradient in turn: the loss must change by its squared norm.
+/// Checks gradients by moving the parameters along each of them: the loss must change by the squared norm.
 pub fn assert_differences_agree(
     model: &GraphModel,
     values: &[Vec<f32>],
@@ -110,16 +110,16 @@ pub fn assert_differences_agree(
     }
 }
 
-/// A fresh folder that goes when it is dropped.
+/// A new folder that is removed when this is dropped.
 pub struct Folder(tempfile::TempDir);
 
 impl Folder {
-    /// A folder for the test called `name`.
+    /// Creates a folder for the test with this name.
     pub fn new(name: &str) -> Folder {
         Folder(tempfile::TempDir::with_prefix(format!("thinwire-{name}-")).unwrap())
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &std::path::Path {
         self.0.path()
     }

@@ -1,8 +1,8 @@
 //! Loops over slices that the compiler vectorises: no branch depends on a value.
 //!
-//! The C library's `exp` is called once per element, 3 to 13 ns each.
+//! In contrast, the C library's `exp` is called once per element, at 3 to 13 ns each.
 
-/// The sum, in eight lanes.
+/// Returns the sum, in eight lanes.
 pub fn sum(values: &[f32]) -> f32 {
     let mut lanes = [0.0; 8];
     let chunks = values.chunks_exact(8);
@@ -13,7 +13,7 @@ pub fn sum(values: &[f32]) -> f32 {
     lanes.iter().sum()
 }
 
-/// The greatest value.
+/// Returns the largest value.
 pub fn maximum(values: &[f32]) -> f32 {
     let mut lanes = [f32::MIN; 8];
     let greater =
@@ -26,10 +26,10 @@ pub fn maximum(values: &[f32]) -> f32 {
     lanes.into_iter().fold(f32::MIN, f32::max)
 }
 
-/// `e^x` within 2 units in the last place, for `x <= 0`; 0 below -87. A NaN stays one.
+/// Returns `e^x` within 2 units in the last place, for `x <= 0`; 0 below -87. A NaN stays NaN.
 ///
-/// Cephes' `expf`: `2^n e^r` with `|r| <= ln 2 / 2`. Adding 1.5 * 2^23 rounds to an integer that
-/// then stands in the low bits.
+/// Cephes' `expf`: `2^n e^r` with `|r| <= ln 2 / 2`. Adding 1.5 * 2^23 rounds to an integer, which is then in
+/// the low bits.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0;

@@ -1,8 +1,8 @@
 //! Bucket of an object store that speaks S3.
 //!
-//! Objects have no folders and cannot be renamed, so the files of a draft stay where they are, and the manifest,
-//! written last and only if there is none with its number, names their place. Requests that fail are tried
-//! again; each has a time limit, and ends when the store is silent for too long.
+//! Objects have no folders and cannot be renamed. So the files of a draft stay where they are, and the
+//! manifest, which is written last and only if there is none with its number, names their folder. Requests
+//! that fail are repeated; each has a time limit, and ends when the store is silent for too long.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,28 +19,28 @@ use crate::error::{Error, Kind};
 use crate::location::{SCHEME, endpoint, region};
 use crate::manifest::{MANIFEST, new_token};
 
-/// Time for which a signed request may be used, longer than any request takes.
+/// Time for which a signed request is valid; longer than any request takes.
 const SIGNED_FOR: Duration = Duration::from_secs(60 * 60);
-/// Longest silence of the store in an attempt.
+/// Longest silence of the store during an attempt.
 const SILENCE: Duration = Duration::from_secs(20);
-/// Slowest transfer for which the time limit leaves room, in bytes per second.
+/// Slowest transfer that the time limit allows, in bytes per second.
 const BYTES_PER_S_MIN: u64 = 1 << 20;
-/// Waits before a request is tried again.
+/// Waits before a request is repeated.
 const WAITS: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_millis(800), Duration::from_secs(3)];
 /// Largest object that one request can write.
 const OBJECT_BYTES_MAX: u64 = 5 << 30;
-/// Largest answer with a list or an error.
+/// Largest size of an answer that is a list or an error.
 const ANSWER_BYTES_MAX: u64 = 8 << 20;
 /// Largest head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Largest part of an answer that is read at once.
+/// Largest part of an answer that is read at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// Most parts of an answer that wait for the reader.
+/// Most parts of an answer that may wait for the reader.
 const PIECES_MAX: usize = 16;
-/// Longest reason of a refusal that is quoted, in letters.
+/// Most letters of the reason of a refusal that are quoted.
 const REASON_LETTERS_MAX: usize = 200;
-/// End of a list of objects.
+/// Text at the end of a list of objects.
 const LIST_END: &str = "</ListBucketResult>";
 
 /// Store in a bucket.
@@ -48,19 +48,19 @@ const LIST_END: &str = "</ListBucketResult>";
 pub struct Bucket {
     bucket: rusty_s3::Bucket,
     credentials: Credentials,
-    /// Initial of all objects' names, empty or ending in a slash.
+    /// Prefix of all objects' names, empty or ending with a slash.
     prefix: String,
-    /// Longest time for a request with all its attempts, without that for the bytes that it sends.
+    /// Longest time for a request including all its attempts, without the time for the bytes that it sends.
     patience: Duration,
-    /// Whether the last request was waited for in vain.
+    /// Whether the last request got no answer.
     is_silent: AtomicBool,
 }
 
-/// Opens `BUCKET/PREFIX` as the variables `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`,
-/// `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` say.
+/// Opens `BUCKET/PREFIX` with the variables `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`,
+/// `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`.
 ///
 /// # Errors
-/// If a variable that is needed is missing or wrong.
+/// If a required variable is missing or wrong.
 pub fn open(
     place: &str,
     variables: impl Fn(&str) -> Option<String>,
@@ -97,7 +97,7 @@ pub fn open(
     Ok(Bucket { bucket, credentials, prefix, patience, is_silent: AtomicBool::new(false) })
 }
 
-/// What becomes of an object that is there already.
+/// Treatment of an object that exists already.
 #[derive(Clone, Copy, PartialEq)]
 enum Existing {
     Keep,
@@ -116,7 +116,7 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
-    /// Returns whether there is no such bucket.
+    /// Returns whether the answer says that the bucket does not exist.
     fn lacks_bucket(&self) -> bool {
         String::from_utf8_lossy(&self.body).contains("<Code>NoSuchBucket</Code>")
     }
@@ -152,7 +152,7 @@ impl Bucket {
         Error::new(Kind::Io, format!("{}: {why}", self.uri(key)))
     }
 
-    /// Sends a request until it is answered by something else than a failure of the store, or for too long.
+    /// Sends a request repeatedly until the answer is not a failure of the store, or the time is over.
     fn send(
         &self,
         request: impl Fn() -> Request,
@@ -186,7 +186,7 @@ impl Bucket {
         }
     }
 
-    /// Sends a request without a body about an object, and returns the answer, also if it is a refusal.
+    /// Sends a request without a body about an object. Returns the answer, even if it is a refusal.
     fn ask(
         &self,
         key: &str,
@@ -203,7 +203,7 @@ impl Bucket {
         self.ask(key, url.as_str(), minreq::get, bytes_max.max(1))
     }
 
-    /// Returns an answer about an object unless it is a refusal.
+    /// Returns an answer about an object, or an error if it is a refusal.
     fn good(&self, key: &str, answer: Answer) -> Result<Answer, Error> {
         match answer.is_good() {
             true => Ok(answer),
@@ -211,7 +211,7 @@ impl Bucket {
         }
     }
 
-    /// Writes an object; returns whether it could be, which is always so unless it must be new.
+    /// Writes an object. Returns false only if the object must be new and exists already.
     fn put(&self, key: &str, bytes: &[u8], existing: Existing) -> Result<bool, Error> {
         let length = bytes.len() as u64;
         if length > OBJECT_BYTES_MAX {
@@ -276,12 +276,12 @@ enum Piece {
     Head(u16, Option<u64>),
     /// Bytes of the body.
     Body(Vec<u8>),
-    /// The answer is over.
+    /// End of the answer.
     End,
 }
 
-/// Sends a request once and reads its answer, whose body has at most `bytes_max` bytes. The transport has one time
-/// limit for all, so another thread hands on what arrives.
+/// Sends a request once and reads its answer, whose body has at most `bytes_max` bytes. Another thread passes
+/// on the parts as they arrive, since the transport has only one time limit for all of them.
 fn answered(request: Request, bytes_max: u64, silence: Duration) -> Result<Answer, String> {
     let (sender, pieces) = sync_channel(PIECES_MAX);
     thread::spawn(move || {
@@ -321,7 +321,7 @@ fn next_piece(
     })
 }
 
-/// Sends a request, and hands on the parts of its answer as they arrive.
+/// Sends a request, and passes on the parts of its answer as they arrive.
 fn receive(
     request: Request,
     bytes_max: u64,
@@ -345,7 +345,7 @@ fn receive(
     Ok(())
 }
 
-/// Returns whether an answer has a body: where none is wanted, it was asked for its head alone.
+/// Returns whether an answer has a body; if `bytes_max` is 0, only the head was requested.
 fn has_body(status: u16, bytes_max: u64) -> bool {
     bytes_max > 0 && status != 204
 }

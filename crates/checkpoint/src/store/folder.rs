@@ -1,7 +1,7 @@
 //! Folder of a file system that all processes share.
 //!
-//! A draft is a hidden folder, which is renamed once it is complete. Law: what is removed was written by this
-//! program.
+//! A draft is a hidden folder, which is renamed once it is complete. Law: everything that is removed was
+//! written by this program.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -151,7 +151,8 @@ impl Store for Folder {
     }
 }
 
-/// Lists the files in a folder and in those in it. What cannot be read in them is none of a snapshot.
+/// Lists the files in a folder and in its subfolders. Subfolders that cannot be read do not belong to a
+/// snapshot.
 fn list(folder: &Path, start: &str) -> io::Result<Vec<String>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -198,7 +199,7 @@ fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Removes the files of a checkpoint. The manifest goes first: whoever looks meanwhile sees no checkpoint.
+/// Removes the files of a checkpoint. The manifest is removed first, so that a reader sees no checkpoint.
 fn remove_files(folder: &Path, is_file: fn(&str) -> bool) -> io::Result<()> {
     let mut files = names(folder)?;
     files.retain(|name| is_file(name));
@@ -206,7 +207,7 @@ fn remove_files(folder: &Path, is_file: fn(&str) -> bool) -> io::Result<()> {
     files.iter().try_for_each(|name| fs::remove_file(folder.join(name)))
 }
 
-/// Moves all files of a draft to a folder that holds others, the manifest last.
+/// Moves all files of a draft to a folder with other files; the manifest is moved last.
 fn fill(draft: &Path, target: &Path) -> io::Result<()> {
     let mut files = names(draft)?;
     files.sort_by_key(|name| name == MANIFEST);
@@ -214,7 +215,7 @@ fn fill(draft: &Path, target: &Path) -> io::Result<()> {
     fs::remove_dir(draft)
 }
 
-/// Lists the names in a folder that are text.
+/// Lists the names in a folder that are valid text.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
     names.filter_map(io::Result::transpose).collect()

@@ -7,22 +7,23 @@ use super::uniform;
 use crate::adjacency::Adjacency;
 use crate::error::Error;
 
-/// Standard deviations beyond which the normal density is taken for 0.
+/// Number of standard deviations beyond which the normal density counts as 0.
 const TAIL: f64 = 9.0;
 /// Steps of a numeric integral.
 const STEPS: u32 = 4000;
 
-/// Vertices in blocks of equal size; two vertices of one block have an edge with another chance than two of
-/// different blocks. The block of a vertex is its label, and its features are noise around its block's place.
+/// Vertices in blocks of equal size. Two vertices of the same block have an edge with one probability, and
+/// two of different blocks with another. The block of a vertex is its label, and its features are a vector
+/// for its block plus noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Blocks {
     /// Number of vertices.
     pub vertices: u32,
     /// Number of blocks.
     pub blocks: u32,
-    /// Expected neighbours in a vertex's own block.
+    /// Expected number of neighbours in a vertex's own block.
     pub degree_within: f64,
-    /// Expected neighbours in all other blocks together.
+    /// Expected number of neighbours in all other blocks together.
     pub degree_between: f64,
     /// Standard deviation of features.
     pub noise: f32,
@@ -34,7 +35,8 @@ impl Blocks {
     /// Generates the graph; every edge has both directions, and there are no loops.
     ///
     /// # Errors
-    /// If there are no blocks, more blocks than vertices, or degrees that vertices cannot have.
+    /// If there are no blocks, more blocks than vertices, or degrees that are impossible with this number of
+    /// vertices.
     pub fn graph(&self) -> Result<Adjacency, Error> {
         let (within, between) = self.chances()?;
         let edges: Vec<(u32, u32)> = (0..self.vertices)
@@ -64,10 +66,10 @@ impl Blocks {
         }
     }
 
-    /// Returns the best possible accuracy without edges, by features of some columns: the chance that the
-    /// vertex's own column is the largest. Blocks without a column are all taken for one of them, where no
-    /// column exceeds 1/2. Edges can only add to it, since a mean over neighbours of the same block has less
-    /// noise.
+    /// Returns the best possible accuracy without edges, from features with `columns` columns: the
+    /// probability that the vertex's own column is the largest. If no column exceeds 1/2, the vertex is
+    /// assigned to one of the blocks without a column. Edges can only increase the accuracy, since a mean
+    /// over neighbours of the same block has less noise.
     pub fn accuracy_of_features(&self, columns: u32) -> f64 {
         let (noise, blocks) = (f64::from(self.noise), f64::from(self.blocks));
         let known = columns.min(self.blocks);
@@ -82,7 +84,7 @@ impl Blocks {
         (seen + unknown) / blocks
     }
 
-    /// Returns the chances of an edge within a block and between blocks.
+    /// Returns the probabilities of an edge within a block and between blocks.
     fn chances(&self) -> Result<(f64, f64), Error> {
         let (vertices, blocks) = (self.vertices, self.blocks);
         if blocks == 0 || blocks > vertices {
@@ -130,8 +132,8 @@ impl Blocks {
     }
 }
 
-/// Returns the chance that a normal number is above `least`, and with `distance` added to it above as many
-/// `others`: the integral of `density(x) * distribution(x + distance)^others`.
+/// Returns the probability that a normal number is above `least` and, after adding `distance`, above `others`
+/// other normal numbers: the integral of `density(x) * distribution(x + distance)^others`.
 fn largest(distance: f64, others: f64, least: f64) -> f64 {
     let width = (TAIL - least) / f64::from(STEPS);
     let (mut total, mut below, mut at) = (0.0, distribution(least + distance), least + distance);
@@ -147,7 +149,7 @@ fn largest(distance: f64, others: f64, least: f64) -> f64 {
     total
 }
 
-/// Returns the chance that a normal number is below `x`.
+/// Returns the probability that a normal number is below `x`.
 fn distribution(x: f64) -> f64 {
     let end = x.clamp(-TAIL, TAIL);
     let width = (end + TAIL) / f64::from(STEPS);
@@ -182,7 +184,7 @@ mod tests {
         assert!(graph.pairs().all(|(a, b)| a != b));
     }
 
-    /// Share of vertices whose largest column is their label's, where `values` fills the columns.
+    /// Returns the share of vertices whose largest column is that of their label; `values` fills the columns.
     fn accuracy(values: impl Fn(u32, &mut [f32])) -> f64 {
         let is_right = |vertex: &u32| {
             let mut columns = [0.0; 4];

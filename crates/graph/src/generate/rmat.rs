@@ -9,27 +9,27 @@ use crate::error::Error;
 /// Largest scale: the number of vertices is below 2^31.
 const SCALE_MAX: u32 = 30;
 
-/// Recursive matrix: each bit of an edge's source and destination is drawn by the same four chances.
+/// Recursive matrix: each bit of an edge's source and destination is drawn with the same four probabilities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rmat {
     /// Logarithm of the number of vertices.
     pub scale: u32,
     /// Edges per vertex.
     pub degree: u32,
-    /// Chances of the upper left, upper right and lower left quarter; the rest is the lower right.
+    /// Probabilities of the upper left, upper right and lower left quarter; the lower right one has the rest.
     pub chances: [f32; 3],
     /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Rmat {
-    /// Chances of the benchmark Graph500.
+    /// Probabilities of the benchmark Graph500.
     pub const GRAPH500: [f32; 3] = [0.57, 0.19, 0.19];
 
     /// Generates the graph, with vertices in random order. Repeated edges and loops are kept.
     ///
     /// # Errors
-    /// If the scale exceeds 30, or chances are negative or sum to more than 1.
+    /// If the scale exceeds 30, or probabilities are negative or sum to more than 1.
     pub fn graph(&self) -> Result<Adjacency, Error> {
         if self.scale > SCALE_MAX {
             return Err(Error::value(format!("scale {}, expected 0 to {SCALE_MAX}", self.scale)));

@@ -1,9 +1,9 @@
-//! Levelling: moves of training vertices out of parts that have too many.
+//! Levelling: moves training vertices out of parts that have too many.
 //!
-//! Partitioners that balance the sum of two weights, or decide vertex by vertex, leave parts with more training
-//! vertices than the bound. Those with the fewest neighbours in their own part, compared with another that has
-//! room, move there. Law: no part has more than the bound of balance by the mean, rounded down, or the mean,
-//! rounded up.
+//! Partitioners that balance the sum of two weights, or decide vertex by vertex, leave parts with more
+//! training vertices than the bound. From these parts, vertices move to a part that has room; those move
+//! first that lose the fewest neighbours in their part. Law: no part has more training vertices than the
+//! bound of balance times the mean, rounded down, or than the mean, rounded up, if that is larger.
 
 use super::weights::{Options, Weights};
 use crate::adjacency::Adjacency;
@@ -11,7 +11,7 @@ use crate::adjacency::Adjacency;
 /// Training vertex that may leave its part.
 struct Candidate {
     vertex: u32,
-    /// Neighbours that it would leave, less those in its new part.
+    /// Number of neighbours in its present part, minus the number in its new part.
     loss: i64,
     target: usize,
 }
@@ -43,8 +43,8 @@ pub(super) fn level(graph: &Adjacency, weights: &Weights, options: &Options, of:
     }
 }
 
-/// Finds the part with room that has most neighbours of a vertex; if no neighbour is in such a part, the
-/// emptiest.
+/// Finds the part with room that has most neighbours of a vertex; if no neighbour is in such a part, the part
+/// with the fewest training vertices.
 fn candidate(graph: &Adjacency, of: &[u16], vertex: u32, counts: &[u64], limit: u64) -> Candidate {
     let mut neighbors = vec![0_i64; counts.len()];
     for other in graph.neighbors(vertex) {

@@ -16,10 +16,12 @@ mod imp {
     use crate::adjacency::Adjacency;
     use crate::error::Error;
 
-    /// METIS draws from the C library's one random stream: two calls at a time would change each other's parts.
+    /// METIS draws from the C library's only random stream, so two calls at the same time would change each
+    /// other's parts.
     static TURN: Mutex<()> = Mutex::new(());
 
-    /// Partitions a graph whose edges have both directions, with training vertices as heavy as all vertices.
+    /// Partitions a graph whose edges have both directions. All training vertices together weigh as much as
+    /// all vertices.
     pub fn partition(
         graph: &Adjacency,
         weights: &Weights,
@@ -43,7 +45,7 @@ mod imp {
         Ok(parts.into_iter().map(|part| part as u16).collect())
     }
 
-    /// Returns the lists of neighbours as METIS takes them, without loops.
+    /// Returns the lists of neighbours in the form that METIS takes, without loops.
     fn lists(graph: &Adjacency) -> Result<(Vec<Idx>, Vec<Idx>), Error> {
         let limit = Idx::MAX;
         if graph.edges() > limit as u64 {
@@ -68,7 +70,7 @@ mod none {
     use crate::adjacency::Adjacency;
     use crate::error::Error;
 
-    /// Refuses.
+    /// Refuses, since this build has no METIS.
     pub fn partition(_: &Adjacency, _: &Weights, _: &Options) -> Result<Vec<u16>, Error> {
         let hint = "build with feature metis";
         Err(Error::value("METIS is not in this build".to_owned()).with_hint(hint))

@@ -1,14 +1,14 @@
 //! PaGraph's partitioner (Bai et al., "Efficient Data Loader for Fast Sampling-Based GNN Training on Large
 //! Graphs", TPDS 2021).
 //!
-//! Training vertices are dealt one after the other, in random order. With `IN(v)` the in-neighbours of `v`
-//! within the hops, `TV` the training vertices of a part and `PV` their closure, `v` goes to the part with
-//! the largest
+//! Training vertices are assigned one after the other, in random order. With `IN(v)` the in-neighbours of `v`
+//! within the hops, `TV` the training vertices of a part and `PV` their closure, `v` is assigned to the part
+//! with the largest
 //!
 //! `|TV ∩ IN(v)| * (mean of |TV| - |TV|) / |PV|`,
 //!
-//! and of equal parts to the one with fewest training vertices. The score of an empty part is 0. Every other
-//! vertex goes to the smallest part whose closure has it.
+//! and, of parts with equal scores, to the one with the fewest training vertices. The score of an empty part
+//! is 0. Every other vertex is assigned to the smallest part whose closure contains it.
 
 use thinwire_wire::random::{Key, permutation};
 
@@ -16,16 +16,16 @@ use super::reach::Reach;
 use super::weights::Options;
 use crate::adjacency::Adjacency;
 
-/// What the parts have so far.
+/// The parts so far.
 struct Dealt {
     parts: usize,
-    /// Part of every training vertex that was dealt; `u16::MAX` for other vertices.
+    /// Part of every training vertex that was assigned; `u16::MAX` for other vertices.
     of: Vec<u16>,
-    /// Training vertices per part.
+    /// Number of training vertices per part.
     training: Vec<u64>,
-    /// Vertices per closure.
+    /// Number of vertices per closure.
     closures: Vec<u64>,
-    /// Words per vertex, with a bit for each part whose closure has it.
+    /// Words per vertex, with a bit for each part whose closure contains it.
     words: usize,
     bits: Vec<u64>,
 }
@@ -44,7 +44,7 @@ pub(super) fn partition(graph: &Adjacency, training: &[u32], options: &Options) 
     dealt.finish()
 }
 
-/// Returns the part with the largest score, of equal ones that with fewest training vertices.
+/// Returns the part with the largest score; of equal ones, the one with the fewest training vertices.
 fn best(scores: &[f64], training: &[u64]) -> usize {
     let better = |a: &usize, b: &usize| {
         scores[*a].total_cmp(&scores[*b]).then(training[*b].cmp(&training[*a])).then(b.cmp(a))
@@ -66,7 +66,7 @@ impl Dealt {
         }
     }
 
-    /// Returns the score of every part for a vertex that has `within` within the hops.
+    /// Returns the score of every part for a vertex with the in-neighbours `within`.
     fn scores(&self, within: &[u32], mean: f64) -> Vec<f64> {
         let mut common = vec![0_u64; self.parts];
         for vertex in within {
@@ -93,7 +93,8 @@ impl Dealt {
         }
     }
 
-    /// Gives every other vertex to the smallest part whose closure has it, or else to the smallest part.
+    /// Assigns every other vertex to the smallest part whose closure contains it, or else to the smallest
+    /// part.
     fn finish(mut self) -> Vec<u16> {
         let mut sizes = self.training.clone();
         for vertex in 0..self.of.len() {
@@ -108,7 +109,7 @@ impl Dealt {
         self.of
     }
 
-    /// Returns the parts whose closures have a vertex.
+    /// Returns the parts whose closures contain a vertex.
     fn holders(&self, vertex: usize) -> impl Iterator<Item = usize> {
         let words = &self.bits[vertex * self.words..][..self.words];
         (0..self.parts).filter(move |part| words[part / 64] >> (part % 64) & 1 == 1)

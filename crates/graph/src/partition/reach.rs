@@ -2,11 +2,11 @@
 
 use crate::adjacency::Adjacency;
 
-/// Walks over in-neighbours; its memory is used again from walk to walk.
+/// Walks over in-neighbours; all walks use the same memory.
 pub(super) struct Reach<'a> {
     graph: &'a Adjacency,
     hops: u32,
-    /// Number of the last walk that met a vertex.
+    /// Number of the last walk that reached each vertex.
     met: Vec<u32>,
     walk: u32,
     found: Vec<u32>,
@@ -19,7 +19,8 @@ impl<'a> Reach<'a> {
         Reach { graph, hops, met, walk: 0, found: Vec::new() }
     }
 
-    /// Returns the vertices of `roots` and all from which one of them is reached within the hops, each once.
+    /// Returns the vertices of `roots`, and all vertices from which one of them is reached within the hops,
+    /// each once.
     pub fn of(&mut self, roots: &[u32]) -> &[u32] {
         self.found.clear();
         self.walk = self.walk.wrapping_add(1);
@@ -49,8 +50,8 @@ impl<'a> Reach<'a> {
     }
 }
 
-/// Returns the closure of vertices: themselves and all in-neighbours within `hops` hops, ascending. A rank
-/// that has it computes batches of these vertices without any other.
+/// Returns the closure of vertices: the vertices and all their in-neighbours within `hops` hops, ascending. A
+/// rank that has the closure can compute batches of these vertices alone.
 ///
 /// # Panics
 /// If a vertex does not exist.

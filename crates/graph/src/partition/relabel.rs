@@ -1,4 +1,4 @@
-//! New numbers of vertices, by which parts are ranges.
+//! New numbers of vertices, with which parts are ranges.
 
 use super::Parts;
 use crate::adjacency::Adjacency;
@@ -6,7 +6,7 @@ use crate::array::Array;
 use crate::lists::sort;
 use crate::sample::Weights;
 
-/// Permutation of vertices: by part, and within a part in their old order.
+/// Permutation of vertices: by part, and within a part in their previous order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relabelling {
     /// New number of every vertex.
@@ -49,7 +49,7 @@ impl Relabelling {
     /// Returns the weights of the edges of this graph from those of the graph with the old numbers.
     ///
     /// # Panics
-    /// If there are not as many weights as edges.
+    /// If the numbers of weights and edges differ.
     pub fn weights(&self, graph: &Adjacency, weights: &Weights) -> Weights {
         let (values, mut moved) = (weights.values(), Vec::with_capacity(weights.values().len()));
         let mut entries = Vec::new();

@@ -1,10 +1,10 @@
-//! What a partition costs.
+//! The costs of a partition.
 
 use super::Parts;
 use super::reach::Reach;
 use crate::adjacency::Adjacency;
 
-/// Figures of a partition. A balance is the largest part by the mean, 1 at best.
+/// Figures of a partition. A balance is the size of the largest part divided by the mean; 1 is best.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Training vertices of every part.
@@ -13,11 +13,12 @@ pub struct Report {
     pub vertices: Vec<u64>,
     /// Vertices of every part's closure.
     pub closures: Vec<u64>,
-    /// Vertices that are in any closure.
+    /// Number of vertices that are in at least one closure.
     pub reached: u64,
     /// Edges between two parts.
     pub cut: u64,
-    /// Vertices of closures that are in other parts: rows that a pass with all neighbours requests, once each.
+    /// Number of vertices of closures that are in other parts: rows that a pass with all neighbours requests,
+    /// each once.
     pub remote: u64,
 }
 
@@ -46,29 +47,29 @@ impl Report {
         }
     }
 
-    /// Returns the balance of training vertices, and so of the steps of a pass.
+    /// Returns the balance of training vertices, on which the number of steps of a pass depends.
     pub fn training_balance(&self) -> f64 {
         balance(&self.training)
     }
 
-    /// Returns the balance of vertices, and so of memory for features.
+    /// Returns the balance of vertices, on which the memory for features depends.
     pub fn vertex_balance(&self) -> f64 {
         balance(&self.vertices)
     }
 
-    /// Returns the balance of closures, and so of memory of self-reliant parts.
+    /// Returns the balance of closures, on which the memory of self-reliant parts depends.
     pub fn closure_balance(&self) -> f64 {
         balance(&self.closures)
     }
 
-    /// Returns the vertices of all closures by those of their union: copies per vertex, 1 at best.
+    /// Returns the size of all closures divided by that of their union: copies per vertex; 1 is best.
     pub fn redundancy(&self) -> f64 {
         self.closures.iter().sum::<u64>() as f64 / self.reached.max(1) as f64
     }
 }
 
-/// Returns the place of the report with the least redundancy among those with a balance of training vertices
-/// of at most `balance_max`; if there are none, that with the best balance.
+/// Returns the index of the report with the least redundancy among those with a balance of training vertices
+/// of at most `balance_max`; if there are none, that of the report with the best balance.
 pub fn choose(reports: &[Report], balance_max: f64) -> Option<usize> {
     let excess = |report: &Report| (report.training_balance() - balance_max).max(0.0);
     let worse = |a: &usize, b: &usize| {

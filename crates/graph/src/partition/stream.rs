@@ -1,4 +1,4 @@
-//! Streaming partitioners, which see every vertex once, in the order of numbers.
+//! Streaming partitioners, which process every vertex once, in the order of numbers.
 //!
 //! Stanton and Kliot, "Streaming Graph Partitioning for Large Distributed Graphs" (KDD'12); Tsourakakis,
 //! Gkantsidis, Radunovic and Vojnovic, "FENNEL: Streaming Graph Partitioning for Massive Scale Graphs"
@@ -7,7 +7,7 @@
 use super::weights::{Options, Weights};
 use crate::adjacency::Adjacency;
 
-/// What a part is worth to a vertex with `neighbors` in it.
+/// Value of a part for a vertex with `neighbors` neighbours in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     /// `neighbors * (1 - size / limit)`.

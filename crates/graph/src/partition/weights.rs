@@ -1,29 +1,29 @@
-//! What parts are asked for, and what vertices weigh in them.
+//! Options of partitions, and the weights of vertices in them.
 
 use crate::error::Error;
 
 /// Largest number of parts.
 const PARTS_MAX: u32 = 1 << 16;
 
-/// How parts should be.
+/// Options of a partition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Number of parts.
     pub parts: u32,
     /// Hops of a batch: layers of the model.
     pub hops: u32,
-    /// Largest weight of a part by the mean; 1.02 allows 2 % more.
+    /// Largest weight of a part, divided by the mean; 1.02 allows 2 % more.
     pub balance_max: f64,
     /// Seed of random choices.
     pub seed: u64,
 }
 
-/// Weights of vertices: 1, and for a training vertex its share of all vertices besides, so that training
-/// vertices weigh as much as all vertices.
+/// Weights of vertices: 1, and for a training vertex a bonus, so that the bonuses of all training vertices
+/// together weigh as much as all vertices.
 pub(super) struct Weights {
     /// Whether a vertex is a training vertex.
     pub is_training: Vec<bool>,
-    /// Further weight of a training vertex.
+    /// Additional weight of a training vertex.
     pub bonus: f64,
 }
 

@@ -11,11 +11,11 @@ use crate::error::Error;
 const SOURCE: &str = "the source of an edge";
 const DESTINATION: &str = "the destination of an edge";
 const WEIGHT: &str = "the weight of an edge";
-/// Longest number of a weight in bytes.
+/// Largest length of a weight in bytes.
 const WEIGHT_BYTES_MAX: usize = 64;
 
-/// Reads lines of two vertices between blanks or commas, or of more columns where the options name those to
-/// read. Lines that begin with `#` or `%` are comments.
+/// Reads lines of two vertices, separated by blanks or commas. Lines may have more columns if the options
+/// name the columns to read. Lines that begin with `#` or `%` are comments.
 pub(super) fn edges(stream: impl BufRead, options: Options) -> Result<Edges, Error> {
     let columns = options.columns.map(|columns| columns.kept(options.weights));
     columns.map_or(Ok(()), |columns| columns.check())?;
@@ -50,15 +50,16 @@ struct Reader<R> {
     /// Columns to read. Without them, lines have two columns.
     columns: Option<Columns>,
     numbering: Numbering,
-    /// Numbers of vertices that have ids.
+    /// Numbers of vertices, if these have ids.
     naming: Option<Naming>,
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Goes to the line after these edges that is no comment. Returns whether there is one.
+    /// Reads lines until one that is not a comment; `edges` are the edges so far. Returns whether there is
+    /// such a line.
     ///
     /// # Errors
-    /// If it is in doubt whether a line is a comment: between edges of vertices that have ids.
+    /// If a line may be a comment or an edge: it is between edges of vertices that have ids.
     fn advance(&mut self, edges: &[(u32, u32)]) -> Result<bool, Error> {
         while self.lines.advance()? {
             if !self.lines.is_comment() {
@@ -80,7 +81,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Returns the error of a first line that may be an edge.
+    /// Returns the error for a first line that may be an edge.
     fn doubt(&self) -> Error {
         let first = self.lines.column(0, "").unwrap_or_default().escape_ascii().to_string();
         let error = self.lines.error(&format!("'{first}'"), "to know whether it is a header");
@@ -131,7 +132,7 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-/// Reads a whole number of 0 and more; `what` names it.
+/// Reads a whole number of at least 0; `what` is its name in errors.
 fn number(text: &[u8], what: &str) -> Result<u64, Reason> {
     let is_number = text.iter().all(u8::is_ascii_digit);
     let shown = || text.escape_ascii().to_string();

@@ -1,4 +1,4 @@
-//! Edges as a file has them.
+//! Edges in the order of a file.
 
 use super::naming::Naming;
 use crate::adjacency::Adjacency;
@@ -6,11 +6,11 @@ use crate::error::Error;
 use crate::sample::{Weights, is_weight};
 use crate::store::Ids;
 
-/// What to do about a file whose vertices seem to be numbered from 1 on.
+/// Hint for a file that seems to number vertices from 1.
 const ONE_BASED: &str = "--one-based, if the file numbers vertices from 1";
-/// Vertices that a file without edges may have.
+/// Number of vertices that a file may have without edges.
 const VERTICES_FREE: u64 = 1 << 20;
-/// Further vertices that a file may have per edge.
+/// Number of further vertices that a file may have per edge.
 const VERTICES_PER_EDGE: u64 = 64;
 
 /// Edges of a graph, in the order of a file.
@@ -22,15 +22,15 @@ pub struct Edges {
     pub pairs: Vec<(u32, u32)>,
     /// Weight of every edge, if edges have weights.
     pub weights: Option<Vec<f32>>,
-    /// Ids of all vertices, if they have got numbers of their own.
+    /// Ids of all vertices, if the reader has numbered them.
     pub ids: Option<Ids>,
-    /// Whether a file that numbers vertices itself has an edge of vertex 1 and none of vertex 0, so that it may
-    /// number them from 1 on.
+    /// Whether a file that numbers vertices itself has an edge of vertex 1 and none of vertex 0, so that it
+    /// may number them from 1.
     pub seems_one_based: bool,
 }
 
 impl Edges {
-    /// Creates edges between vertices that a file numbers itself or has ids for.
+    /// Creates edges between vertices that a file numbers itself or identifies by ids.
     ///
     /// # Errors
     /// If there are too many vertices for the edges, or more than `named`.
@@ -76,10 +76,10 @@ impl Edges {
     }
 }
 
-/// Returns a weight that an edge can have.
+/// Checks that an edge can have this weight, and returns it.
 ///
 /// # Errors
-/// If it is negative or not finite; `place` says where it is, and `text` how it is written there.
+/// If it is negative or not finite; `place` is its position, and `text` its form in the file.
 pub(super) fn checked(weight: f32, place: &str, text: &str) -> Result<f32, Error> {
     match is_weight(weight) {
         true => Ok(weight),
@@ -99,10 +99,11 @@ pub(super) fn ensure_square(rows: u64, columns: u64) -> Result<(), Error> {
     Err(error.with_hint("give rows and columns one numbering, as scipy.sparse.block_array does"))
 }
 
-/// Returns the number of vertices of a file that has `edges` edges and speaks of `found` vertices.
+/// Returns the number of vertices of a file with `edges` edges, whose largest vertex implies `found`
+/// vertices.
 ///
 /// # Errors
-/// If there are none, or too many for the edges, unless `named` says how many there are.
+/// If there are none, or too many for the number of edges, unless `named` gives the number.
 pub(super) fn count_vertices(found: u64, edges: usize, named: Option<u32>) -> Result<u32, Error> {
     if let Some(named) = named {
         return match found <= u64::from(named) {

@@ -1,7 +1,7 @@
-//! Lines of columns, between blanks or commas.
+//! Lines of columns, separated by blanks or commas.
 //!
-//! Columns of a line with a comma are between commas, and those of others between blanks. A column may stand in
-//! quotation marks, as in CSV (RFC 4180), and then has any bytes.
+//! If a line contains a comma, commas separate its columns; otherwise blanks do. A column may be in quotation
+//! marks, as in CSV (RFC 4180), and may then contain any bytes.
 
 use std::io::{BufRead, Read};
 use std::ops::Range;
@@ -13,12 +13,12 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes with which comments begin.
 const COMMENTS: [u8; 2] = *b"#%";
 
-/// Lines of a text, of which one is in memory.
+/// Lines of a text, of which one is in memory at a time.
 pub(super) struct Lines<R> {
     stream: R,
     /// Bytes of this line.
     line: Vec<u8>,
-    /// Number of this line, from 1 on, and how many it spans.
+    /// Number of this line, from 1, and the number of lines that it spans.
     number: u64,
     span: u64,
     /// Columns, without quotation marks, one after the other.
@@ -36,7 +36,7 @@ impl<R: BufRead> Lines<R> {
     /// Reads the next line that is not blank. Returns whether there is one.
     ///
     /// # Errors
-    /// If it is too long, a quotation mark has no other, or the text cannot be read.
+    /// If it is too long, a quotation mark is not closed, or the text cannot be read.
     pub fn advance(&mut self) -> Result<bool, Error> {
         loop {
             self.number += self.span;
@@ -71,10 +71,10 @@ impl<R: BufRead> Lines<R> {
         self.columns.len()
     }
 
-    /// Returns a column, from 0 on.
+    /// Returns a column, counted from 0.
     ///
     /// # Errors
-    /// If the line does not have it, or it is empty; `what` names it.
+    /// If the line does not have the column, or it is empty; `what` is its name in errors.
     pub fn column(&self, at: usize, what: &str) -> Result<&[u8], Error> {
         match self.columns.get(at).map(|range| &self.text[range.clone()]) {
             None => Err(self.error("the end of the line", what)),
@@ -93,12 +93,12 @@ impl<R: BufRead> Lines<R> {
         Error::format(format!("line {}: {found}, expected {expected}", self.number))
     }
 
-    /// Returns the number of this line, from 1 on.
+    /// Returns the number of this line, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Reads up to the end of a line. Returns whether there was anything.
+    /// Reads to the end of a line. Returns whether there was any text.
     fn append(&mut self) -> Result<bool, Error> {
         let room = (LINE_BYTES_MAX + 1).saturating_sub(self.line.len() as u64);
         let mut rest = self.stream.by_ref().take(room);
@@ -143,7 +143,8 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// Copies a column up to its closing quotation mark; two of them are one of the column. Returns what is behind.
+/// Copies a column up to its closing quotation mark; two quotation marks stand for one. Returns the text
+/// after it.
 fn unquote<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> &'a [u8] {
     loop {
         let end = rest.iter().position(|byte| *byte == b'"').unwrap_or(rest.len());
@@ -159,7 +160,8 @@ fn unquote<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> &'a [u8] {
     }
 }
 
-/// Calls a function with every byte outside of quotation marks, and returns whether the last column is open.
+/// Calls a function with every byte outside quotation marks. Returns whether the last quotation mark is not
+/// closed.
 fn outside_quotes(line: &[u8], mut see: impl FnMut(u8)) -> bool {
     let (mut is_quoted, mut is_start) = (false, true);
     for byte in line {

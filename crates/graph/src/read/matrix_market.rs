@@ -8,19 +8,19 @@ use super::scan::Scan;
 use crate::error::Error;
 
 const BANNER: &str = "a line '%%MatrixMarket matrix coordinate FIELD SYMMETRY'";
-/// Parts of a matrix that stand for all of it.
+/// Symmetries of a matrix, for most of which the file has only half of the entries.
 const SYMMETRIES: [&str; 4] = ["general", "symmetric", "skew-symmetric", "hermitian"];
-/// Longest word of the first line that matters.
+/// Longest word of the first line that is compared.
 const WORD_BYTES_MAX: usize = 32;
 
-/// What the first line says of the entries.
+/// Content of the first line.
 struct Banner {
-    /// Whether half of the matrix stands for all of it.
+    /// Whether half of the matrix determines all of it.
     is_symmetric: bool,
     has_weights: bool,
 }
 
-/// Reads a square matrix in coordinates from 1 on. An entry of a symmetric matrix is an edge in both
+/// Reads a square matrix in coordinates, counted from 1. An entry of a symmetric matrix is an edge in both
 /// directions, unless it is on the diagonal. Its value is the weight of the edge.
 pub(super) fn edges(stream: impl BufRead, options: Options) -> Result<Edges, Error> {
     let mut scan = Scan::new(stream);
@@ -92,7 +92,7 @@ fn read_banner<R: BufRead>(scan: &mut Scan<R>, weighting: Weighting) -> Result<B
     Ok(Banner { is_symmetric: symmetry != "general", has_weights })
 }
 
-/// Reads a coordinate of `1..=limit` as a vertex from 0 on.
+/// Reads a coordinate of `1..=limit` as a vertex, counted from 0.
 fn coordinate<R: BufRead>(scan: &mut Scan<R>, what: &str, limit: u64) -> Result<u32, Error> {
     let number = scan.number(what)?;
     match u32::try_from(number) {

@@ -1,4 +1,4 @@
-//! Numbers for vertices that a file knows by ids: any whole numbers, or texts.
+//! Numbers for vertices that a file identifies by ids: any whole numbers, or texts.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ pub(super) struct Naming {
     numbers: HashMap<String, u32>,
 }
 
-/// Reason why a vertex cannot have a number: what was found, and what was expected.
+/// Reason why a vertex cannot have a number: the value found, and the value expected.
 pub(super) type Reason = (String, String);
 
 impl Naming {
-    /// Returns the number of the vertex with an id, which is new or was used before.
+    /// Returns the number of the vertex with an id; a new id gets a new number.
     pub fn number(&mut self, id: &[u8]) -> Result<u32, Reason> {
         let Ok(id) = std::str::from_utf8(id) else {
             return Err((format!("'{}'", id.escape_ascii()), "an id in UTF-8".to_owned()));
@@ -36,13 +36,13 @@ impl Naming {
         self.numbers.len()
     }
 
-    /// Returns whether all ids are whole numbers as they are usually written.
+    /// Returns whether all ids are whole numbers in the usual spelling.
     pub fn has_numbers_alone(&self) -> bool {
         self.numbers.keys().all(|id| whole(id).is_some())
     }
 
-    /// Numbers the vertices of edges anew, in the order of their ids, which it returns: numbers by value, if all
-    /// are numbers, or else texts by their bytes.
+    /// Renumbers the vertices of edges in the order of their ids, and returns the ids. Ids are ordered by
+    /// value if all are numbers, and otherwise as texts, by their bytes.
     pub fn finish(self, pairs: &mut [(u32, u32)]) -> Ids {
         let is_numeric = self.has_numbers_alone();
         let mut sorted: Vec<(String, u32)> = self.numbers.into_iter().collect();
@@ -65,12 +65,12 @@ impl Naming {
     }
 }
 
-/// Returns the whole number that is written in the usual way, without zeros or a plus in front.
+/// Returns the value of a whole number in the usual spelling, without leading zeros or a plus.
 fn whole(id: &str) -> Option<i64> {
     id.parse().ok().filter(|number: &i64| number.to_string() == id)
 }
 
-/// Returns the vertex that a file numbers itself.
+/// Returns a vertex that the file numbers itself.
 pub(super) fn as_given(number: u64, numbering: Numbering) -> Result<u32, Reason> {
     let first = u64::from(numbering == Numbering::FromOne);
     let found = || format!("vertex {number}");

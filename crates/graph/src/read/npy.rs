@@ -1,4 +1,4 @@
-//! Arrays of NumPy (NEP 1, "A Simple File Format for NumPy Arrays").
+//! NumPy arrays (NEP 1, "A Simple File Format for NumPy Arrays").
 
 use std::fmt;
 use std::io::Read;
@@ -8,7 +8,8 @@ use crate::error::Error;
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Longest header that is read.
 const HEADER_BYTES_MAX: u64 = 1 << 16;
-/// Bytes that are read at a time, so that memory grows with the file and not with its header.
+/// Number of bytes that are read at a time, so that memory grows with the file and not with the sizes in its
+/// header.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Array of any number of dimensions.
@@ -16,11 +17,11 @@ const PIECE_BYTES: u64 = 1 << 20;
 pub struct Dense {
     /// Length of each dimension.
     pub shape: Vec<u64>,
-    /// Its numbers, with a row for each place of the first dimension.
+    /// Its numbers, with one row per index of the first dimension.
     pub values: Matrix,
 }
 
-/// Sort of the numbers of an array, little-endian.
+/// Type of the numbers of an array, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// IEEE 754 binary16.
@@ -29,20 +30,20 @@ pub enum Dtype {
     F32,
     /// IEEE 754 binary64.
     F64,
-    /// Whole numbers with a sign, of this many bytes.
+    /// Signed whole numbers of this many bytes.
     Int(u8),
-    /// Whole numbers without a sign, of this many bytes.
+    /// Unsigned whole numbers of this many bytes.
     Uint(u8),
-    /// Booleans, of a byte each.
+    /// Booleans of one byte each.
     Bool,
     /// Text of this many bytes.
     Text(u16),
 }
 
-/// Array of one or two dimensions; one of one dimension has one column.
+/// Array of one or two dimensions; with one dimension, it has one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    /// Sort of its numbers.
+    /// Type of its numbers.
     pub dtype: Dtype,
     /// Number of rows.
     pub rows: u64,
@@ -65,7 +66,7 @@ impl Dtype {
         }
     }
 
-    /// Parses a type as NumPy writes it, such as `<f4`.
+    /// Parses a type in NumPy's spelling, such as `<f4`.
     fn parse(text: &str) -> Result<Dtype, Error> {
         let unknown = || {
             let text = text.escape_debug();
@@ -118,10 +119,10 @@ impl Matrix {
         }
     }
 
-    /// Returns a number, row by row, as a vertex, a position or a class.
+    /// Returns a number, by its row-major index, as a vertex, a position or a class.
     ///
     /// # Errors
-    /// If it is no whole number, or is negative.
+    /// If it is not a whole number, or is negative.
     pub fn whole(&self, at: usize) -> Result<u64, Error> {
         let size = self.dtype.bytes();
         let bytes = self.bytes.get(at * size..(at + 1) * size).unwrap_or_default();
@@ -142,10 +143,10 @@ impl Matrix {
         }
     }
 
-    /// Returns a whole number, row by row, as text.
+    /// Returns a whole number, by its row-major index, as text.
     ///
     /// # Errors
-    /// If it is no whole number.
+    /// If it is not a whole number.
     pub(crate) fn text(&self, at: usize) -> Result<String, Error> {
         let bytes = match self.dtype {
             Dtype::Int(bytes) => bytes,
@@ -159,7 +160,7 @@ impl Matrix {
         Ok(i64::from_le_bytes(wide).to_string())
     }
 
-    /// Returns a number, row by row, as f32; of text 0.
+    /// Returns a number, by its row-major index, as f32; 0 for text.
     ///
     /// # Panics
     /// If there is no such number.
@@ -183,7 +184,7 @@ impl Matrix {
         }
     }
 
-    /// Returns the number of its numbers.
+    /// Returns how many numbers it has.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.bytes()
     }
@@ -195,7 +196,7 @@ impl Matrix {
 }
 
 impl Dense {
-    /// Reads an array of at most so many bytes.
+    /// Reads an array of at most `bytes_max` bytes.
     pub(crate) fn read(mut stream: impl Read, bytes_max: u64) -> Result<Dense, Error> {
         let header = Header::read(&mut stream)?;
         let values = header.values(stream, bytes_max)?;
@@ -203,7 +204,7 @@ impl Dense {
     }
 }
 
-/// Description of an array.
+/// Header of an array.
 struct Header {
     dtype: Dtype,
     shape: Vec<u64>,
@@ -222,7 +223,7 @@ impl Header {
         Ok(Header { dtype, shape: shape(&header)? })
     }
 
-    /// Reads the numbers behind the header.
+    /// Reads the numbers after the header.
     fn values(&self, stream: impl Read, bytes_max: u64) -> Result<Matrix, Error> {
         let Header { dtype, shape } = self;
         let (rows, rest) = shape.split_first().unwrap_or((&1, &[]));
@@ -279,7 +280,7 @@ fn read_bytes(mut stream: impl Read, size: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Returns what follows a key of the header, which is a dict of Python.
+/// Returns the text after a key of the header, which is a Python dict.
 fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let at = header.find(&format!("'{key}'"))?;
     let rest = &header[at + key.len() + 2..];

@@ -1,4 +1,4 @@
-//! Sparse matrices of SciPy and edge indices, in archives of NumPy's arrays.
+//! Sparse matrices of SciPy, and edge indices, in NumPy archives.
 
 use std::io::{Read, Seek};
 
@@ -10,10 +10,10 @@ use super::npy::{Dense, Dtype, Matrix};
 use super::options::{Numbering, Options, Orientation, Weighting};
 use crate::error::Error;
 
-/// Members that a compressed matrix may have in front of the names of its arrays.
+/// Prefixes that the names of a compressed matrix's arrays may have.
 const PREFIXES: [&str; 2] = ["", "adj_"];
 
-/// Reads the arrays of these names, of at most so many bytes each.
+/// Reads the arrays with these names, of at most `bytes_max` bytes each.
 pub(super) fn arrays<const N: usize>(
     stream: impl Read + Seek,
     names: [&str; N],
@@ -34,7 +34,7 @@ fn open<R: Read + Seek>(stream: R) -> Result<ZipArchive<R>, Error> {
     ZipArchive::new(stream).map_err(|error| Error::format(format!("no archive of arrays: {error}")))
 }
 
-/// Returns the error of an archive with other arrays than these.
+/// Returns the error for an archive that has other arrays than these.
 fn others<R: Read + Seek>(archive: &ZipArchive<R>, expected: &str) -> Error {
     let names: Vec<_> = archive.file_names().take(8).flatten().collect();
     let names = names.join(", ").escape_debug().to_string();
@@ -81,10 +81,11 @@ pub(super) fn edges(stream: impl Read + Seek, options: Options) -> Result<Edges,
     Err(others(&archive, "arrays indptr and indices, row and col, or edge_index"))
 }
 
-/// Returns whose lists a compressed matrix has, by its format or as the caller says.
+/// Returns whether a compressed matrix lists in-neighbours or out-neighbours, by its format or the caller's
+/// options.
 ///
 /// # Errors
-/// If neither says it, or they contradict each other.
+/// If neither determines it, or they contradict each other.
 fn orientation(format: Option<&str>, said: Option<Orientation>) -> Result<Orientation, Error> {
     let of_format = match format {
         Some("csc") => Some(Orientation::In),
@@ -107,7 +108,7 @@ fn orientation(format: Option<&str>, said: Option<Orientation>) -> Result<Orient
     }
 }
 
-/// Refuses an orientation of arrays that have one.
+/// Refuses the option of an orientation for arrays that determine theirs.
 fn refuse_orientation(options: Options, found: &str) -> Result<(), Error> {
     match options.orientation {
         None => Ok(()),
@@ -118,7 +119,7 @@ fn refuse_orientation(options: Options, found: &str) -> Result<(), Error> {
     }
 }
 
-/// Reads pairs from an array of two rows, as PyTorch Geometric has it, or of two columns.
+/// Reads pairs from an array of two rows, as in PyTorch Geometric, or of two columns.
 pub(super) fn edges_of_index(index: &Matrix, options: Options) -> Result<Edges, Error> {
     let (first, second, step, count) = match (index.rows, index.columns) {
         (2, columns) => (0, columns as usize, 1, columns as usize),
@@ -194,7 +195,7 @@ fn coordinates(
     finish(pairs, count, named)
 }
 
-/// Checks that all vertices are there.
+/// Checks that all vertices exist.
 fn finish(pairs: Vec<(u32, u32)>, count: u64, named: Option<u32>) -> Result<Edges, Error> {
     let vertices = count_vertices(count, pairs.len(), named)?;
     let outside = pairs.iter().position(|(a, b)| *a.max(b) >= vertices);
@@ -240,7 +241,7 @@ fn side(shape: Option<&Matrix>) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Returns the name of a format, which SciPy keeps as text of one or four bytes per letter.
+/// Returns the name of a format, which SciPy stores as text with one or four bytes per letter.
 fn letters(format: &Matrix) -> Result<String, Error> {
     let letters: Vec<u8> = format.bytes.iter().copied().filter(|byte| *byte != 0).collect();
     let name = String::from_utf8_lossy(&letters).into_owned();
@@ -260,7 +261,7 @@ fn member<R: Read + Seek>(
     named(archive, name, |stream| Matrix::read(stream))
 }
 
-/// Reads the array of a name, if there is one.
+/// Reads the array with this name, if there is one.
 fn named<R: Read + Seek, T>(
     archive: &mut ZipArchive<R>,
     name: &str,

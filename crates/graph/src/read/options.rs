@@ -5,40 +5,40 @@ use std::str::FromStr;
 
 use crate::error::Error;
 
-/// Facts about a file that the caller knows, and what of it is wanted.
+/// Facts about a file that the caller knows, and the parts of it to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Number of vertices, where the caller knows it.
+    /// Number of vertices, if the caller knows it.
     pub vertices: Option<u32>,
-    /// Columns of an edge list. Without them lines must have two columns.
+    /// Columns of an edge list. Without them, lines must have two columns.
     pub columns: Option<Columns>,
-    /// What happens to weights of edges.
+    /// Treatment of weights of edges.
     pub weights: Weighting,
-    /// How an edge list or an edge index numbers vertices.
+    /// Numbering of vertices in an edge list or an edge index.
     pub numbering: Numbering,
     /// First line of an edge list.
     pub header: Header,
-    /// Whose lists `indices` has, where an archive has `indptr` and `indices` without a `format`.
+    /// Neighbours that `indices` lists, for an archive with `indptr` and `indices` but without `format`.
     pub orientation: Option<Orientation>,
 }
 
-/// Numbers of vertices.
+/// Numbering of vertices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numbering {
-    /// From 0 on.
+    /// From 0.
     #[default]
     FromZero,
-    /// From 1 on.
+    /// From 1.
     FromOne,
-    /// Not at all: vertices have ids, and are numbered in the order of these.
+    /// None: vertices have ids, and are numbered in the order of these.
     Ids,
 }
 
 /// First line of an edge list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Header {
-    /// Names of columns if it begins with a letter, otherwise an edge. Where ids are texts, one that begins with a
-    /// letter is refused.
+    /// Names of columns if it begins with a letter, otherwise an edge. If ids are texts, a first line that
+    /// begins with a letter is refused.
     #[default]
     Guessed,
     /// Names of columns.
@@ -47,7 +47,7 @@ pub enum Header {
     Absent,
 }
 
-/// Neighbours of which an array has a list per vertex.
+/// Neighbours that an array lists for each vertex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orientation {
     /// In-neighbours: a matrix in compressed sparse columns.
@@ -77,29 +77,29 @@ impl fmt::Display for Orientation {
     }
 }
 
-/// Columns of an edge list, from 1 on.
+/// Columns of an edge list, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Columns {
     /// Column of the source.
     pub source: u32,
     /// Column of the destination.
     pub destination: u32,
-    /// Column of the weight, if edges have any.
+    /// Column of the weight, if edges have weights.
     pub weight: Option<u32>,
 }
 
-/// Use of the weights of edges that a file has.
+/// Treatment of the weights of edges in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weighting {
-    /// They are kept; weights that no edge can have are an error.
+    /// They are kept; weights that an edge cannot have are an error.
     #[default]
     Keep,
-    /// They are left out, and may be of any sort.
+    /// They are left out, and may have any values.
     Drop,
 }
 
 impl Columns {
-    /// Returns the columns that are read with a use of weights.
+    /// Returns the columns to read, given the treatment of weights.
     pub(super) fn kept(self, weights: Weighting) -> Columns {
         match weights {
             Weighting::Keep => self,

@@ -5,10 +5,10 @@ use std::io::BufRead;
 use super::edges::checked;
 use crate::error::Error;
 
-/// Longest number of a weight in bytes.
+/// Largest length of a weight in bytes.
 const WEIGHT_BYTES_MAX: usize = 64;
 
-/// Text that is read once, number by number; nothing of it is kept.
+/// Text that is read once, number by number, without keeping it.
 pub(super) struct Scan<R> {
     stream: R,
     line: u64,
@@ -25,7 +25,7 @@ impl<R: BufRead> Scan<R> {
         Error::format(format!("line {}: {found}, expected {expected}", self.line))
     }
 
-    /// Returns the next byte without passing it; none at the end.
+    /// Returns the next byte without consuming it; `None` at the end.
     pub fn peek(&mut self) -> Result<Option<u8>, Error> {
         match self.stream.fill_buf() {
             Ok(bytes) => Ok(bytes.first().copied()),
@@ -33,10 +33,10 @@ impl<R: BufRead> Scan<R> {
         }
     }
 
-    /// Passes blanks and at most one comma, but no end of a line. Returns the byte behind them.
+    /// Skips blanks and at most one comma, but not the end of a line. Returns the byte after them.
     ///
     /// # Errors
-    /// If there are two commas, between which a column is empty.
+    /// If there are two commas, with an empty column between them.
     pub fn skip_blanks(&mut self) -> Result<Option<u8>, Error> {
         let mut is_passed = false;
         loop {
@@ -52,7 +52,7 @@ impl<R: BufRead> Scan<R> {
         }
     }
 
-    /// Passes the rest of a line.
+    /// Skips the rest of a line.
     pub fn skip_line(&mut self) -> Result<(), Error> {
         while let Some(byte) = self.peek()? {
             self.stream.consume(1);
@@ -64,7 +64,7 @@ impl<R: BufRead> Scan<R> {
         Ok(())
     }
 
-    /// Passes lines that are blank or begin with `mark`. Returns whether another follows.
+    /// Skips lines that are blank or begin with `mark`. Returns whether another line follows.
     pub fn skip_comments(&mut self, mark: u8) -> Result<bool, Error> {
         loop {
             match self.skip_blanks()? {
@@ -76,7 +76,7 @@ impl<R: BufRead> Scan<R> {
         }
     }
 
-    /// Passes a word, which may have any bytes but blanks, and returns its first `bytes_max` bytes.
+    /// Reads a word, which may contain any bytes except blanks, and returns its first `bytes_max` bytes.
     pub fn word(&mut self, bytes_max: usize) -> Result<String, Error> {
         let mut word = Vec::new();
         self.skip_blanks()?;
@@ -92,7 +92,7 @@ impl<R: BufRead> Scan<R> {
     /// Reads a whole number of this line.
     ///
     /// # Errors
-    /// If there is none before the end of the line; `what` names it.
+    /// If there is no number before the end of the line; `what` is its name in errors.
     pub fn number(&mut self, what: &str) -> Result<u64, Error> {
         let mut number = None;
         self.skip_blanks()?;
@@ -135,7 +135,7 @@ impl<R: BufRead> Scan<R> {
     /// Reads the weight of an edge.
     ///
     /// # Errors
-    /// If there is none before the end of the line, or it is no finite number of at least 0.
+    /// If there is no number before the end of the line, or it is not finite or is negative.
     pub fn weight(&mut self) -> Result<f32, Error> {
         let mut word = Vec::new();
         self.skip_blanks()?;
@@ -159,10 +159,10 @@ impl<R: BufRead> Scan<R> {
         checked(weight, &format!("line {}: weight", self.line), &text)
     }
 
-    /// Passes the end of a line.
+    /// Reads the end of a line.
     ///
     /// # Errors
-    /// If something else is there.
+    /// If there is something else.
     pub fn end_line(&mut self) -> Result<(), Error> {
         match self.skip_blanks()? {
             None => Ok(()),

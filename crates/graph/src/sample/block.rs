@@ -10,15 +10,15 @@ use std::ops::Range;
 pub struct Block {
     /// Numbers of the vertices that receive messages.
     pub destinations: Range<u32>,
-    /// How many vertices the batch has up to this hop: sources are `0..sources`, which begin with the
+    /// Number of the batch's vertices up to this hop: sources are `0..sources`, which begin with the
     /// destinations.
     pub sources: u32,
-    /// Places in `neighbors` at which the columns begin, and their end.
+    /// Positions in `neighbors` at which the columns begin, and the end of the last one.
     pub offsets: Vec<u32>,
     /// Number of the source of every edge.
     pub neighbors: Vec<u32>,
-    /// Position of every edge in the graph ([`Adjacency::range`](crate::Adjacency::range)), where its weight
-    /// and features are.
+    /// Position of every edge in the graph ([`Adjacency::range`](crate::Adjacency::range)), which is also the
+    /// position of its weight and features.
     pub edges: Vec<u64>,
 }
 
@@ -39,15 +39,15 @@ impl Block {
     }
 }
 
-/// Sample of one mini-batch. Its buffers are kept when it is filled again.
+/// Sample of one mini-batch. Filling it again reuses its buffers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Vertices of the batch in the order of their first occurrence, seeds first. A vertex's place is its
+    /// Vertices of the batch in the order of their first occurrence, seeds first. A vertex's index is its
     /// number in the blocks.
     pub vertices: Vec<u32>,
-    /// How many seeds the batch has: `vertices[..seeds]`.
+    /// Number of seeds: they are `vertices[..seeds]`.
     pub seeds: u32,
-    /// One block per hop, that of the seeds first. A network's first layer computes the last one.
+    /// One block per hop; that of the seeds is first. A network's first layer computes the last block.
     pub blocks: Vec<Block>,
 }
 

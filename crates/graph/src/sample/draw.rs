@@ -1,11 +1,11 @@
-//! Draws: which in-neighbours a destination takes.
+//! Draws: they select the in-neighbours of a destination.
 
 use std::sync::Arc;
 
 use super::stream::Stream;
 use super::weights::Weights;
 
-/// Largest fan-out whose draws are compared one by one; larger ones use a bit set.
+/// Largest fan-out for which draws are compared one by one; larger ones use a bit set.
 const COMPARED_MAX: usize = 32;
 
 /// Largest number of in-neighbours that a destination draws in one hop.
@@ -20,14 +20,14 @@ pub enum FanOut {
 /// Way to draw in-neighbours.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Draw {
-    /// Without replacement, every set equally likely.
+    /// Without replacement; every set is equally likely.
     #[default]
     Distinct,
-    /// With replacement, every edge equally likely. A destination with in-neighbours has exactly as many edges
-    /// as its fan-out.
+    /// With replacement; every edge is equally likely. A destination that has in-neighbours gets exactly as
+    /// many edges as its fan-out.
     Repeated,
-    /// Without replacement, one after the other with probabilities in proportion to the weights of the edges
-    /// that are left (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
+    /// Without replacement, one after the other. The probabilities are in proportion to the weights of the
+    /// remaining edges (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
     Weighted(Arc<Weights>),
     /// With replacement, with probabilities in proportion to the weights.
     WeightedRepeated(Arc<Weights>),
@@ -36,18 +36,18 @@ pub enum Draw {
 /// Vertices that are expanded in a hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Frontier {
-    /// Every vertex so far, which draws anew in each hop, as DGL expects: the destinations of a block are the
+    /// Every vertex so far, which draws again in each hop, as in DGL: the destinations of a block are the
     /// sources of the block before.
     #[default]
     All,
-    /// Only the vertices that the hop before has added, as PyG expects: every vertex draws once.
+    /// Only the vertices that the previous hop added, as in PyG: every vertex draws once.
     New,
 }
 
 /// Options of neighbour sampling.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampling {
-    /// Fan-out of each hop, that of the seeds first.
+    /// Fan-out of each hop; that of the seeds is first.
     pub fan_outs: Vec<FanOut>,
     /// Way to draw.
     pub draw: Draw,
@@ -56,13 +56,13 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Creates options with a limit for each hop, that of the seeds first, without replacement.
+    /// Creates options with a limit for each hop, the seeds' first, for drawing without replacement.
     pub fn new(fan_outs: &[u32]) -> Sampling {
         let fan_outs = fan_outs.iter().copied().map(FanOut::Limit).collect();
         Sampling { fan_outs, ..Sampling::default() }
     }
 
-    /// Returns the weights of edges, if draws have any.
+    /// Returns the weights of edges, if draws depend on weights.
     pub(crate) fn weights(&self) -> Option<&[f32]> {
         match &self.draw {
             Draw::Distinct | Draw::Repeated => None,
@@ -85,13 +85,12 @@ pub struct InEdges {
 pub struct Drawer {
     /// Bit set of drawn edges, empty between draws.
     bits: Vec<u64>,
-    /// Keys of the edges of one vertex, or sums of their weights.
+    /// Random keys of the edges of one vertex, or cumulative sums of their weights.
     keys: Vec<(f64, u32)>,
 }
 
 impl Drawer {
-    /// Draws from the edges of a destination, of which there is at least one, and appends their positions to
-    /// `edges`.
+    /// Draws from the edges of a destination, which has at least one, and appends their positions to `edges`.
     #[inline]
     pub fn draw(
         &mut self,
@@ -164,7 +163,8 @@ impl Drawer {
         }
     }
 
-    /// Leaves in `keys` the edges with the smallest of exponential variables whose rates are the weights.
+    /// Leaves in `keys` the edges with the smallest values of exponential variables whose rates are the
+    /// weights.
     fn draw_weighted(&mut self, weights: &[f32], limit: u32, stream: &mut Stream) {
         let positive = (0..).zip(weights).filter(|(_, weight)| **weight > 0.0);
         let keyed = positive.map(|(at, weight)| (-stream.unit().ln() / f64::from(*weight), at));
@@ -177,7 +177,7 @@ impl Drawer {
         }
     }
 
-    /// Leaves in `keys` the sums of the positive weights up to each edge.
+    /// Leaves in `keys` the cumulative sums of the positive weights.
     fn add_up(&mut self, weights: &[f32]) {
         let positive = (0..).zip(weights).filter(|(_, weight)| **weight > 0.0);
         let mut sum = 0.0;
@@ -200,7 +200,8 @@ impl Drawer {
     }
 }
 
-/// Draws `count < N` of the edges by comparing each draw with all before, with lanes in place of branches.
+/// Draws `count < N` of the edges. Compares each draw with all earlier ones, by SIMD lanes instead of
+/// branches.
 #[inline]
 fn compare<const N: usize>(
     InEdges { start, degree }: InEdges,

@@ -16,7 +16,7 @@ impl Numbering {
         Numbering { entries: vec![[0; 2]; vertices as usize], stamp: 0 }
     }
 
-    /// Returns how many vertices there are.
+    /// Returns the number of vertices in the table.
     pub fn vertices(&self) -> u32 {
         self.entries.len() as u32
     }

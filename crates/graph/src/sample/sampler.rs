@@ -1,8 +1,8 @@
-//! Sampler: expands the seeds of one mini-batch after the other.
+//! Sampler: expands the seeds of one mini-batch after another.
 //!
-//! A hop goes through its destinations in pieces, and through each piece in passes that do one thing: read
-//! the ranges of edges, draw, read neighbours, number them. Each pass touches one array at places that are
-//! known beforehand, so its memory accesses overlap.
+//! A hop processes its destinations in pieces, and each piece in passes that do one thing: read the ranges of
+//! edges, draw, read neighbours, or number them. Each pass accesses one array at positions that are known in
+//! advance, so its memory accesses overlap.
 
 use thinwire_wire::random::Key;
 
@@ -14,11 +14,11 @@ use super::weights::Weights;
 use crate::adjacency::Adjacency;
 use crate::error::Error;
 
-/// Destinations that are expanded at a time.
+/// Number of destinations that are expanded at a time.
 const PIECE: usize = 128;
 
-/// Sampler of neighbours. It has 8 bytes for every vertex of the graph and its buffers, and needs no new
-/// memory once batches have stopped growing. Each thread has its own.
+/// Sampler of neighbours. It uses 8 bytes for every vertex of the graph and its buffers, and allocates no
+/// more memory once batches have stopped growing. Each thread has its own sampler.
 ///
 /// ```
 /// use thinwire_graph::{Adjacency, Sample, Sampler, Sampling};
@@ -44,7 +44,7 @@ impl Sampler {
     /// Creates a sampler of a graph.
     ///
     /// # Errors
-    /// If there are not as many weights as edges, or a vertex has 2^32 in-neighbours and more.
+    /// If the numbers of weights and edges differ, or a vertex has 2^32 or more in-neighbours.
     pub fn new(graph: &Adjacency, sampling: Sampling) -> Result<Sampler, Error> {
         if let Some(weights) = sampling.weights() {
             Weights::check_length(weights.len(), graph.edges())?;
@@ -59,10 +59,10 @@ impl Sampler {
         Ok(Sampler { sampling, numbering, drawer: Drawer::default(), ranges: Vec::new() })
     }
 
-    /// Expands seeds of the graph that the sampler was created for, and replaces `sample` by the result.
+    /// Expands seeds of the graph for which the sampler was created, and replaces `sample` by the result.
     ///
     /// # Errors
-    /// If a seed is not a vertex or occurs twice, or a hop has 2^32 edges and more.
+    /// If a seed is not a vertex or occurs twice, or a hop has 2^32 or more edges.
     ///
     /// # Panics
     /// If the graph has another number of vertices.
@@ -90,7 +90,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Numbers the seeds of a batch.
+    /// Adds the seeds of a batch to an empty sample.
     fn plant(
         &mut self,
         graph: &Adjacency,

@@ -30,7 +30,7 @@ impl Stream {
         self.words[self.at - 1]
     }
 
-    /// Returns a number in `0..bound`, all equally likely, for a bound of at least 1 (Lemire, "Fast Random
+    /// Returns a number in `0..bound`, each equally likely, for a bound of at least 1 (Lemire, "Fast Random
     /// Integer Generation in an Interval", 2019, algorithm 5).
     #[inline]
     pub fn below(&mut self, bound: u32) -> u32 {

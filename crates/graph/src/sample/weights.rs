@@ -3,8 +3,8 @@
 use crate::array::Array;
 use crate::error::Error;
 
-/// Weights of all edges, in the order of the graph's neighbours. Those of a [`Store`](crate::Store) are in its
-/// mapped file.
+/// Weights of all edges, in the order of the graph's neighbours. Weights from a [`Store`](crate::Store) are
+/// in its mapped file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights(Array<f32>);
 
@@ -17,7 +17,7 @@ impl Weights {
         Weights::from_array(Array::Owned(weights))
     }
 
-    /// Creates weights, wherever they are.
+    /// Creates weights, which may be in memory or in a mapped file.
     ///
     /// # Errors
     /// Those of [`Weights::new`].
@@ -35,7 +35,7 @@ impl Weights {
         &self.0
     }
 
-    /// Checks that there is a weight per edge.
+    /// Checks that there is one weight per edge.
     pub(crate) fn check_length(found: usize, edges: u64) -> Result<(), Error> {
         match found as u64 == edges {
             true => Ok(()),

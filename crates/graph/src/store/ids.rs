@@ -1,11 +1,11 @@
-//! Ids that vertices had where a graph came from.
+//! Ids of vertices in the data from which a graph was imported.
 
 use std::fmt;
 
-/// Ids of all vertices, by the numbers that vertices have now: whole numbers, or texts.
+/// Ids of all vertices, by the vertices' present numbers: whole numbers, or texts.
 ///
-/// Where an import has given vertices numbers of their own, ids ascend, numbers by value and texts by their
-/// bytes, until parts are made.
+/// If an import has numbered the vertices, ids ascend (numbers by value, texts by their bytes) until parts
+/// are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ids {
     /// Whole numbers.

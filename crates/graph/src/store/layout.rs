@@ -1,4 +1,4 @@
-//! The header of a file of a graph, and where its arrays are.
+//! The header of a graph's file, and the positions of its arrays.
 //!
 //! | byte | |
 //! |---|---|
@@ -15,12 +15,12 @@
 //! | 52 | parts, u32 |
 //! | 56 | types of vertices, u32 |
 //! | 64 | bytes of all texts of ids, u64 |
-//! | 72 | CRC-32 of each array in the order below and of the zeros before it, 11 u32 |
+//! | 72 | CRC-32 of each array in the order below, and of the zeros before it, 11 u32 |
 //!
-//! The rest of the header is zero. Arrays: offsets (u64, one more than vertices), neighbours (u32),
-//! features (rows of bytes), labels (u32), split (u8), bounds of parts (u32, one more than parts), the
-//! vertices as they were numbered before parts were made (u32), weights (f32, one per neighbour), types of
-//! vertices (u32), ids (i64, or where each text begins and the last one ends, u64), and texts of ids (UTF-8).
+//! The rest of the header is zero. Arrays: offsets (u64, one more than vertices), neighbours (u32), features
+//! (rows of bytes), labels (u32), split (u8), bounds of parts (u32, one more than parts), the vertices'
+//! numbers before parts were made (u32), weights (f32, one per neighbour), types of vertices (u32), ids (i64,
+//! or the start of each text and the end of the last one, u64), and texts of ids (UTF-8).
 //!
 //! Version 1 has no ids and no checksums of arrays; it is still read.
 
@@ -35,7 +35,7 @@ use crate::error::Error;
 const VERSION: u32 = 2;
 /// Version of files without checksums of arrays.
 const VERSION_WITHOUT_SUMS: u32 = 1;
-/// Arrays that a file may have.
+/// Number of arrays that a file may have.
 pub(super) const ARRAYS: usize = 11;
 /// Largest number of types of vertices.
 pub const TYPES_MAX: u32 = 1 << 16;
@@ -43,7 +43,7 @@ pub const TYPES_MAX: u32 = 1 << 16;
 pub(super) const HEADER_BYTES: usize = 128;
 
 const MAGIC: &[u8; 8] = b"twgraph\n";
-/// Bytes to a multiple of which every array begins.
+/// Alignment of arrays: each begins at a multiple of this many bytes.
 const ALIGNMENT: u64 = 64;
 const FEATURES: u32 = 1;
 const LABELS: u32 = 2;
@@ -56,20 +56,20 @@ const TEXTS: u32 = 128;
 /// Byte of the header at which the checksums of arrays begin.
 const SUMS: usize = 72;
 
-/// Format and place of the rows of features in a file.
+/// Format and position of the rows of features in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureRows {
-    /// Name of the format of a row's numbers, as crate `rows` has them: `f32`, `f16` or `int8`.
+    /// Name of the format of a row's numbers, as in crate `rows`: `f32`, `f16` or `int8`.
     pub format: String,
-    /// Numbers of a row.
+    /// Numbers per row.
     pub columns: u32,
-    /// Bytes of a row.
+    /// Bytes per row.
     pub width: u32,
-    /// Byte of the file at which the row of vertex 0 begins; the others follow it.
+    /// Byte of the file at which the row of vertex 0 begins; the other rows follow it.
     pub offset: u64,
 }
 
-/// What a header says.
+/// Content of a header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Header {
     pub vertices: u32,
@@ -84,15 +84,15 @@ pub(super) struct Header {
     /// Number of types of vertices.
     pub types: Option<u32>,
     pub ids: Option<IdTable>,
-    /// Checksums of all arrays; none in files of version 1.
+    /// Checksums of all arrays; `None` in files of version 1.
     pub sums: Option<[u32; ARRAYS]>,
 }
 
-/// Sort of the ids of vertices.
+/// Kind of the ids of vertices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdTable {
     Numbers,
-    /// Texts of so many bytes together.
+    /// Texts, of this many bytes in total.
     Texts(u64),
 }
 
@@ -112,7 +112,7 @@ pub(super) enum Array {
     Texts,
 }
 
-/// Bytes of a file at which its arrays are; an array that it does not have is empty.
+/// Positions of the arrays in a file, in bytes; an array that the file does not have is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub offsets: Range<u64>,
@@ -129,7 +129,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Returns every array with its place, in the order of the file.
+    /// Returns every array with its position, in the order of the file.
     pub fn arrays(&self) -> [(Array, &Range<u64>); ARRAYS] {
         [
             (Array::Offsets, &self.offsets),
@@ -196,7 +196,7 @@ impl Header {
     /// Reads a header, and checks its lengths against each other.
     ///
     /// # Errors
-    /// If the bytes are no header of a known version, are damaged, or contradict each other.
+    /// If the bytes are not a header of a known version, are damaged, or contradict each other.
     pub fn decode(bytes: &[u8]) -> Result<Header, Error> {
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
             let found = bytes.len();
@@ -256,10 +256,10 @@ impl Header {
         Ok(header)
     }
 
-    /// Checks that a row of features is as wide as its format makes it.
+    /// Checks that the width of a row of features is that of its format.
     ///
     /// # Errors
-    /// If it is not, or there is no such format.
+    /// If it differs, or there is no such format.
     pub fn check_features(&self) -> Result<(), Error> {
         let Some((format, columns, width)) = &self.features else { return Ok(()) };
         let columns_wide = u64::from(*columns);
@@ -280,10 +280,10 @@ impl Header {
         }
     }
 
-    /// Returns where the arrays are, and the size of the file.
+    /// Returns the positions of the arrays, and the size of the file.
     ///
     /// # Errors
-    /// If the sizes exceed all files.
+    /// If the sizes exceed those of any file.
     pub fn layout(&self) -> Result<(Layout, u64), Error> {
         let mut end = Some(HEADER_BYTES as u64);
         let mut place = |count: u64, bytes: u64| {

@@ -1,9 +1,9 @@
-//! The one place that maps a file into memory, and that names a file whose pages are gone.
+//! Maps files into memory, and names a file whose pages are gone. No other module does either.
 //!
-//! A page beyond the end of a file that has become shorter cannot be read: the system ends the process
-//! with SIGBUS. Readers compare the file with what was mapped before and after each batch, which turns nearly
-//! all such changes into an error; what falls between is a message with the file's name and exit code 2 in
-//! processes that have called [`name_lost_pages`].
+//! A page beyond the end of a file that has become shorter cannot be read: the system ends the process with
+//! SIGBUS. Readers check before and after each batch that the file has not changed, which turns nearly all
+//! such changes into an error. For a change between the checks, processes that have called
+//! [`name_lost_pages`] end with a message with the file's name and exit code 2.
 #![allow(unsafe_code)]
 
 use std::fs::{File, Metadata};
@@ -20,7 +20,7 @@ use memmap2::Mmap;
 
 use crate::error::Error;
 
-/// Files that are mapped at a time and named when their pages are gone.
+/// Number of mapped files that can be named when their pages are gone.
 const NAMED_MAX: usize = 64;
 /// Exit code of a process that has lost pages.
 const EXIT_CODE: i32 = 2;
@@ -29,7 +29,7 @@ static NAMED: [AtomicPtr<Named>; NAMED_MAX] =
     [const { AtomicPtr::new(ptr::null_mut()) }; NAMED_MAX];
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// File that is open, and later mapped.
+/// File that is open, and can be mapped.
 #[derive(Debug)]
 pub(super) struct Opened {
     file: File,
@@ -44,7 +44,7 @@ pub(crate) struct Map {
     opened: Opened,
 }
 
-/// What changes with the bytes of a file.
+/// Properties of a file that change with its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     length: u64,
@@ -73,7 +73,7 @@ impl Opened {
         self.state.length
     }
 
-    /// Reads the first bytes, as many as there are.
+    /// Reads the first bytes; fewer than `N` are an error.
     ///
     /// # Errors
     /// If the system refuses.
@@ -106,7 +106,7 @@ impl Map {
     /// Checks that nobody has written to the file since it was opened.
     ///
     /// # Errors
-    /// If somebody has, or the system does not say.
+    /// If somebody has, or the system does not report it.
     pub fn ensure_unchanged(&self) -> Result<(), Error> {
         let Opened { file, path, state } = &self.opened;
         let found = file.metadata().map_err(|error| Error::io("cannot look at it", error));
@@ -147,7 +147,7 @@ impl State {
 }
 
 impl Named {
-    /// Lets the handler find the file. One file too many is not named.
+    /// Makes the file known to the handler. Files beyond the maximum number are not named.
     fn publish(self) {
         // Never freed, since the handler may be reading it; a process opens few files.
         let named: *mut Named = Box::leak(Box::new(self));
@@ -158,7 +158,7 @@ impl Named {
         let _ = NAMED.iter().any(is_taken);
     }
 
-    /// Withdraws the file that is mapped at an address.
+    /// Removes the file that is mapped at an address.
     fn withdraw(start: usize) {
         for slot in &NAMED {
             let named = slot.load(Ordering::Acquire);
@@ -170,11 +170,11 @@ impl Named {
     }
 }
 
-/// Ends the process with the name of the file, instead of by SIGBUS alone, when it reads a page of a mapped graph
-/// that is no longer there. Lost pages of others are left to the handler that was there before.
+/// Ends the process with the name of the file, instead of only by SIGBUS, when it reads a page of a mapped
+/// graph that is gone. Lost pages of other mappings are left to the previous handler.
 ///
 /// # Panics
-/// If the system refuses to set the handler of a signal, which it does for none but wrong ones.
+/// If the system refuses to set the signal handler, which it does only for invalid signals.
 pub fn name_lost_pages() {
     BEFORE.get_or_init(|| {
         // SAFETY: zeros are a valid sigaction: no flags, an empty mask, the default action.

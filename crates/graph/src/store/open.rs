@@ -15,13 +15,12 @@ use crate::error::Error;
 use crate::sample::Weights;
 use crate::store::{NO_LABEL, Split, ensure_little_endian};
 
-/// Graph in a file, mapped into memory, with what its vertices have.
+/// Graph in a file that is mapped into memory, with the data of its vertices.
 ///
-/// Processes that open the same file share its pages. The file must not be changed in place while it is
-/// open; [`write`](super::write()) replaces files and never changes one. [`Store::ensure_unchanged`] finds
-/// that somebody has done so, which a loader asks with every batch; what was read before that may be wrong, and
-/// reading what is beyond the new end of the file ends the process
-/// ([`name_lost_pages`](super::name_lost_pages)).
+/// Processes that open the same file share its pages. The file must not be changed in place while it is open;
+/// [`write`](super::write()) replaces files and never changes one. [`Store::ensure_unchanged`], which a
+/// loader calls with every batch, detects such a change; data that was read before the call may be wrong.
+/// Reading beyond the new end of the file ends the process ([`name_lost_pages`](super::name_lost_pages)).
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -33,11 +32,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a file, and checks its header, its topology and weights, which are read once.
+    /// Opens a file, and checks its header, and its topology and weights, for which it reads them once.
     ///
     /// # Errors
-    /// If the file cannot be read, is no file of a graph, is damaged, or is shorter or longer than its
-    /// header says.
+    /// If the file cannot be read, is not a graph's file, is damaged, or is shorter or longer than its header
+    /// says.
     pub fn open(path: &Path) -> Result<Store, Error> {
         open(path).map_err(|error| error.of_file(path))
     }
@@ -63,7 +62,7 @@ impl Store {
         Some((self.numbers(&self.layout.types), types))
     }
 
-    /// Returns where the rows of features are, if vertices have features.
+    /// Returns the position of the rows of features, if vertices have features.
     pub fn features(&self) -> Option<FeatureRows> {
         let (format, columns, width) = self.header.features.clone()?;
         Some(FeatureRows { format, columns, width, offset: self.layout.features.start })
@@ -79,7 +78,7 @@ impl Store {
         &self.bytes(&self.layout.features)[vertex as usize * width..][..width]
     }
 
-    /// Returns the labels of all vertices, [`NO_LABEL`] where one has none, and the number of classes.
+    /// Returns the labels of all vertices, [`NO_LABEL`] for those without one, and the number of classes.
     pub fn labels(&self) -> Option<(&[u32], u32)> {
         let classes = self.header.classes?;
         Some((self.numbers(&self.layout.labels), classes))
@@ -119,7 +118,8 @@ impl Store {
         self.numbers(&self.layout.origins)
     }
 
-    /// Returns the ids that vertices had where the graph came from, if an import has numbered them anew.
+    /// Returns the ids of the vertices in the data from which the graph was imported, if the import has
+    /// numbered the vertices.
     pub fn ids(&self) -> Option<Ids> {
         let ids = self.bytes(&self.layout.ids);
         match self.header.ids? {
@@ -138,7 +138,7 @@ impl Store {
     /// Reads the whole file and compares it with its checksums.
     ///
     /// # Errors
-    /// If an array is not as it was written, or the file is of version 1, which has no checksums.
+    /// If an array differs from what was written, or the file is of version 1, which has no checksums.
     pub fn verify(&self) -> Result<(), Error> {
         let found = self.compare_sums().map_err(|error| error.of_file(&self.path));
         self.ensure_unchanged()?;
@@ -148,7 +148,7 @@ impl Store {
     /// Checks that nobody has written to the file since it was opened.
     ///
     /// # Errors
-    /// If somebody has: what was read since may be wrong.
+    /// If somebody has; data that was read after the change may be wrong.
     pub fn ensure_unchanged(&self) -> Result<(), Error> {
         self.map.ensure_unchanged()
     }
@@ -183,7 +183,7 @@ impl Store {
         bytemuck::cast_slice(self.bytes(range))
     }
 
-    /// Checks what vertices have.
+    /// Checks the data of the vertices.
     fn check(&self) -> Result<(), Error> {
         let vertices = self.header.vertices;
         let wrong = |what: String| Err(Error::format(what));
@@ -234,10 +234,10 @@ impl Store {
     }
 }
 
-/// Returns the length of the file that begins with these bytes, of which there are at least 128.
+/// Returns the length of the file that begins with these bytes, which must be at least 128.
 ///
 /// # Errors
-/// If they are no header of a file of a graph, or it is damaged or contradicts itself.
+/// If they are not a header of a graph's file, or it is damaged or contradicts itself.
 pub fn file_length(start: &[u8]) -> Result<u64, Error> {
     let start = &start[..start.len().min(HEADER_BYTES)];
     Ok(Header::decode(start)?.layout()?.1)

@@ -1,4 +1,4 @@
-//! Writing files of graphs.
+//! Writes files of graphs.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -14,29 +14,29 @@ use crate::error::Error;
 use crate::sample::Weights;
 use crate::store::{NO_LABEL, Split, ensure_little_endian};
 
-/// What a file of a graph gets.
+/// Content of a graph's file.
 #[derive(Clone, Copy)]
 pub struct Contents<'a> {
     /// The topology.
     pub graph: &'a Adjacency,
     /// Weights of all edges.
     pub weights: Option<&'a Weights>,
-    /// Types of all vertices, from 0 on.
+    /// Types of all vertices, from 0.
     pub types: Option<&'a [u32]>,
     /// Features of all vertices.
     pub features: Option<Features<'a>>,
-    /// Labels of all vertices, [`NO_LABEL`] where one has none.
+    /// Labels of all vertices, [`NO_LABEL`] for those without one.
     pub labels: Option<&'a [u32]>,
     /// Uses of all vertices.
     pub split: Option<&'a [Split]>,
-    /// Bounds of parts, one more than parts, and the numbers that vertices had before parts were made.
+    /// Bounds of parts (one more than parts), and the numbers of vertices before parts were made.
     pub parts: Option<(&'a [u32], &'a [u32])>,
-    /// Ids that all vertices had where the graph came from.
+    /// Ids of all vertices in the data from which the graph was imported.
     pub ids: Option<&'a Ids>,
 }
 
 impl<'a> Contents<'a> {
-    /// Creates the contents of a file with a topology and nothing else.
+    /// Creates the content of a file with only a topology.
     pub fn new(graph: &'a Adjacency) -> Contents<'a> {
         Contents {
             graph,
@@ -51,23 +51,24 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Features of all vertices, asked for one row at a time, so that they need not be in memory.
+/// Features of all vertices. They are requested one row at a time, so that they need not be in memory.
 #[derive(Clone, Copy)]
 pub struct Features<'a> {
     /// Name of the format of a row's numbers: `f32`, `f16` or `int8`.
     pub format: &'a str,
-    /// Numbers of a row.
+    /// Numbers per row.
     pub columns: u32,
-    /// Bytes of a row.
+    /// Bytes per row.
     pub width: u32,
     /// Writes the row of a vertex.
     pub row: &'a dyn Fn(u32, &mut [u8]),
 }
 
-/// Writes a file of a graph. It appears under its name when it is complete, and replaces a regular file there.
+/// Writes a graph's file. It appears under its name when it is complete, and replaces a regular file with
+/// this name.
 ///
 /// # Errors
-/// If lengths contradict each other, the file cannot be written, or there is a folder or device.
+/// If lengths contradict each other, the file cannot be written, or the path is a folder or a device.
 pub fn write(path: &Path, contents: &Contents<'_>) -> Result<(), Error> {
     let header = header(contents).map_err(|error| error.of_file(path))?;
     let (layout, _) = header.layout().map_err(|error| error.of_file(path))?;
@@ -95,7 +96,7 @@ pub fn write(path: &Path, contents: &Contents<'_>) -> Result<(), Error> {
     written.map_err(failed)
 }
 
-/// Returns the path of the file that is replaced, which a link at `path` leads to.
+/// Returns the path of the file to replace, following a link at `path`.
 fn regular(path: &Path) -> io::Result<PathBuf> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => fs::canonicalize(path),
@@ -104,11 +105,11 @@ fn regular(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// File that is written from its beginning to its end.
+/// File that is written from beginning to end.
 struct Out {
     file: BufWriter<File>,
     at: u64,
-    /// Checksum of the array that is written, and of the zeros before it.
+    /// Checksum of the array that is being written, and of the zeros before it.
     sum: Crc,
     /// Checksums of the arrays that are complete.
     sums: Vec<u32>,
@@ -121,7 +122,7 @@ impl Out {
         self.file.write_all(bytes)
     }
 
-    /// Begins an array at a byte of the file, with zeros up to there.
+    /// Begins an array at a byte of the file, after filling up with zeros.
     fn begin(&mut self, start: u64) -> io::Result<()> {
         let zeros = [0; HEADER_BYTES];
         self.write(&zeros[..(start - self.at) as usize])
@@ -235,7 +236,7 @@ fn write_features(out: &mut Out, header: &Header, contents: &Contents<'_>) -> io
     })
 }
 
-/// Writes where each text begins, and where the last one ends.
+/// Writes the start of each text, and the end of the last one.
 fn write_ends(out: &mut Out, texts: &[String]) -> io::Result<()> {
     let mut end = 0_u64;
     out.write(&end.to_le_bytes())?;

@@ -1,8 +1,8 @@
-//! Candidates: processes that can host a job's coordinator. A store says which one does.
+//! Candidates: processes that can host a job's coordinator. A store determines which of them does.
 //!
-//! The candidate that leads keeps a lease alive. The others watch the coordinator, and follow what it
-//! decides. If the leader's process ends, its machine refuses connections at once: then another candidate
-//! leads, without waiting for the lease. After any other loss they wait until the lease has run out.
+//! The candidate that leads keeps a lease alive. The others watch the coordinator, and report what it
+//! decides. If the leader's process ends, its machine refuses connections at once, and another candidate
+//! leads without waiting for the lease. After any other loss, the others wait until the lease has run out.
 
 mod leader_election;
 
@@ -26,15 +26,15 @@ use leader_election::{LeaderElection, Place};
 /// Longest wait for the first answer of a store.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// One of several processes that can host the coordinator of an elastic job. When it is dropped, another one
-/// leads.
+/// One of several processes that can host the coordinator of an elastic job. If it leads and is dropped,
+/// another one leads.
 pub struct Candidate {
     store: Store,
     hosted: Arc<HostedCoordinator>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Place of the coordinator in this process.
+/// The coordinator in this process, while it hosts one.
 #[derive(Debug, Default)]
 struct HostedCoordinator {
     coordinator: Mutex<Option<Coordinator>>,
@@ -53,8 +53,9 @@ impl HostedCoordinator {
 }
 
 impl Candidate {
-    /// Begins to lead the job in `store`, or to follow whoever leads. The coordinator listens at `listen`,
-    /// host:port as processes reach it, or at this machine's address towards the store.
+    /// Begins to lead the job in `store`, or to follow its leader. The coordinator listens at `listen`, the
+    /// host:port at which processes reach it; without it, at the address from which this machine reaches the
+    /// store.
     ///
     /// `tell` is called with every event, from other threads, and must not block.
     ///
@@ -95,8 +96,8 @@ impl Candidate {
         self.store.to_string()
     }
 
-    /// Notes that the process `id` has ended. Only a coordinator in this process hears of it; any other
-    /// learns of the loss from the process's peers.
+    /// Notes that the process `id` has ended. Only a coordinator in this process learns of it this way; any
+    /// other coordinator learns of the loss from the process's peers.
     pub fn ended(&self, id: Id) {
         self.hosted.lock().iter().for_each(|coordinator| coordinator.ended(id));
     }

@@ -21,8 +21,8 @@ use super::views::Job;
 use crate::error::Error;
 use crate::rendezvous::serve;
 
-/// The coordinator of an elastic job and the store where its ranks meet, on one port. It ends when it
-/// is dropped; its members train on, and come back to a coordinator at the same address.
+/// The coordinator of an elastic job and the store where its ranks meet, on one port. It ends when it is
+/// dropped; its members then continue to train, and connect to the next coordinator at the same address.
 pub struct Coordinator {
     server: Endpoint<CoordinatorService>,
     address: String,
@@ -30,18 +30,19 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Listens on `address`, host:port as processes reach it (port 0 for any that is free).
+    /// Listens on `address`, the host:port at which processes reach it (port 0 for any that is free).
     ///
-    /// With a `state` file the coordinator continues from there, and keeps its state in it. Without one, a
-    /// coordinator with [`CoordinatorMode::Saved`](thinwire_member::CoordinatorMode::Saved) founds a job at once, since
-    /// no other coordinator can exist; one with [`CoordinatorMode::Unsaved`](thinwire_member::CoordinatorMode::Unsaved)
-    /// first looks whether processes of a running job come.
+    /// With a `state` file the coordinator continues from the state in it, and saves its state there. Without
+    /// one, a coordinator with [`CoordinatorMode::Saved`](thinwire_member::CoordinatorMode::Saved) founds a
+    /// job at once, since no other coordinator can exist; one with
+    /// [`CoordinatorMode::Unsaved`](thinwire_member::CoordinatorMode::Unsaved) first waits to see whether
+    /// processes of a running job connect.
     ///
     /// `tell` is called with every event, from the coordinator's thread, and must not block.
     ///
     /// # Errors
-    /// If the address is unknown or taken, the token is missing or too short beyond this machine, or the
-    /// file cannot be read or written, or has no state of a coordinator.
+    /// If the address is unknown or taken; if the token is missing or too short for a job beyond this
+    /// machine; if the file cannot be read or written, or does not contain a state of a coordinator.
     pub fn bind(
         address: &str,
         token: &str,
@@ -87,12 +88,13 @@ impl Coordinator {
         self.address.clone()
     }
 
-    /// Notes that the process `id` has ended, so that nobody waits for its silence.
+    /// Notes that the process `id` has ended, so that it is lost at once and not only after the heartbeat
+    /// timeout.
     pub fn ended(&self, id: Id) {
         self.server.call(move |service, now, out| service.ended(id, now, out));
     }
 
-    /// Sets the number of ranks that are wanted.
+    /// Sets the number of ranks that the job should have.
     ///
     /// # Errors
     /// If the job's limits exclude it, the job has not begun or is over, or its state cannot be saved.
@@ -106,13 +108,13 @@ impl Coordinator {
         done.map_err(|error| Error::because("resizing the job", error))?.map_err(Error::invalid)
     }
 
-    /// Returns the number of ranks that are wanted now. A launcher watches it, and starts processes when it
-    /// grows.
+    /// Returns the number of ranks that the job should have. A launcher watches it, and starts processes when
+    /// it grows.
     pub fn target(&self) -> u32 {
         self.target.load(Ordering::Relaxed)
     }
 
-    /// Lets all processes leave after a step that all agree on; no epoch is formed any more.
+    /// Lets all processes leave after a step that all agree on; no epoch is formed after that.
     pub fn stop(&self) {
         self.server.call(|service, _now, out| service.finish(End::Stop, out));
     }

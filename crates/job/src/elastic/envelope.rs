@@ -1,6 +1,6 @@
 //! Messages on a connection between a process and the coordinator.
 //!
-//! A request begins with the byte 16, because smaller ones are those of the store on the same port. Law:
+//! A request begins with the byte 16; smaller first bytes are those of the store on the same port. Law:
 //! `parse(to_bytes(x)) == x`, for both directions.
 
 use std::fmt;
@@ -36,22 +36,22 @@ pub enum Request {
     Join {
         /// Id of the process.
         id: Id,
-        /// Everything that it must have in common with the others.
+        /// Job spec, which must be equal on all processes of the role.
         spec: JobSpec,
     },
     /// Message of the member.
     Member(Message),
-    /// JSON of the process, for people.
+    /// Figures of the process for people, as JSON.
     Figures(String),
-    /// Request of an operator for the state of the job.
+    /// Request of an operator to read the state of the job.
     Status,
-    /// Request of an operator for another number of ranks.
+    /// Request of an operator to change the number of ranks.
     Resize(u32),
     /// All steps are done: the job is over.
     Complete,
     /// Request for the views of the job's servers, now and whenever they change.
     Views {
-        /// Process that asks; `Id(0)` is one that only reads.
+        /// Process that asks; `Id(0)` if it only reads.
         from: Id,
         /// Request to the view service, if it is not empty.
         #[serde(with = "raw")]
@@ -73,9 +73,9 @@ pub enum Reply {
     Member(Message),
     /// The process or the request is refused, for this reason.
     Refused(#[serde(serialize_with = "cut_text")] String),
-    /// JSON of the state of the job.
+    /// State of the job, as JSON.
     Status(String),
-    /// The number of ranks is wanted now.
+    /// The job should have this number of ranks from now on.
     Resized(u32),
     /// The job ends.
     End(End),
@@ -154,10 +154,10 @@ fn limit(what: &str, found: usize, max: usize) -> Result<(), link::Error> {
     Err(link::Error::new(link::Kind::Corrupt, context))
 }
 
-/// Checks that the answer to a message writes itself back.
+/// Checks that serialising the parsed answer to a message gives the same bytes.
 ///
 /// # Panics
-/// If it does not.
+/// If the bytes differ.
 pub fn check_reply(message: &[u8], reply: &[u8]) {
     if !KeyValueService::is_request(message) {
         assert_eq!(Reply::parse(reply).expect("a reply").to_bytes(), reply);

@@ -26,7 +26,7 @@ impl Event {
         Event { time: SystemTime::now(), text, json }
     }
 
-    /// Returns the event that a coordinator's note of its workers tells of.
+    /// Returns the event for a note of the workers' roster.
     pub(super) fn of(note: &Note, epoch: Option<&Epoch>) -> Event {
         match note {
             Note::Started { number, joined, gone, interruption } => {
@@ -84,7 +84,7 @@ impl Event {
         )
     }
 
-    /// Another process leads the job, as this coordinator finds out when it has something to save.
+    /// Another process leads the job. This coordinator has found out when it had to save its state.
     pub(super) fn deposed(place: &str) -> Event {
         Event::new(
             format!("another coordinator has taken over at {place}; this one has ended"),
@@ -121,7 +121,7 @@ impl Event {
         Event::new(format!("{place} is back"), json!({ "event": "stored", "store": place }))
     }
 
-    /// An epoch has started, as somebody who looks at the coordinator sees it.
+    /// An epoch has started, as a process that follows the coordinator sees it.
     pub(super) fn seen(epoch: u64, done: u64, members: &[String]) -> Event {
         let ranks = members.len();
         Event::new(
@@ -132,7 +132,7 @@ impl Event {
         )
     }
 
-    /// This process cannot coordinate the job although it could lead.
+    /// This process could lead, but cannot host the coordinator.
     pub(super) fn idle(reason: &str) -> Event {
         Event::new(
             format!("this process cannot coordinate the job: {reason}"),
@@ -184,7 +184,7 @@ fn started(number: u32, change: Change<'_>, epoch: Option<&Epoch>) -> Event {
     Event::new(text, json)
 }
 
-/// Returns who came and who went, and why if that does not explain itself.
+/// Returns which processes have joined and left, and the reason if it is not obvious.
 fn changes((joined, gone, interruption): Change<'_>) -> String {
     let mut text = String::new();
     if !joined.is_empty() {
@@ -238,7 +238,7 @@ fn why_gone(why: Gone) -> &'static str {
     }
 }
 
-/// Returns the reason why a process of a job that has so many ranks is in no epoch, in words.
+/// Returns in words why a process is a spare in a job that has this many ranks.
 pub(super) fn spare(ranks: u32) -> String {
     let ranks = count(ranks as usize, "rank");
     format!(
@@ -247,7 +247,7 @@ pub(super) fn spare(ranks: u32) -> String {
     )
 }
 
-/// Returns the reason why no epoch can be formed, in words.
+/// Returns in words why no epoch can be formed.
 pub(super) fn waiting(role: Role, wait: Wait) -> String {
     match wait {
         Wait::Members { have, min } => {
@@ -277,7 +277,7 @@ fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// Lists the first few of many texts, so that an event stays one short line.
+/// Lists the first few of a number of texts, so that an event stays one short line.
 fn list(texts: impl ExactSizeIterator<Item = String>) -> String {
     const SHOWN: usize = 8;
     let more = texts.len().saturating_sub(SHOWN);

@@ -1,4 +1,4 @@
-//! The job address of a process in an elastic job: its id, and the coordinator's address and token.
+//! The job address of a process in an elastic job: its id, the coordinator's address, and the token.
 
 use thinwire_link::Token;
 use thinwire_member::Id;
@@ -11,17 +11,17 @@ use crate::error::Error;
 use crate::overrides::Overrides;
 use crate::rendezvous;
 
-/// The environment variable with the id of a member, as sixteen hexadecimal digits, or `new` for a worker.
+/// The environment variable with the id of a member: sixteen hexadecimal digits, or `new` for a new worker.
 pub const VARIABLE: &str = "THINWIRE_MEMBER";
 
 /// A process of an elastic job before it joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobAddress {
-    /// Address of the coordinator as host:port, or of the store that knows it: `etcd://host:port/JOB`.
+    /// Address of the coordinator as host:port, or of the store that has it: `etcd://host:port/JOB`.
     pub coordinator: String,
     /// The job's secret.
     pub token: String,
-    /// Id of the process, never used twice.
+    /// Id of the process, which no other process ever has.
     pub id: Id,
 }
 
@@ -59,18 +59,18 @@ impl JobAddress {
         ]
     }
 
-    /// Returns the job's secret; refuses a missing or short one beyond this machine.
+    /// Returns the job's secret, or an error if it is missing or too short for a job beyond this machine.
     pub(super) fn secret(&self) -> Result<Token, Error> {
         rendezvous::secret(&self.token, &self.coordinator)
     }
 }
 
-/// Returns the job address of this process, or none if `THINWIRE_MEMBER` is not set: then its job is not
-/// elastic. Address and token are those given, or else those of `THINWIRE_COORDINATOR` and `THINWIRE_TOKEN`.
-/// A store in `THINWIRE_COORDINATOR` takes precedence over a given address.
+/// Returns the job address of this process, or `None` if `THINWIRE_MEMBER` is not set, since its job is then
+/// not elastic. Address and token default to `THINWIRE_COORDINATOR` and `THINWIRE_TOKEN`. A store in
+/// `THINWIRE_COORDINATOR` takes precedence over a given address.
 ///
 /// # Errors
-/// If the id or the address is malformed, or address or token are missing.
+/// If the id or the address is malformed, or the address or the token is missing.
 pub fn job_address(
     overrides: &Overrides,
     variables: Variables<'_>,
@@ -96,7 +96,7 @@ pub fn job_address(
     Ok(Some(JobAddress { coordinator, token, id }))
 }
 
-/// Returns a random id of this role that is not zero.
+/// Returns a random id of this role, which is not zero.
 pub(super) fn fresh_id(role: Role) -> Result<Id, Error> {
     let digits = Token::random()?;
     let number = u64::from_str_radix(&digits[..16], 16).expect("hexadecimal digits");

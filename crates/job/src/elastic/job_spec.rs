@@ -1,7 +1,7 @@
-//! Job spec: everything that the processes of an elastic job must have in common.
+//! Job spec: everything that all processes of an elastic job must have in common.
 //!
-//! Entries are compared one by one, so that a refusal names the one that differs with both values. Their
-//! hash is the fingerprint that the coordinator keeps.
+//! Entries are compared one by one, so that a refusal names the entry that differs, with both values. The
+//! hash of all entries is the fingerprint that the coordinator keeps.
 
 use serde::{Deserialize, Serialize};
 use thinwire_wire::{encode, fingerprint};
@@ -26,7 +26,7 @@ impl JobSpec {
     /// Returns a job spec with its entries in the order of their names.
     ///
     /// # Errors
-    /// If there are too many, one is too long, or a name occurs twice.
+    /// If there are too many entries, one is too long, or a name occurs twice.
     pub fn new(mut all: Vec<(String, String)>) -> Result<JobSpec, Error> {
         all.sort();
         let found = all.len();
@@ -56,7 +56,7 @@ impl JobSpec {
         fingerprint(encode(&self.all))
     }
 
-    /// Returns the first entry that differs from that of the job: its name, the value here, the value there.
+    /// Returns the first entry that differs from the job's: its name, its value here, and its value in `job`.
     pub fn difference<'a>(&'a self, job: &'a JobSpec) -> Option<(&'a str, &'a str, &'a str)> {
         let names = self.all.iter().chain(&job.all).map(|(name, _)| name.as_str());
         let mut differing = names.filter(|name| self.value(name) != job.value(name));

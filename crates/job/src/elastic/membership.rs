@@ -1,8 +1,8 @@
 //! One process of an elastic job.
 //!
-//! A thread of its own talks with the coordinator, so that the process is heard of while the framework
-//! computes. It owns the state machine, [`thinwire_member::Member`]; the process's own thread tells it what
-//! happens and waits for epochs.
+//! A separate thread talks with the coordinator, so that the coordinator hears of the process while the
+//! framework computes. This thread owns the state machine, [`thinwire_member::Member`]; the process's own
+//! thread reports to it what happens, and waits for epochs.
 
 mod connector;
 mod meeting;
@@ -37,18 +37,18 @@ pub(super) use shared::Participation;
 use shared::{Found, Shared};
 use worker::{Command, Worker};
 
-/// The environment variable with the number by which a launcher names the process in what it says.
+/// The environment variable with the number by which a launcher names the process in its messages.
 pub const NUMBER: &str = "THINWIRE_MEMBER_NUMBER";
 
-/// Next thing that a process of an elastic job does.
+/// Next action of a process of an elastic job.
 #[derive(Debug)]
 pub enum Next {
     /// Train in an epoch.
     Run(Box<Run>),
     /// End: the process has left a job that continues, or all steps are done.
     Left,
-    /// End: the job is stopped, or this process has left and nobody is known to continue with its state, which
-    /// is to be saved.
+    /// End: the job is stopped, or this process has left and no other is known to continue with its state.
+    /// The process has to save its state.
     Stopped,
 }
 
@@ -65,7 +65,7 @@ pub struct Run {
 
 /// One process of an elastic job: a thread that talks with the coordinator while the framework computes.
 ///
-/// Dropped without [`Membership::leave`] or [`Membership::complete`], it looks to the others like a
+/// If it is dropped without [`Membership::leave`] or [`Membership::complete`], it looks to the others like a
 /// process that was killed.
 pub struct Membership {
     id: Id,
@@ -76,14 +76,14 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Joins a job: tells its coordinator the `spec`, which must be equal on all its processes, and from
+    /// Joins a job: sends the coordinator `spec`, which must be equal on all processes of the job, and from
     /// then on asks to be in its epochs.
     ///
-    /// The coordinator's time of silence replaces that in `options`.
+    /// The coordinator's heartbeat timeout replaces the one in `options`.
     ///
     /// # Errors
-    /// If the coordinator does not answer within the timeout of `settings`, has another token, or has
-    /// another job spec.
+    /// If the coordinator does not answer within the timeout of `settings`, has another token, or has another
+    /// job spec.
     pub fn join(
         job_address: &JobAddress,
         settings: &Settings,
@@ -93,8 +93,8 @@ impl Membership {
         Membership::enter(Participation::Trains, job_address, settings, options, spec)
     }
 
-    /// Joins a job as [`Membership::join`] does. A process that follows the epochs waits for the coordinator for
-    /// as long as it takes.
+    /// Joins a job as [`Membership::join`] does. A process with [`Participation::Follows`] waits for the
+    /// coordinator without a time limit.
     pub(super) fn enter(
         participation: Participation,
         job_address: &JobAddress,
@@ -135,12 +135,12 @@ impl Membership {
         self.id
     }
 
-    /// Waits for the next epoch and connects to its members. No run may be under way: the last one has
-    /// ended with [`Membership::halted`].
+    /// Waits for the next epoch and connects to its members. No run may be under way: call
+    /// [`Membership::halted`] at the end of each run.
     ///
     /// # Errors
-    /// If the coordinator refuses this process or is away for the whole timeout meanwhile, or the members of
-    /// an epoch cannot connect for a reason that a later epoch would not mend.
+    /// If the coordinator refuses this process, or is away for the whole timeout, or if the members of an
+    /// epoch cannot connect for a reason that would persist in a later epoch.
     #[expect(
         clippy::should_implement_trait,
         reason = "epochs are waited for, and waiting may fail"
@@ -149,8 +149,8 @@ impl Membership {
         Ok(self.next_until(None)?.expect("without a deadline there is a next thing to do"))
     }
 
-    /// Waits as [`Membership::next`] does, but returns none if no epoch has started within `timeout`: a
-    /// process that waits may be told to leave.
+    /// Waits as [`Membership::next`] does, but returns `None` if no epoch has started within `timeout`, so
+    /// that the process can check in between whether it was told to leave.
     ///
     /// # Errors
     /// As [`Membership::next`].
@@ -187,7 +187,7 @@ impl Membership {
         &self.shared
     }
 
-    /// Connects to the other members of an epoch; none if the run is to end before.
+    /// Connects to the other members of an epoch; returns `None` if the run is to end first.
     pub(super) fn meet(&self, epoch: &Epoch) -> Result<Option<Link>, Error> {
         let world = epoch.world(self.id).ok_or_else(|| {
             Error::invalid(format!("epoch {} does not have process {}", epoch.number, self.id))
@@ -195,15 +195,16 @@ impl Membership {
         self.shared.meet(epoch, world)?.transpose().map_err(Error::from)
     }
 
-    /// Sets the callback that ends the present run at once, so that whatever waits in it fails. `stop` is
-    /// called at most once, from another thread, or from this one if the run is to end already. It must not
-    /// block.
+    /// Sets the callback that ends the present run at once, so that everything that waits in it fails. `stop`
+    /// is called at most once, from another thread, or from this one if the run is to end already. It must
+    /// not block.
     pub fn on_abort(&self, stop: impl Fn() + Send + 'static) {
         self.shared.on_abort(Box::new(stop));
     }
 
-    /// Returns why this process is in no epoch, in words, for people: it is a spare, or no epoch can be formed
-    /// at the moment. A reason is returned once for as long as it lasts, an obstacle to all only after a second.
+    /// Returns in words, for people, why this process is in no epoch: it is a spare, or no epoch can be
+    /// formed at the moment. Each reason is returned once for as long as it lasts. A reason that concerns all
+    /// processes is returned only after it has lasted a second.
     pub fn obstacle(&self) -> Option<String> {
         self.shared.obstacle()
     }
@@ -224,7 +225,7 @@ impl Membership {
         self.shared.finishing()
     }
 
-    /// Returns this process's wish about the end of its epoch of `ranks` ranks.
+    /// Returns the wish of this process, in an epoch of `ranks` ranks, about the end of the epoch.
     pub fn wish(&self, ranks: usize) -> Wish {
         match self.finishing() {
             Some(leavers) if leavers.len() == ranks => Wish::Stop,
@@ -234,8 +235,8 @@ impl Membership {
     }
 
     /// Returns each leaver of an epoch that ends after a step that all agree on, with the rank that takes
-    /// over its residuals. Waits until the coordinator has named the leavers, since another rank may have
-    /// said first that the epoch ends; returns none if it does not name them within two seconds.
+    /// over its residuals. Waits until the coordinator has named the leavers, since this rank may have learnt
+    /// of the end from another rank first. Returns an empty list if they are not named within two seconds.
     pub fn successors(&self) -> Vec<(Rank, Rank)> {
         let leavers = self.shared.wait_for_leavers(Instant::now() + Deadline::Shutdown.duration());
         successors(&self.shared.members(), &leavers)

@@ -1,4 +1,4 @@
-//! An operator of an elastic job: somebody who looks at it or resizes it.
+//! An operator of an elastic job: somebody who watches or resizes it.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Connects to the coordinator at `address`, host:port or the store that knows it
-    /// (`etcd://host:port/JOB`); every request is answered within `timeout`.
+    /// Connects to the coordinator at `address`, host:port or the store that has its address
+    /// (`etcd://host:port/JOB`). Every request must be answered within `timeout`.
     ///
     /// # Errors
     /// If the coordinator does not answer, or has another token.
@@ -33,7 +33,7 @@ impl Operator {
         Ok(Operator { connection, timeout })
     }
 
-    /// Waits until there may be news, at most `timeout`.
+    /// Waits until the coordinator may have sent something, at most `timeout`.
     ///
     /// # Errors
     /// If the coordinator has ended.
@@ -42,9 +42,9 @@ impl Operator {
     }
 
     /// Returns the state of the job as JSON: `epoch`, `step`, `target`, `min`, `max`, `waiting`, `end`,
-    /// `servers` (null for a job without), `members` by rank, and `newcomers`, each with `id`, `rank`,
-    /// `standing`, `step` and `figures`. A standing is `newcomer`, `running`, `halted`, `silent` (not heard
-    /// of lately) or `lost` (not connected).
+    /// `servers` (null for a job without servers), `members` by rank, and `newcomers`, each with `id`,
+    /// `rank`, `standing`, `step` and `figures`. A standing is `newcomer`, `running`, `halted`, `silent` (no
+    /// recent heartbeat) or `lost` (not connected).
     ///
     /// # Errors
     /// If the coordinator does not answer.
@@ -55,7 +55,7 @@ impl Operator {
         }
     }
 
-    /// Sets the number of ranks that are wanted.
+    /// Sets the number of ranks that the job should have.
     ///
     /// # Errors
     /// If the job's limits exclude it, the job has not begun or is over, or the coordinator does not answer

@@ -1,7 +1,8 @@
 //! Saved state of a coordinator.
 //!
-//! Law: nothing that depends on a state leaves the coordinator before that state is saved. If it
-//! cannot be, the coordinator falls silent but continues trying, unless another one has taken over.
+//! Law: nothing that depends on a state leaves the coordinator before that state is saved. If the state
+//! cannot be saved, the coordinator sends nothing but keeps trying to save, unless another one has taken
+//! over.
 
 mod parts;
 
@@ -18,13 +19,13 @@ use super::event::Event;
 use crate::error::Error;
 pub use parts::{Parts, STATE_BYTES_MAX};
 
-/// Number of silence times by which a restarted coordinator waits longer for members, since they come back
-/// with growing pauses.
+/// Factor by which a restarted coordinator multiplies the heartbeat timeout when it waits for members, since
+/// they reconnect with growing pauses.
 pub const RETURN: u32 = 2;
 
 /// Place that keeps the state of a coordinator.
 pub trait Registry: Send {
-    /// Returns the name of the place for people.
+    /// Returns the name of the place, for messages to people.
     fn place(&self) -> String;
 
     /// Returns the saved state, if there is one.
@@ -33,7 +34,7 @@ pub trait Registry: Send {
     /// If it cannot be read.
     fn load(&mut self) -> Result<Option<Vec<u8>>, Error>;
 
-    /// Checks that states can be written, and leaves nothing behind.
+    /// Checks that states can be written. Leaves no files behind.
     ///
     /// # Errors
     /// If they cannot.
@@ -47,7 +48,7 @@ pub trait Registry: Send {
     /// If the state cannot be written, or another process leads now.
     fn save(&mut self, bytes: &[u8]) -> Result<(), Unsaved>;
 
-    /// Returns how the job has ended, if others have to learn it here.
+    /// Returns how the job has ended, if processes still have to learn it from this registry.
     fn over(&self) -> Option<End> {
         None
     }
@@ -64,13 +65,13 @@ pub trait Registry: Send {
 /// Reason why a state is not saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unsaved {
-    /// It cannot be written at the moment.
+    /// The state cannot be written at the moment.
     Cannot(String),
     /// Another process leads the job.
     Superseded,
 }
 
-/// Persistence of a coordinator's state, if anything keeps it.
+/// Persistence of a coordinator's state, if it is saved at all.
 #[derive(Default)]
 pub struct Persistence {
     registry: Option<Box<dyn Registry>>,
@@ -97,7 +98,7 @@ impl Persistence {
         self.registry.as_ref().and_then(|registry| registry.over())
     }
 
-    /// Checks that states can be written, before anybody depends on one. Nothing is left behind.
+    /// Checks that states can be written, before anything depends on one. Leaves no files behind.
     ///
     /// # Errors
     /// If they cannot.
@@ -110,7 +111,7 @@ impl Persistence {
         self.is_due
     }
 
-    /// Returns whether another coordinator has taken over, so that this one decides nothing any more.
+    /// Returns whether another coordinator has taken over, so that this one makes no more decisions.
     pub fn is_superseded(&self) -> bool {
         self.is_superseded
     }
@@ -118,7 +119,8 @@ impl Persistence {
     /// Saves a state.
     ///
     /// # Errors
-    /// If it cannot be saved: an event for people the first time, none for further failures in a row.
+    /// If the state cannot be saved. The error is an event for people the first time, and `None` for further
+    /// failures in a row.
     pub fn save(&mut self, bytes: &[u8]) -> Result<(), Option<Event>> {
         let Some(registry) = &mut self.registry else { return Ok(()) };
         let was_due = std::mem::replace(&mut self.is_due, true);
@@ -147,7 +149,7 @@ impl Persistence {
         self.registry.as_ref().map_or(Duration::ZERO, |registry| registry.way(options))
     }
 
-    /// Returns the name of the place of the state.
+    /// Returns the name of the place of the state, if there is one.
     pub fn place(&self) -> Option<String> {
         self.registry.as_ref().map(|registry| registry.place())
     }
@@ -157,8 +159,8 @@ const HINT: &str = "its folder must exist and be writable";
 
 /// File with the state of one coordinator at a time.
 ///
-/// A lock on a file beside it, `FILE.lock`, is held by the coordinator for as long as it lives. File systems
-/// without locks are trusted.
+/// The coordinator holds a lock on another file, `FILE.lock`, for as long as it lives. On file systems
+/// without locks, nothing checks that there is only one coordinator.
 #[derive(Debug)]
 pub struct FileRegistry {
     path: PathBuf,

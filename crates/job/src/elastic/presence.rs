@@ -1,7 +1,7 @@
 //! Presence of a process that is in every epoch without meeting its other members.
 //!
-//! Servers, and workers that exchange nothing with each other, or only in one epoch, need to know who is
-//! there and have nothing to stop for a change of members.
+//! Servers, and workers that exchange nothing with each other or do so in one epoch only, need to know which
+//! processes are there, but have nothing to stop when members change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use crate::meeting::Settings;
 /// Presence of a process in a job: it takes part in every epoch, without connections to its other members and
 /// without a state that it shares with them.
 ///
-/// It survives a coordinator that is away. Dropped without [`Presence::leave`], it looks to the others like a
-/// process that was killed.
+/// It continues while the coordinator is away. If it is dropped without [`Presence::leave`], it looks to the
+/// others like a process that was killed.
 pub struct Presence {
     membership: Membership,
     leave: Duration,
 }
 
 impl Presence {
-    /// Joins a job with the role of the job address's id: tells its coordinator the `spec`, which must be equal on
-    /// all its processes of that role, and from then on asks to be in its epochs.
+    /// Joins a job with the role of the job address's id: sends the coordinator `spec`, which must be equal
+    /// on all processes of that role, and from then on asks to be in its epochs.
     ///
-    /// The coordinator's time of silence replaces that in `options`.
+    /// The coordinator's heartbeat timeout replaces the one in `options`.
     ///
     /// # Errors
-    /// If the coordinator does not answer within the timeout of `settings`, has another token, has no servers
-    /// although this process is one, or has another job spec.
+    /// If the coordinator does not answer within the timeout of `settings`, has another token or another job
+    /// spec, or has no servers although this process is one.
     pub fn join(
         job_address: &JobAddress,
         settings: &Settings,
@@ -56,37 +56,37 @@ impl Presence {
         self.membership.shared().epoch()
     }
 
-    /// Waits until an epoch after `seen` (0 for any) has started with this process; none when `timeout` has
-    /// passed, or the presence is over.
+    /// Waits until an epoch after `seen` (0 for any) has started with this process; returns `None` when
+    /// `timeout` has passed, or when the presence is over.
     pub fn wait(&self, seen: u32, timeout: Duration) -> Option<Epoch> {
         self.membership.shared().wait_for_epoch_after(seen, Instant::now().checked_add(timeout))
     }
 
-    /// Sets what is called, from another thread, when an epoch starts and when the presence is over; it must
-    /// not block. It is called at once if an epoch has started already.
+    /// Sets a callback. Another thread calls it when an epoch starts and when the presence is over, or at
+    /// once if an epoch has started already. It must not block.
     pub fn on_change(&self, change: impl Fn() + Send + Sync + 'static) {
         self.membership.shared().on_change(Arc::new(change));
     }
 
     /// Connects to the other members of an epoch, for processes that do exchange something in it; returns
-    /// none if the epoch ends before all have met. The connections outlive the epoch.
+    /// `None` if the epoch ends before all have met. The connections outlive the epoch.
     ///
     /// # Errors
-    /// If this process is no member of the epoch, or another member cannot be reached.
+    /// If this process is not a member of the epoch, or another member cannot be reached.
     pub fn meet(&self, epoch: &Epoch) -> Result<Option<Link>, Error> {
         self.membership.meet(epoch)
     }
 
-    /// Notes that this process has done `done` steps of the job. The next epoch names the largest such number
-    /// of its members.
+    /// Notes that this process has done `done` steps of the job. The next epoch starts with the largest such
+    /// number of its members.
     pub fn applied(&self, done: u64) {
         // With fewer steps than the epoch began with, the job would seem to have lost some.
         let begun = self.membership.shared().epoch().map_or(0, |epoch| epoch.done);
         self.membership.applied(done.max(begun));
     }
 
-    /// Notes that the connection to another member broke. If that member is there after all, one of the two
-    /// is left out of the epochs of the next seconds, so try to connect again first.
+    /// Notes that the connection to another member broke. If that member still runs, one of the two is left
+    /// out of the epochs of the next seconds, so first try to connect again.
     pub fn lost(&self, id: Id) {
         self.membership.lose(id);
     }
@@ -106,7 +106,7 @@ impl Presence {
         self.membership.shared().refusal()
     }
 
-    /// Tells that all steps of all processes are done: the job is over for every one of them.
+    /// Reports that all processes have done all their steps: the job is over.
     ///
     /// # Errors
     /// As [`Membership::complete`].
@@ -114,13 +114,12 @@ impl Presence {
         self.membership.complete()
     }
 
-    /// Asks to leave: the others continue without this process, which need not wait for it.
+    /// Asks to leave. The others continue without this process, which need not wait for an answer.
     pub fn begin_leave(&self) {
         self.membership.leave();
     }
 
-    /// Leaves, and returns when the others continue without this process, or when the coordinator has not let it
-    /// go for longer than [`Options::leave`].
+    /// Leaves. Returns when the coordinator has let this process go, or after [`Options::leave`].
     pub fn leave(&self) {
         self.membership.leave();
         if !self

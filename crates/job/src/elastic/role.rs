@@ -17,7 +17,7 @@ impl Role {
         if id.is_server() { Role::Server } else { Role::Worker }
     }
 
-    /// Returns an id of this role that keeps the other bits of `number`.
+    /// Returns an id of this role, with the other bits of `number`.
     pub(super) fn id(self, number: u64) -> Id {
         Id(match self {
             Role::Worker => number & !Id::SERVER_BIT,
@@ -25,7 +25,7 @@ impl Role {
         })
     }
 
-    /// Returns the noun for a process in an epoch of this role.
+    /// Returns the noun for a process of this role in an epoch.
     pub(super) fn noun(self) -> &'static str {
         match self {
             Role::Worker => "rank",

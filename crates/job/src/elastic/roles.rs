@@ -1,7 +1,8 @@
-//! Roles that a coordinator decides about: the workers, and the servers with their views if the job has any.
+//! Roles that a coordinator manages: the workers, and, if the job has servers, the servers with their views.
 //!
-//! Each has a roster, and what is known of its processes. A coordinator that may be a replacement, and has no
-//! state, listens for a while: if a process of a running job reports, it adopts that job, else it founds one.
+//! Each role has a roster, and a record of its processes. A coordinator that has no state and may be a
+//! replacement first listens for a while. If a process of a running job reports, the coordinator adopts that
+//! job; otherwise it founds one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use crate::elastic::persistence::{Parts, Persistence, RETURN};
 use crate::elastic::views::{Job, Publication, Servers};
 use crate::error::Error;
 
-/// Epochs whose keys are kept in the store: some process may still be on its way to one of them.
+/// Number of epochs whose keys stay in the store, since some process may still be connecting in one of them.
 const EPOCHS_KEPT: usize = 4;
 
 /// Processes of one role, as the coordinator knows them.
@@ -30,7 +31,7 @@ pub struct RoleState {
     pub known: BTreeMap<Id, Known>,
     /// Numbers of the epochs whose keys may be in the store.
     epochs: BTreeSet<u32>,
-    /// Whether there is somebody to wait for; before that, no news is worth telling.
+    /// Whether there are processes to wait for; until then, no event is reported.
     pub has_begun: bool,
 }
 
@@ -46,12 +47,13 @@ impl RoleState {
         self.coordinator_state.roster().and_then(|roster| roster.epoch())
     }
 
-    /// Returns when a tick is due, if anybody needs one.
+    /// Returns when the next tick is due, if one is.
     pub fn deadline(&self) -> Option<Duration> {
         self.coordinator_state.deadline().filter(|_| self.has_begun)
     }
 
-    /// Returns the reason why a process cannot take part, as it is told to the process and to people here.
+    /// Returns the reason why a process cannot take part: the text for the process, and the text for people
+    /// here.
     pub fn objection(&self, spec: &JobSpec) -> Option<(String, String)> {
         let noun = self.role.noun();
         let (here, there) = (format!("this {noun}"), "it".to_owned());
@@ -72,7 +74,7 @@ impl RoleState {
         Some(say("model, data or settings", &said(found), &expected))
     }
 
-    /// Takes in a process whose job spec is that of its role.
+    /// Adds a process whose job spec is that of its role.
     pub fn joined(&mut self, id: Id, spec: JobSpec, now: Instant, at: Duration) {
         self.spec.get_or_insert(spec);
         self.known.entry(id).or_default().heard = Some(now);
@@ -88,7 +90,7 @@ impl RoleState {
         }
     }
 
-    /// Takes note of an epoch that is proposed: its members may meet in the store.
+    /// Notes that an epoch is proposed, since its members may meet in the store.
     pub fn proposed(&mut self, number: u32) {
         self.epochs.insert(number);
     }
@@ -104,7 +106,7 @@ impl RoleState {
         parts
     }
 
-    /// Forgets what is known of processes that are neither here nor in the epoch.
+    /// Forgets processes that are neither connected nor in the epoch.
     pub fn forget_processes(&mut self, is_here: impl Fn(&Id) -> bool) {
         let epoch = self.coordinator_state.roster().and_then(|roster| roster.epoch());
         let is_member = |id: &Id| epoch.is_some_and(|epoch| epoch.contains(*id));
@@ -112,7 +114,7 @@ impl RoleState {
     }
 }
 
-/// Roster, or a coordinator that does not know yet whether there is a job.
+/// A roster, or a coordinator that does not know yet whether there is a job.
 pub enum CoordinatorState {
     /// The coordinator of a job.
     Decided(Box<Roster>),
@@ -124,7 +126,7 @@ pub enum CoordinatorState {
         options: Options,
         /// Time of the first arrival.
         since: Option<Duration>,
-        /// Next time to look.
+        /// Time of the next check.
         next: Duration,
     },
 }
@@ -210,7 +212,7 @@ impl CoordinatorState {
 
 const UNREADABLE: &str = "name the state of this job, or remove it once its ranks have ended";
 
-/// Roles that a coordinator decides about.
+/// The roles that a coordinator manages.
 pub struct RoleRegistry {
     pub workers: RoleState,
     pub servers: Option<ServerRole>,
@@ -228,7 +230,7 @@ impl RoleRegistry {
         RoleRegistry { workers: RoleState::new(Role::Worker, coordinator_state), servers: None }
     }
 
-    /// Returns the state of a role; none if the job has no servers.
+    /// Returns the state of a role; `None` for servers if the job has none.
     pub fn of(&mut self, role: Role) -> Option<&mut RoleState> {
         match role {
             Role::Worker => Some(&mut self.workers),
@@ -241,13 +243,13 @@ impl RoleRegistry {
         self.servers.as_mut().map(|servers| &mut servers.views)
     }
 
-    /// Returns when a tick is due, if anybody needs one.
+    /// Returns when the next tick is due, if one is.
     pub fn deadline(&self) -> Option<Duration> {
         let servers = self.servers.as_ref().and_then(|servers| servers.role_state.deadline());
         self.workers.deadline().into_iter().chain(servers).min()
     }
 
-    /// Returns the last epochs that have started, of each role at most one.
+    /// Returns the last epoch that has started, for each role that has one.
     pub fn epochs(&self) -> impl Iterator<Item = (Role, &Epoch)> {
         let servers = self.servers.as_ref().map(|servers| &servers.role_state);
         let roles = [&self.workers].into_iter().chain(servers);
@@ -262,7 +264,7 @@ impl RoleRegistry {
         }
     }
 
-    /// Lets the view service look which servers are dead.
+    /// Tells the view service which servers are dead.
     pub fn note_deaths(&mut self, now: Duration) {
         let Some(ServerRole { role_state, views }) = &mut self.servers else { return };
         if let Some(roster) = role_state.coordinator_state.roster() {
@@ -270,7 +272,7 @@ impl RoleRegistry {
         }
     }
 
-    /// Returns the state of the coordinator as it is saved; none before there is a job.
+    /// Returns the state of the coordinator as it is saved; `None` before there is a job.
     pub fn save(&self) -> Option<Vec<u8>> {
         let workers = self.workers.coordinator_state.roster()?.save();
         let Some(ServerRole { role_state, views }) = &self.servers else { return Some(workers) };
@@ -281,7 +283,7 @@ impl RoleRegistry {
     /// Returns the roles of a job that begins, or that continues from what was saved.
     ///
     /// # Errors
-    /// If the saved state cannot be read, or is not that of such a job.
+    /// If the saved state cannot be read, or belongs to another kind of job.
     pub fn begin(persistence: &mut Persistence, job: &mut Job) -> Result<RoleRegistry, Error> {
         let (workers, servers) = read(persistence, job)?.unzip();
         let mut roles =
@@ -302,7 +304,7 @@ impl RoleRegistry {
     }
 }
 
-/// Saved roster of the workers; that of the servers and the state of the views, if there were any.
+/// The saved roster of the workers; with servers, also the roster of the servers and the state of the views.
 type Saved = (Vec<u8>, Option<(Vec<u8>, Vec<u8>)>);
 
 fn read(persistence: &mut Persistence, job: &Job) -> Result<Option<Saved>, Error> {
@@ -319,7 +321,7 @@ fn read(persistence: &mut Persistence, job: &Job) -> Result<Option<Saved>, Error
     Ok(Some((parts.workers, Some((parts.servers, parts.views)))))
 }
 
-/// Returns the coordinator that continues from a saved roster, or that of a new job.
+/// Returns the coordinator that continues from a saved roster, or the coordinator of a new job.
 fn coordinator_state(
     persistence: &Persistence,
     saved: Option<Vec<u8>>,

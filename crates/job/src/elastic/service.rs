@@ -1,8 +1,8 @@
 //! The coordinator as a service: roster and store behind one port.
 //!
-//! A connection belongs to a process once this has joined. Everything that a process has to know comes
-//! from the roster, which answers each heartbeat with whatever is missing, so that nothing here is repeated
-//! or remembered for a process that is away.
+//! A connection belongs to a process once the process has joined over it. The roster answers each heartbeat
+//! with everything that the process does not have yet, so nothing here is repeated or remembered for a
+//! process that is away.
 
 mod views;
 
@@ -24,9 +24,9 @@ use super::role::Role;
 use super::roles::RoleRegistry;
 use super::status;
 
-/// Name under which operators ask the roster; no process has it.
+/// Id under which operators ask the roster; no process has it.
 pub const OPERATOR: Id = Id(0);
-/// Answer to servers, and to whoever asks for views, where there are none.
+/// Answer to servers, and to requests for views, in a job without servers.
 const NO_SERVERS: &str = "the job has no servers: its coordinator was started without servers";
 
 /// Callback for events.
@@ -40,7 +40,7 @@ pub struct CoordinatorService {
     processes: BTreeMap<ClientId, Id>,
     clients: BTreeMap<Id, ClientId>,
     end: Option<End>,
-    /// Operators that have looked at the job.
+    /// Operators that have read the state of the job.
     watchers: BTreeSet<ClientId>,
     target: Arc<AtomicU32>,
     tell: Tell,
@@ -76,7 +76,7 @@ impl CoordinatorService {
         self.decide(Role::of(id), RosterEvent::Ended(id), now, out);
     }
 
-    /// Sets the number of ranks that are wanted.
+    /// Sets the number of ranks that the job should have.
     ///
     /// # Errors
     /// A text that says why, if the job's limits exclude it, the job has not begun or is over, or its state
@@ -114,7 +114,8 @@ impl CoordinatorService {
         now.saturating_duration_since(self.base)
     }
 
-    /// Hands an event to the roster of a role and does what that decides; returns its answer to an operator.
+    /// Passes an event to the roster of a role and carries out its actions; returns the answer to an
+    /// operator.
     fn decide(
         &mut self,
         role: Role,

@@ -10,7 +10,7 @@ use super::envelope::End;
 use super::event::waiting;
 use super::roles::{RoleRegistry, RoleState, ServerRole};
 
-/// Last news of a process.
+/// What is known of a process from its last report.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Activity of the process.
@@ -24,8 +24,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns the standing of the process in a word: `lost` if it is not connected, `silent` if it has not
-    /// been heard of for so long that something is wrong.
+    /// Returns the standing of the process in a word: `lost` if it is not connected, `silent` if its last
+    /// report is older than `silence`.
     fn word(&self, now: Instant, silence: Duration) -> &'static str {
         let Some(heard) = self.heard else { return "lost" };
         match self.standing {
@@ -38,14 +38,15 @@ impl Known {
     }
 }
 
-/// Most bytes of a state with figures: together those of very many processes may be too long for a message.
+/// Most bytes of a state with figures, since the figures of very many processes may be too long for a
+/// message.
 const BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 
 /// Returns the state of the job: `epoch` (0 before the first), `step` with which it began, `target`, `min`,
-/// `max`, `waiting` (a text or null), `end` (`complete`, `stop` or null), `members` by rank and
-/// `newcomers`, each with `id`, `rank` (null for a newcomer), `standing` (`newcomer`, `running`, `halted`,
-/// `silent` or `lost`), `step` and `figures`; `servers` (null for a job without) with the same fields except
-/// `end`, and the figures of the view service.
+/// `max`, `waiting` (a text or null), `end` (`complete`, `stop` or null), `members` by rank and `newcomers`.
+/// Each of these has `id`, `rank` (null for a newcomer), `standing` (`newcomer`, `running`, `halted`,
+/// `silent` or `lost`), `step` and `figures`. `servers` is null for a job without servers; otherwise it has
+/// the same fields except `end`, and the figures of the view service.
 pub fn describe(roles: &RoleRegistry, end: Option<End>, now: Instant) -> String {
     let text = |shown| state(roles, shown, end, now).to_string();
     let all = text(Shown::All);

@@ -1,6 +1,6 @@
-//! Steps of one rank of an elastic job, from epoch to epoch: a state machine without I/O.
+//! State machine without I/O for the steps of one rank of an elastic job, from epoch to epoch.
 //!
-//! A trainer tells it what has happened and does what it decides, the native one as well as Python's:
+//! The native trainer and Python's report events to it, and do what it decides:
 //!
 //! | event | call |
 //! |---|---|
@@ -12,19 +12,20 @@
 //! | a peer is lost | [`Steps::lost`] |
 //! | a step has ended | [`Steps::due`] decides what follows it |
 //!
-//! A trainer whose calls fail when a peer is lost, as the native one's do, has no need of [`Steps::lost`].
+//! A trainer whose calls fail when a peer is lost, such as the native one, need not call [`Steps::lost`].
 //!
-//! Laws: only an applied step moves [`Steps::done`] within an epoch. A rank keeps its residuals only if it
-//! lacks at most the last step. All ranks of an epoch decide alike who hands over to whom, and what follows
-//! a step that all have completed. A void step has the same number when it is repeated, and so the same rows.
+//! Laws: within an epoch, only an applied step changes [`Steps::done`]. A rank keeps its residuals only if it
+//! lacks at most the last step. All ranks of an epoch decide alike which ranks hand their state over, and
+//! what follows a step that all have completed. A void step is repeated with the same number, and so with the
+//! same rows.
 
 use thinwire_wire::World;
 
 use crate::Error;
 
-/// Number by which a rank says [`Wish::Change`]; larger than that of any signal.
+/// Number for [`Wish::Change`]; larger than that of any signal.
 const CHANGE: i32 = 1 << 10;
-/// Number by which a rank says [`Wish::Stop`].
+/// Number for [`Wish::Stop`].
 const STOP: i32 = 1 << 11;
 
 /// Steps of one rank, through all epochs.
@@ -38,7 +39,7 @@ pub struct Steps {
     wish: Wish,
 }
 
-/// State of an epoch without state sources.
+/// Source of the state if an epoch has no state sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Origin {
     #[default]
@@ -60,14 +61,15 @@ pub enum Wish {
     Stop,
 }
 
-/// Facts of an epoch on which a rank's beginning depends.
+/// Facts about an epoch that determine how a rank begins it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochStart {
     /// Place of this rank.
     pub world: World,
-    /// Number of ranks, the first ones, that have the newest state.
+    /// Number of ranks that have the newest state: ranks `0..state_sources`.
     pub state_sources: u32,
-    /// Steps in that state. Where rank 0's state counts for want of a state source, the steps in rank 0's.
+    /// Number of steps in that state. If there is no state source and the job begins with rank 0's state, the
+    /// number of steps in rank 0's state.
     pub done: u64,
 }
 
@@ -78,7 +80,8 @@ pub struct Entry {
     pub state: StateFrom,
     /// Residuals of this rank.
     pub residuals: Residuals,
-    /// Number of ranks, the first ones, that hand their state over to all others; none if nobody lacks it.
+    /// Number of ranks that hand their state over to all others: ranks `0..n`. `None` if every rank continues
+    /// from its own state.
     pub hand_over: Option<u32>,
 }
 
@@ -98,9 +101,9 @@ pub enum StateFrom {
 pub enum Residuals {
     /// They stay as they were after the last step that this rank has applied.
     Kept,
-    /// They are those of the step that this rank took part in and another one has applied.
+    /// They are those of a step in which this rank took part, and which another rank has applied.
     OfLostStep,
-    /// They belong to a state that is gone: this rank begins as a new one.
+    /// They belong to a state that is gone: this rank begins without residuals, as a new one does.
     Dropped,
 }
 
@@ -109,18 +112,18 @@ pub enum Residuals {
 pub enum Due {
     /// The next step.
     Step,
-    /// The next epoch, which may repeat the step; nothing can be exchanged with the ranks of this one.
+    /// The next epoch, which may repeat the step. Nothing more can be exchanged in this epoch.
     Repeat,
     /// The next epoch, after leavers have handed their residuals on and all ranks have released each other.
     Change,
-    /// The end for all members, which save their state together.
+    /// The end for all members, which then save their state together.
     Stop,
     /// The end of the training, at which all ranks meet.
     Finish,
 }
 
 impl Wish {
-    /// Returns the number by which ranks tell each other a wish; the highest one decides.
+    /// Returns the number that ranks exchange for a wish; the highest number decides.
     pub fn number(self) -> i32 {
         match self {
             Wish::Continue => 0,
@@ -142,8 +145,9 @@ impl Wish {
 }
 
 impl Steps {
-    /// Steps of a rank without a state, in a job without checkpoints of its own: an epoch without state
-    /// sources begins with the state of rank 0. Those of [`Steps::default`] begin with the last checkpoint.
+    /// Returns the steps of a rank without a state, in a job without its own checkpoints: an epoch without
+    /// state sources begins with the state of rank 0. With [`Steps::default`], it begins with the last
+    /// checkpoint.
     pub fn from_rank_0() -> Steps {
         Steps { origin: Origin::Rank0, ..Steps::default() }
     }
@@ -153,7 +157,7 @@ impl Steps {
         self.done
     }
 
-    /// Returns whether a step has begun and was not applied.
+    /// Returns whether a step has begun and is not applied yet.
     pub fn is_under_way(self) -> bool {
         self.is_under_way
     }
@@ -172,7 +176,8 @@ impl Steps {
     /// [`Steps::synced`].
     ///
     /// # Errors
-    /// If the others count on a state that this rank lacks, or would fall back behind this rank's state.
+    /// If the other ranks expect a state that this rank lacks, or would continue from one older than this
+    /// rank's.
     pub fn begin(&mut self, epoch: EpochStart) -> Result<Entry, Error> {
         let EpochStart { world, state_sources, done } = epoch;
         let rank = world.rank().0;
@@ -243,7 +248,7 @@ impl Steps {
         self.is_void = true;
     }
 
-    /// Decides what follows, in a training of `total` steps where their number is known.
+    /// Decides what follows, in a training of `total` steps if their number is known.
     pub fn due(self, total: Option<u64>) -> Due {
         match self.wish {
             _ if self.is_void => Due::Repeat,

@@ -1,18 +1,18 @@
-//! Place in etcd of a job's coordinator.
+//! The place in etcd of a job's coordinator.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
 
-/// Separator of a scheme, which no host:port has.
+/// Separator after a scheme, which does not occur in host:port.
 const SCHEME_END: &str = "://";
 const SCHEME: &str = "etcd";
 const SERVERS_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 64;
 
-/// Place of an elastic job in etcd, `etcd://host:port[,host:port]/JOB`: its coordinator's address and
-/// state are there, so that any of its launchers can host the coordinator.
+/// Place of an elastic job in etcd, `etcd://host:port[,host:port]/JOB`. It has the coordinator's address and
+/// state, so that any launcher of the job can host the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     /// Servers of etcd, each as host:port.

@@ -1,9 +1,9 @@
-//! Views: everything about the servers of a job that its processes have to agree on, decided by a service
-//! beside the coordinator.
+//! Views: everything about the servers of a job on which its processes have to agree. A service in the
+//! coordinator's process decides them.
 //!
-//! The coordinator knows who is there; a [`ViewService`] decides from that which server keeps what. The
-//! coordinator tells it of epochs and hands it requests, saves its state together with the rosters, and sends
-//! the state to everybody who has subscribed. Law: no state leaves before it is saved.
+//! The coordinator knows which processes are there. From that, a [`ViewService`] decides which server has
+//! which data. The coordinator reports epochs to it, passes requests on to it, saves its state together with
+//! the rosters, and sends the state to all subscribers. Law: no state is sent before it is saved.
 
 mod connection;
 mod publication;
@@ -25,24 +25,24 @@ pub const VIEWS_REQUEST_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of the state of a view service.
 pub const VIEWS_BYTES_MAX: usize = thinwire_link::endpoint::MESSAGE_BYTES_MAX / 2;
 
-/// State machine beside the coordinator that decides which server keeps what. It runs on the coordinator's
-/// thread, without clock or sockets, and must not block.
+/// State machine that decides which server has which data. It runs on the coordinator's thread, without clock
+/// or sockets, and must not block.
 pub trait ViewService: Send {
-    /// An epoch of workers or of servers has started. The last epoch of each role is told again after a
-    /// restart of the coordinator.
+    /// Notes that an epoch of workers or of servers has started. After a restart of the coordinator, the last
+    /// epoch of each role is reported again.
     fn started(&mut self, role: Role, epoch: u32, members: &[Id]);
 
-    /// Learns which servers are known to be dead, whether they are in the last epoch or not; called after
-    /// every event. A server that is only silent may be cut off, and counts as alive.
+    /// Learns which servers are known to be dead, in the last epoch or not; called after every event. A
+    /// server that is only silent may merely be cut off, and counts as alive.
     fn look(&mut self, _is_dead: &dyn Fn(Id) -> bool) {}
 
-    /// The process `from` asks for something; `Id(0)` is a process that only reads.
+    /// Handles a request of the process `from`; `Id(0)` is a process that only reads.
     ///
     /// # Errors
-    /// A refusal, which is told to that process alone; it must leave the state unchanged.
+    /// A refusal, which is sent to that process only. It must leave the state unchanged.
     fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String>;
 
-    /// Returns figures for people, which are added to those of the servers in the coordinator's status.
+    /// Returns figures for people, which are added to the servers' part of the coordinator's status.
     fn stats(&self) -> Map<String, Value> {
         Map::new()
     }
@@ -50,21 +50,21 @@ pub trait ViewService: Send {
     /// Returns a number that grows with every change of the state.
     fn version(&self) -> u64;
 
-    /// Returns the whole state, as it is saved and sent: at most [`VIEWS_BYTES_MAX`] bytes. Readers need the
-    /// version in it, since a coordinator that was replaced may still send an old state.
+    /// Returns the whole state, as it is saved and sent: at most [`VIEWS_BYTES_MAX`] bytes. It must contain
+    /// the version, since a coordinator that was replaced may still send an old state.
     fn state(&self) -> Vec<u8>;
 
     /// Continues from a saved state; called before any other method.
     ///
     /// # Errors
-    /// A line that says why, if the bytes are no such state.
+    /// A line that says why, if the bytes are not such a state.
     fn restore(&mut self, state: &[u8]) -> Result<(), String>;
 }
 
-/// Maker of view services: every coordinator begins with a new one.
+/// Function that makes a view service: every coordinator begins with a new one.
 pub type Views = Box<dyn FnMut() -> Box<dyn ViewService> + Send>;
 
-/// Servers of a job, and what decides about them.
+/// Settings of a job's servers, and the service that decides their views.
 pub struct Servers {
     /// Settings of the servers' roster, whose mode must be [`CoordinatorMode::Saved`].
     pub options: Options,
@@ -88,12 +88,12 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// Job as a coordinator begins it: settings of its workers, and its servers if it has any.
+/// A job as a coordinator begins it: settings of its workers, and its servers if it has any.
 #[derive(Debug)]
 pub struct Job {
     /// Settings of the workers' roster.
     pub workers: Options,
-    /// Servers beside the workers.
+    /// Servers of the job, if it has any.
     pub servers: Option<Servers>,
 }
 

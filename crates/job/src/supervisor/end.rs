@@ -12,23 +12,23 @@ pub enum End {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// Not at all: a signal has stopped it, and only another one lets it continue.
+    /// It has not ended: a signal has stopped it, and only another signal lets it continue.
     Stopped,
 }
 
 impl End {
-    /// Returns the signal at which a process has stopped in good order, as its exit code says.
+    /// Returns the signal after which a process has ended in good order, according to its exit code.
     pub fn stopped_by(self) -> Option<i32> {
         [SIGHUP, SIGINT, SIGTERM].into_iter().find(|signal| self == End::Code(128 + signal))
     }
 
-    /// Returns whether somebody has asked it to end, and it did.
+    /// Returns whether the process ended because somebody asked it to.
     pub fn was_asked(self) -> bool {
         let ends = [SIGHUP, SIGINT, SIGTERM].map(End::Signal);
         self.stopped_by().is_some() || ends.contains(&self)
     }
 
-    /// Returns a likely cause.
+    /// Returns a hint at a likely cause, if there is one.
     pub fn hint(self) -> Option<&'static str> {
         match self {
             End::Signal(SIGKILL) => {

@@ -1,9 +1,10 @@
 //! Rules for ranks that cannot do without each other.
 //!
-//! When one fails the others notice by themselves and end with an error that names it; who has not after a
-//! grace is told to, then killed. After a signal to the launcher, or one to a rank at which it has stopped in
-//! good order, the rest have the same grace. A rank that somebody has stopped (SIGSTOP) cannot notice anything:
-//! where others fail it is the cause, and once it alone is left it is not waited for.
+//! When a rank fails, the others notice it by themselves and end with an error that names it. Those that have
+//! not ended after a grace period are told to end, and then killed. The others have the same period after a
+//! signal to the launcher, or after a rank has ended in good order because of a signal. A rank that somebody
+//! has stopped (SIGSTOP) cannot notice anything: if others fail, it is the cause, and if only such ranks are
+//! left, the launcher does not wait for them.
 
 use std::time::Instant;
 
@@ -59,7 +60,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills ranks that cannot end by themselves once no others are left: nobody waits for them.
+    /// Kills stopped ranks, which cannot end by themselves, once no others are left.
     fn give_up_the_stopped(&mut self) {
         if self.has_failed() && self.live.keys().all(|member| self.stopped.contains(member)) {
             self.kill();

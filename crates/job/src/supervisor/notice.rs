@@ -1,11 +1,11 @@
-//! Lines of a launcher for people.
+//! Messages of a launcher to people.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::end::End;
 
-/// Line for people.
+/// Message to people, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A member has died, and others live.
@@ -16,7 +16,8 @@ pub enum Notice {
         end: End,
         /// Members that live.
         live: usize,
-        /// Replacements that may still be started, and the wait before the one that takes its place, if one does.
+        /// Number of replacements that may still be started, and the wait before the one for this member, if
+        /// it is replaced.
         restarts: Option<(u32, Duration)>,
     },
     /// A signal to the launcher ends the job.
@@ -37,13 +38,13 @@ pub enum Notice {
         /// Members that are started for it.
         started: u32,
     },
-    /// Members are told to end at once, and then killed, since they have not left in time.
+    /// Members have not left in time: they are told to end at once, and then killed.
     Overdue {
         /// Word for a process of the job.
         word: &'static str,
         /// Members that are killed.
         members: Vec<u32>,
-        /// Time that they had.
+        /// Time that they were given.
         waited: Duration,
     },
 }

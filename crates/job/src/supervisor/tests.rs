@@ -31,7 +31,7 @@ fn epoch<const N: usize>(members: [u32; N]) -> Event {
     shared_epoch(members, 0)
 }
 
-/// Epoch with members of somebody else.
+/// Returns an epoch that also has members of other launchers.
 fn shared_epoch<const N: usize>(members: [u32; N], others: u32) -> Event {
     let first = members.first().copied();
     Event::Epoch(Epoch { first, members: BTreeSet::from(members), others })
@@ -57,7 +57,7 @@ fn to<const N: usize>(members: [u32; N], signal: i32) -> [Action; 1] {
     [Action::Signal { members: members.to_vec(), signal }]
 }
 
-/// The line about members that are told to end after a wait, and are killed a second later.
+/// Returns the message about members that are told to end after a wait, and are killed a second later.
 fn overdue<const N: usize>(job: &mut Supervisor, members: [u32; N], at: Instant) -> String {
     let actions = job.on(Event::Tick, at);
     let line = said(&actions).join("");
@@ -353,7 +353,7 @@ fn a_reader_that_has_enough_ends_the_job() {
     assert_eq!(job.verdict(), Verdict::Interrupted(SIGPIPE));
 }
 
-/// One of several launchers of a job of 2 to 4 ranks, which starts two of them.
+/// Returns one of several launchers of a job of 2 to 4 ranks, which starts two of them.
 fn shared(shutdown: Shutdown) -> (Supervisor, Instant) {
     let limits = Limits { here: 2, others: Others::May, ..limits(2..=4, 0, shutdown) };
     let now = Instant::now();
@@ -393,7 +393,7 @@ fn one_of_several_launchers_goes_alone_when_it_is_told_to_end() {
     }
 }
 
-/// A job of ranks that cannot do without each other.
+/// Returns a job of ranks that cannot do without each other.
 fn fixed(ranks: u32) -> (Supervisor, Instant) {
     let now = Instant::now();
     let (job, actions) = Supervisor::begin(Limits::fixed(ranks), now);
@@ -563,7 +563,8 @@ impl World {
         }
     }
 
-    /// Returns whether the job ends, whatever happens. After the last step an epoch of one that was late may start.
+    /// Returns whether the job ends, whatever happens. An epoch that was late may still start after the last
+    /// step.
     fn is_final(&self) -> bool {
         self.job.is_over() && self.job.verdict() != Verdict::Done
     }
@@ -580,7 +581,7 @@ impl World {
         }
     }
 
-    /// Lets all time pass that the job asks for.
+    /// Lets time pass until the job sets no further deadline.
     fn wait(&mut self) {
         self.end_the_dying();
         while let Some(deadline) = self.job.deadline().filter(|_| self.job.is_running()) {
@@ -590,7 +591,7 @@ impl World {
         }
     }
 
-    /// A member, counted from the first that lives; one that has ended where none does.
+    /// Returns a living member by its number among them; 0 if none lives.
     fn any(&self, number: usize) -> u32 {
         self.live.iter().nth(number % self.live.len().max(1)).copied().unwrap_or_default()
     }

@@ -13,7 +13,7 @@ use super::service::{Description, Request, SharedSource, WINDOW, rows_max};
 pub struct Peer {
     /// Part and address, for messages.
     name: String,
-    /// None after it was lost.
+    /// `None` after it was lost.
     connection: Option<Connection>,
     copy: Option<SharedSource>,
     width: usize,
@@ -21,7 +21,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Connects to the process of a part, and asks what the part is.
+    /// Connects to the process of a part, and asks for the part's description.
     pub fn connect(
         part: usize,
         address: &str,
@@ -51,7 +51,7 @@ impl Peer {
         }
     }
 
-    /// Reads rows for which [`Peer::ask`] has been called.
+    /// Reads rows for which [`Peer::ask`] was called.
     pub fn read(&mut self, rows: &[u64], out: &mut [u8]) -> Result<(), Error> {
         let fetched = self.fetch(rows, out);
         let Err(error) = fetched else { return Ok(()) };

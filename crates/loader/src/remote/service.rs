@@ -1,4 +1,4 @@
-//! Node that answers for the rows of one part.
+//! Node that returns the rows of one part.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,29 +9,29 @@ use thinwire_link::{Error, Kind};
 use thinwire_rows::Source;
 use thinwire_wire::{decode, encode, raw};
 
-/// Requests that a client may have under way.
+/// Number of requests that a client may have under way.
 pub const WINDOW: usize = 4;
-/// Size of an answer, unless a single row is larger.
+/// Size of an answer in bytes, unless a single row is larger.
 const ANSWER_BYTES: usize = 256 << 10;
-/// Bytes around a request or an answer.
+/// Bytes of a request or an answer in addition to its rows.
 const AROUND: usize = 64;
 
 /// Source of rows that threads share.
 pub type SharedSource = Arc<dyn Source + Send>;
 
-/// Request for something of a part.
+/// Request about a part.
 #[derive(Serialize, Deserialize)]
 pub enum Request<'a> {
-    /// What the part is.
+    /// Description of the part.
     Describe,
     /// Rows, by their numbers in the part: eight little-endian bytes each.
     Rows(#[serde(borrow, with = "raw")] &'a [u8]),
 }
 
-/// What a process says of its part.
+/// Description of a process's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// Bytes of a row.
+    /// Bytes per row.
     pub width: usize,
     /// First row.
     pub first: u64,
@@ -39,7 +39,7 @@ pub struct Description {
     pub rows: u64,
 }
 
-/// Returns the most rows of a request.
+/// Returns the largest number of rows in a request.
 pub fn rows_max(width: usize) -> usize {
     (ANSWER_BYTES / width.max(1)).max(1)
 }
@@ -54,10 +54,10 @@ pub struct RowService {
 }
 
 impl RowService {
-    /// Creates the service of the rows `first..first + rows`; those of `source` count from 0.
+    /// Creates the service of the rows `first..first + rows`; the rows of `source` are numbered from 0.
     ///
     /// # Errors
-    /// If a row is larger than a message, 4 MiB.
+    /// If a row is larger than a message, which has 4 MiB.
     pub fn new(
         source: impl Source + Send + 'static,
         first: u64,

@@ -1,9 +1,10 @@
-//! Messages of a coordinator, and when a member obeys them.
+//! Messages of a coordinator, and the conditions under which a member obeys them.
 //!
 //! A member obeys one coordinator at a time, and never an older promise. It promises to another one only in
-//! answer to a prepare message with a larger number, and only if it has not heard from its own lately. An epoch that was
-//! proposed starts only while the promise that it was accepted with is still the last: whoever has promised
-//! to another coordinator since then prevents it for ever, which that coordinator relies on.
+//! answer to a prepare message with a larger number, and only if it has not heard from its own coordinator
+//! lately. A proposed epoch starts only while the promise with which it was accepted is still the last one. A
+//! member that has since promised to another coordinator prevents the epoch forever, and that coordinator
+//! relies on this.
 
 use std::time::Duration;
 
@@ -53,14 +54,15 @@ impl Member {
         self.report_to(from, Some(Box::new(known)), actions);
     }
 
-    /// Returns whether another coordinator may be followed: this process has lost its own, or never had one.
+    /// Returns whether this process may follow another coordinator, since it has lost its own or never had
+    /// one.
     fn is_free(&self, now: Duration) -> bool {
         let is_stranger = self.epoch.is_none() && self.accepted.is_none();
         // In half of the silence four heartbeats were sent, and a coordinator that is there answers each.
         is_stranger || self.is_suspect(now) || now > self.heard + self.options.silence / 2
     }
 
-    /// Reports to a coordinator from now on, whose silence counts from `now`.
+    /// Reports to a coordinator from now on; its silence counts from `now`.
     fn follow(&mut self, coordinator: Id, now: Duration) {
         self.coordinator = Some(coordinator);
         (self.heard, self.is_suspected) = (now, false);
@@ -142,8 +144,8 @@ impl Member {
         self.epoch = Some(epoch);
     }
 
-    /// Takes note that the epoch that was proposed has started and ended without this process. The coordinator
-    /// must learn this from the process: the members of that epoch decide the next one.
+    /// Notes that the proposed epoch has started and ended without this process. The coordinator must learn
+    /// of this epoch from the process, since the members of that epoch decide the next one.
     fn catch_up(&mut self, from: Id, last: u32, now: Duration, actions: &mut Vec<MemberAction>) {
         let has_started = |epoch: &mut Epoch| epoch.number == last && epoch.coordinator == from;
         // Until the run of an older epoch has ended, its steps would count as steps of the one entered here.
@@ -157,7 +159,7 @@ impl Member {
         }
     }
 
-    /// Continues as a newcomer: the others have left this process and its state behind.
+    /// Continues as a newcomer, because the others have left this process and its state behind.
     fn fenced(&mut self, from: Id, epoch: Epoch, now: Duration, actions: &mut Vec<MemberAction>) {
         let was_member = self.is_member();
         self.abort(actions);

@@ -1,10 +1,10 @@
 //! Adoption: a coordinator without state learns the last epoch from its members.
 //!
-//! It asks them to obey it and to say what they know, and training continues meanwhile. With the promises of
-//! more than half of an epoch's members it knows of every later epoch that has started, since half of these
-//! members know of that one before it starts. A later epoch that was proposed is excluded if more than half
-//! of its members have promised without having started it: it needs all of them for a step, and half of them
-//! for a change.
+//! It asks them to obey it and to report what they know; training continues meanwhile. With the promises of
+//! more than half of an epoch's members, it knows every later epoch that has started, since half of these
+//! members know of such an epoch before it starts. A later epoch that was proposed is excluded if more than
+//! half of its members have promised without having started it: it needs all of them for a step, and half of
+//! them for a change.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Roster {
         roster
     }
 
-    /// Asks all members for a promise with a number larger than any that was heard of.
+    /// Asks all members for a promise with a number larger than any so far.
     pub(super) fn bid(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         self.number = self.number.max(self.seen) + 1;
         (self.floor, self.seen) = (self.number, self.number);
@@ -37,8 +37,8 @@ impl Roster {
         self.outstanding = self.members().iter().copied().filter(|id| !has_promised(id)).collect();
     }
 
-    /// Returns whether a process obeys this coordinator, and has told all epochs that it knows of: one without the
-    /// other is worth nothing.
+    /// Returns whether a process obeys this coordinator and has reported all epochs that it knows; neither is
+    /// enough without the other.
     pub(super) fn has_promised(&self, id: Id) -> bool {
         let obeys = self.peers.report(id).is_some_and(|report| {
             report.promised.to == self.id && report.promised.number >= self.floor
@@ -46,7 +46,7 @@ impl Roster {
         obeys && self.peers.has_told(id)
     }
 
-    /// Members of the last epoch, and of those that may have started after it.
+    /// Returns the members of the last epoch, and of the epochs that may have started after it.
     fn askable(&self) -> Vec<Id> {
         let unstarted = self.unstarted.iter().flat_map(|epoch| &epoch.members);
         let mut ids: Vec<Id> = self.members().iter().chain(unstarted).copied().collect();
@@ -132,8 +132,9 @@ impl Roster {
         Some(Wait::Proposed { number: may_run.number })
     }
 
-    /// Returns whether an epoch that was proposed may have started unseen, and its coordinator may continue with half
-    /// of its members. More than half that have promised without having started it exclude both.
+    /// Returns whether a proposed epoch may have started without this coordinator's knowledge, so that its
+    /// coordinator may continue with half of its members. If more than half of them have promised without
+    /// having started it, neither is possible.
     fn may_have_started(&self, epoch: &Epoch) -> bool {
         let prevents = |id: &&Id| {
             let report = self.peers.report(**id);

@@ -1,4 +1,4 @@
-//! Reports, and the answer to each: whatever its sender lacks.
+//! Reports, and the answer to each: the message that its sender does not have yet.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ impl Roster {
         }
     }
 
-    /// Returns whether a report may end the phase. Most are reports of members that train, of which a large world
-    /// sends thousands per second.
+    /// Returns whether a report may end the phase. Most reports come from members that train; a large world
+    /// sends thousands of these per second.
     fn is_news(&self, id: Id) -> bool {
         match self.phase {
             Phase::Steady => self.peers.report(id).is_some_and(|report| {
@@ -76,7 +76,7 @@ impl Roster {
         }
     }
 
-    /// The reason why a newcomer cannot be a member, whatever happens.
+    /// Returns the reason why a newcomer can never be a member, if there is one.
     fn objection(&mut self, report: &Report) -> Option<Reason> {
         let (found, expected) =
             (report.fingerprint, *self.fingerprint.get_or_insert(report.fingerprint));
@@ -95,7 +95,7 @@ impl Roster {
         }
     }
 
-    /// The answer to the last report of a process.
+    /// Returns the answer to the last report of a process.
     fn answer(&mut self, id: Id, now: Duration) -> Message {
         let Some(report) = self.peers.report(id) else { return Message::Heard };
         let is_mine = report.promised.to == self.id;
@@ -129,7 +129,8 @@ impl Roster {
         }
     }
 
-    /// A member of the epoch that promised to another coordinator before this one took over.
+    /// Returns whether a report shows a promise to another coordinator, as of a member that promised before
+    /// this one took over.
     fn is_strange(&self, report: &Report) -> bool {
         report.promised.to != self.id
     }
@@ -148,7 +149,8 @@ impl Roster {
         Message::Prepare { number: self.number }
     }
 
-    /// Returns the answer to a report whose sender lacks no message: why it is in no epoch, if that is known.
+    /// Returns the answer to a report whose sender lacks no message: the reason why it is in no epoch, if
+    /// that is known.
     fn receipt(&self, id: Id, now: Duration) -> Message {
         let is_newcomer =
             self.peers.report(id).is_some_and(|report| report.standing == Standing::Newcomer);

@@ -1,8 +1,8 @@
-//! Phases of a change (stop, propose, start), and the next epoch, chosen from what the members of the last one
-//! report.
+//! Phases of a change (stop, propose, start), and the choice of the next epoch from the reports of the last
+//! one's members.
 //!
 //! The newest state wins: members that have it are state sources and come first. A leaver stays for one more
-//! epoch if nobody else has that state.
+//! epoch if no other member has this state.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -23,13 +23,14 @@ impl Roster {
     }
 
     /// Returns whether a process is known to be dead: it has ended, or its connection was closed
-    /// [`crate::Options::silence`] ago and it has not come back. A process that is only silent may be cut
-    /// off, and counts as alive here.
+    /// [`crate::Options::silence`] ago and it has not come back. A process that is only silent may merely be
+    /// cut off, and does not count as dead here.
     pub fn is_dead(&self, id: Id, now: Duration) -> bool {
         self.peers.is_dead(id, self.options.silence, now)
     }
 
-    /// Stops the epoch if somebody is lost, wants to leave or to join, or the size is to change.
+    /// Stops the epoch if a member is lost or wants to leave, a newcomer wants to join, or the size has to
+    /// change.
     pub(super) fn change_if_needed(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         if self.epoch.is_none() {
             return self.found_if_complete(now, actions);
@@ -77,7 +78,7 @@ impl Roster {
         (is_wanted || !leavers.is_empty()).then_some(Manner::Finish { leavers })
     }
 
-    /// Returns whether a member has stopped by itself, or cannot start this epoch any more.
+    /// Returns whether a member has stopped by itself, or can no longer start this epoch.
     fn has_stopped(&self, id: Id) -> bool {
         let number = self.epoch_number();
         self.peers.report(id).is_some_and(|report| {
@@ -87,7 +88,7 @@ impl Roster {
         })
     }
 
-    /// Returns when the last of the newcomers that may join has asked to join.
+    /// Returns the time of the last join request of a newcomer that may join.
     fn last_join_request(&self, now: Duration) -> Option<Duration> {
         let members = self.members();
         let may_join = |id: Id| {
@@ -97,7 +98,8 @@ impl Roster {
         newcomers.iter().filter(|(id, _)| may_join(*id)).map(|(_, asked)| *asked).max()
     }
 
-    /// Proposes the first epoch when enough processes have asked to join, and all or no more are to come.
+    /// Proposes the first epoch when enough processes have asked to join, and either all are there or no more
+    /// are expected.
     fn found_if_complete(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         let have = self.peers.newcomers(&self.options, now).len() as u32;
         if have < self.options.min {
@@ -157,8 +159,8 @@ impl Roster {
         }
     }
 
-    /// Calls members that have not stopped although the job waits for them: they may be back, and obey
-    /// another coordinator, which does not know of this one.
+    /// Calls members that have not stopped although the job waits for them. They may be back and obey another
+    /// coordinator, which does not know this one.
     pub(super) fn call_missing(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         let mut missing = self.members().to_vec();
         missing.retain(|id| !self.is_ready(*id, now));
@@ -182,21 +184,21 @@ impl Roster {
         self.send(&concerned, &message, actions);
     }
 
-    /// The members of an epoch, and those of the one before it.
+    /// Returns the members of an epoch, and those of the one before it.
     pub(super) fn concerned(&self, epoch: &Epoch) -> Vec<Id> {
         let old = self.members().iter().filter(|id| !epoch.contains(**id));
         epoch.members.iter().chain(old).copied().collect()
     }
 
-    /// Returns whether a process has heard of the proposed epoch, and obeys this coordinator.
+    /// Returns whether a process knows the proposed epoch and obeys this coordinator.
     pub(super) fn knows(&self, id: Id, number: u32) -> bool {
         self.peers.report(id).is_some_and(|report| {
             report.accepted.max(report.epoch) >= number && report.promised.to == self.id
         })
     }
 
-    /// Starts the proposed epoch when all of its members know of it, and so many of the last one that
-    /// another coordinator cannot miss it.
+    /// Starts the proposed epoch when all of its members know it, and enough members of the last epoch that
+    /// no other coordinator can fail to learn of it.
     pub(super) fn start_if_known(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         let Phase::Proposed { epoch, since } = &self.phase else { return };
         let is_lost = |id: &Id| {
@@ -284,7 +286,7 @@ struct Newest {
 }
 
 impl Roster {
-    /// The next epoch, of members that have stopped and newcomers.
+    /// Returns the next epoch, with members that have stopped and newcomers.
     pub(super) fn choose(&self, now: Duration) -> Result<Epoch, Wait> {
         let ready: Vec<Id> =
             self.members().iter().copied().filter(|id| self.is_ready(*id, now)).collect();
@@ -327,8 +329,9 @@ impl Roster {
         has_stopped && !self.is_gone(id, now)
     }
 
-    /// Checks that `have` members of the last epoch are enough to decide. Half of them are, for the epoch's own
-    /// coordinator: another one would have the promises of more than half, at least one of them among these.
+    /// Checks that `have` members of the last epoch are enough to decide. For the epoch's own coordinator,
+    /// half of them are: another coordinator would need the promises of more than half, at least one of which
+    /// is among these.
     pub(super) fn check_quorum(&self, have: usize) -> Result<(), Wait> {
         let need = match self.options.mode {
             CoordinatorMode::Saved => 0,
@@ -354,7 +357,8 @@ impl Roster {
         members.iter().filter_map(|id| self.state(*id)).max()
     }
 
-    /// Returns whether the newest state is given up: its sources have ended, or were waited for long enough.
+    /// Returns whether the newest state is given up, since its sources have ended or were waited for long
+    /// enough.
     fn may_rewind(&self, now: Duration) -> bool {
         let is_over =
             self.members().iter().all(|id| self.peers.has_ended(*id) || self.is_ready(*id, now));
@@ -376,7 +380,7 @@ impl Roster {
         self.peers.report(id).is_some_and(|report| report.leaving)
     }
 
-    /// Returns the members that have stopped and stay, those with the newest state first.
+    /// Returns the members that have stopped and stay; those with the newest state come first.
     fn staying(&self, ready: &[Id]) -> Vec<Id> {
         let newest = self.newest_state(ready);
         let stays = |id: &Id| !self.is_leaving(*id);
@@ -388,7 +392,7 @@ impl Roster {
         staying
     }
 
-    /// Returns whether a newcomer is kept apart from a member, or says that it cannot reach it.
+    /// Returns whether a newcomer is kept apart from a member, or reports that it cannot reach it.
     pub(super) fn is_parted(&self, newcomer: Id, member: Id, now: Duration) -> bool {
         let misses = |report: &Report| report.lost.contains(&member);
         self.cuts.parts(newcomer, member, now) || self.peers.report(newcomer).is_some_and(misses)

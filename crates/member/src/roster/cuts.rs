@@ -1,7 +1,7 @@
-//! Pairs of processes that cannot reach each other, and for how long they are kept apart.
+//! Pairs of processes that cannot reach each other, and the time for which they are kept apart.
 //!
-//! The younger of a pair goes, unless the other has trouble with more members. It may come back when
-//! some time has passed, twice as much at every repetition.
+//! The younger of a pair leaves, unless the other has trouble with more members. It may come back after some
+//! time, which doubles at every repetition.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct Cuts {
 }
 
 impl Cuts {
-    /// Takes note of a complaint about a member of the epoch.
+    /// Notes a complaint about a member of the epoch.
     pub(super) fn complain(
         &mut self,
         by: Id,
@@ -58,7 +58,7 @@ impl Cuts {
         self.pairs.get(&sorted(one, other)).is_some_and(|cut| now < cut.until)
     }
 
-    /// Removes members, given with the oldest first, until no two of those left are kept apart.
+    /// Removes members, which are ordered with the oldest first, until no two of the rest are kept apart.
     pub(super) fn separate(&self, members: &mut Vec<Id>, now: Duration) {
         if self.pairs.is_empty() {
             return;
@@ -74,7 +74,7 @@ impl Cuts {
         }
     }
 
-    /// Forgets pairs that have been together again for long.
+    /// Forgets pairs that have been together again for a long time.
     pub(super) fn prune(&mut self, now: Duration) {
         // A pair that fails again within ten minutes is kept apart for longer than before.
         self.pairs.retain(|_, cut| now <= cut.until + Duration::from_secs(600));

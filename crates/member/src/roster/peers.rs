@@ -1,22 +1,22 @@
-//! Processes that the coordinator has heard of, with their last report.
+//! Processes that the coordinator knows, with their last report.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{Epoch, Id, Options, Report, Standing};
 
-/// Process that the coordinator has heard of, or that its epoch names.
+/// Process that has reported to the coordinator, or that its epoch names.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) heard: Duration,
     closed: Option<Duration>,
-    /// Time from which on a coordinator that was restored does not wait for it in a broken epoch.
+    /// Time from which on a coordinator that was restored does not wait for it if the epoch is broken.
     awaited: Option<Duration>,
     ended: bool,
-    /// Time at which it first asked to join, since it was last a member.
+    /// Time of its first join request since it was last a member.
     pub(super) asked: Duration,
     pub(super) report: Option<Report>,
-    /// Numbers of the epochs that it has told in full.
+    /// Numbers of the epochs that it has reported in full.
     told: Option<(u32, u32)>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Names a process that was not heard of; its silence counts from `now`.
+    /// Adds a process that has not reported yet; its silence counts from `now`.
     pub(super) fn expect(&mut self, id: Id, now: Duration) -> &mut Peer {
         let new = Peer {
             heard: now,
@@ -40,13 +40,13 @@ impl Peers {
         self.all.entry(id).or_insert(new)
     }
 
-    /// Names a member that is to come back. A silence of it counts from `now`; in a broken epoch it is lost
-    /// at `awaited`.
+    /// Adds a member that is expected to come back. Its silence counts from `now`; if the epoch is broken, it
+    /// is lost at `awaited`.
     pub(super) fn await_return(&mut self, id: Id, awaited: Duration, now: Duration) {
         self.expect(id, now).awaited = Some(awaited);
     }
 
-    /// Takes a report; false if it is older than one that is known, or of a process that has ended.
+    /// Stores a report; returns false if a newer one is known, or the process has ended.
     pub(super) fn hear(&mut self, id: Id, report: Report, now: Duration) -> bool {
         let peer = self.expect(id, now);
         let is_stale =
@@ -67,7 +67,7 @@ impl Peers {
         true
     }
 
-    /// Returns whether the epochs that a process knows of are known here as well.
+    /// Returns whether this coordinator also knows the epochs that a process knows.
     pub(super) fn has_told(&self, id: Id) -> bool {
         self.all.get(&id).is_some_and(|peer| {
             let numbers = peer.report.as_ref().map(|report| (report.epoch, report.accepted));
@@ -81,7 +81,7 @@ impl Peers {
         }
     }
 
-    /// Takes `late` off the silence of all, up to `now`.
+    /// Subtracts `late` from the silence of all, up to `now`.
     pub(super) fn excuse(&mut self, late: Duration, now: Duration) {
         // A time after `now` is a grace, and stays.
         let excused = |time: Duration| time.max((time + late).min(now));
@@ -109,26 +109,26 @@ impl Peers {
         peer.ended || is_closed || now > peer.heard + options.patience()
     }
 
-    /// Returns whether a process has lost its connection and not come back.
+    /// Returns whether a process has lost its connection and has not come back.
     pub(super) fn is_closed(&self, id: Id) -> bool {
         self.all.get(&id).is_some_and(|peer| peer.closed.is_some())
     }
 
-    /// Returns whether a process is known to be dead at time `now`: it has ended, or its connection was closed
-    /// `silence` ago and it has not come back. Silence alone proves nothing, since a process that is cut off closes
-    /// no connection.
+    /// Returns whether a process is known to be dead at time `now`: it has ended, or its connection was
+    /// closed `silence` ago and it has not come back. Silence alone shows nothing, since a process that is
+    /// cut off closes no connection.
     pub(super) fn is_dead(&self, id: Id, silence: Duration, now: Duration) -> bool {
         let is_closed = |peer: &Peer| peer.closed.is_some_and(|closed| now > closed + silence);
         self.all.get(&id).is_some_and(|peer| peer.ended || is_closed(peer))
     }
 
-    /// Returns whether a process has not come back in time to end a broken epoch.
+    /// Returns whether a process did not come back in time to end a broken epoch.
     pub(super) fn is_overdue(&self, id: Id, now: Duration) -> bool {
         let awaited = self.all.get(&id).and_then(|peer| peer.awaited);
         awaited.is_some_and(|awaited| now >= awaited)
     }
 
-    /// Returns the newcomers that have asked to join lately, in the order of their first join requests.
+    /// Returns the newcomers that are asking to join, in the order of their first join requests.
     pub(super) fn newcomers(&self, options: &Options, now: Duration) -> Vec<(Id, Duration)> {
         let is_newcomer = |peer: &Peer| {
             let report = peer.report.as_ref();
@@ -143,7 +143,7 @@ impl Peers {
         asking
     }
 
-    /// Forgets processes outside of the epoch that have been silent for long.
+    /// Forgets processes outside the epoch that have been silent for a long time.
     pub(super) fn prune(&mut self, now: Duration, silence: Duration, epoch: Option<&Epoch>) {
         // Long after its silence has had consequences (`is_gone`).
         self.all.retain(|id, peer| {
@@ -159,7 +159,7 @@ mod tests {
 
     const ID: Id = Id(1);
 
-    /// First reports of a process that asks to join.
+    /// Returns the first reports of a process that asks to join.
     fn reports(count: usize) -> Vec<Report> {
         let options = Options::new(CoordinatorMode::Saved, 1, 1);
         let mut member = Member::new(ID, options, 7);

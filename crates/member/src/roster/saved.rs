@@ -16,8 +16,8 @@ const CHECKSUM_BYTES: usize = 4;
 /// Most bytes of a saved state.
 pub const SAVED_BYTES_MAX: usize = 64 + EPOCH_BYTES_MAX;
 
-/// State that a restarted coordinator needs. An epoch that was proposed but has not started need not be
-/// saved, only its number: the restored coordinator stops again and proposes another one.
+/// State that a restarted coordinator needs. Of an epoch that was proposed but has not started, only the
+/// number is saved: the restored coordinator stops again and proposes another one.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     id: Id,
@@ -75,7 +75,7 @@ impl Roster {
     }
 }
 
-/// Returns what is saved, once magic, version and checksum are right.
+/// Returns the saved content, after checking magic, version and checksum.
 fn open(bytes: &[u8]) -> Result<&[u8], Corrupt> {
     let found = bytes.len();
     let (Some((content, tail)), true) =
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(error.to_string(), "coordinator state of version 9, expected 2");
     }
 
-    /// The report of a member that has ended its run, and has lost these.
+    /// Returns the report of a member that has ended its run and has lost these members.
     fn halted(id: u64, heartbeat: u64, number: u32, lost: &[Id]) -> RosterEvent {
         let report = Report {
             heartbeat,

@@ -1,4 +1,4 @@
-//! Backward: the gradients of a graph, as nodes of the same graph.
+//! Backward pass: adds the gradients of a graph as nodes of the same graph.
 
 use crate::{
     Arithmetic, Element, Error, Fill, Graph, Kind, Node, NodeId, Operator, Role, TensorId,
@@ -14,9 +14,9 @@ use node::Gradients;
 pub enum Origin {
     /// A node of the model.
     Forward,
-    /// The gradient of the loss by itself.
+    /// The gradient of the loss with respect to itself.
     Seed,
-    /// Gradients of the inputs of this node.
+    /// A node for gradients of the inputs of this node.
     Gradient(NodeId),
     /// The sum of two gradients of this tensor, which several nodes read.
     Accumulate(TensorId),
@@ -25,17 +25,18 @@ pub enum Origin {
 /// A graph with its gradients.
 #[derive(Clone, Debug)]
 pub struct Training {
-    /// The model's nodes, then those of its gradients, in an order in which they can be computed.
-    /// The model's tensors and nodes keep their numbers.
+    /// The model's nodes, and then those of its gradients, in an order in which they can be computed. The
+    /// model's tensors and nodes keep their numbers.
     pub graph: Graph,
-    /// For every node, why it is there.
+    /// For every node, its purpose.
     pub origins: Vec<Origin>,
-    /// For every tensor of the model, its gradient; none where nothing that is trained needs it.
+    /// For every tensor of the model, its gradient; `None` if no parameter needs it.
     pub gradients: Vec<Option<TensorId>>,
 }
 
 impl Training {
-    /// Returns the activations that forward keeps for backward, those that gradients read.
+    /// Returns the activations that the forward pass keeps for the backward pass, because gradients read
+    /// them.
     pub fn saved_activations(&self) -> Vec<TensorId> {
         let tensors = self.gradients.len();
         let mut kept = vec![false; tensors];
@@ -49,10 +50,10 @@ impl Training {
     }
 }
 
-/// The graph with the gradients of its loss by everything that is trained.
+/// Returns the graph with the gradients of its loss with respect to all parameters.
 ///
 /// # Errors
-/// If the graph has no loss, the loss has more than one element, or an operator on the way to a
+/// If the graph has no loss, the loss has more than one element, or an operator between the loss and a
 /// parameter has no gradient.
 pub fn backward(graph: &Graph) -> Result<Training, Error> {
     let none = || Error::new(Kind::Gradient, "the graph has no loss");
@@ -72,12 +73,12 @@ pub fn backward(graph: &Graph) -> Result<Training, Error> {
     Ok(Training { graph: tape.graph, origins: tape.origins, gradients: tape.gradients })
 }
 
-/// A training graph in the making.
+/// A training graph that is being built.
 struct Tape {
     graph: Graph,
     origins: Vec<Origin>,
     gradients: Vec<Option<TensorId>>,
-    /// For every tensor, whether it depends on something that is trained.
+    /// For every tensor, whether it depends on a parameter.
     trained: Vec<bool>,
 }
 
@@ -98,7 +99,7 @@ impl Tape {
         }
     }
 
-    /// Says why the nodes are there that are new.
+    /// Sets the purpose of the nodes that are new.
     fn mark(&mut self, origin: Origin) {
         self.origins.resize(self.graph.nodes.len(), origin);
     }

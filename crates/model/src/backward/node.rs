@@ -12,7 +12,7 @@ pub(super) struct Gradients<'a> {
 }
 
 impl<'a> Gradients<'a> {
-    /// Starts with the gradients of all outputs, and whether the gradient of each input is of use.
+    /// Starts with the gradients of all outputs, and whether the gradient of each input is needed.
     pub fn new(
         graph: &'a mut Graph,
         node: &'a Node,
@@ -49,7 +49,7 @@ impl<'a> Gradients<'a> {
         self.graph.tensors[self.input(index)].shape.clone()
     }
 
-    /// Whether the gradient of an input is of use.
+    /// Returns whether the gradient of an input is needed.
     pub fn wants(&self, index: usize) -> bool {
         self.wanted[index]
     }
@@ -74,7 +74,7 @@ impl<'a> Gradients<'a> {
         self.graph.apply(format!("{}.gradient", self.node.name), operator.into(), inputs)
     }
 
-    /// Adds a node whose outputs are the gradients of the first inputs, in their order.
+    /// Adds a node whose outputs are the gradients of the first inputs, in order.
     pub fn give_all(
         &mut self,
         operator: impl Into<Operator>,
@@ -85,7 +85,7 @@ impl<'a> Gradients<'a> {
         Ok(())
     }
 
-    /// Adds a node that computes the gradient of one input, if it is of use.
+    /// Adds a node that computes the gradient of one input, if it is needed.
     pub fn give_one(
         &mut self,
         index: usize,

@@ -10,7 +10,7 @@ use crate::{
     SoftmaxBackward, Sum, TensorId, Transpose, Unpack,
 };
 
-/// Adds the gradients of a node. Operators that are gradients themselves have none.
+/// Adds the gradients of a node. Operators that are gradients themselves have no gradients.
 pub(super) fn gradients(node: &mut Gradients<'_>) -> Result<(), Error> {
     let operator = node.operator();
     let dy = node.given(0)?;

@@ -1,6 +1,6 @@
-//! BERT: an encoder that guesses masked tokens.
+//! BERT: an encoder that predicts masked tokens.
 //!
-//! Devlin et al., "BERT"; norms follow the sums, and the head is the embedding, transposed.
+//! Devlin et al., "BERT"; norms follow the residual sums, and the head is the transposed embedding.
 
 use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::{SelfAttention, feed_forward};
@@ -18,18 +18,18 @@ pub struct Bert {
     pub heads: usize,
     /// Features within the feed-forward part.
     pub feed_forward: usize,
-    /// Tokens that there are.
+    /// Size of the vocabulary, in tokens.
     pub vocabulary: usize,
-    /// Tokens of a sequence at most.
+    /// Most tokens of a sequence.
     pub positions: usize,
-    /// Fused attention, or its parts.
+    /// Whether attention is one fused operator or several.
     pub attention: AttentionKind,
 }
 
-/// Kinds of segments that a token may be in.
+/// Number of segments to which a token may belong.
 const SEGMENTS: usize = 2;
 
-/// The model of this name.
+/// Returns the model with this name.
 pub fn named(name: &str) -> Option<Bert> {
     let (layers, hidden, heads) = match name {
         "bert-base" => (12, 768, 12),
@@ -43,7 +43,7 @@ pub fn named(name: &str) -> Option<Bert> {
 /// Pattern of the name of a BERT of any size.
 pub(super) const SPELLED: &str = "bert:layers=N,width=N,heads=N,vocabulary=N,positions=N";
 
-/// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
+/// Returns the model of a name that contains its sizes, as [`SPELLED`]; `None` if the name has another form.
 /// Feed-forward parts are four times as wide.
 pub(super) fn spelled(name: &str) -> Option<Result<Bert, Error>> {
     let found = sizes("bert", name, ["layers", "width", "heads", "vocabulary", "positions"])?;
@@ -55,7 +55,8 @@ pub(super) fn spelled(name: &str) -> Option<Result<Bert, Error>> {
 }
 
 impl Bert {
-    /// The graph for a micro-batch of so many sequences of so many tokens; every token is guessed.
+    /// Returns the graph for a micro-batch of `batch` sequences of `sequence` tokens, with a prediction of
+    /// every token.
     ///
     /// # Errors
     /// If sizes contradict each other.
@@ -80,7 +81,7 @@ impl Bert {
         Ok(composer.finish())
     }
 
-    /// The table of tokens, and the features of these ones.
+    /// Returns the table of tokens, and the features of these tokens.
     fn embedding(
         &self,
         composer: &mut Composer,

@@ -1,38 +1,37 @@
-//! A GPT of bytes: the model that `thinwire train` makes of its own flags.
+//! A GPT on bytes: the model that `thinwire train` builds from its own flags.
 //!
-//! Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3: layer norm
-//! before each part, GELU in its exact form, learned positions, residual projections that start
-//! smaller. Queries, keys and values have weights of their own. So has the head: the gradient of a
-//! table that it shared would be complete only when backward ends, and at 256 symbols sharing saves
-//! next to nothing.
+//! Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3: layer norm before each
+//! part, exact GELU, learned positions, residual projections with smaller initial values. Queries, keys and
+//! values have separate weights. The head also has its own weight: the gradient of a shared table would be
+//! complete only at the end of the backward pass, and with 256 symbols, sharing saves almost nothing.
 
 use super::Composer;
 use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::head_size;
 use crate::{Activation, Attention, Embedding, Error, Graph, Initial, Linear, TensorId};
 
-/// Symbols.
+/// Number of symbols.
 const BYTES: usize = 256;
 /// The standard deviation of weights before the first step.
 const DEVIATION: f64 = 0.02;
 
-/// The sizes of a GPT of bytes.
+/// The sizes of a GPT on bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
     /// Blocks.
     pub layers: usize,
-    /// Features of a byte; four times as many within the feed-forward part.
+    /// Features of a byte; the feed-forward part has four times as many.
     pub hidden: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Bytes of a sequence at most.
+    /// Most bytes of a sequence.
     pub positions: usize,
 }
 
-/// Pattern of the name of a GPT of bytes of any size.
+/// Pattern of the name of a GPT on bytes of any size.
 pub(super) const SPELLED: &str = "bytes:layers=N,width=N,heads=N,positions=N";
 
-/// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
+/// Returns the model of a name that contains its sizes, as [`SPELLED`]; `None` if the name has another form.
 pub(super) fn spelled(name: &str) -> Option<Result<Bytes, Error>> {
     let found = sizes("bytes", name, ["layers", "width", "heads", "positions"])?;
     Some(found.and_then(|[layers, hidden, heads, positions]| {
@@ -42,7 +41,7 @@ pub(super) fn spelled(name: &str) -> Option<Result<Bytes, Error>> {
 }
 
 impl Bytes {
-    /// The graph for a micro-batch of so many sequences of so many bytes.
+    /// Returns the graph for a micro-batch of `batch` sequences of `sequence` bytes.
     ///
     /// # Errors
     /// If sizes contradict each other.
@@ -99,7 +98,7 @@ impl Bytes {
         self.residual(composer, "output", mixed)
     }
 
-    /// A linear layer whose result is one of 2 · layers terms of a sum.
+    /// Adds a linear layer whose result is one of 2 · layers terms of a sum.
     fn residual(
         &self,
         composer: &mut Composer,

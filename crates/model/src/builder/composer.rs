@@ -1,4 +1,4 @@
-//! A graph in the making: names by path, parameters beside the nodes that use them.
+//! A graph that is being built: names are paths, and parameters are next to the nodes that use them.
 
 use crate::{
     Arithmetic, BatchNorm, Block, Conv2d, Dropout, Element, Error, Graph, Initial, LayerNorm,
@@ -8,7 +8,7 @@ use crate::{
 /// The standard deviation of weights before the first step.
 const DEVIATION: Initial = Initial::Normal(0.02);
 
-/// A graph in the making.
+/// A graph that is being built.
 #[derive(Clone, Debug, Default)]
 pub struct Composer {
     graph: Graph,
@@ -17,7 +17,7 @@ pub struct Composer {
 }
 
 impl Composer {
-    /// A block of nodes; their names begin with its name. Every node belongs to one.
+    /// Adds a block of nodes, whose names begin with the block's name. Every node must belong to one.
     pub fn block<T>(
         &mut self,
         name: impl Into<String>,
@@ -30,7 +30,7 @@ impl Composer {
         Ok(built)
     }
 
-    /// Nodes whose names begin with another name.
+    /// Adds nodes whose names begin with a further name.
     pub fn scope<T>(
         &mut self,
         name: impl Into<String>,
@@ -42,40 +42,41 @@ impl Composer {
         built
     }
 
-    /// Something from the data.
+    /// Adds an input from the data.
     pub fn input(&mut self, name: &str, shape: &[usize], element: Element) -> TensorId {
         self.graph.source(name, shape, element, Role::Input)
     }
 
-    /// Tokens, their places and what follows each, of so many sequences.
+    /// Adds inputs for tokens, their positions, and the token after each, for `batch` sequences of `sequence`
+    /// tokens.
     pub fn text(&mut self, batch: usize, sequence: usize) -> [TensorId; 3] {
         let whole: &[usize] = &[batch, sequence];
         [("tokens", whole), ("positions", &[sequence]), ("targets", whole)]
             .map(|(name, shape)| self.input(name, shape, Element::Index))
     }
 
-    /// Something that is trained.
+    /// Adds a parameter.
     pub fn parameter(&mut self, name: &str, shape: &[usize], initial: Initial) -> TensorId {
         let name = self.named(name);
         self.graph.source(name, shape, Element::Float, Role::Parameter(initial))
     }
 
-    /// A weight, with small random values.
+    /// Adds a weight with small random values.
     pub fn weight(&mut self, name: &str, shape: &[usize]) -> TensorId {
         self.parameter(name, shape, DEVIATION)
     }
 
-    /// The shape of a tensor.
+    /// Returns the shape of a tensor.
     pub fn shape(&self, tensor: TensorId) -> Vec<usize> {
         self.graph.tensors[tensor].shape.clone()
     }
 
-    /// The length of a tensor's last dimension; 1 if it has none.
+    /// Returns the length of a tensor's last dimension; 1 if it has none.
     pub fn features(&self, tensor: TensorId) -> usize {
         self.graph.tensors[tensor].shape.last().copied().unwrap_or(1)
     }
 
-    /// A node of several outputs.
+    /// Adds a node with several outputs.
     ///
     /// # Errors
     /// If the operator cannot take these inputs.
@@ -89,7 +90,7 @@ impl Composer {
         self.graph.apply(name, operator.into(), inputs)
     }
 
-    /// A node of one output.
+    /// Adds a node with one output.
     ///
     /// # Errors
     /// If the operator cannot take these inputs.
@@ -102,7 +103,7 @@ impl Composer {
         Ok(self.apply_all(name, operator, inputs)?[0])
     }
 
-    /// A linear layer to `features`, with weight and bias.
+    /// Adds a linear layer to `features`, with weight and bias.
     ///
     /// # Errors
     /// If x has no dimensions.
@@ -112,7 +113,7 @@ impl Composer {
         self.apply(name, Linear { bias: true, turned: false }, &[x, weight, bias])
     }
 
-    /// A linear layer to `features`, with a weight alone.
+    /// Adds a linear layer to `features`, with only a weight.
     ///
     /// # Errors
     /// If x has no dimensions.
@@ -126,7 +127,7 @@ impl Composer {
         self.apply(name, Linear { bias: false, turned: false }, &[x, weight])
     }
 
-    /// A layer norm, with its parameters.
+    /// Adds a layer norm, with its parameters.
     ///
     /// # Errors
     /// If x has no dimensions.
@@ -146,10 +147,10 @@ impl Composer {
         self.apply(name, RmsNorm::default(), &[x, gain])
     }
 
-    /// A convolution with square windows that keeps an image's size but for the stride.
+    /// Adds a convolution with square windows that keeps an image's size except for the stride.
     ///
     /// # Errors
-    /// If x is no image, or is too small.
+    /// If x is not an image, or is too small.
     pub fn conv2d(
         &mut self,
         name: &str,
@@ -163,7 +164,7 @@ impl Composer {
         self.apply(name, Conv2d::square(stride, size / 2), &[x, weight])
     }
 
-    /// A batch norm, with its parameters.
+    /// Adds a batch norm, with its parameters.
     ///
     /// # Errors
     /// If x has no channels.
@@ -175,7 +176,7 @@ impl Composer {
         self.apply(name, BatchNorm::default(), &[x, moments[0], moments[1], gain, bias])
     }
 
-    /// The sum of two tensors.
+    /// Adds the sum of two tensors.
     ///
     /// # Errors
     /// If their shapes do not allow it.
@@ -183,10 +184,10 @@ impl Composer {
         self.apply(name, Arithmetic::Add, &[x, y])
     }
 
-    /// A dropout of its own random numbers, or nothing where the rate is zero.
+    /// Adds a dropout with its own random numbers; adds nothing if the rate is zero.
     ///
     /// # Errors
-    /// If the rate is none.
+    /// If the rate is not valid.
     pub fn dropout(&mut self, name: &str, x: TensorId, rate: f64) -> Result<TensorId, Error> {
         if rate == 0.0 {
             return Ok(x);
@@ -195,16 +196,16 @@ impl Composer {
         self.apply(name, Dropout { rate, stream: self.dropouts }, &[x])
     }
 
-    /// The mean cross-entropy of classes, which becomes the graph's loss.
+    /// Adds the mean cross-entropy of classes, which becomes the graph's loss.
     ///
     /// # Errors
-    /// If the targets are not as many as the logits are for.
+    /// If the number of targets differs from that of the logits' predictions.
     pub fn cross_entropy(&mut self, logits: TensorId, targets: TensorId) -> Result<(), Error> {
         let path = self.named("");
         cross_entropy(&mut self.graph, &path, logits, targets)
     }
 
-    /// The finished graph.
+    /// Returns the finished graph.
     ///
     /// # Panics
     /// If a node belongs to no block, or to two.

@@ -1,7 +1,7 @@
 //! GPT: a decoder of equal blocks, as in GPT-2 and GPT-3.
 //!
-//! Radford et al., "Language Models are Unsupervised Multitask Learners"; Brown et al., "Language
-//! Models are Few-Shot Learners", table 2.1. The head is the embedding, transposed.
+//! Radford et al., "Language Models are Unsupervised Multitask Learners"; Brown et al., "Language Models are
+//! Few-Shot Learners", table 2.1. The head is the transposed embedding.
 
 use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::{SelfAttention, feed_forward};
@@ -19,19 +19,19 @@ pub struct Gpt {
     pub heads: usize,
     /// Features within the feed-forward part; usually four times `hidden`.
     pub feed_forward: usize,
-    /// Tokens that there are.
+    /// Size of the vocabulary, in tokens.
     pub vocabulary: usize,
-    /// Tokens of a sequence at most.
+    /// Most tokens of a sequence.
     pub positions: usize,
-    /// Fused attention, or its parts.
+    /// Whether attention is one fused operator or several.
     pub attention: AttentionKind,
-    /// The fraction that is dropped of embeddings, of attention's weights where they are kept, and
-    /// of what each half of a block adds.
+    /// The fraction that is dropped: of embeddings, of attention's weights if attention is not fused, and of
+    /// the result that each half of a block adds.
     pub dropout: f64,
 }
 
-/// The model of this name: gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3-1.3b, gpt3-2.7b, gpt3-6.7b,
-/// gpt3-13b, gpt3-175b or gpt-1t. Attention is fused, and nothing is dropped.
+/// Returns the model with this name: gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3-1.3b, gpt3-2.7b, gpt3-6.7b,
+/// gpt3-13b, gpt3-175b or gpt-1t. Attention is fused, and there is no dropout.
 pub fn named(name: &str) -> Option<Gpt> {
     let (layers, hidden, heads) = match name {
         "gpt2" => (12, 768, 12),
@@ -59,8 +59,8 @@ pub fn named(name: &str) -> Option<Gpt> {
 /// Pattern of the name of a GPT of any size.
 pub(super) const SPELLED: &str = "gpt:layers=N,width=N,heads=N,vocabulary=N,positions=N";
 
-/// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
-/// Attention is fused, nothing is dropped, and feed-forward parts are four times as wide.
+/// Returns the model of a name that contains its sizes, as [`SPELLED`]; `None` if the name has another form.
+/// Attention is fused, there is no dropout, and feed-forward parts are four times as wide.
 pub(super) fn spelled(name: &str) -> Option<Result<Gpt, Error>> {
     let found = sizes("gpt", name, ["layers", "width", "heads", "vocabulary", "positions"])?;
     let (attention, dropout) = (AttentionKind::Fused, 0.0);
@@ -72,7 +72,7 @@ pub(super) fn spelled(name: &str) -> Option<Result<Gpt, Error>> {
 }
 
 impl Gpt {
-    /// The graph for a micro-batch of so many sequences of so many tokens.
+    /// Returns the graph for a micro-batch of `batch` sequences of `sequence` tokens.
     ///
     /// # Errors
     /// If sizes contradict each other.
@@ -93,7 +93,7 @@ impl Gpt {
         Ok(composer.finish())
     }
 
-    /// The table of tokens, and the features of these ones.
+    /// Returns the table of tokens, and the features of these tokens.
     fn embedding(
         &self,
         composer: &mut Composer,

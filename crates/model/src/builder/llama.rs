@@ -23,15 +23,15 @@ pub struct Llama {
     pub key_heads: usize,
     /// Features within the feed-forward part.
     pub feed_forward: usize,
-    /// Tokens that there are.
+    /// Size of the vocabulary, in tokens.
     pub vocabulary: usize,
-    /// Tokens of a sequence at most.
+    /// Most tokens of a sequence.
     pub positions: usize,
     /// The base of rotary positions.
     pub base: f64,
 }
 
-/// The model of this name.
+/// Returns the model with this name.
 pub fn named(name: &str) -> Option<Llama> {
     let (layers, hidden, heads, key_heads, feed_forward) = match name {
         "tinyllama-1.1b" => (22, 2048, 32, 4, 5632),
@@ -53,14 +53,14 @@ pub fn named(name: &str) -> Option<Llama> {
 pub(super) const SPELLED: &str =
     "llama:layers=N,width=N,heads=N,key_heads=N,feed_forward=N,vocabulary=N,positions=N";
 
-/// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
+/// Returns the model of a name that contains its sizes, as [`SPELLED`]; `None` if the name has another form.
 pub(super) fn spelled(name: &str) -> Option<Result<Llama, Error>> {
     let names =
         ["layers", "width", "heads", "key_heads", "feed_forward", "vocabulary", "positions"];
     Some(sizes("llama", name, names)?.and_then(|sizes| of_sizes(&sizes)))
 }
 
-/// A Llama of sizes in the order of [`SPELLED`].
+/// Returns a Llama with sizes in the order of [`SPELLED`].
 pub(super) fn of_sizes(sizes: &[usize; 7]) -> Result<Llama, Error> {
     let [layers, hidden, heads, key_heads, feed_forward, vocabulary, positions] = *sizes;
     check_layers(layers)?;
@@ -69,7 +69,7 @@ pub(super) fn of_sizes(sizes: &[usize; 7]) -> Result<Llama, Error> {
 }
 
 impl Llama {
-    /// The graph for a micro-batch of so many sequences of so many tokens.
+    /// Returns the graph for a micro-batch of `batch` sequences of `sequence` tokens.
     ///
     /// # Errors
     /// If sizes contradict each other.
@@ -81,7 +81,7 @@ impl Llama {
         })
     }
 
-    /// The graph with other feed-forward parts.
+    /// Returns the graph with other feed-forward parts.
     pub(super) fn graph_with(
         &self,
         batch: usize,
@@ -143,10 +143,11 @@ impl Llama {
     }
 }
 
-/// In how many pieces gates lie beside what they let through, at most: so often can they be cut.
+/// Largest number of pieces of a gated layer, and so of parts into which it can be cut; each piece holds its
+/// gates next to the values that they multiply.
 const PIECES: usize = 256;
 
-/// The first half of every piece, through SiLU, times the second.
+/// Returns the first half of every piece, through SiLU, times the second half.
 pub(super) fn gated(composer: &mut Composer, packed: TensorId) -> Result<TensorId, Error> {
     let half = composer.features(packed) / 2;
     let pieces =

@@ -1,4 +1,4 @@
-//! Builders of models, one file per family, and the names of those that people know.
+//! Builders of models, one file per family, and the names of well-known models.
 
 mod bert;
 mod bytes;
@@ -25,7 +25,7 @@ use strsim::jaro_winkler;
 
 use crate::{Activation, Element, Error, Graph, Kind};
 
-/// The names of all models that have one.
+/// The names of all models that have a name of their own.
 pub const NAMES: &[&str] = &[
     "gpt2",
     "gpt2-medium",
@@ -53,19 +53,19 @@ pub const NAMES: &[&str] = &[
     "resnet50",
 ];
 
-/// Names of models of any size.
+/// Patterns of names of models of any size.
 pub const SPELLED: &[&str] =
     &[gpt::SPELLED, llama::SPELLED, moe::SPELLED, bert::SPELLED, bytes::SPELLED];
 
-/// The model of a name, for a micro-batch of so many sequences of so many tokens. A GPT of any
-/// size is `gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128`; so are a `bert:`, a
-/// `llama:` with `key_heads` and `feed_forward`, a `moe:` with `experts` and `chosen` as well, and a
-/// `bytes:`, whose vocabulary are the bytes.
-/// Models without sequences, such as those of images, take a sequence of one token.
+/// Returns the model with this name, for a micro-batch of `batch` sequences of `sequence` tokens. A GPT of
+/// any size is named like `gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128`. There are also
+/// `bert:`; `llama:`, which takes `key_heads` and `feed_forward` too; `moe:`, which takes `experts` and
+/// `chosen` in addition; and `bytes:`, whose vocabulary is the bytes. Models without sequences, such as those
+/// of images, need a sequence of one token.
 ///
 /// # Errors
-/// If there is no such model, it has fewer positions than the sequence has tokens, or the micro-batch
-/// is too large to be counted.
+/// If there is no such model, it has fewer positions than the sequence has tokens, or the micro-batch is too
+/// large for its elements to be counted.
 pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> {
     if batch == 0 || sequence == 0 {
         let message = format!("{batch} sequences of {sequence} tokens, expected 1 or more of both");
@@ -89,7 +89,8 @@ pub fn named(name: &str, batch: usize, sequence: usize) -> Result<Graph, Error> 
     graph.map_err(|error| error.at(name.trim_end_matches(':')))
 }
 
-/// The length of a sequence that the model of a name is usually trained with; 1 without sequences.
+/// Returns the length of a sequence with which this model is usually trained; 1 for a model without
+/// sequences.
 pub fn usual_sequence(name: &str) -> usize {
     let gpt = gpt::named(name).or(gpt::spelled(name).and_then(Result::ok));
     let llama = llama::named(name).or(llama::spelled(name).and_then(Result::ok));
@@ -105,7 +106,7 @@ pub fn usual_sequence(name: &str) -> usize {
 /// The sizes of a multilayer perceptron: linear layers with ReLU between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mlp {
-    /// Features that come in, features of every layer, and classes at the end.
+    /// Input features, features of every layer, and classes at the end.
     pub features: Vec<usize>,
 }
 
@@ -114,10 +115,10 @@ impl Mlp {
         (name == "mlp").then(|| Mlp { features: vec![784, 512, 512, 10] })
     }
 
-    /// The graph for a micro-batch of so many samples.
+    /// Returns the graph for a micro-batch of `batch` samples.
     ///
     /// # Errors
-    /// If there is nothing but what comes in.
+    /// If there is no layer.
     pub fn graph(&self, batch: usize) -> Result<Graph, Error> {
         let mut composer = Composer::default();
         let first = self.features.first().copied().unwrap_or(1);
@@ -135,7 +136,7 @@ impl Mlp {
     }
 }
 
-/// No sequence, for a model that has none.
+/// Checks that the sequence is one token, for a model without sequences.
 fn alone(sequence: usize) -> Result<(), Error> {
     if sequence != 1 {
         let message = format!("a sequence has {sequence} tokens, the model has no sequences");
@@ -144,9 +145,9 @@ fn alone(sequence: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Names that an error proposes.
+/// Most names that an error proposes.
 const NEAR: usize = 4;
-/// Characters of a name that an error repeats.
+/// Most characters of a name that an error repeats.
 const ECHO_MAX: usize = 60;
 
 fn unknown(name: &str) -> Error {

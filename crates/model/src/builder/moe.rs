@@ -1,4 +1,4 @@
-//! A mixture of experts: a Llama whose feed-forward parts are chosen for every token.
+//! A mixture of experts: a Llama in which each token goes to some of many feed-forward parts.
 //!
 //! Jiang et al., "Mixtral of Experts"; places per expert as in Lepikhin et al., "GShard".
 
@@ -10,17 +10,17 @@ use crate::{Combine, Dispatch, Error, Graph, MatMul, Route, TensorId};
 /// The sizes of a mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moe {
-    /// Everything but the experts.
+    /// The model without its experts.
     pub trunk: Llama,
     /// Experts of a block.
     pub experts: usize,
-    /// Experts that each token is sent to.
+    /// Number of experts to which each token is sent.
     pub chosen: usize,
-    /// Places of an expert over those that it needs if all get equally many tokens.
+    /// Ratio of an expert's places to those that it would need if all experts got the same number of tokens.
     pub capacity_factor: f64,
 }
 
-/// The model of this name.
+/// Returns the model with this name.
 pub fn named(name: &str) -> Option<Moe> {
     let trunk = match name {
         "moe-small" => Llama {
@@ -45,8 +45,8 @@ pub fn named(name: &str) -> Option<Moe> {
 /// Pattern of the name of a mixture of experts of any size.
 pub(super) const SPELLED: &str = "moe:layers=N,width=N,heads=N,key_heads=N,feed_forward=N,vocabulary=N,positions=N,experts=N,chosen=N";
 
-/// The model of a name that says its sizes, as [`SPELLED`]; none if it is another sort of name.
-/// Experts have a quarter more places than they need if all get equally many tokens.
+/// Returns the model of a name that contains its sizes, as [`SPELLED`]; `None` if the name has another form.
+/// Experts have a quarter more places than they would need if all got the same number of tokens.
 pub(super) fn spelled(name: &str) -> Option<Result<Moe, Error>> {
     let names = [
         "layers",
@@ -66,7 +66,7 @@ pub(super) fn spelled(name: &str) -> Option<Result<Moe, Error>> {
 }
 
 impl Moe {
-    /// The graph for a micro-batch of so many sequences of so many tokens.
+    /// Returns the graph for a micro-batch of `batch` sequences of `sequence` tokens.
     ///
     /// # Errors
     /// If sizes contradict each other.

@@ -1,7 +1,7 @@
 //! ResNet: bottlenecks of three convolutions around a shortcut.
 //!
-//! He et al., "Deep Residual Learning for Image Recognition", table 1; as is usual since, the stride
-//! is that of the 3 × 3 convolution.
+//! He et al., "Deep Residual Learning for Image Recognition", table 1. As is now usual, the 3 × 3
+//! convolution has the stride.
 
 use super::Composer;
 use crate::{Activation, Element, Error, Graph, Pool, PoolKind, Reshape, TensorId};
@@ -9,7 +9,8 @@ use crate::{Activation, Element, Error, Graph, Pool, PoolKind, Reshape, TensorId
 /// The sizes of a ResNet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resnet {
-    /// For each stage, its bottlenecks and the channels within them; four times as many come out.
+    /// For each stage, the number of bottlenecks and the channels within them; their outputs have four times
+    /// as many.
     pub stages: Vec<(usize, usize)>,
     /// Channels of the stem.
     pub stem: usize,
@@ -19,14 +20,14 @@ pub struct Resnet {
     pub classes: usize,
 }
 
-/// The model of this name.
+/// Returns the model with this name.
 pub fn named(name: &str) -> Option<Resnet> {
     let stages = || vec![(3, 64), (4, 128), (6, 256), (3, 512)];
     (name == "resnet50").then(|| Resnet { stages: stages(), stem: 64, image: 224, classes: 1000 })
 }
 
 impl Resnet {
-    /// The graph for a micro-batch of so many images.
+    /// Returns the graph for a micro-batch of `batch` images.
     ///
     /// # Errors
     /// If images are too small for the stages.
@@ -61,7 +62,8 @@ impl Resnet {
     }
 }
 
-/// Fewer channels, a window, more channels; and the shortcut.
+/// Adds a bottleneck: a convolution to fewer channels, one with a window, one to more channels; and the
+/// shortcut.
 fn bottleneck(
     composer: &mut Composer,
     x: TensorId,
@@ -82,7 +84,7 @@ fn bottleneck(
     composer.apply("relu", Activation::Relu, &[sum])
 }
 
-/// A convolution to so many channels, of a window and a stride, and its batch norm.
+/// Adds a convolution to this many channels, with a window and a stride, and its batch norm.
 fn convolution(
     composer: &mut Composer,
     name: &str,

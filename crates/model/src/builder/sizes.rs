@@ -2,13 +2,13 @@
 
 use crate::{Error, Kind};
 
-/// Larger sizes are taken for a slip.
+/// Largest size; a larger one is refused as a mistake.
 const SIZE_MAX: usize = 1 << 24;
 
-/// The most layers that a name may ask for.
+/// The largest number of layers in a name.
 const LAYERS_MAX: usize = 1 << 12;
 
-/// Refuses more layers than anybody has.
+/// Refuses a number of layers that no model has.
 ///
 /// # Errors
 /// If there are more than 4096.
@@ -31,10 +31,10 @@ pub(super) fn check_sequence(sequence: usize, positions: usize) -> Result<(), Er
     Ok(())
 }
 
-/// The sizes that a model's name says after `family:`; none if it is a name of another sort.
+/// Returns the sizes that a model's name contains after `family:`; `None` if the name has another form.
 ///
 /// # Errors
-/// If one is missing, unknown or there twice, or a value is no number from 1 to 2^24.
+/// If a size is missing, unknown or repeated, or a value is not a number from 1 to 2^24.
 pub(super) fn sizes<const N: usize>(
     family: &str,
     name: &str,
@@ -46,7 +46,7 @@ pub(super) fn sizes<const N: usize>(
     Some(values(text, names).map_err(|error| error.with_hint(hint)))
 }
 
-/// A value that makes a small model, whatever the other sizes of an example are.
+/// Returns a value for an example that makes a small model, whatever the other sizes are.
 fn small(name: &str) -> usize {
     match name {
         "width" | "positions" => 128,
@@ -57,7 +57,7 @@ fn small(name: &str) -> usize {
     }
 }
 
-/// The value of every name, each of which stands in the text once.
+/// Returns the value of every name, each of which must occur once in the text.
 fn values<const N: usize>(text: &str, names: [&str; N]) -> Result<[usize; N], Error> {
     let expected = || names.map(|name| format!("{name}=N")).join(",");
     let mistake = |what: String| Error::new(Kind::Name, format!("{what}, expected {}", expected()));

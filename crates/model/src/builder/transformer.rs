@@ -5,12 +5,12 @@ use crate::{
     Activation, Attention, Error, Kind, MatMul, Reshape, Scale, Softmax, TensorId, Unpack,
 };
 
-/// Operators that attention is made of.
+/// Operators of which attention consists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttentionKind {
-    /// As one operator, which keeps no scores.
+    /// One operator, which keeps no scores.
     Fused,
-    /// As products, a softmax and a dropout, which keep all scores.
+    /// Products, a softmax and a dropout, which keep all scores.
     Plain,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct SelfAttention {
 }
 
 impl SelfAttention {
-    /// Queries, keys and values of x in one product, attention, and a product with its result.
+    /// Adds queries, keys and values of x as one product, attention, and a product with its result.
     pub fn build(&self, composer: &mut Composer, x: TensorId) -> Result<TensorId, Error> {
         let hidden = composer.features(x);
         let head_size = head_size(hidden, self.heads)?;
@@ -62,7 +62,7 @@ impl SelfAttention {
     }
 }
 
-/// Up, a function of every element, and down again.
+/// Adds a layer to more features, a function of every element, and a layer back to the original features.
 pub(super) fn feed_forward(
     composer: &mut Composer,
     x: TensorId,
@@ -74,7 +74,7 @@ pub(super) fn feed_forward(
     composer.linear("down", active, hidden)
 }
 
-/// The features of a head.
+/// Returns the number of features of a head.
 pub(super) fn head_size(hidden: usize, heads: usize) -> Result<usize, Error> {
     match hidden.checked_rem(heads) {
         Some(0) => Ok(hidden / heads),

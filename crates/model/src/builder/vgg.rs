@@ -1,4 +1,4 @@
-//! VGG: convolutions of 3 × 3, then three large linear layers.
+//! VGG: convolutions of 3 × 3, followed by three large linear layers.
 //!
 //! Simonyan, Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition",
 //! table 1, configurations B, D and E. Without dropout.
@@ -9,7 +9,7 @@ use crate::{Activation, Element, Error, Graph, Initial, Pool, PoolKind, Reshape,
 /// The sizes of a VGG.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vgg {
-    /// For each stage, its convolutions and their channels; a stage ends by halving the image.
+    /// For each stage, the number of convolutions and their channels; a stage ends by halving the image.
     pub stages: Vec<(usize, usize)>,
     /// Features of the linear layers before the last one.
     pub hidden: Vec<usize>,
@@ -19,7 +19,7 @@ pub struct Vgg {
     pub classes: usize,
 }
 
-/// The model of this name.
+/// Returns the model with this name.
 pub fn named(name: &str) -> Option<Vgg> {
     let convolutions = match name {
         "vgg13" => [2, 2, 2, 2, 2],
@@ -32,7 +32,7 @@ pub fn named(name: &str) -> Option<Vgg> {
 }
 
 impl Vgg {
-    /// The graph for a micro-batch of so many images.
+    /// Returns the graph for a micro-batch of `batch` images.
     ///
     /// # Errors
     /// If images are too small for the stages.
@@ -66,7 +66,7 @@ impl Vgg {
     }
 }
 
-/// A convolution with its bias, and ReLU.
+/// Adds a convolution with its bias, and ReLU.
 fn convolution(
     composer: &mut Composer,
     name: &str,

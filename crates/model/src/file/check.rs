@@ -5,10 +5,10 @@ use super::sizes::NUMBER_MAX;
 use crate::graph::check_sizes;
 use crate::{Block, Element, Error, Graph, Kind, Node, Role, Tensor, TensorId};
 
-/// More dimensions than this are taken for a slip.
+/// Largest number of dimensions; a larger one is refused as a mistake.
 const DIMENSIONS_MAX: usize = 16;
 
-/// Tensors of countable sizes and dimensions, none of them empty.
+/// Checks that sizes and numbers of dimensions are in range and no tensor is empty, and returns the tensors.
 pub(super) fn tensors(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
     for tensor in &tensors {
         let dimensions = tensor.shape.len();
@@ -26,7 +26,7 @@ pub(super) fn tensors(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
     Ok(tensors)
 }
 
-/// Adds nodes, each of which reads what is there already and writes what its operator gives.
+/// Adds nodes. Each must read tensors that exist before it, and write the outputs of its operator.
 pub(super) fn nodes(graph: &mut Graph, nodes: Vec<Node>) -> Result<(), Error> {
     let activation = |tensor: &Tensor| tensor.role == Role::Activation;
     let mut there: Vec<bool> = graph.tensors.iter().map(|tensor| !activation(tensor)).collect();
@@ -43,7 +43,7 @@ pub(super) fn nodes(graph: &mut Graph, nodes: Vec<Node>) -> Result<(), Error> {
     })
 }
 
-/// A node that can be added; what it writes is then there.
+/// Checks that a node can be added, and marks the tensors that it writes as existing.
 fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
     for id in &node.inputs {
         if !there[known(graph, *id, "input")?] {
@@ -78,7 +78,7 @@ fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A tensor that there is.
+/// Returns a tensor that must exist.
 pub(super) fn known(graph: &Graph, id: TensorId, what: &str) -> Result<TensorId, Error> {
     let count = graph.tensors.len();
     if id >= count {
@@ -88,7 +88,7 @@ pub(super) fn known(graph: &Graph, id: TensorId, what: &str) -> Result<TensorId,
     Ok(id)
 }
 
-/// A loss of one element.
+/// Returns the loss, which must have one element.
 pub(super) fn loss(graph: &Graph, id: TensorId) -> Result<TensorId, Error> {
     let shape = &graph.tensors[known(graph, id, "loss")?].shape;
     if shape.iter().any(|length| *length != 1) {
@@ -98,8 +98,8 @@ pub(super) fn loss(graph: &Graph, id: TensorId) -> Result<TensorId, Error> {
     Ok(id)
 }
 
-/// Sequences that are as long as the model's indices for every place of every sequence, if it has
-/// such; 1 where a model knows of no sequences.
+/// Checks that sequences are as long as the model's indices that have a value for every position of every
+/// sequence, if it has such indices; the length is 1 for a model without sequences.
 pub(super) fn sequence(graph: &Graph, batch: usize, sequence: usize) -> Result<(), Error> {
     if sequence == 0 || sequence as u64 > NUMBER_MAX {
         let message = format!("a sequence of {sequence}, expected 1 to {NUMBER_MAX}");
@@ -118,7 +118,7 @@ pub(super) fn sequence(graph: &Graph, batch: usize, sequence: usize) -> Result<(
     Err(Error::new(Kind::Sizes, message))
 }
 
-/// Blocks that have all nodes, one after the other.
+/// Adds blocks, which must contain all nodes, one after the other.
 pub(super) fn blocks(graph: &mut Graph, blocks: &[Stretch]) -> Result<(), Error> {
     let mut next = 0_usize;
     for Stretch { name, nodes } in blocks {

@@ -1,7 +1,7 @@
-//! JSON in which an object has every key once.
+//! JSON in which every key occurs once per object.
 //!
-//! The usual parser keeps the last of two fields of one name, so that a file could say one thing to a
-//! reader and another to us.
+//! The usual parser keeps the last of two fields with the same name, so that other readers could understand a
+//! file differently.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::check_name;
 
-/// Letters of a field that an error repeats.
+/// Most letters of a field that an error repeats.
 const LETTERS_MAX: usize = 60;
 
-/// A value none of whose objects has two fields of one name.
+/// A value in which no object has two fields with the same name.
 pub(super) struct Strict(pub Value);
 
 impl<'de> Deserialize<'de> for Strict {
@@ -22,16 +22,16 @@ impl<'de> Deserialize<'de> for Strict {
     }
 }
 
-/// Refuses a text that is no JSON, or in which an object has two fields of one name.
+/// Refuses a text that is not JSON, or in which an object has two fields with the same name.
 ///
 /// # Errors
-/// The field and its place, in one line.
+/// The field and its position, in one line.
 pub fn check_keys(json: &[u8]) -> Result<(), String> {
     let read: Result<Strict, _> = serde_json::from_slice(json);
     read.map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// Refuses texts and fields that a terminal would obey.
+/// Refuses texts and fields with characters that control a terminal.
 pub(super) fn check_names(value: &Value) -> Result<(), crate::error::Error> {
     match value {
         Value::String(text) => check_name(text),

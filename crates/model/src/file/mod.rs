@@ -1,9 +1,9 @@
 //! A model as a file: JSON that other programs write and read.
 //!
-//! Tensors, the nodes in an order in which they can be computed, blocks and the loss, for any
-//! batch. A writer may leave out the blocks, and name the `output` instead of the loss: then blocks
-//! are found, and a cross-entropy is added. docs/planning.md has an example. Law: what is written
-//! and read again is equal, for every batch, and has the same fingerprint.
+//! A file has tensors, the nodes in an order in which they can be computed, blocks and the loss, for any
+//! batch. A writer may leave out the blocks, and name the `output` instead of the loss: then blocks are
+//! found, and a cross-entropy is added. docs/planning.md has an example. Law: writing and reading gives an
+//! equal model for every batch, with the same fingerprint.
 
 mod check;
 mod json;
@@ -22,7 +22,7 @@ const VERSION: u64 = 1;
 /// Hint at the documentation of the fields.
 const HINT: &str = "thinwire model show NAME --output model.json writes an example";
 
-/// A file that was read or is to be written.
+/// A model file that was read, or is to be written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
@@ -41,7 +41,7 @@ pub struct ModelFile {
     output: Option<TensorId>,
 }
 
-/// A block, and how many nodes it has.
+/// A block, given by its number of nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stretch {
@@ -50,10 +50,10 @@ struct Stretch {
 }
 
 impl ModelFile {
-    /// The file of a model that can be built for any batch.
+    /// Returns the file of a model that can be built for any batch.
     ///
     /// # Errors
-    /// If it cannot, or something in it does not grow with the batch.
+    /// If it cannot be built, or anything in it changes with the batch other than in proportion.
     pub fn new(
         name: impl Into<String>,
         sequence: usize,
@@ -80,10 +80,10 @@ impl ModelFile {
         })
     }
 
-    /// Parses the text of a file. Operands are looked at when a graph is asked for.
+    /// Parses the text of a file. Operands are checked when a graph is built.
     ///
     /// # Errors
-    /// If it is no such file, or of another version.
+    /// If it is not a model file, or is of another version.
     pub fn parse(text: &str) -> Result<ModelFile, Error> {
         let json::Strict(value) = serde_json::from_str(text)
             .map_err(|error| Error::new(Kind::File, format!("it is no JSON: {error}")))?;
@@ -98,7 +98,7 @@ impl ModelFile {
         from_value(value)
     }
 
-    /// The text of the file, with a line for every tensor and node.
+    /// Returns the text of the file, with one line for every tensor and node.
     pub fn text(&self) -> String {
         let lines = |values: Vec<String>| format!("[\n    {}\n  ]", values.join(",\n    "));
         let texts = |values: &[Value]| lines(values.iter().map(Value::to_string).collect());
@@ -120,11 +120,11 @@ impl ModelFile {
         format!("{{\n  {}\n}}\n", fields.join(",\n  "))
     }
 
-    /// The model for a batch.
+    /// Returns the model for a batch.
     ///
     /// # Errors
-    /// If an operator cannot take its operands, a shape is none that it gives, something is read
-    /// before it is there, or something could not be trained.
+    /// If an operator cannot take its operands, a shape differs from that of its operator, a tensor is read
+    /// before it is computed, or a parameter could not be trained.
     pub fn graph(&self, batch: usize) -> Result<Graph, Error> {
         self.built(batch).map_err(|error| error.or_hint(HINT))
     }
@@ -159,7 +159,7 @@ impl ModelFile {
     }
 }
 
-/// Values of both batches as one.
+/// Merges the values for two batches.
 fn merged<T: Serialize>(once: &[T], twice: &[T]) -> Result<Vec<Value>, Error> {
     let value = |item: &T| {
         serde_json::to_value(item).map_err(|error| Error::new(Kind::File, error.to_string()))
@@ -168,7 +168,7 @@ fn merged<T: Serialize>(once: &[T], twice: &[T]) -> Result<Vec<Value>, Error> {
     once.iter().zip(twice).map(pair).collect()
 }
 
-/// Values for a batch, each as what it is.
+/// Returns values for a batch, parsed as their types.
 fn filled<T: serde::de::DeserializeOwned>(
     values: &[Value],
     kind: &str,

@@ -1,23 +1,24 @@
 //! Sizes that grow with the batch.
 //!
-//! A number that is 3 for a batch of one and 6 for a batch of two is written `{"batch": 3}`, and a
-//! factor such as one over the number of tokens `{"one_over": {"batch": 128}}`; everything else is
-//! the same for every batch.
+//! A number that is 3 for a batch of one and 6 for a batch of two is written `{"batch": 3}`, and a factor
+//! such as one over the number of tokens `{"one_over": {"batch": 128}}`. Everything else is the same for
+//! every batch.
 
 use serde_json::{Map, Value, json};
 
 use crate::{Error, Kind};
 
-/// The largest whole number of a file: products of two, and of one with a sum of eight, stay countable.
+/// The largest whole number in a file: products of two such numbers, and of one with a sum of eight, do not
+/// overflow.
 pub(super) const NUMBER_MAX: u64 = 1 << 30;
 
-/// The batches that a model is built for to see what grows.
+/// The batches for which a model is built to find what grows.
 pub(super) const SEEN: [usize; 2] = [1, 2];
 
-/// One value from those for both batches of [`SEEN`].
+/// Returns one value for those of both batches of [`SEEN`].
 ///
 /// # Errors
-/// If they differ in anything that does not grow with the batch.
+/// If they differ other than in proportion to the batch.
 pub(super) fn merge(once: Value, twice: Value) -> Result<Value, Error> {
     match (once, twice) {
         (once, twice) if once == twice => Ok(once),
@@ -40,7 +41,7 @@ pub(super) fn merge(once: Value, twice: Value) -> Result<Value, Error> {
     }
 }
 
-/// Expresses a number by the batch, if it grows with it.
+/// Expresses a number in terms of the batch, if it grows with it.
 fn grown(once: &Value, twice: &Value) -> Option<Value> {
     if let (Some(once), Some(twice)) = (once.as_u64(), twice.as_u64()) {
         return (once.checked_mul(2)? == twice).then(|| json!({ "batch": once }));
@@ -51,7 +52,7 @@ fn grown(once: &Value, twice: &Value) -> Option<Value> {
     exact.then(|| json!({ "one_over": { "batch": count as u64 } }))
 }
 
-/// The value for a batch.
+/// Returns the value for a batch.
 ///
 /// # Errors
 /// If a number is too large to be a size.

@@ -6,16 +6,16 @@ use super::Rule;
 use super::operand::{elementwise, inputs};
 use crate::{Declaration, Error};
 
-/// The function; input x.
+/// Functions of every element; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// The larger of x and 0.
     Relu,
-    /// x times the normal distribution up to x, in the approximation by tanh (Hendrycks, Gimpel,
+    /// x times the cumulative normal distribution at x, in the approximation by tanh (Hendrycks, Gimpel,
     /// "Gaussian Error Linear Units", section 2).
     Gelu,
-    /// x times the normal distribution up to x, by the error function (section 2 of the same).
+    /// x times the cumulative normal distribution at x, by the error function (section 2 of the same paper).
     GeluErf,
     /// x times its sigmoid.
     Silu,
@@ -30,7 +30,7 @@ pub enum Activation {
 pub struct ActivationBackward(pub Activation);
 
 impl Activation {
-    /// Flops of one element; a function such as tanh is counted as five.
+    /// Returns the flops per element; a function such as tanh counts as five.
     fn flops(self) -> f64 {
         match self {
             Activation::Relu => 1.0,

@@ -1,6 +1,6 @@
-//! Arithmetic element by element, with broadcast: `x[..] y[..] -> z[..]`.
+//! Arithmetic on corresponding elements, with broadcast: `x[..] y[..] -> z[..]`.
 //!
-//! The second operand may lack leading dimensions, or be 1 long where the first is longer.
+//! The second operand may lack leading dimensions, or have length 1 where the first is longer.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! Batch norm, in two operators: `x[b,c,..] -> sum[c] squares[c]`, and then
 //! `x[b,c,..] sum[c] squares[c] gain[c] bias[c] -> y[b,c,..]`.
 //!
-//! Ioffe, Szegedy, "Batch Normalization". Sums are partial where the batch is cut, so that
-//! statistics are those of the whole batch under every sharding.
+//! Ioffe, Szegedy, "Batch Normalization". Sums are partial if the batch is cut, so statistics are those of
+//! the whole batch under every sharding.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub struct BatchNorm(pub Epsilon);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BatchNormBackward(pub BatchNorm);
 
-/// Declares operands that are images, of two dimensions or more, or channels.
+/// Declares operands that are images, with at least two dimensions, or one number per channel.
 fn images(
     x: &[usize],
     operands: [&[&'static str]; 2],

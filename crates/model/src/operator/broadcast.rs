@@ -10,9 +10,9 @@ use crate::{Axes, Declaration, Error, Operand};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Broadcast {
-    /// The shape that it gives.
+    /// The shape of the output.
     pub shape: Vec<usize>,
-    /// The sum whose reverse it is.
+    /// The sum whose transpose it is.
     pub sum: Sum,
 }
 

@@ -1,7 +1,7 @@
-//! Numbers that the model has from the start and never trains: `-> x[..]`.
+//! Constants of the model, which are never trained: `-> x[..]`.
 //!
-//! Tables of positions, masks that are added to scores, and weights that are frozen. Every rank knows all
-//! of them and takes its part.
+//! Such as tables of positions, masks that are added to scores, and frozen weights. Every rank has all of
+//! them and takes its part.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use super::Rule;
 use super::operand::{SINGLE, check_number, inputs};
 use crate::{Axes, Declaration, Error, Kind, Operand};
 
-/// Known numbers; no inputs.
+/// A constant; no inputs.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
-    /// The shape that it gives.
+    /// The shape of the output.
     pub shape: Vec<usize>,
-    /// The numbers, the last dimension fastest.
+    /// The numbers in row-major order.
     #[serde(with = "numbers")]
     pub values: Arc<[f32]>,
 }
 
-/// A hash stands for the values, which may be many.
+/// Writes a hash instead of the values, of which there may be many.
 impl fmt::Debug for Constant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.values.iter().flat_map(|value| value.to_le_bytes());
@@ -51,7 +51,7 @@ impl Rule for Constant {
     }
 }
 
-/// Numbers as a list.
+/// Serialises numbers as a list.
 mod numbers {
     use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! A convolution of images: `x[b,c,h,w] weight[o,c,i,j] -> y[b,o,y,x]`, or with groups
 //! `x[b,g·c,h,w] weight[g·o,c,i,j] -> y[b,g·o,y,x]`.
 //!
-//! Batch and channels may be cut, or with groups the groups. Rows and columns may not: a window
+//! Batch and channels may be cut, or the groups if there are any. Rows and columns may not, since a window
 //! needs its neighbours.
 
 use serde::{Deserialize, Serialize};
@@ -11,20 +11,20 @@ use super::operand::{dims, inputs, quotient};
 use super::slide::{Slide, each, slides};
 use crate::{Axes, Declaration, Error, Operand};
 
-/// A convolution; inputs x and weight. In a file, one number may stand for all directions.
+/// A convolution; inputs x and weight. In a file, one number may apply to all directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conv2d {
-    /// Distance of neighbouring windows in pixels, vertically and horizontally.
+    /// Distance between neighbouring windows in pixels, vertically and horizontally.
     #[serde(deserialize_with = "each")]
     pub stride: [usize; 2],
-    /// Zeros at the top of an image, on the left, at the bottom and on the right.
+    /// Zeros added to an image at the top, on the left, at the bottom and on the right.
     #[serde(deserialize_with = "each")]
     pub padding: [usize; 4],
-    /// Distance of neighbouring pixels of a window.
+    /// Distance between neighbouring pixels of a window.
     #[serde(deserialize_with = "each", default = "near")]
     pub dilation: [usize; 2],
-    /// Groups of channels that are convolved apart.
+    /// Number of groups of channels that are convolved separately.
     #[serde(default = "single")]
     pub groups: usize,
 }
@@ -57,7 +57,7 @@ pub struct Conv2dWeight {
     pub kernel: [usize; 2],
 }
 
-/// The sizes of a convolution: batch, channels in and out, image, window, and how many windows.
+/// The sizes of a convolution: batch, input and output channels, image, window, and number of windows.
 struct Sizes {
     batch: usize,
     channels: [usize; 2],
@@ -66,7 +66,7 @@ struct Sizes {
 }
 
 impl Conv2d {
-    /// A convolution that is the same in all directions.
+    /// Returns a convolution that is the same in all directions.
     pub fn square(stride: usize, padding: usize) -> Conv2d {
         Conv2d { stride: [stride; 2], padding: [padding; 4], dilation: near(), groups: single() }
     }
@@ -75,7 +75,7 @@ impl Conv2d {
         slides(self.stride, self.dilation, self.padding)
     }
 
-    /// The axes, and the operands x, weight and y.
+    /// Returns the axes, and the operands x, weight and y.
     fn operands(&self, sizes: &Sizes) -> Result<(Axes, [Operand; 3], f64), Error> {
         let Sizes { batch, channels, image, kernel } = *sizes;
         let [down, across] = self.slides();

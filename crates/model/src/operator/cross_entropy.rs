@@ -1,9 +1,9 @@
 //! The two terms of a token's cross-entropy: `logits[..,v] targets[..] -> total[..] chosen[..]`.
 //!
-//! The loss of a token is `total − chosen`: the logarithm of the sum of all classes' exponentials,
-//! less the target's logit. Classes may be cut: then `total` is partial by log-sum-exp and `chosen`
-//! by sum, and no rank ever has all logits of a token (Narayanan et al., "Efficient Large-Scale
-//! Language Model Training on GPU Clusters Using Megatron-LM", and its vocabulary-parallel loss).
+//! The loss of a token is `total − chosen`: the logarithm of the sum of all classes' exponentials, minus
+//! the target's logit. Classes may be cut. Then `total` is partial by log-sum-exp and `chosen` by sum, and no
+//! rank ever has all logits of a token (Narayanan et al., "Efficient Large-Scale Language Model Training on
+//! GPU Clusters Using Megatron-LM", and its vocabulary-parallel loss).
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub struct CrossEntropy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CrossEntropyBackward;
 
-/// The axes; operands of all classes, and of one number per token.
+/// Returns the axes, and operands with all classes and with one number per token.
 fn operands(logits: &[usize]) -> Result<(Axes, Operand, Operand), Error> {
     let (v, leading) = split_last("logits", logits)?;
     let mut axes = Axes::default();

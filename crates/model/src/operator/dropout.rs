@@ -1,8 +1,8 @@
 //! Dropout: `x[..] -> y[..]`.
 //!
-//! Srivastava et al., "Dropout". Whether an element stays is a function of its place in the whole
-//! tensor, not of who computes it, so every sharding drops the same elements, and the gradient is
-//! the same operator again.
+//! Srivastava et al., "Dropout". Whether an element is kept depends only on its position in the whole tensor,
+//! and not on the rank that computes it. So every sharding drops the same elements, and the gradient is the
+//! same operator.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +10,13 @@ use super::Rule;
 use super::operand::{elementwise, inputs};
 use crate::{Declaration, Error, Kind};
 
-/// Some elements zero, the others larger by as much; input x.
+/// Sets some elements to zero and scales up the others, so that the mean is unchanged; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dropout {
     /// The fraction that is dropped.
     pub rate: f64,
-    /// A number of its own for every dropout of a model.
+    /// A number that is different for every dropout of a model.
     pub stream: u32,
 }
 

@@ -1,7 +1,7 @@
 //! Rows of a table: `table[v,n] ids[..] -> y[..,n]`.
 //!
-//! With the vocabulary cut, every rank gives the rows that it has and zeros for the others, so the
-//! output is partial. One row may be padding: it is read as all others, and gets no gradient.
+//! If the vocabulary is cut, every rank gives the rows that it has and zeros for the others, so the output is
+//! partial. One row may be padding: it is read like all others, but gets no gradient.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +53,7 @@ impl From<Embedding> for Option<Padding> {
     }
 }
 
-/// The axes of both: those of the ids, of the rows, and of a row.
+/// Returns the axes of the table and the ids: those of the ids, of the rows, and of a row.
 fn axes(
     ids: &[usize],
     [rows, features]: [usize; 2],

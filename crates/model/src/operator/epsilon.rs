@@ -1,11 +1,11 @@
-//! Epsilon: the number that norms add to a variance before its root is taken.
+//! Epsilon: the number that norms add to a variance before taking the root.
 
 use serde::{Deserialize, Serialize};
 
 use super::operand::check_number;
 use crate::Error;
 
-/// A small number; 1e-5 unless a file says another.
+/// A small number; 1e-5 unless a file gives another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Option<Given>")]
 pub struct Epsilon {
@@ -14,17 +14,17 @@ pub struct Epsilon {
     pub value: f64,
 }
 
-/// A larger one is taken for a slip.
+/// Largest epsilon; a larger one is refused as a mistake.
 const MAX: f64 = 1e3;
 
 impl Epsilon {
-    /// Refuses a number below 0, of which with a variance there is no root.
+    /// Refuses a negative number, since its sum with a variance may have no root.
     pub(super) fn check(self) -> Result<(), Error> {
         check_number("epsilon", self.value, 0.0..=MAX)
     }
 }
 
-/// Field of a model file that gives an epsilon.
+/// The field of a model file that has an epsilon.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given {

@@ -1,8 +1,8 @@
-//! Tokens brought to their experts and back: `x[b,s,n] gates[b,s,e] <-> y[b,e,c,n]`.
+//! Moving tokens to their experts and back: `x[b,s,n] gates[b,s,e] <-> y[b,e,c,n]`.
 //!
-//! Lepikhin et al., "GShard", section 2.2: within a sequence, the first c tokens that have a gate
-//! to an expert get its places, in their order; what comes later is dropped. An exchange of the
-//! batch's cut for a cut of the experts is the all-to-all of expert parallelism.
+//! Lepikhin et al., "GShard", section 2.2: within a sequence, the first c tokens that have a gate to an
+//! expert get its places, in order; later tokens are dropped. When a cut of the batch is exchanged for a cut
+//! of the experts, this is the all-to-all of expert parallelism.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::{Axes, Declaration, Error, Operand};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dispatch {
-    /// The places of an expert for each sequence.
+    /// The number of places of an expert for each sequence.
     pub capacity: usize,
     /// Whether a token is multiplied by its gate.
     pub weighted: bool,
@@ -32,7 +32,7 @@ pub struct Combine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CombineGates;
 
-/// The axes, and the operands: tokens, gates and places.
+/// Returns the axes, and the operands: tokens, gates and places.
 fn operands(
     gates: &[usize],
     capacity: usize,
@@ -50,7 +50,7 @@ fn operands(
     Ok((axes, operands))
 }
 
-/// Flops of one multiplication and addition for every feature of every place.
+/// Returns the flops of one multiplication and addition for every feature of every place.
 fn flops(axes: &Axes, places: &Operand) -> f64 {
     2.0 * places.dims.iter().map(|dim| axes.length(*dim) as f64).product::<f64>()
 }

@@ -1,4 +1,4 @@
-//! A constant tensor: `-> x[..]`.
+//! A tensor with one value everywhere: `-> x[..]`.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use super::Rule;
 use super::operand::{SINGLE, check_number, inputs};
 use crate::{Axes, Declaration, Error, Operand};
 
-/// A constant; no inputs.
+/// A tensor with one value everywhere; no inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fill {
-    /// The shape that it gives.
+    /// The shape of the output.
     pub shape: Vec<usize>,
     /// The number.
     pub value: f64,

@@ -1,7 +1,7 @@
 //! Layer norm: `x[..,n] gain[n] bias[n] -> y[..,n]`.
 //!
-//! Ba, Kiros, Hinton, "Layer Normalization": mean and variance are those of a token's features, so
-//! the axis n stays whole.
+//! Ba, Kiros, Hinton, "Layer Normalization": mean and variance are those of a token's features, so the axis n
+//! must stay whole.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::operand::{inputs, norm, split_last};
 use super::{Epsilon, Rule};
 use crate::{Axes, Declaration, Error};
 
-/// Mean zero and variance one within a token; inputs x, gain, bias.
+/// Normalises each token to mean zero and variance one, then applies gain and bias; inputs x, gain, bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LayerNorm(pub Epsilon);
 
@@ -17,7 +17,7 @@ pub struct LayerNorm(pub Epsilon);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LayerNormBackward(pub LayerNorm);
 
-/// Declares operands that are tokens or one number per feature.
+/// Declares operands that are tokens, or have one number per feature.
 pub(super) fn tokens(
     x: &[usize],
     operands: [&[&'static str]; 2],

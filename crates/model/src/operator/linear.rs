@@ -1,4 +1,5 @@
-//! A linear layer: `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`; a turned weight is `w[n,k]`.
+//! A linear layer: `x[..,k] w[k,n] -> y[..,n]`, with a bias `[n]` if there is one; a transposed weight is
+//! `w[n,k]`.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,18 +13,18 @@ use crate::{Axes, Declaration, Error, Operand};
 pub struct Linear {
     /// Whether there is a bias.
     pub bias: bool,
-    /// Whether the weight is `[n,k]`, as PyTorch keeps it.
+    /// Whether the weight is `[n,k]`, as in PyTorch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub turned: bool,
 }
 
 impl Linear {
-    /// A layer without a bias, whose weight is `[k,n]`.
+    /// Returns a layer without a bias, whose weight is `[k,n]`.
     pub const fn plain() -> Linear {
         Linear { bias: false, turned: false }
     }
 
-    /// A layer with a bias, whose weight is `[k,n]`.
+    /// Returns a layer with a bias, whose weight is `[k,n]`.
     pub const fn biased() -> Linear {
         Linear { bias: true, turned: false }
     }

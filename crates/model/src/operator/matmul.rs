@@ -1,6 +1,6 @@
 //! A product of two tensors over any axes: `x[b,s,k] y[b,k,n] -> z[b,s,n]`.
 //!
-//! Einstein's summation: axes that the output lacks are summed away.
+//! Einstein's summation: the product is summed over axes that the output does not have.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct MatMul {
 }
 
 impl MatMul {
-    /// A product from its three lists of axes.
+    /// Returns a product with these three lists of axes.
     pub fn new(
         left: impl Into<String>,
         right: impl Into<String>,

@@ -1,9 +1,8 @@
 //! Operators, one file each.
 //!
-//! A file declares the axes of its operator; `tests/reference` defines the operator's meaning as
-//! plain, slow code in f64. Operators that exist as gradients of others stand in the file of the
-//! operator that they belong to; `backward/rules.rs` says which nodes the gradients of an operator
-//! are.
+//! A file declares the axes of its operator; `tests/reference` defines the operator's meaning by simple, slow
+//! code in f64. Operators that exist only as gradients of others are in the file of that operator;
+//! `backward/rules.rs` has the nodes that compute the gradients of each operator.
 
 mod activation;
 mod arithmetic;
@@ -69,10 +68,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Declaration, Error};
 
-/// The closed set of operators: the enum, and what is looked up by its cases.
+/// Defines the closed set of operators: the enum, and functions that depend on its cases.
 macro_rules! operators {
     ($($(#[$doc:meta])* $case:ident = $name:literal,)*) => {
-        /// An operator of a node.
+        /// The operator of a node.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         pub enum Operator {
             $($(#[$doc])* #[serde(rename = $name)] $case($case),)*
@@ -101,7 +100,7 @@ macro_rules! operators {
 }
 
 operators! {
-    /// A product with a weight, and perhaps a bias.
+    /// A product with a weight, with or without a bias.
     Linear = "linear",
     /// A product of two tensors over any axes.
     MatMul = "matmul",
@@ -109,11 +108,11 @@ operators! {
     Embedding = "embedding",
     /// The gradient of an embedding's table.
     EmbeddingBackward = "embedding_backward",
-    /// Mean zero and variance one within a token, then gain and bias.
+    /// Normalises each token to mean zero and variance one, then applies gain and bias.
     LayerNorm = "layer_norm",
     /// The gradients of a layer norm.
     LayerNormBackward = "layer_norm_backward",
-    /// Mean square one within a token, then gain.
+    /// Normalises each token to mean square one, then applies the gain.
     RmsNorm = "rms_norm",
     /// The gradients of an RMS norm.
     RmsNormBackward = "rms_norm_backward",
@@ -125,13 +124,13 @@ operators! {
     Attention = "attention",
     /// The gradients of attention.
     AttentionBackward = "attention_backward",
-    /// Pairs of features turned by their position.
+    /// Pairs of features rotated by an angle that depends on their position.
     Rotary = "rotary",
     /// A function of every element.
     Activation = "activation",
     /// The gradient of an activation function.
     ActivationBackward = "activation_backward",
-    /// Two tensors element by element, with broadcast.
+    /// An operation on corresponding elements of two tensors, with broadcast.
     Arithmetic = "arithmetic",
     /// Every element times a number.
     Scale = "scale",
@@ -139,33 +138,33 @@ operators! {
     Sum = "sum",
     /// Values repeated along some dimensions.
     Broadcast = "broadcast",
-    /// One number everywhere.
+    /// One value everywhere.
     Fill = "fill",
-    /// Numbers that are known and never trained.
+    /// Constants that are never trained.
     Constant = "constant",
-    /// Elements kept, dimensions split or merged.
+    /// The same elements with dimensions split or merged.
     Reshape = "reshape",
     /// Dimensions in another order.
     Transpose = "transpose",
-    /// A dimension taken apart.
+    /// The sections of a dimension, each as a tensor.
     Unpack = "unpack",
-    /// A dimension put together.
+    /// Sections of a dimension, joined into one tensor.
     Pack = "pack",
-    /// A tensor, unchanged, in the layout that the user asks for.
+    /// The same tensor in a layout that the user asks for.
     Place = "place",
-    /// Some elements zero, at random.
+    /// Sets some elements to zero, at random.
     Dropout = "dropout",
     /// A convolution of images.
     Conv2d = "conv2d",
-    /// The gradient of its images.
+    /// The gradient of a convolution's images.
     Conv2dInput = "conv2d_input",
-    /// The gradient of its weight.
+    /// The gradient of a convolution's weight.
     Conv2dWeight = "conv2d_weight",
     /// Sums and squares of every channel.
     Moments = "moments",
-    /// Their gradient.
+    /// The gradient of these sums.
     MomentsBackward = "moments_backward",
-    /// Mean zero and variance one within a channel, then gain and bias.
+    /// Normalises each channel to mean zero and variance one, then applies gain and bias.
     BatchNorm = "batch_norm",
     /// The gradients of a batch norm.
     BatchNormBackward = "batch_norm_backward",
@@ -175,17 +174,17 @@ operators! {
     PoolBackward = "pool_backward",
     /// The two terms of a token's cross-entropy.
     CrossEntropy = "cross_entropy",
-    /// The gradient of its logits.
+    /// The gradient of a cross-entropy's logits.
     CrossEntropyBackward = "cross_entropy_backward",
     /// Gates of a mixture of experts.
     Route = "route",
     /// The gradient of the gates.
     RouteBackward = "route_backward",
-    /// Tokens brought to their experts.
+    /// Tokens moved to their experts.
     Dispatch = "dispatch",
-    /// Tokens brought back.
+    /// Tokens moved back.
     Combine = "combine",
-    /// The gradient of its gates.
+    /// The gradient of the gates of moving back.
     CombineGates = "combine_gates",
 }
 
@@ -193,7 +192,7 @@ impl Operator {
     /// Declares axes and operands for inputs of these shapes.
     ///
     /// # Errors
-    /// If it cannot take them.
+    /// If it cannot take such inputs.
     pub fn declare(&self, inputs: &[&[usize]]) -> Result<Declaration, Error> {
         let named = |error: Error| error.at(self.name());
         let declaration = self.rule().declare(inputs).map_err(named)?;

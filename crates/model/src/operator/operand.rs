@@ -1,4 +1,4 @@
-//! Checks of the operands and numbers that an operator is given.
+//! Checks of the operands and numbers of an operator.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
 /// Finite values of single precision.
 pub(super) const SINGLE: RangeInclusive<f64> = -(f32::MAX as f64)..=f32::MAX as f64;
 
-/// Refuses a number that an operator is told and cannot mean anything by.
+/// Refuses a number that is out of range for an operator.
 pub(super) fn check_number(
     name: &str,
     found: f64,
@@ -21,7 +21,7 @@ pub(super) fn check_number(
     Err(Error::new(Kind::Operands, message))
 }
 
-/// Exactly N inputs.
+/// Returns exactly N inputs.
 pub(super) fn inputs<'a, const N: usize>(
     inputs: &[&'a [usize]],
 ) -> Result<[&'a [usize]; N], Error> {
@@ -30,7 +30,7 @@ pub(super) fn inputs<'a, const N: usize>(
     })
 }
 
-/// A shape's last dimension and those before it.
+/// Returns a shape's last dimension and those before it.
 pub(super) fn split_last<'a>(
     name: &str,
     shape: &'a [usize],
@@ -40,7 +40,7 @@ pub(super) fn split_last<'a>(
     shape.split_last().map(|(last, leading)| (*last, leading)).ok_or_else(none)
 }
 
-/// A shape of exactly N dimensions.
+/// Returns a shape of exactly N dimensions.
 pub(super) fn dims<const N: usize>(name: &str, shape: &[usize]) -> Result<[usize; N], Error> {
     shape.try_into().map_err(|_| {
         let message = format!("{name} has {} dimensions {shape:?}, expected {N}", shape.len());
@@ -59,7 +59,7 @@ pub(super) fn quotient(name: &str, length: usize, part: usize) -> Result<usize, 
     }
 }
 
-/// Declares an operator of each element alone: operands of one shape, every axis of which may be cut.
+/// Declares an operator on each element: its operands have one shape, every axis of which may be cut.
 pub(super) fn elementwise(
     shape: &[usize],
     inputs: &[&'static str],
@@ -71,7 +71,7 @@ pub(super) fn elementwise(
     Ok(declared(axes, [inputs, &[output]], flops_per_element, |_| dims.clone()))
 }
 
-/// Declares an operator of each row alone: operands of one shape, whose last axis stays whole.
+/// Declares an operator on each row: its operands have one shape, whose last axis stays whole.
 pub(super) fn rows(
     letter: char,
     shape: &[usize],
@@ -86,8 +86,8 @@ pub(super) fn rows(
     Ok(declared(axes, [inputs, &[output]], flops_per_element, |_| dims.clone()))
 }
 
-/// Declares a norm: x, y and their gradients run over all of `dims`, statistics and parameters over
-/// `one` of them.
+/// Declares a norm: x, y and their gradients run over all of `dims`; statistics and parameters run over `one`
+/// of them.
 pub(super) fn norm(
     axes: Axes,
     dims: &[Dim],
@@ -101,7 +101,7 @@ pub(super) fn norm(
     })
 }
 
-/// Declares inputs and outputs by their names, from which `dims` tells the dimensions.
+/// Declares inputs and outputs by their names; `dims` returns the dimensions for a name.
 fn declared(
     axes: Axes,
     operands: [&[&'static str]; 2],

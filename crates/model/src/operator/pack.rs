@@ -1,7 +1,7 @@
-//! A dimension taken apart or put together: `x[..,o·(i+j)] <-> y[..,o·i] z[..,o·j]`.
+//! Splitting a dimension into sections, or joining them: `x[..,o·(i+j)] <-> y[..,o·i] z[..,o·j]`.
 //!
-//! The axis o runs over equal pieces, each of which has all sections in it. Where there is one
-//! piece, sections lie one after the other; where heads are pieces, they can be cut.
+//! The axis o runs over equal pieces, each of which contains a part of every section. If there is one piece,
+//! sections follow each other; if the pieces are heads, they can be cut.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,27 +10,27 @@ use super::operand::inputs;
 use crate::axis::LEADING;
 use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
 
-/// A dimension taken apart; input x.
+/// Splits a dimension into sections, each of which becomes a tensor; input x.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unpack {
     /// The dimension.
     pub dim: usize,
-    /// The pieces of the dimension; each has all sections in it.
+    /// Number of pieces of the dimension, each of which contains a part of every section.
     pub pieces: usize,
-    /// The elements of each section within a piece.
+    /// Number of elements of each section within a piece.
     pub sections: Vec<usize>,
 }
 
-/// A dimension put together; one input for each section.
+/// Joins sections of a dimension; one input per section.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pack {
     /// The dimension.
     pub dim: usize,
-    /// The pieces of the dimension; each has all sections in it.
+    /// Number of pieces of the dimension, each of which contains a part of every section.
     pub pieces: usize,
-    /// The elements of each section within a piece.
+    /// Number of elements of each section within a piece.
     pub sections: Vec<usize>,
 }
 
@@ -38,7 +38,7 @@ pub struct Pack {
 const NAMES: [&str; 8] =
     ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"];
 
-/// Declares the whole and its sections.
+/// Declares the whole tensor and its sections.
 fn operands(
     unpack: &Unpack,
     shape: &[usize],

@@ -1,10 +1,10 @@
-//! A tensor where the user wants it: `x[..,n] -> x[..,n]`.
+//! A tensor in a layout that the user asks for: `x[..,n] -> x[..,n]`.
 //!
-//! As a function this is the identity. The layout is given by dimensions of the mesh: the axis that
-//! is cut there, `-` for replicas, `+` for partial sums. Two of them in a row are a collective of
-//! the user's own, for instance `+` and then `-` an all-reduce, `+` and then `s` a reduce-scatter.
-//! The gradient lies as every operator's does: sharded where the tensor is, replicated elsewhere,
-//! so what one does forward the other undoes.
+//! As a function this is the identity. The layout is given by dimensions of the mesh: the axis that is cut
+//! there, `-` for replicas, `+` for partial sums. Two such operators in sequence are a collective that the
+//! user chooses: for instance `+` and then `-` is an all-reduce, and `+` and then `s` a reduce-scatter. The
+//! gradient has the layout that gradients of every operator have: sharded if the tensor is, otherwise
+//! replicated. So the backward pass undoes the forward pass.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use crate::{Declaration, Error, Kind};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// By the name of a dimension of the mesh, the letter of the axis that is cut there, `-` or
-    /// `+`. Of other dimensions nothing is said.
+    /// By the name of a dimension of the mesh, the letter of the axis that is cut there, `-` or `+`.
+    /// Dimensions that are missing here are free.
     pub cuts: BTreeMap<String, char>,
 }
 

@@ -7,29 +7,29 @@ use super::operand::{dims, inputs};
 use super::slide::{Slide, each, slides};
 use crate::{Axes, Declaration, Error, Operand};
 
-/// Number that a window becomes.
+/// Function of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PoolKind {
     /// The largest pixel.
     Max,
-    /// The sum of its pixels over its size, padding included.
+    /// The sum of its pixels divided by its size, including padding.
     Mean,
 }
 
-/// Windows; input x. In a file, one number may stand for all directions.
+/// A pool; input x. In a file, one number may apply to all directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
-    /// Number that a window becomes.
+    /// Function of a window.
     pub kind: PoolKind,
     /// Height and width of a window.
     #[serde(deserialize_with = "each")]
     pub size: [usize; 2],
-    /// Distance of neighbouring windows in pixels, vertically and horizontally.
+    /// Distance between neighbouring windows in pixels, vertically and horizontally.
     #[serde(deserialize_with = "each")]
     pub stride: [usize; 2],
-    /// Pixels of padding at the top of an image, on the left, at the bottom and on the right.
+    /// Pixels of padding added to an image at the top, on the left, at the bottom and on the right.
     #[serde(deserialize_with = "each")]
     pub padding: [usize; 4],
 }
@@ -39,7 +39,7 @@ pub struct Pool {
 pub struct PoolBackward(pub Pool);
 
 impl Pool {
-    /// Windows that are the same in all directions.
+    /// Returns a pool with windows that are the same in all directions.
     pub fn square(kind: PoolKind, size: usize, stride: usize, padding: usize) -> Pool {
         Pool { kind, size: [size; 2], stride: [stride; 2], padding: [padding; 4] }
     }

@@ -1,7 +1,7 @@
 //! A reshape, which splits and merges dimensions: `x[b,s,g·d] -> y[b,s,g,d]`.
 //!
-//! Neighbouring dimensions on both sides that hold the same number of elements belong together. The
-//! first of them share an axis as long as their greatest common divisor; the others stay whole.
+//! Neighbouring dimensions of input and output that hold the same number of elements form a group. The first
+//! dimensions of a group share an axis whose length is their greatest common divisor; the others stay whole.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reshape {
-    /// The shape that it gives.
+    /// The shape of the output.
     pub shape: Vec<usize>,
 }
 
@@ -42,7 +42,7 @@ impl Rule for Reshape {
     }
 }
 
-/// Dimensions next to each other, on either side, that hold the same number of elements.
+/// Returns groups of neighbouring dimensions of both shapes that hold the same number of elements.
 fn groups<'a>(x: &'a [usize], y: &'a [usize]) -> Vec<(&'a [usize], &'a [usize])> {
     let mut groups = Vec::new();
     let (mut x_rest, mut y_rest) = (x, y);
@@ -63,7 +63,7 @@ fn groups<'a>(x: &'a [usize], y: &'a [usize]) -> Vec<(&'a [usize], &'a [usize])>
     groups
 }
 
-/// Declares a group: an axis that the first dimensions share, and whole ones for the others.
+/// Declares a group: an axis that the first dimensions share, and axes that stay whole for the others.
 fn pair(axes: &mut Axes, letter: char, shapes: [&[usize]; 2], dims: [&mut Vec<Dim>; 2]) {
     let shared = match shapes {
         [[x, ..], [y, ..]] => divisor(*x, *y),

@@ -1,6 +1,6 @@
 //! RMS norm: `x[..,n] gain[n] -> y[..,n]`.
 //!
-//! Zhang, Sennrich, "Root Mean Square Layer Normalization": as layer norm, without the mean.
+//! Zhang, Sennrich, "Root Mean Square Layer Normalization": like layer norm, without the mean.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::operand::inputs;
 use super::{Epsilon, Rule};
 use crate::{Declaration, Error};
 
-/// Mean square one within a token; inputs x, gain.
+/// Normalises each token to mean square one, then applies the gain; inputs x, gain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RmsNorm(pub Epsilon);
 

@@ -1,7 +1,7 @@
 //! Rotary positions: `x[b,s,g·d] -> y[b,s,g·d]`.
 //!
-//! Su et al., "RoFormer", section 3.2: within a head, features i and i + d/2 are a pair that turns
-//! by an angle that grows with the token's place in its sequence.
+//! Su et al., "RoFormer", section 3.2: within a head, features i and i + d/2 are a pair, which is rotated by
+//! an angle that grows with the token's position in its sequence.
 
 use std::ops::RangeInclusive;
 
@@ -11,20 +11,20 @@ use super::Rule;
 use super::operand::{check_number, dims, inputs, quotient};
 use crate::{Axes, Declaration, Error, Kind, Operand};
 
-/// Pairs of features turned; input x.
+/// Rotates pairs of features; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rotary {
-    /// The features of a head, an even number.
+    /// The number of features of a head, which is even.
     pub head_size: usize,
-    /// Base of the angles: the last pair turns slower than the first by about this factor; 10,000
-    /// in the paper.
+    /// Base of the angles: the last pair rotates about this factor more slowly than the first; 10,000 in the
+    /// paper.
     pub base: f64,
-    /// Whether pairs are turned back, as gradients are.
+    /// Whether pairs are rotated backwards, as in the gradient.
     pub back: bool,
 }
 
-/// Bases that are accepted; others are taken for a slip.
+/// Range of bases; others are refused as mistakes.
 const BASES: RangeInclusive<f64> = 1e-6..=1e12;
 
 impl Rule for Rotary {

@@ -1,7 +1,7 @@
 //! Gates of a mixture of experts: `logits[..,e] -> gates[..,e]`.
 //!
-//! Shazeer et al., "Outrageously Large Neural Networks", section 2.1: the softmax over a token's
-//! largest logits, zero for all other experts.
+//! Shazeer et al., "Outrageously Large Neural Networks", section 2.1: the softmax over a token's largest
+//! logits, and zero for all other experts.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::{Declaration, Error, Kind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// Experts that each token is sent to.
+    /// Number of experts to which each token is sent.
     pub chosen: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Every element times a number: `x[..] -> y[..]`.
+//! Every element multiplied by a number: `x[..] -> y[..]`.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Slides: how windows move over an image in one direction.
+//! Slides: the movement of windows over an image in one direction.
 
 use serde::{Deserialize, Deserializer};
 
@@ -7,16 +7,16 @@ use crate::{Error, Kind};
 /// Windows in one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slide {
-    /// Distance of neighbouring windows.
+    /// Distance between neighbouring windows.
     pub stride: usize,
-    /// Distance of neighbouring pixels of a window.
+    /// Distance between neighbouring pixels of a window.
     pub dilation: usize,
     /// Pixels of padding before and after an image.
     pub padding: [usize; 2],
 }
 
 impl Slide {
-    /// Counts the windows of a size that fit into a length.
+    /// Returns the number of windows of a size that fit into a length.
     pub fn windows(&self, length: usize, size: usize) -> Result<usize, Error> {
         let Slide { stride, dilation, padding: [before, after] } = *self;
         let padded = length.saturating_add(before).saturating_add(after);
@@ -32,8 +32,8 @@ impl Slide {
     }
 }
 
-/// Two slides, vertical and horizontal, of strides, dilations, and padding at the top, on the left,
-/// at the bottom and on the right.
+/// Returns two slides, vertical and horizontal, from strides, dilations, and the padding at the top, on the
+/// left, at the bottom and on the right.
 pub(super) fn slides(stride: [usize; 2], dilation: [usize; 2], padding: [usize; 4]) -> [Slide; 2] {
     [0, 1].map(|dim| Slide {
         stride: stride[dim],
@@ -42,7 +42,7 @@ pub(super) fn slides(stride: [usize; 2], dilation: [usize; 2], padding: [usize; 
     })
 }
 
-/// A number for all directions, or one for each.
+/// One number for all directions, or one for each.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Given<const N: usize>
@@ -53,7 +53,7 @@ where
     Each([usize; N]),
 }
 
-/// A number for all directions, or one for each.
+/// Reads one number for all directions, or one for each.
 pub(super) fn each<'de, D: Deserializer<'de>, const N: usize>(
     from: D,
 ) -> Result<[usize; N], D::Error>

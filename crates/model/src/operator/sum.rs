@@ -8,15 +8,15 @@ use super::Rule;
 use super::operand::inputs;
 use crate::{Axes, Declaration, Error, Operand};
 
-/// Fate of a dimension in a sum.
+/// Effect of a sum on a dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Summed {
-    /// The dimension stays as it is.
+    /// The dimension is kept.
     No,
-    /// The sum has a dimension that is 1 long.
+    /// The output has a dimension of length 1.
     ToOne,
-    /// The sum does not have the dimension.
+    /// The output does not have the dimension.
     Away,
 }
 
@@ -24,18 +24,18 @@ pub enum Summed {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sum {
-    /// For each dimension of x, what becomes of it; those beyond the list stay.
+    /// For each dimension of x, the effect on it; dimensions beyond the list are kept.
     pub dims: Vec<Summed>,
 }
 
 impl Sum {
-    /// The sum over dimensions next to each other, which vanish.
+    /// Returns the sum over neighbouring dimensions, which are removed.
     pub fn over(dims: Range<usize>) -> Sum {
         let summed = |dim: usize| if dims.contains(&dim) { Summed::Away } else { Summed::No };
         Sum { dims: (0..dims.end).map(summed).collect() }
     }
 
-    /// The sum that makes `shape` of what was broadcast from it.
+    /// Returns the sum that reduces a broadcast tensor to its original shape.
     pub fn back_to(whole: &[usize], shape: &[usize]) -> Sum {
         let missing = whole.len() - shape.len();
         let kept = |length: &usize| if *length == 1 { Summed::ToOne } else { Summed::No };
@@ -43,7 +43,7 @@ impl Sum {
         Sum { dims: away.chain(shape.iter().map(kept)).collect() }
     }
 
-    /// Returns the fate of a dimension.
+    /// Returns the effect on a dimension.
     pub(super) fn of(&self, dim: usize) -> Summed {
         self.dims.get(dim).copied().unwrap_or(Summed::No)
     }

@@ -1,10 +1,10 @@
-//! Attention in pieces: queries times keys, softmax, and that times values.
+//! Attention from several operators: queries times keys, softmax, and the result times values.
 
 use super::Rewriter;
 use super::scores::{Mixture, Scores};
 use crate::{Attention, Error, MatMul, Node, Operator, Scale, TensorId};
 
-/// Relative error that a factor may have: programs keep it in few bits.
+/// Largest relative error of a factor, since other programs store it in few bits.
 const NEAR: f64 = 1e-3;
 
 /// Operands as `[batch, heads, tokens, features]`.
@@ -19,7 +19,7 @@ struct Heads {
 }
 
 impl Rewriter {
-    /// The attention that a product with values ends, if it is one.
+    /// Returns the attention that ends with this product with values, if there is one.
     pub(super) fn attention(
         &mut self,
         node: &Node,
@@ -40,7 +40,7 @@ impl Rewriter {
         self.transpose(&node.name, mixed, &mixture.output).map(Some)
     }
 
-    /// Finds queries and keys of the weights, if these are a softmax of scores.
+    /// Finds the queries and keys of the weights, if these are a softmax of scores.
     fn heads(
         &mut self,
         name: &str,
@@ -85,7 +85,7 @@ impl Rewriter {
         Ok(Some(Heads { batch, queries, keys, values, factor, causal }))
     }
 
-    /// The attention of heads, as `[batch, heads, tokens, features]`.
+    /// Adds the attention of heads, as `[batch, heads, tokens, features]`.
     fn attend(&mut self, name: &str, heads: &Heads) -> Result<Option<TensorId>, Error> {
         let Heads { batch, mut queries, keys, values, factor, causal } = *heads;
         let of_heads = self.shape(queries).to_vec();
@@ -120,7 +120,8 @@ impl Rewriter {
         self.transpose(&format!("{name}.mixed"), mixed, &[0, 2, 1, 3]).map(Some)
     }
 
-    /// Heads that several heads of queries share, and how many: `[b,g,t,d]` of `[b,g·i,t,d]`.
+    /// Returns heads that several heads of queries share, and the number of those: `[b,g,t,d]` for
+    /// `[b,g·i,t,d]`.
     fn shared(&mut self, name: &str, repeated: TensorId) -> Option<(TensorId, usize)> {
         let [batch, heads, tokens, features] = *self.shape(repeated).as_array()?;
         let reshape = self.maker(repeated)?;
@@ -143,7 +144,7 @@ impl Rewriter {
         Some((once, times))
     }
 
-    /// Batch and heads: as they are, or as they were before they were merged.
+    /// Returns batch and heads, looking through a reshape that merged them.
     fn leading(&self, queries: TensorId, weights: TensorId) -> Option<[usize; 2]> {
         let split = |id: TensorId| match *self.shape(id) {
             [batch, heads, _, _] => Some([batch, heads]),
@@ -162,7 +163,7 @@ impl Rewriter {
         }
     }
 
-    /// Returns the tensor before reshapes that left the last two dimensions alone.
+    /// Returns the tensor before reshapes that left the last two dimensions unchanged.
     fn through_leading(&self, x: TensorId) -> TensorId {
         match self.maker(x) {
             Some(Node { operator: Operator::Reshape(_), inputs, .. })

@@ -1,7 +1,7 @@
-//! Rewriting: what other programs took apart, put together.
+//! Rewriting: combines operators that other programs have split.
 //!
-//! A graph is written anew node by node. A view of a view becomes one view, and products around a
-//! softmax become attention, which keeps no scores. The graph computes what it computed before.
+//! A graph is rewritten node by node. A view of a view becomes one view, and products around a softmax become
+//! attention, which keeps no scores. The graph computes the same function as before.
 
 mod attention;
 mod scores;
@@ -9,8 +9,8 @@ mod view;
 
 use crate::{Error, Graph, Node, NodeId, Operator, Role, TensorId};
 
-/// A graph without blocks or a loss, written anew, and its output there. Nodes that nothing reads any
-/// more are left for others to remove.
+/// Returns a rewritten graph, without blocks or a loss, and the output in it. It may contain nodes that are
+/// no longer read.
 ///
 /// # Errors
 /// If an operator of the graph cannot take its operands.
@@ -21,12 +21,12 @@ pub fn simplify(graph: &Graph, output: TensorId) -> Result<(Graph, TensorId), Er
     Ok((rewriter.graph, output))
 }
 
-/// A graph in the making.
+/// A rewritten graph that is being built.
 struct Rewriter {
     graph: Graph,
-    /// For every tensor of the old graph, where it is now.
+    /// For every tensor of the old graph, its number in the new one.
     places: Vec<Option<TensorId>>,
-    /// For every tensor of the old graph, how often it is read.
+    /// For every tensor of the old graph, the number of its readers.
     reads: Vec<usize>,
     /// For every tensor of the new graph, the node that computes it.
     made: Vec<Option<NodeId>>,
@@ -48,7 +48,7 @@ impl Rewriter {
         rewriter
     }
 
-    /// Returns the place of a tensor of the old graph in the new one.
+    /// Returns the number, in the new graph, of a tensor of the old one.
     fn place(&self, old: TensorId) -> TensorId {
         self.places[old].expect("nodes come after those that they read")
     }
@@ -86,7 +86,7 @@ impl Rewriter {
         Ok(outputs)
     }
 
-    /// The node of the new graph that computes a tensor.
+    /// Returns the node of the new graph that computes a tensor.
     fn maker(&self, id: TensorId) -> Option<&Node> {
         self.made[id].map(|node| &self.graph.nodes[node])
     }

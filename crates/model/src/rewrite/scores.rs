@@ -1,9 +1,9 @@
-//! Scores and what they weigh: the two products of attention, by their letters.
+//! The two products of attention, recognised by their letters: scores, and the mixture of values.
 
 use crate::MatMul;
 
-/// The product of queries and keys: for each operand, where its leading dimensions, its rows and its
-/// features are.
+/// The product of queries and keys: for each operand, the positions of its leading dimensions, its rows and
+/// its features.
 pub(super) struct Scores {
     /// Whether keys are the first operand.
     pub keys_first: bool,
@@ -14,7 +14,7 @@ pub(super) struct Scores {
 }
 
 impl Scores {
-    /// A product as scores, if it ends in a query and a key.
+    /// Returns a product as scores, if its output ends with a query and a key.
     pub fn of(product: &MatMul) -> Option<Scores> {
         let output: Vec<char> = product.output.chars().collect();
         let [leading @ .., query, key] = &output[..] else { return None };
@@ -35,12 +35,12 @@ impl Scores {
 pub(super) struct Mixture {
     /// The dimensions of values, in the order leading, key, feature.
     pub values: Vec<usize>,
-    /// The dimensions of the output, where it stands in the order leading, query, feature.
+    /// The dimensions of the output, in the order leading, query, feature.
     pub output: Vec<usize>,
 }
 
 impl Mixture {
-    /// A product of weights, its first operand, as a mixture of values.
+    /// Returns a product of weights, its first operand, as a mixture of values.
     pub fn of(product: &MatMul) -> Option<Mixture> {
         let weights: Vec<char> = product.left.chars().collect();
         let [leading @ .., query, key] = &weights[..] else { return None };
@@ -55,7 +55,7 @@ impl Mixture {
     }
 }
 
-/// Returns the places of letters in a list of exactly these letters.
+/// Returns the positions of letters in a list of exactly these letters.
 fn places(list: &str, letters: &[char]) -> Option<Vec<usize>> {
     let place = |letter: &char| list.chars().position(|other| other == *letter);
     let places: Vec<usize> = letters.iter().map(place).collect::<Option<_>>()?;

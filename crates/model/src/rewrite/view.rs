@@ -1,10 +1,10 @@
-//! Views: the same elements in another shape or order, one after the other.
+//! Views: the same elements in another shape or order, for several views in sequence.
 
 use super::Rewriter;
 use crate::{Error, Operator, Reshape, Scale, TensorId, Transpose};
 
 impl Rewriter {
-    /// The elements of a tensor in another shape.
+    /// Returns the elements of a tensor in another shape.
     pub(super) fn reshape(
         &mut self,
         name: &str,
@@ -21,7 +21,7 @@ impl Rewriter {
         Ok(self.apply(name, Reshape { shape: shape.to_vec() }.into(), &[x])?[0])
     }
 
-    /// A tensor with dimension `order[i]` at place i.
+    /// Returns a tensor whose dimension i is dimension `order[i]` of this one.
     pub(super) fn transpose(
         &mut self,
         name: &str,
@@ -55,7 +55,8 @@ impl Rewriter {
         }
     }
 
-    /// Whether an order turns the last two dimensions alone, and those were there before a reshape.
+    /// Returns whether an order exchanges only the last two dimensions, which already existed before a
+    /// reshape.
     fn turns_last(&self, reshaped: TensorId, before: TensorId, order: &[usize]) -> bool {
         let Some(leading) = order.len().checked_sub(2) else { return false };
         let last = order[leading..] == [leading + 1, leading];
@@ -64,7 +65,7 @@ impl Rewriter {
         last && alone && pair(reshaped).is_some() && pair(reshaped) == pair(before)
     }
 
-    /// Splits a tensor, seen through views, into another tensor and a factor.
+    /// Splits a tensor, looking through views, into another tensor and a factor.
     pub(super) fn unscaled(&mut self, name: &str, x: TensorId) -> Result<(TensorId, f64), Error> {
         let Some(node) = self.maker(x) else { return Ok((x, 1.0)) };
         let (operator, inner) = (node.operator.clone(), node.inputs.first().copied());

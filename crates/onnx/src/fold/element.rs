@@ -1,11 +1,11 @@
-//! Known numbers, one by one: functions of them, and casts.
+//! Functions of single known numbers, and casts.
 
 use thinwire_model::{Element, Error};
 
 use crate::constant::{Constant, elements, is_float};
 use crate::import::{Call, refuse};
 
-/// Functions of one number.
+/// Returns a function of one number.
 pub(super) fn single(operator: &str) -> Option<fn(f64) -> f64> {
     Some(match operator {
         "Neg" => |x| -x,
@@ -23,11 +23,11 @@ pub(super) fn single(operator: &str) -> Option<fn(f64) -> f64> {
     })
 }
 
-/// Functions of two numbers that give truths.
+/// Functions of two numbers whose results are booleans.
 pub(super) const COMPARISONS: [&str; 5] =
     ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"];
 
-/// Functions of two numbers, of which the first are known; whole ones are divided to whole ones.
+/// Returns a function of two numbers. `first` has the first operands; quotients of integers are integers.
 pub(super) fn pair(operator: &str, first: &Constant) -> Option<fn(f64, f64) -> f64> {
     Some(match operator {
         "Add" => |x, y| x + y,
@@ -50,7 +50,7 @@ pub(super) fn pair(operator: &str, first: &Constant) -> Option<fn(f64, f64) -> f
     })
 }
 
-/// Numbers of another type.
+/// Converts numbers to another type.
 pub(super) fn cast(call: &Call<'_>, constant: &Constant) -> Constant {
     let kind = i32::try_from(call.integer("to", 1)).ok();
     let kind = kind.and_then(|kind| onnx_rs::ast::DataType::try_from(kind).ok());
@@ -65,7 +65,7 @@ pub(super) fn cast(call: &Call<'_>, constant: &Constant) -> Constant {
     Constant { shape: constant.shape.clone(), values, whole: element == Element::Index }
 }
 
-/// A function of the values at every place of the shape that all of them fit.
+/// Applies a function to the values at every position of the shape to which all of them can be broadcast.
 pub(super) fn broadcast(
     inputs: &[&Constant],
     function: impl Fn(&[f64]) -> f64,
@@ -99,8 +99,8 @@ pub(super) fn broadcast(
     Ok(Some(Constant { shape, values, whole: inputs[0].whole }))
 }
 
-/// The places of all elements of a shape in the order of rows, from a place on, where neighbours
-/// along each dimension lie so many places apart.
+/// Returns the positions in memory of all elements of a shape in row-major order, starting at a position.
+/// Neighbours along each dimension are `steps` apart.
 pub(super) fn places(
     shape: &[usize],
     steps: &[usize],
@@ -122,8 +122,7 @@ pub(super) fn places(
     })
 }
 
-/// Returns the stride of each dimension, counted from the last: 0 where a dimension is 1 long or
-/// missing.
+/// Returns the stride of each dimension, counted from the last: 0 if a dimension has length 1 or is missing.
 pub(super) fn steps(input: &Constant, dimensions: usize) -> Vec<usize> {
     let missing = dimensions - input.shape.len();
     let mut steps = vec![0; dimensions];

@@ -1,4 +1,4 @@
-//! Folding: what can be worked out from known numbers and shapes.
+//! Folding: computes values that depend only on known numbers and shapes.
 
 mod element;
 mod place;
@@ -12,21 +12,21 @@ use crate::operator;
 use crate::value::Value;
 use element::broadcast;
 
-/// Types of real numbers, as a cast calls them.
+/// Types of real numbers, as the numbers that a cast uses.
 const REAL: [i64; 4] = [1, 10, 11, 16];
 
-/// Known numbers of all nodes: more than any real file has.
+/// Largest number of values that all nodes together may fold: more than any real file needs.
 const FOLDED_MAX: usize = 1 << 26;
 
-/// The account of the known numbers that nodes have given so far: a file may not make its reader work or remember
-/// without bound.
+/// Counter of the numbers that nodes have folded so far, since a file must not be able to make its reader
+/// compute or store without limit.
 #[derive(Debug, Default)]
 pub(crate) struct Folder {
     numbers: usize,
 }
 
 impl Folder {
-    /// Returns the numbers that a node gives, if all that it reads is known.
+    /// Returns the numbers that a node computes, if all of its inputs are known.
     ///
     /// # Errors
     /// If operands contradict each other, or there are too many numbers.
@@ -36,7 +36,7 @@ impl Folder {
         Ok(folded)
     }
 
-    /// Counts the numbers of one node, and refuses a node of too many.
+    /// Counts the numbers of one node, and refuses a node with too many.
     fn charge(&mut self, folded: &Constant) -> Result<(), Error> {
         self.numbers += elements(&folded.shape)?;
         match self.numbers <= FOLDED_MAX {
@@ -69,7 +69,7 @@ fn fold(importer: &Importer<'_>) -> Result<Option<Constant>, Error> {
     }
 }
 
-/// Whether a node leaves numbers of the file that may be trained what they are.
+/// Returns whether a node leaves numbers of the file unchanged that may turn out to be trained.
 fn is_still_stored(importer: &Importer<'_>) -> bool {
     let Ok(Value::Stored(weight)) = importer.value(0) else { return false };
     match importer.call.operator {

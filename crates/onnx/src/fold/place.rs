@@ -1,4 +1,4 @@
-//! Known numbers at other places: looked up, put together, cut out, turned and added up.
+//! Operators that move known numbers: looking up, joining, cutting out, transposing and summing.
 
 use thinwire_model::{Array, Error};
 
@@ -7,8 +7,8 @@ use crate::constant::{Constant, ELEMENTS_MAX, elements};
 use crate::import::{Call, Importer, dimension};
 use crate::operator;
 
-/// At every place of a shape what a function says of its index, whole numbers if those of `from` are; none if it does
-/// not know one.
+/// Returns a tensor whose value at every index of a shape is a function of the index; integers if those of
+/// `from` are. Returns `None` if the function returns `None` for any index.
 fn build(
     shape: Vec<usize>,
     from: &Constant,
@@ -24,13 +24,13 @@ fn build(
     Ok(values.map(|values| Constant { shape, values, whole: from.whole }))
 }
 
-/// The place that an index means, counted from the end where it is negative.
+/// Returns the position of an index, which counts from the end if it is negative.
 fn place(index: f64, length: usize) -> Option<usize> {
     let index = if index < 0.0 { index + length as f64 } else { index };
     (index >= 0.0 && index < length as f64).then_some(index as usize)
 }
 
-/// Parts of a dimension by their places.
+/// Looks up parts of a dimension by their positions.
 pub(super) fn gather(
     call: &Call<'_>,
     from: &Constant,
@@ -47,7 +47,7 @@ pub(super) fn gather(
     pieces(from, shape, starts.map(|start| start * within), within)
 }
 
-/// Pieces of equal length, one after the other, by where each begins.
+/// Joins pieces of equal length, given the start of each.
 fn pieces(
     from: &Constant,
     shape: Vec<usize>,
@@ -59,13 +59,14 @@ fn pieces(
     Ok(Some(Constant { shape, values, whole: from.whole }))
 }
 
-/// Numbers that lie so far apart along each dimension of a shape, from a place on.
+/// Returns numbers that are `steps` apart along each dimension of a shape, starting at `first`.
 fn strided(from: &Constant, shape: Vec<usize>, steps: &[usize], first: usize) -> Constant {
     let values = places(&shape, steps, first).map(|place| from.values[place]).collect();
     Constant { shape, values, whole: from.whole }
 }
 
-/// For every index the number at its place of one dimension, and at its own place of the others.
+/// Looks up, for every index, the number at its own position, except in one dimension, where `rest` has the
+/// position.
 pub(super) fn gather_elements(
     call: &Call<'_>,
     from: &Constant,
@@ -83,7 +84,7 @@ pub(super) fn gather_elements(
     })
 }
 
-/// Looks up parts by lists of indices, which are the last dimension.
+/// Looks up parts by lists of indices, which are in the last dimension.
 pub(super) fn gather_all(
     call: &Call<'_>,
     from: &Constant,
@@ -106,7 +107,7 @@ pub(super) fn gather_all(
     pieces(from, result, starts.into_iter().map(|start| start * within), within)
 }
 
-/// Numbers one after the other along a dimension.
+/// Joins numbers along a dimension.
 pub(super) fn concat(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Constant>, Error> {
     let first = &inputs[0];
     let dim = call.axis(0, first.shape.len())?;
@@ -130,7 +131,7 @@ pub(super) fn concat(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Cons
     })
 }
 
-/// A range of every dimension.
+/// Cuts out a range of every dimension.
 pub(super) fn slice(importer: &Importer<'_>, from: &Constant) -> Result<Option<Constant>, Error> {
     let mut parts: Vec<(usize, usize)> = from.shape.iter().map(|length| (0, *length)).collect();
     for (dim, start, end, step) in operator::ranges(importer, &from.shape)? {
@@ -145,7 +146,7 @@ pub(super) fn slice(importer: &Importer<'_>, from: &Constant) -> Result<Option<C
     Ok(Some(strided(from, shape, &steps, first)))
 }
 
-/// Dimensions in another order.
+/// Reorders dimensions.
 pub(super) fn transpose(call: &Call<'_>, from: &Constant) -> Result<Option<Constant>, Error> {
     let order = operator::order(call, from.shape.len())?;
     let shape = order.iter().map(|dim| from.shape[*dim]).collect();
@@ -154,7 +155,7 @@ pub(super) fn transpose(call: &Call<'_>, from: &Constant) -> Result<Option<Const
     Ok(Some(strided(from, shape, &turned, 0)))
 }
 
-/// The sum of all numbers up to each, along a dimension.
+/// Returns the cumulative sums along a dimension.
 pub(super) fn cumulative(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<Constant>, Error> {
     let [from, axis] = inputs else { return Ok(None) };
     if call.integer("exclusive", 0) != 0 || call.integer("reverse", 0) != 0 {
@@ -171,7 +172,7 @@ pub(super) fn cumulative(call: &Call<'_>, inputs: &[Constant]) -> Result<Option<
     Ok(Some(sums))
 }
 
-/// The product of matrices, for every index of the dimensions before them.
+/// Returns the product of matrices, for every index of the dimensions before them.
 pub(super) fn product(inputs: &[Constant]) -> Result<Option<Constant>, Error> {
     let [x, y] = inputs else { return Ok(None) };
     let ([leading @ .., rows, inner], [others @ .., same, columns]) = (&x.shape[..], &y.shape[..])

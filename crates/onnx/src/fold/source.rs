@@ -1,11 +1,11 @@
-//! Known numbers out of nothing but their shape.
+//! Known numbers that depend on nothing but shapes.
 
 use thinwire_model::Error;
 
 use crate::constant::{Constant, ELEMENTS_MAX, elements, large};
 use crate::import::{Call, Importer, refuse};
 
-/// The numbers of a node that is nothing but them.
+/// Returns the numbers of a constant node.
 pub(super) fn constant(call: &Call<'_>) -> Result<Constant, Error> {
     let list = |values: Vec<f64>, whole: bool, single: bool| Constant {
         shape: if single { Vec::new() } else { vec![values.len()] },
@@ -31,7 +31,7 @@ pub(super) fn constant(call: &Call<'_>) -> Result<Constant, Error> {
     }
 }
 
-/// The shape of an input.
+/// Returns the shape of an input.
 pub(super) fn shape(importer: &Importer<'_>) -> Result<Constant, Error> {
     let shape = importer.shape(importer.value(0)?);
     let length = shape.len() as i64;
@@ -41,12 +41,12 @@ pub(super) fn shape(importer: &Importer<'_>) -> Result<Constant, Error> {
     Ok(Constant::list(shape.get(start..end).unwrap_or(&[]).iter().copied()))
 }
 
-/// Lengths of dimensions.
+/// Returns numbers as lengths of dimensions.
 pub(super) fn lengths(constant: &Constant) -> Vec<usize> {
     constant.values.iter().map(|value| value.max(0.0) as usize).collect()
 }
 
-/// Numbers at equal distances.
+/// Returns numbers at equal distances.
 pub(super) fn range(inputs: &[Constant]) -> Result<Option<Constant>, Error> {
     let numbers: Option<Vec<f64>> = inputs.iter().map(Constant::single).collect();
     let Some([start, limit, step]) = numbers.as_deref() else { return Ok(None) };
@@ -58,7 +58,7 @@ pub(super) fn range(inputs: &[Constant]) -> Result<Option<Constant>, Error> {
     Ok(Some(Constant { shape: vec![values.len()], values, whole: inputs[0].whole }))
 }
 
-/// Returns one number everywhere in a shape.
+/// Returns a tensor of a shape with one value everywhere.
 pub(super) fn filled(call: &Call<'_>, shape: &Constant) -> Result<Option<Constant>, Error> {
     let value = match call.attribute("value").and_then(|attribute| attribute.t.as_ref()) {
         Some(tensor) => Constant::read(tensor)?,
@@ -69,7 +69,7 @@ pub(super) fn filled(call: &Call<'_>, shape: &Constant) -> Result<Option<Constan
     Ok(Some(Constant { shape, values, whole: value.whole }))
 }
 
-/// The lower or upper triangle of the last two dimensions; zero elsewhere.
+/// Returns the lower or upper triangle of the last two dimensions, and zero elsewhere.
 pub(super) fn triangle(call: &Call<'_>, inputs: &[Constant]) -> Constant {
     let from = &inputs[0];
     let upper = call.integer("upper", 1) != 0;

@@ -1,4 +1,4 @@
-//! Calls: the nodes of a file, and what they are told.
+//! Calls: the nodes of a file, with their inputs and attributes.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,7 +7,7 @@ use thinwire_model::{Error, Graph, Kind, TensorId};
 
 use crate::value::{Value, Weight};
 
-/// A node at its place.
+/// A node with its position in the file.
 pub(crate) struct Call<'a> {
     /// Name of the operator.
     pub operator: &'a str,
@@ -18,19 +18,19 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The node at a place of the file.
+    /// Returns the node at a position of the file.
     pub fn new(at: usize, node: &'a Node<'a>) -> Call<'a> {
         let named = if node.name.is_empty() { node.output.first() } else { Some(&node.name) };
         let name = named.copied().unwrap_or_default().trim_start_matches('/').replace('/', ".");
         Call { operator: node.op_type.as_str(), name, node, at }
     }
 
-    /// Whether its operator is one of ONNX itself.
+    /// Returns whether its operator is defined by ONNX itself.
     pub fn is_own(&self) -> bool {
         matches!(self.node.domain, "" | "ai.onnx")
     }
 
-    /// Whether there is an input.
+    /// Returns whether it has this input.
     pub fn has(&self, index: usize) -> bool {
         self.node.input.get(index).is_some_and(|name| !name.is_empty())
     }
@@ -41,7 +41,7 @@ impl<'a> Call<'a> {
         last.map_or(0, |last| last + 1)
     }
 
-    /// Whether something may read an output.
+    /// Returns whether this output has a name, so that it may be read.
     pub fn gives(&self, index: usize) -> bool {
         self.node.output.get(index).is_some_and(|name| !name.is_empty())
     }
@@ -51,27 +51,27 @@ impl<'a> Call<'a> {
         self.node.output.len()
     }
 
-    /// An attribute.
+    /// Returns an attribute.
     pub fn attribute(&self, name: &str) -> Option<&'a Attribute<'a>> {
         self.node.attribute.iter().find(|attribute| attribute.name == name)
     }
 
-    /// A whole number, or what it usually is.
+    /// Returns an integer attribute, or the default.
     pub fn integer(&self, name: &str, usual: i64) -> i64 {
         self.attribute(name).map_or(usual, |attribute| attribute.i)
     }
 
-    /// A real number, or what it usually is.
+    /// Returns a real attribute, or the default.
     pub fn float(&self, name: &str, usual: f64) -> f64 {
         self.attribute(name).map_or(usual, |attribute| f64::from(attribute.f))
     }
 
-    /// A text, if it is there.
+    /// Returns a text attribute, if there is one.
     pub fn text(&self, name: &str) -> Option<&'a [u8]> {
         self.attribute(name).map(|attribute| attribute.s)
     }
 
-    /// A list of whole numbers, if it is there.
+    /// Returns an attribute that is a list of integers, if there is one.
     pub fn integers(&self, name: &str) -> Option<&'a [i64]> {
         self.attribute(name).map(|attribute| &attribute.ints[..])
     }
@@ -81,13 +81,13 @@ impl<'a> Call<'a> {
         dimension(self.integer("axis", usual), dimensions)
     }
 
-    /// The place that an error names.
+    /// Returns the position of the node, for errors.
     pub fn place(&self) -> String {
         format!("node {} '{}'", self.at, self.name)
     }
 }
 
-/// Returns the index of a dimension, which counts from the end where it is negative.
+/// Returns the index of a dimension, which counts from the end if it is negative.
 pub(crate) fn dimension(axis: i64, dimensions: usize) -> Result<usize, Error> {
     let from_start = if axis < 0 { axis + dimensions as i64 } else { axis };
     let found = usize::try_from(from_start).ok().filter(|dim| *dim < dimensions);
@@ -96,31 +96,31 @@ pub(crate) fn dimension(axis: i64, dimensions: usize) -> Result<usize, Error> {
     })
 }
 
-/// Returns the refusal of a node for its operands.
+/// Returns the error for a node whose operands are refused.
 pub(crate) fn refuse(message: impl Into<String>) -> Error {
     Error::new(Kind::Operands, message)
 }
 
-/// An import in progress: the graph so far, and the value of every name.
+/// An import that is under way: the graph so far, and the value of every name.
 pub(crate) struct Importer<'a> {
-    /// The node of the file that is imported now.
+    /// The node of the file that is being imported.
     pub call: &'a Call<'a>,
     /// The graph so far.
     pub graph: Graph,
     pub(super) file: &'a OnnxGraph<'a>,
-    /// Initial values that are not trained, whatever reads them.
+    /// Initial values that are not trained, whichever node reads them.
     pub(super) frozen: &'a BTreeSet<String>,
     /// The version of the operators.
     pub version: i64,
     /// The value of every name that was read or written.
     pub(super) values: HashMap<&'a str, Value>,
-    /// The number of inputs of nodes that a name is.
+    /// For every name, the number of nodes' inputs that it is.
     pub(super) uses: HashMap<&'a str, usize>,
-    /// The parameter of every weight that was used.
+    /// The parameter of every weight that was used so far.
     pub(super) made: HashMap<Weight, TensorId>,
 }
 
-/// Supported operators, beside all that can be computed from known numbers.
+/// Supported operators, in addition to all that can be folded.
 #[rustfmt::skip]
 const SUPPORTED: [&str; 47] = [
     "Add", "Attention", "AveragePool", "BatchNormalization", "Cast", "Concat", "Constant", "Conv", "Div",
@@ -130,10 +130,10 @@ const SUPPORTED: [&str; 47] = [
     "Sigmoid", "Slice", "Softmax", "Split", "Sqrt", "Squeeze", "Sub", "Swish", "Tanh", "Transpose",
     "Unsqueeze", "Where",
 ];
-/// Number of operators that an error names.
+/// Number of operators in an error.
 const SHOWN: usize = 4;
 
-/// Returns the refusal of an operator.
+/// Returns the error for an operator that is not supported.
 pub(crate) fn unsupported(operator: &str) -> Error {
     let (count, some) = (SUPPORTED.len(), SUPPORTED[..SHOWN].join(", "));
     let expected =

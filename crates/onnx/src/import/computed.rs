@@ -1,4 +1,4 @@
-//! Values as computed tensors.
+//! Converts values to tensors of the graph.
 
 use thinwire_model::{
     Activation, Arithmetic, Constant as Known, Element, Epsilon, Error, Fill, Kind, LayerNorm,
@@ -10,11 +10,11 @@ use crate::constant::Constant;
 use crate::half::{Half, Stage};
 use crate::value::Value;
 
-/// Operators that formulas end in.
+/// Operators with which formulas end.
 const WHOLE: &str = "GELU, SiLU, layer norm, RMS norm or causal attention";
 
 impl Importer<'_> {
-    /// A value, computed.
+    /// Returns a value as a tensor.
     pub fn tensor_of(&mut self, name: &str, value: Value) -> Result<TensorId, Error> {
         match value {
             Value::Tensor(id) => Ok(id),
@@ -28,8 +28,8 @@ impl Importer<'_> {
         }
     }
 
-    /// Known numbers, which are never trained; indices are told like data. Text has places counted from
-    /// 0 for a row of indices, so a row of others is refused.
+    /// Adds known numbers, which are never trained. Indices become inputs, like data. For text, positions
+    /// counted from 0 replace a row of indices, so a row of other indices is refused.
     fn fixed(&mut self, name: &str, constant: Constant) -> Result<TensorId, Error> {
         let row = constant.shape.last() == Some(&constant.values.len());
         match (constant.uniform(), constant.whole) {
@@ -48,7 +48,7 @@ impl Importer<'_> {
         }
     }
 
-    /// Computes the stage of a formula that goes no further.
+    /// Computes the stage of a formula that does not continue.
     fn finish(&mut self, half: &Half) -> Result<TensorId, Error> {
         let shape = self.graph.tensors[half.x].shape.clone();
         let (name, features) = (half.node.clone(), shape.last().copied().unwrap_or(1));

@@ -1,7 +1,7 @@
-//! The form of a file and its nodes: versions, domains, how many inputs, and their numbers.
+//! The form of a file and its nodes: versions, domains, and the numbers of inputs.
 //!
-//! The meaning of an operator depends on the version, so files of versions that are not known here
-//! are refused, and so are inputs and attributes beyond those that an operator takes.
+//! The meaning of an operator depends on the version. So files with unknown versions are refused, and so are
+//! inputs and attributes that are unknown for an operator.
 
 use std::ops::RangeInclusive;
 
@@ -12,17 +12,17 @@ use super::unsupported;
 use super::{Importer, refuse};
 use crate::value::Value;
 
-/// Versions of the operators that are known.
+/// Supported versions of the operators.
 const OPERATORS: RangeInclusive<i64> = 6..=25;
-/// Versions of the file's format that are known.
+/// Supported versions of the file's format.
 const FORMATS: RangeInclusive<i64> = 3..=13;
-/// Operators that other programs have added, and that mean what their name says.
+/// Operators that other programs have added, and whose names have a fixed meaning.
 const ADDED: [&str; 3] = ["Gelu", "LayerNormalization", "SimplifiedLayerNormalization"];
-/// Types of a cast's outcome, and the one of them that is text.
+/// Target types of a cast, and the one of them that is text.
 const TYPES: RangeInclusive<i64> = 1..=24;
 const TEXT: i64 = 8;
 
-/// The version of the operators.
+/// Returns the version of the operators.
 pub(super) fn version(model: &Model<'_>) -> Result<i64, Error> {
     let file = |message: String| Error::new(Kind::File, message);
     let (format, [first, last]) = (model.ir_version, [FORMATS.start(), FORMATS.end()]);
@@ -41,7 +41,7 @@ pub(super) fn version(model: &Model<'_>) -> Result<i64, Error> {
     }
 }
 
-/// Refuses a node whose operator is not ONNX's, or that is told more than it takes.
+/// Refuses a node whose operator is not ONNX's, or that has unknown inputs or attributes.
 pub(super) fn check(importer: &Importer<'_>) -> Result<(), Error> {
     let call = importer.call;
     let added = call.node.domain == "com.microsoft" && ADDED.contains(&call.operator);
@@ -69,7 +69,7 @@ pub(super) fn check(importer: &Importer<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses products of whole numbers that the file has: weights are real.
+/// Refuses products with integers from the file, since weights are real numbers.
 pub(super) fn check_weights(importer: &Importer<'_>) -> Result<(), Error> {
     if !matches!(importer.call.operator, "MatMul" | "Gemm" | "Conv") {
         return Ok(());
@@ -84,8 +84,8 @@ pub(super) fn check_weights(importer: &Importer<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the numbers of inputs that an operator may have. An input that is missing at the end is
-/// reported where it is read.
+/// Returns the numbers of inputs that an operator may have. Inputs that are missing at the end are reported
+/// when they are read.
 fn inputs(operator: &str, version: i64) -> RangeInclusive<usize> {
     match operator {
         "Constant" => 0..=0,

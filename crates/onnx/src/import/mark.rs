@@ -1,14 +1,14 @@
-//! Marks of trained values: names of parameters, and operators' inputs that are weights.
+//! Recognises trained values: by the names of parameters, and as operators' inputs that are weights.
 
 use thinwire_model::{Error, Initial, TensorId};
 
 use super::Importer;
 use crate::value::{Value, Weight};
 
-/// Weights before the first step.
+/// Initial values of weights.
 pub(crate) const WEIGHT: Initial = Initial::Normal(0.02);
 
-/// Words in the last part of a parameter's name, as frameworks choose them.
+/// Words in the last part of a parameter's name, as frameworks use them.
 const WORDS: [&str; 24] = [
     "weight",
     "weights",
@@ -36,15 +36,15 @@ const WORDS: [&str; 24] = [
     "w",
 ];
 
-/// Whether a name says that a value is trained: `h.0.ln.weight`, `pos_embed`, `in_proj_bias`. Names
-/// that an exporter numbers, such as `onnx::Add_12` or `val_7`, say nothing.
+/// Returns whether a name shows that a value is trained, such as `h.0.ln.weight`, `pos_embed` or
+/// `in_proj_bias`. Names that an exporter numbers, such as `onnx::Add_12` or `val_7`, show nothing.
 pub(super) fn is_trained(name: &str) -> bool {
     let last = name.rsplit(['.', '/']).next().unwrap_or(name).to_lowercase();
     let mut words = last.split(|c: char| !c.is_ascii_alphabetic());
     !last.starts_with("onnx::") && words.any(|word| WORDS.contains(&word))
 }
 
-/// The initial value of a parameter of elementwise arithmetic: one for gains, zero for biases.
+/// Returns the initial value of a parameter of elementwise arithmetic: one for gains, zero for biases.
 fn usual(operator: &str, weight: &Weight) -> Initial {
     let one = weight.shape.iter().filter(|length| **length > 1).count() <= 1;
     match operator {
@@ -55,8 +55,8 @@ fn usual(operator: &str, weight: &Weight) -> Initial {
 }
 
 impl Importer<'_> {
-    /// An input that the operator trains, wherever the file has numbers for it: how it begins
-    /// follows from its role there.
+    /// Returns an input that the operator trains if the file has numbers for it. Its role in the operator
+    /// determines the initial values.
     pub fn learned(&mut self, index: usize, initial: Initial) -> Result<TensorId, Error> {
         match self.weight(index) {
             Some(weight) => self.parameter(&weight, initial),
@@ -64,7 +64,7 @@ impl Importer<'_> {
         }
     }
 
-    /// An input, computed.
+    /// Returns an input as a tensor.
     pub fn tensor(&mut self, index: usize) -> Result<TensorId, Error> {
         let value = self.known(self.value(index)?.clone())?;
         let name = self.call.node.input[index].to_owned();

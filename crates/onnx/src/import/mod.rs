@@ -1,4 +1,4 @@
-//! The way through a file, node by node.
+//! Imports a file, node by node.
 
 mod call;
 mod computed;
@@ -21,7 +21,7 @@ use crate::operator;
 use crate::value::Value;
 
 impl<'a> Importer<'a> {
-    /// The inputs and initial values of a file, of which some keep their numbers.
+    /// Returns an import with the inputs and initial values of a file; those in `frozen` keep their numbers.
     pub fn new(
         model: &'a Model<'a>,
         calls: &'a [Call<'a>],
@@ -52,7 +52,7 @@ impl<'a> Importer<'a> {
         Ok(importer)
     }
 
-    /// The graph, and its only output: logits.
+    /// Returns the graph, and its only output, the logits.
     pub fn run(mut self, calls: &'a [Call<'a>]) -> Result<(Graph, TensorId), Error> {
         let mut folder = Folder::default();
         for call in calls {
@@ -91,7 +91,7 @@ impl<'a> Importer<'a> {
         operator::visit(self)
     }
 
-    /// Returns the operand of a softmax at the end, since the loss has its own.
+    /// Returns the operand of a softmax at the end, since the loss contains a softmax.
     fn before_softmax(&self, id: TensorId) -> TensorId {
         let node = self.graph.nodes.iter().find(|node| node.outputs.contains(&id));
         match node {

@@ -1,4 +1,4 @@
-//! Nodes of the graph, and what takes several of them.
+//! Adds nodes to the graph, and operations that need several nodes.
 
 use thinwire_model::{Broadcast, Error, Kind, Operator, Scale, Sum, Summed, TensorId};
 
@@ -6,7 +6,7 @@ use super::Importer;
 use crate::value::Value;
 
 impl Importer<'_> {
-    /// A node of one output.
+    /// Adds a node with one output.
     pub fn apply(
         &mut self,
         name: &str,
@@ -16,7 +16,7 @@ impl Importer<'_> {
         Ok(self.graph.apply(name, operator.into(), inputs)?[0])
     }
 
-    /// Adds a node of one output in place of the file's.
+    /// Adds a node with one output that replaces the file's node.
     pub fn node(
         &mut self,
         operator: impl Into<Operator>,
@@ -25,7 +25,7 @@ impl Importer<'_> {
         self.apply(&self.call.name, operator, inputs)
     }
 
-    /// Adds a node of one output in place of the file's, and returns that as a value.
+    /// Adds a node with one output that replaces the file's node, and returns the output as a value.
     pub fn give(
         &mut self,
         operator: impl Into<Operator>,
@@ -34,7 +34,8 @@ impl Importer<'_> {
         self.node(operator, inputs).map(Value::Tensor)
     }
 
-    /// Adds a node of one output beside the one in place of the file's, called `part` of it.
+    /// Adds a node with one output in addition to the replacement of the file's node, with the name suffix
+    /// `part`.
     pub fn part(
         &mut self,
         part: &str,
@@ -44,7 +45,7 @@ impl Importer<'_> {
         self.apply(&format!("{}.{part}", self.call.name), operator, inputs)
     }
 
-    /// The sum over some dimensions.
+    /// Adds a sum over some dimensions.
     pub fn sum(
         &mut self,
         name: &str,
@@ -57,7 +58,7 @@ impl Importer<'_> {
         self.apply(name, Sum { dims }, &[x])
     }
 
-    /// The mean over some dimensions.
+    /// Adds a mean over some dimensions.
     pub fn mean(
         &mut self,
         name: &str,
@@ -71,7 +72,7 @@ impl Importer<'_> {
         self.apply(name, Scale(1.0 / count as f64), &[sum])
     }
 
-    /// Repeats values along dimensions that are 1 long or missing.
+    /// Repeats values along dimensions of length 1 or along missing dimensions.
     pub fn expand(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Operands: what a node reads.
+//! Operands: the inputs of a node.
 
 use thinwire_model::Error;
 
@@ -8,7 +8,7 @@ use crate::half::Stage;
 use crate::value::{Value, Weight};
 
 impl Importer<'_> {
-    /// An input as it is.
+    /// Returns an input without converting it.
     pub fn value(&self, index: usize) -> Result<&Value, Error> {
         let name = self.call.node.input.get(index).copied().unwrap_or_default();
         self.values.get(name).ok_or_else(|| {
@@ -22,7 +22,7 @@ impl Importer<'_> {
         })
     }
 
-    /// An input of known numbers.
+    /// Returns an input of known numbers.
     pub fn constant(&self, index: usize) -> Result<Constant, Error> {
         match self.value(index)? {
             Value::Constant(constant) => Ok(constant.clone()),
@@ -34,7 +34,7 @@ impl Importer<'_> {
         }
     }
 
-    /// A list of integers: an attribute or, in later versions, a constant input.
+    /// Returns a list of integers: an attribute or, in later versions, a constant input.
     pub fn list(&self, name: &str, index: usize) -> Result<Option<Vec<i64>>, Error> {
         match self.call.integers(name) {
             Some(list) => Ok(Some(list.to_vec())),
@@ -43,12 +43,12 @@ impl Importer<'_> {
         }
     }
 
-    /// Whether an input is numbers that are known, or may be read.
+    /// Returns whether the numbers of an input are known, or can be read.
     pub fn is_fixed(&self, index: usize) -> bool {
         matches!(self.value(index), Ok(Value::Constant(_) | Value::Stored(_)))
     }
 
-    /// An input that is trained where the operator trains what it reads there.
+    /// Returns an input as a weight, if it may be trained.
     pub fn weight(&self, index: usize) -> Option<Weight> {
         match self.value(index) {
             Ok(Value::Weight(weight) | Value::Stored(weight)) => Some(weight.clone()),
@@ -56,8 +56,8 @@ impl Importer<'_> {
         }
     }
 
-    /// A value that no operator trains: a constant if its name does not say that it is trained, or
-    /// if some of its numbers are as low as only those of masks.
+    /// Returns a value that no operator trains as a constant, if its name does not show that it is trained,
+    /// or if some of its numbers are so low that it must be a mask.
     pub fn known(&self, value: Value) -> Result<Value, Error> {
         match &value {
             Value::Stored(weight) => self.numbers(weight).map(Value::Constant),
@@ -69,23 +69,23 @@ impl Importer<'_> {
         }
     }
 
-    /// Whether nothing else reads an input.
+    /// Returns whether only this node reads an input.
     pub fn alone(&self, index: usize) -> bool {
         self.call.node.input.get(index).and_then(|name| self.uses.get(name)) == Some(&1)
     }
 
-    /// Whether a node writes the file's output.
+    /// Returns whether the node writes the file's output.
     pub fn is_output(&self) -> bool {
         let mut outputs = self.file.output.iter();
         outputs.any(|output| self.call.node.output.contains(&output.name))
     }
 
-    /// Whether nothing but one node reads a weight.
+    /// Returns whether only one node reads a weight.
     pub fn once(&self, weight: &Weight) -> bool {
         self.uses.get(&weight.name[..]) == Some(&1)
     }
 
-    /// The shape of a value.
+    /// Returns the shape of a value.
     pub fn shape(&self, value: &Value) -> Vec<usize> {
         match value {
             Value::Tensor(id) => self.graph.tensors[*id].shape.clone(),

@@ -1,4 +1,4 @@
-//! Sources: what comes from the data, and what a file has numbers of.
+//! Sources: inputs from the data, and values for which a file has numbers.
 
 use onnx_rs::ast::{Node, TensorProto};
 use thinwire_model::{Element, Error, Initial, Kind, Role, TensorId, Transpose};
@@ -8,11 +8,11 @@ use crate::constant::{self, Constant};
 use crate::input;
 use crate::value::{Value, Weight};
 
-/// Operators whose single numbers are no weights.
+/// Operators whose single numbers are not weights.
 const FACTORS: [&str; 9] = ["Mul", "Div", "Pow", "Sub", "Where", "Equal", "Max", "Min", "Sqrt"];
 
 impl<'a> Importer<'a> {
-    /// The inputs, for a batch and a sequence.
+    /// Adds the inputs, for a batch and a sequence.
     pub(super) fn inputs(&mut self, sizes: [usize; 2]) -> Result<(), Error> {
         let open = input::open(&self.file.input)?;
         for input in &self.file.input {
@@ -32,8 +32,8 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// The numbers of a file: real ones with a parameter's name are trained, integers and single
-    /// numbers are constants, and for all others the operators that read them decide.
+    /// Reads the numbers of a file. Real numbers with a parameter's name are trained; integers and single
+    /// numbers are constants; for all others, the operators that read them decide.
     pub(super) fn initial(&mut self, tensor: &'a TensorProto<'a>) -> Result<(), Error> {
         let shape = constant::shape(tensor)?;
         if shape.contains(&0) && constant::is_float(tensor.data_type()) {
@@ -60,8 +60,8 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Whether real numbers are none that are trained: frequencies and tables of rotary positions, or
-    /// a single number that tensors are multiplied by or compared with.
+    /// Returns whether real numbers are never trained: frequencies and tables of rotary positions, or a
+    /// single number with which tensors are multiplied or compared.
     fn is_known(&self, name: &str, shape: &[usize]) -> bool {
         let single = shape.iter().product::<usize>() == 1;
         let mut readers = self.file.node.iter().filter(|node| node.input.contains(&name));
@@ -73,7 +73,7 @@ impl<'a> Importer<'a> {
         name.contains("inv_freq") || turns || (single && readers.all(factor))
     }
 
-    /// The numbers of a weight, as the file has them.
+    /// Returns the numbers of a weight in the file.
     pub fn numbers(&self, weight: &Weight) -> Result<Constant, Error> {
         let mut initial = self.file.initializer.iter();
         let tensor = initial.find(|tensor| tensor.name() == weight.name);
@@ -81,14 +81,15 @@ impl<'a> Importer<'a> {
         Ok(if weight.transposed { numbers.turned() } else { numbers })
     }
 
-    /// Whether an exporter has put several gains or biases into one because they began alike: they are
-    /// told apart again, one for each node that reads them.
+    /// Returns whether an exporter has merged several gains or biases because their initial values are equal.
+    /// They are then separated again, one for each node that reads them.
     fn is_merged(&self, weight: &Weight, initial: Initial) -> bool {
         let begins_alike = matches!(initial, Initial::Ones | Initial::Zeros);
         begins_alike && self.numbers(weight).is_ok_and(|numbers| numbers.uniform().is_some())
     }
 
-    /// A weight as a parameter, in its order of dimensions if it is the first time that it is used.
+    /// Returns a weight as a parameter. At its first use, adds the parameter with the weight's order of
+    /// dimensions.
     pub fn parameter(&mut self, weight: &Weight, initial: Initial) -> Result<TensorId, Error> {
         if let Some(id) = self.made.get(weight).copied() {
             if !self.is_merged(weight, initial) {

@@ -1,4 +1,4 @@
-//! Attention as one node, as ONNX has it since version 23.
+//! Attention as one node, which ONNX has since version 23.
 
 use thinwire_model::{Attention, Error, Reshape, Scale, TensorId, Transpose};
 
@@ -6,18 +6,18 @@ use super::mask::{self, Seen};
 use crate::import::{Call, Importer, refuse};
 use crate::value::Value;
 
-/// Relative error that a factor may have.
+/// Largest relative error of a factor.
 const NEAR: f64 = 1e-3;
 
-/// Heads of queries, and of keys and values.
+/// Numbers of heads of queries, and of keys and values.
 struct Heads {
     queries: usize,
     keys: usize,
-    /// Whether they are a dimension of their own: `[batch, heads, tokens, features]`.
+    /// Whether heads are a separate dimension: `[batch, heads, tokens, features]`.
     apart: bool,
 }
 
-/// Attention of queries, keys and values.
+/// Imports attention of queries, keys and values.
 pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
     refuse_rest(importer.call)?;
     let operands = [importer.tensor(0)?, importer.tensor(1)?, importer.tensor(2)?];
@@ -46,7 +46,7 @@ pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.part("turned", turned, &[y]).map(Value::Tensor)
 }
 
-/// Refuses what attention here has not.
+/// Refuses options that attention does not have here.
 fn refuse_rest(call: &Call<'_>) -> Result<(), Error> {
     let inputs = ["past_key", "past_value", "nonpad_kv_seqlen"].into_iter().zip(4..);
     let outputs = ["present_key", "present_value", "qk_matmul_output"].into_iter().zip(1..);
@@ -63,7 +63,7 @@ fn refuse_rest(call: &Call<'_>) -> Result<(), Error> {
     }
 }
 
-/// Heads by their dimension, or by attributes.
+/// Returns the heads, from their dimension or from attributes.
 fn heads(importer: &Importer<'_>, operands: [TensorId; 3]) -> Result<Heads, Error> {
     let [q, k, v] = operands.map(|id| &importer.graph.tensors[id].shape[..]);
     let (queries, keys, apart) = match (q, k, v) {
@@ -89,7 +89,7 @@ fn heads(importer: &Importer<'_>, operands: [TensorId; 3]) -> Result<Heads, Erro
     Ok(Heads { queries, keys, apart })
 }
 
-/// An operand as `[batch, tokens, features]`.
+/// Returns an operand as `[batch, tokens, features]`.
 fn merged(importer: &mut Importer<'_>, x: TensorId) -> Result<TensorId, Error> {
     let [batch, heads, tokens, features] = importer.graph.tensors[x].shape[..] else {
         return Ok(x);
@@ -100,7 +100,7 @@ fn merged(importer: &mut Importer<'_>, x: TensorId) -> Result<TensorId, Error> {
     importer.part("merged", Reshape { shape }, &[turned])
 }
 
-/// Whether no query sees a later key, by the attribute or a known mask.
+/// Returns whether no query sees a later key, from the attribute or a known mask.
 fn causal(importer: &Importer<'_>) -> Result<bool, Error> {
     let asked = importer.call.integer("is_causal", 0) != 0;
     if !importer.call.has(3) {

@@ -1,4 +1,4 @@
-//! Functions of two tensors, element by element.
+//! Functions of two tensors, applied to corresponding elements.
 
 use thinwire_model::{Arithmetic, Error, Fill, Initial, Linear, Operator, Scale, TensorId};
 
@@ -7,7 +7,7 @@ use crate::constant::FAR;
 use crate::import::{Importer, unsupported};
 use crate::value::{Value, Weight};
 
-/// A formula, a bias, a multiple, a mask, or arithmetic.
+/// Imports a formula, a bias, a multiple, a mask, or arithmetic.
 pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let [left, right] = [importer.value(0)?.clone(), importer.value(1)?.clone()];
     let turns = matches!(importer.call.operator, "Add" | "Mul" | "Max");
@@ -35,7 +35,7 @@ pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
     arithmetic(importer, operator, operands).map(Value::Tensor)
 }
 
-/// Returns the value of an operation that is more than arithmetic of two tensors: a bias, a mask, a
+/// Returns the value of an operation that is not simple arithmetic of two tensors: a bias, a mask, or a
 /// multiple.
 fn special(
     importer: &mut Importer<'_>,
@@ -74,7 +74,7 @@ fn special(
     }
 }
 
-/// A linear layer that had no bias, with this one.
+/// Returns a linear layer with this bias, which it did not have before.
 fn biased(
     importer: &mut Importer<'_>,
     x: TensorId,
@@ -97,7 +97,7 @@ fn biased(
     Ok(Some(x))
 }
 
-/// Arithmetic with the larger operand first.
+/// Adds arithmetic with the larger operand first.
 fn arithmetic(
     importer: &mut Importer<'_>,
     operator: Arithmetic,

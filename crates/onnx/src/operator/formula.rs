@@ -1,4 +1,4 @@
-//! Formulas of two operands, as far as they have come and where they end.
+//! Formulas of two operands: their next stages, and their ends.
 
 use thinwire_model::{Activation, Epsilon, Error, Initial, LayerNorm, Operator, RmsNorm, TensorId};
 
@@ -6,7 +6,7 @@ use crate::half::{Half, Other, Stage, binary, unary};
 use crate::import::Importer;
 use crate::value::Value;
 
-/// The next stage of a formula, or the operator that it is; none where there is no formula.
+/// Returns the next stage of a formula, or the operator with which it ends; `None` if there is no formula.
 pub(super) fn visit(
     importer: &mut Importer<'_>,
     left: &Value,
@@ -46,7 +46,7 @@ pub(super) fn visit(
     Ok(Some(Value::Half(onward)))
 }
 
-/// The operator that a formula is, if it ends with this operand.
+/// Returns the operator with which a formula ends, if it ends with this operand.
 fn end(importer: &mut Importer<'_>, half: &Half, right: &Value) -> Result<Option<Value>, Error> {
     let itself = matches!(right, Value::Tensor(id) if *id == half.x);
     let number = match right {
@@ -83,7 +83,7 @@ fn end(importer: &mut Importer<'_>, half: &Half, right: &Value) -> Result<Option
     }
 }
 
-/// A weight with one number for every feature.
+/// Returns a weight with one number per feature.
 fn feature(
     importer: &mut Importer<'_>,
     half: &Half,
@@ -101,7 +101,7 @@ fn feature(
     }
 }
 
-/// Splits a tensor into a factor and the tensor that it is a multiple of.
+/// Splits a tensor into a factor and the tensor of which it is a multiple.
 pub(super) fn scaled(importer: &Importer<'_>, id: TensorId) -> Option<(f64, TensorId)> {
     let node = importer.graph.nodes.iter().rev().find(|node| node.outputs.contains(&id))?;
     match &node.operator {

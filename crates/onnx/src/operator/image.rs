@@ -16,7 +16,7 @@ struct Steps {
     padding: [usize; 4],
 }
 
-/// Reads the windows of a node, for an image and windows of known sizes.
+/// Reads the windows of a node, for known sizes of the image and the windows.
 fn steps(call: &Call<'_>, image: [usize; 2], kernel: [usize; 2]) -> Result<Steps, Error> {
     let stride = list(call, "strides", 1)?;
     let dilation = list(call, "dilations", 1)?;
@@ -44,7 +44,7 @@ fn steps(call: &Call<'_>, image: [usize; 2], kernel: [usize; 2]) -> Result<Steps
     Ok(Steps { stride, dilation, padding })
 }
 
-/// A list of a number for every direction; of a sequence, as that of an image of one row.
+/// Reads a list with one number per direction; for a sequence, converts it to that of an image of one row.
 fn list<const N: usize>(call: &Call<'_>, name: &str, usual: usize) -> Result<[usize; N], Error> {
     let Some(given) = call.integers(name) else { return Ok([usual; N]) };
     let number = |value: &i64| usize::try_from(*value).ok().filter(|number| *number < 1 << 20);
@@ -59,7 +59,7 @@ fn list<const N: usize>(call: &Call<'_>, name: &str, usual: usize) -> Result<[us
     .map_err(|_| refused())
 }
 
-/// The last two dimensions of an image or a weight.
+/// Returns the last two dimensions of an image or a weight.
 fn plane(importer: &Importer<'_>, id: TensorId) -> Result<[usize; 2], Error> {
     match importer.graph.tensors[id].shape[..] {
         [_, _, height, width] => Ok([height, width]),
@@ -67,14 +67,14 @@ fn plane(importer: &Importer<'_>, id: TensorId) -> Result<[usize; 2], Error> {
     }
 }
 
-/// What a node is given.
+/// Kind of a node's operand.
 #[derive(Clone, Copy, PartialEq)]
 enum Operand {
     Image,
     Sequence,
 }
 
-/// An image; a sequence as an image of one row.
+/// Returns an image; a sequence becomes an image of one row.
 fn image(importer: &mut Importer<'_>) -> Result<(TensorId, Operand), Error> {
     let x = importer.tensor(0)?;
     let [batch, channels, length] = importer.graph.tensors[x].shape[..] else {
@@ -84,7 +84,7 @@ fn image(importer: &mut Importer<'_>) -> Result<(TensorId, Operand), Error> {
     Ok((importer.part("row", row, &[x])?, Operand::Sequence))
 }
 
-/// A convolution's weight; that of sequences for images of one row.
+/// Returns a convolution's weight; the weight for sequences is converted for images of one row.
 fn kernel(importer: &mut Importer<'_>, operand: Operand) -> Result<TensorId, Error> {
     match importer.weight(1) {
         Some(weight) if operand == Operand::Sequence && weight.shape.len() == 3 => {
@@ -116,7 +116,7 @@ fn groups(call: &Call<'_>) -> Result<usize, Error> {
     groups.ok_or_else(|| refuse(format!("group is {group}, expected 1 or more")))
 }
 
-/// A convolution, and its bias.
+/// Imports a convolution with its bias.
 pub(super) fn conv(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let (x, operand) = image(importer)?;
     let weight = kernel(importer, operand)?;
@@ -137,7 +137,7 @@ pub(super) fn conv(importer: &mut Importer<'_>) -> Result<Value, Error> {
     result(importer, y, operand)
 }
 
-/// The largest or the mean of windows.
+/// Imports the maximum or the mean of windows.
 pub(super) fn pool(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let kind = if importer.call.operator == "MaxPool" { PoolKind::Max } else { PoolKind::Mean };
     let (x, operand) = image(importer)?;
@@ -162,7 +162,8 @@ pub(super) fn pool(importer: &mut Importer<'_>) -> Result<Value, Error> {
     result(importer, y, operand)
 }
 
-/// The padding with which windows that begin within an image or before it are whole.
+/// Returns the padding that completes every window that begins before the end of the image and its leading
+/// padding.
 fn ceiling(
     image: [usize; 2],
     size: [usize; 2],
@@ -182,7 +183,7 @@ fn ceiling(
     more
 }
 
-/// The mean of a whole image.
+/// Imports the mean of a whole image.
 pub(super) fn global(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let x = importer.tensor(0)?;
     let shape = importer.graph.tensors[x].shape.clone();
@@ -199,7 +200,7 @@ pub(super) fn global(importer: &mut Importer<'_>) -> Result<Value, Error> {
     }
 }
 
-/// Batch norm as it is in training; the file's statistics are not used.
+/// Imports batch norm in training mode; the file's statistics are not used.
 pub(super) fn batch_norm(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let x = importer.tensor(0)?;
     let gain = importer.learned(1, Initial::Ones)?;

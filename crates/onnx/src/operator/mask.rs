@@ -1,4 +1,4 @@
-//! Masks: which keys a query sees.
+//! Masks: they determine which keys a query sees.
 
 use thinwire_model::Error;
 
@@ -10,14 +10,14 @@ use crate::value::Value;
 /// Keys that a query attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// Every key.
+    /// All keys.
     All,
-    /// The keys up to its own place.
+    /// The keys up to the query's own position.
     Earlier,
 }
 
-/// `Where` as a mask: scores, and minus infinity where keys are not seen; or what replaces numbers
-/// that are none.
+/// Imports `Where` as a mask, with scores, and minus infinity for keys that are not seen; or as a replacement
+/// of NaN.
 pub(super) fn masked(importer: &mut Importer<'_>) -> Result<Value, Error> {
     if let (Value::Half(half), Value::Tensor(x)) = (importer.value(0)?, importer.value(2)?)
         && (half.stage, half.x) == (Stage::Missing, *x)
@@ -41,7 +41,7 @@ pub(super) fn masked(importer: &mut Importer<'_>) -> Result<Value, Error> {
     scores(importer, x, &condition, seen).ok_or_else(|| unsupported("Where"))
 }
 
-/// Scores with a mask of a shape; none if the mask makes more of them.
+/// Returns scores with a mask of a shape; `None` if applying the mask would enlarge them.
 pub(super) fn scores(
     importer: &Importer<'_>,
     x: usize,
@@ -58,7 +58,8 @@ pub(super) fn scores(
     })
 }
 
-/// Returns the keys that a mask lets queries attend to; it is added, or true where a key is seen.
+/// Returns the keys that queries see under a mask. Either the mask is added, or it is true for keys that are
+/// seen.
 pub(super) fn mask(mask: &Constant) -> Option<Seen> {
     match mask.whole {
         true => seen(mask, |value| value != 0.0),
@@ -66,13 +67,13 @@ pub(super) fn mask(mask: &Constant) -> Option<Seen> {
     }
 }
 
-/// Returns the keys that a mask that is added lets queries attend to.
+/// Returns the keys that queries see under a mask that is added.
 pub(super) fn adds(mask: &Constant) -> Option<Seen> {
     let clear = mask.values.iter().all(|value| *value == 0.0 || *value <= FAR);
     seen(mask, |value| value == 0.0).filter(|_| clear)
 }
 
-/// Returns the keys that all queries attend to by one rule, if there is one.
+/// Returns the keys that all queries see by a common rule, if there is one.
 fn seen(mask: &Constant, is_seen: impl Fn(f64) -> bool) -> Option<Seen> {
     if mask.values.iter().all(|value| is_seen(*value)) {
         return Some(Seen::All);

@@ -1,4 +1,4 @@
-//! The operators of a file, and what they are here.
+//! Imports the operators of a file.
 
 mod attention;
 mod binary;

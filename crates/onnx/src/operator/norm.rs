@@ -9,7 +9,7 @@ use crate::half::{Half, Stage, decimal, unary};
 use crate::import::{Call, Importer, dimension, refuse};
 use crate::value::Value;
 
-/// Layer norm over the last dimension.
+/// Imports layer norm over the last dimension.
 pub(super) fn layer_norm(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let [x, gain] = [importer.tensor(0)?, importer.learned(1, Initial::Ones)?];
     let shape = last_axis(importer, x)?;
@@ -20,7 +20,7 @@ pub(super) fn layer_norm(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.give(LayerNorm(epsilon(importer.call)), &[x, gain, bias])
 }
 
-/// RMS norm over the last dimension.
+/// Imports RMS norm over the last dimension.
 pub(super) fn rms_norm(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let [x, gain] = [importer.tensor(0)?, importer.learned(1, Initial::Ones)?];
     last_axis(importer, x)?;
@@ -32,7 +32,7 @@ pub(super) fn epsilon(call: &Call<'_>) -> Epsilon {
     Epsilon { value: decimal(call.float("epsilon", 1e-5)) }
 }
 
-/// The last dimension as a shape, if that is the axis.
+/// Returns the last dimension as a shape, if it is the axis.
 fn last_axis(importer: &Importer<'_>, x: TensorId) -> Result<Vec<usize>, Error> {
     let shape = &importer.graph.tensors[x].shape;
     let axis = importer.call.integer("axis", -1);
@@ -42,7 +42,8 @@ fn last_axis(importer: &Importer<'_>, x: TensorId) -> Result<Vec<usize>, Error> 
     }
 }
 
-/// Softmax over the last dimension; its logarithm only as the output, where the loss replaces it.
+/// Imports softmax over the last dimension. Its logarithm is allowed only as the output, where the loss
+/// replaces it.
 pub(super) fn softmax(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let value = importer.value(0)?.clone();
     let shape = importer.shape(&value);
@@ -63,7 +64,7 @@ pub(super) fn softmax(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.give(Softmax { causal }, &[x])
 }
 
-/// The mean or the sum over some dimensions.
+/// Imports the mean or the sum over some dimensions.
 pub(super) fn reduce(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let value = importer.value(0)?.clone();
     let dimensions = importer.shape(&value).len();
@@ -87,7 +88,7 @@ pub(super) fn reduce(importer: &mut Importer<'_>) -> Result<Value, Error> {
     reduced.map(Value::Tensor)
 }
 
-/// Dropout at its rate.
+/// Imports dropout with its rate.
 pub(super) fn dropout(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let rate = match importer.call.has(1) {
         true => importer.constant(1)?.single().unwrap_or(0.0),

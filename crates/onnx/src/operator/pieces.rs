@@ -1,4 +1,4 @@
-//! Parts of a dimension: split, put together, cut out and looked up.
+//! Parts of a dimension: splitting, joining, cutting out and looking up.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::constant::Constant;
 use crate::import::{Importer, WEIGHT, dimension, refuse};
 use crate::value::Value;
 
-/// A dimension taken apart.
+/// Imports the splitting of a dimension.
 pub(super) fn split(importer: &mut Importer<'_>) -> Result<Vec<Value>, Error> {
     let x = importer.tensor(0)?;
     let from = importer.graph.tensors[x].shape.clone();
@@ -25,7 +25,7 @@ pub(super) fn split(importer: &mut Importer<'_>) -> Result<Vec<Value>, Error> {
     Ok(parts.into_iter().map(Value::Tensor).collect())
 }
 
-/// Sections that are all of a dimension.
+/// Returns the lengths of sections, which must cover a dimension.
 fn lengths(sections: &[i64], whole: usize) -> Result<Vec<usize>, Error> {
     let length = |length: &i64| usize::try_from(*length).ok().filter(|n| (1..=whole).contains(n));
     let lengths: Option<Vec<usize>> = sections.iter().map(length).collect();
@@ -37,7 +37,7 @@ fn lengths(sections: &[i64], whole: usize) -> Result<Vec<usize>, Error> {
     })
 }
 
-/// Tensors as one dimension.
+/// Imports the joining of tensors along a dimension.
 pub(super) fn concat(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let parts = (0..importer.call.inputs()).map(|index| importer.tensor(index));
     let parts: Vec<TensorId> = parts.collect::<Result<_, _>>()?;
@@ -56,7 +56,7 @@ pub(super) fn concat(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.give(pack, &parts)
 }
 
-/// A range of a dimension.
+/// Adds the cutting out of a range of a dimension.
 fn range(
     importer: &mut Importer<'_>,
     name: &str,
@@ -75,7 +75,7 @@ fn range(
     Ok(importer.graph.apply(name, unpack.into(), &[x])?[at])
 }
 
-/// Ranges of some dimensions.
+/// Imports the cutting out of ranges of some dimensions.
 pub(super) fn slice(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let mut x = importer.tensor(0)?;
     let from = importer.graph.tensors[x].shape.clone();
@@ -90,7 +90,7 @@ pub(super) fn slice(importer: &mut Importer<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(x))
 }
 
-/// For each axis that is sliced: the dimension, start, end and step.
+/// Returns, for each axis that is sliced, the dimension, start, end and step.
 pub(crate) fn ranges(
     importer: &Importer<'_>,
     from: &[usize],
@@ -117,7 +117,7 @@ pub(crate) fn ranges(
     starts.into_iter().zip(ends).zip(axes).zip(steps).map(range).collect()
 }
 
-/// Rows of a table, or one place of a dimension.
+/// Imports the lookup of rows of a table, or of one index of a dimension.
 pub(super) fn gather(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let from = importer.shape(importer.value(0)?);
     let dim = importer.call.axis(0, from.len())?;
@@ -153,8 +153,8 @@ pub(super) fn gather(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.give(Embedding::plain(), &[table, ids])
 }
 
-/// Rows of a table at known places: one row again and again, or rows one after the other, but for
-/// those counted from 0, which are positions.
+/// Returns rows of a table at known positions: one row repeatedly, or consecutive rows. Rows counted from 0
+/// are excluded, since they are positions.
 fn known_rows(
     importer: &mut Importer<'_>,
     table: &[usize],

@@ -8,7 +8,7 @@ use crate::value::{Value, Weight};
 /// Letters of dimensions before the last two.
 const LEADING: &str = "bgtuv";
 
-/// `y = x · w + c`, with w perhaps the other way round.
+/// Imports `y = x · w + c`, in which w may be transposed.
 pub(super) fn gemm(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let factors = [importer.call.float("alpha", 1.0), importer.call.float("beta", 1.0)];
     if factors != [1.0, 1.0] || importer.call.integer("transA", 0) != 0 {
@@ -47,7 +47,7 @@ pub(super) fn gemm(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.part("add", Arithmetic::Add, &[product, added]).map(Value::Tensor)
 }
 
-/// A product over the last dimension of x and the one before the last of y.
+/// Imports a product over the last dimension of x and the second last of y.
 pub(super) fn matmul(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let x = importer.tensor(0)?;
     if let Some(weight) = importer.weight(1).filter(|weight| weight.shape.len() == 2) {
@@ -71,7 +71,7 @@ pub(super) fn matmul(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.give(product, &[x, y])
 }
 
-/// A product with a weight: a linear layer, or a product with a table that is also read otherwise.
+/// Adds a product with a weight: a linear layer, or a product with a table that is also read in another way.
 fn linear(importer: &mut Importer<'_>, x: TensorId, weight: &Weight) -> Result<TensorId, Error> {
     match shared_table(importer, weight) {
         None => {
@@ -88,15 +88,15 @@ fn linear(importer: &mut Importer<'_>, x: TensorId, weight: &Weight) -> Result<T
     }
 }
 
-/// A linear layer, and its weight in the order of the file.
+/// Returns a linear layer, and its weight with the file's order of dimensions.
 fn layer(importer: &mut Importer<'_>, weight: &Weight) -> Result<(Linear, TensorId), Error> {
     let turned = weight.transposed;
     let stored = if turned { weight.turned() } else { weight.clone() };
     Ok((Linear { turned, ..Linear::plain() }, importer.parameter(&stored, WEIGHT)?))
 }
 
-/// Returns the weight in the order of the file, if it is used here transposed and elsewhere as it is:
-/// a shared parameter, such as the table of an embedding that is also the head.
+/// Returns the weight with the file's order of dimensions, if it is used transposed here and untransposed
+/// elsewhere. It is then a shared parameter, such as the table of an embedding that is also the head.
 fn shared_table(importer: &Importer<'_>, weight: &Weight) -> Option<Weight> {
     (weight.transposed && !importer.once(weight)).then(|| weight.turned())
 }

@@ -1,7 +1,7 @@
-//! Rotary positions as one node, as ONNX has them since version 23.
+//! Rotary positions as one node, which ONNX has since version 23.
 //!
-//! The tables of cosines and sines are known numbers; the base that they were made with is found in
-//! them, and they are refused where they are of something else, such as positions that are stretched.
+//! The tables of cosines and sines are known numbers, from which their base is determined. Tables of anything
+//! else, such as stretched positions, are refused.
 
 use thinwire_model::{Error, Reshape, Rotary, TensorId, Transpose};
 
@@ -9,14 +9,14 @@ use crate::constant::Constant;
 use crate::import::{Importer, refuse};
 use crate::value::Value;
 
-/// Absolute error that a cosine or sine may have.
+/// Largest absolute error of a cosine or sine.
 const NEAR: f64 = 1e-3;
-/// Relative error that a base may have against the whole number that was meant.
+/// Largest relative difference between a base and the whole number that is probably intended.
 const WHOLE: f64 = 1e-4;
-/// The base where there is but one pair, which turns by one radian a token with any.
+/// The base if there is only one pair, which rotates by one radian per token with any base.
 const USUAL: f64 = 10_000.0;
 
-/// Turned pairs of features.
+/// Imports the rotation of pairs of features.
 pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let x = importer.tensor(0)?;
     let (tokens, heads, head_size) = heads(importer, x)?;
@@ -43,7 +43,7 @@ pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.part("back", back, &[y]).map(Value::Tensor)
 }
 
-/// Tokens, heads and the features of a head.
+/// Returns the numbers of tokens, of heads, and of features per head.
 fn heads(importer: &Importer<'_>, x: TensorId) -> Result<(usize, usize, usize), Error> {
     let shape = &importer.graph.tensors[x].shape;
     let heads = usize::try_from(importer.call.integer("num_heads", 0)).unwrap_or(0);
@@ -59,7 +59,7 @@ fn heads(importer: &Importer<'_>, x: TensorId) -> Result<(usize, usize, usize), 
     })
 }
 
-/// The base of the tables, if places are counted from 0.
+/// Returns the base of the tables, if positions count from 0.
 fn base(importer: &Importer<'_>, tokens: usize, head_size: usize) -> Result<f64, Error> {
     let [cosines, sines] = [importer.constant(1)?, importer.constant(2)?];
     let half = head_size / 2;
@@ -104,7 +104,7 @@ fn base(importer: &Importer<'_>, tokens: usize, head_size: usize) -> Result<f64,
     }
 }
 
-/// The whole number that a base is nearly.
+/// Returns the whole number that is close to a base.
 fn meant(base: f64) -> f64 {
     let whole = base.round();
     if (whole - base).abs() < WHOLE * base { whole } else { base }

@@ -6,7 +6,7 @@ use crate::half::{Half, Stage};
 use crate::import::{Call, Importer, dimension, refuse};
 use crate::value::Value;
 
-/// Reshape, Flatten, Squeeze and Unsqueeze.
+/// Imports Reshape, Flatten, Squeeze and Unsqueeze.
 pub(super) fn reshape(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let value = importer.value(0)?.clone();
     let from = importer.shape(&value);
@@ -30,7 +30,7 @@ pub(super) fn reshape(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.give(Reshape { shape }, &[x])
 }
 
-/// The shape that a reshape asks for: 0 is as it was, -1 what is left.
+/// Returns the shape that a reshape asks for: 0 keeps a dimension, and -1 stands for the rest.
 pub(crate) fn asked(importer: &Importer<'_>, from: &[usize]) -> Result<Vec<usize>, Error> {
     let asked = importer.constant(1)?.integers();
     let refused = || refuse(format!("shape {from:?} cannot become {asked:?}"));
@@ -57,7 +57,7 @@ pub(crate) fn asked(importer: &Importer<'_>, from: &[usize]) -> Result<Vec<usize
     }
 }
 
-/// All dimensions before an axis as one, and all others.
+/// Returns a shape with all dimensions before an axis as one, and all others as another.
 pub(crate) fn flat(call: &Call<'_>, from: &[usize]) -> Result<Vec<usize>, Error> {
     let axis = call.integer("axis", 1);
     let axis = match usize::try_from(axis) {
@@ -67,7 +67,7 @@ pub(crate) fn flat(call: &Call<'_>, from: &[usize]) -> Result<Vec<usize>, Error>
     Ok(vec![from[..axis].iter().product(), from[axis..].iter().product()])
 }
 
-/// The axes of an attribute or, since version 13, of the second input.
+/// Returns the axes of an attribute or, since version 13, of the second input.
 pub(super) fn axes(
     importer: &Importer<'_>,
     dimensions: usize,
@@ -107,7 +107,7 @@ pub(crate) fn unsqueezed(importer: &Importer<'_>, from: &[usize]) -> Result<Vec<
     shape.ok_or_else(|| refuse(format!("axes {axes:?} of {dimensions} dimensions")))
 }
 
-/// The order that a transpose asks for, each dimension once.
+/// Returns the order that a transpose asks for, which has each dimension once.
 pub(crate) fn order(call: &Call<'_>, dimensions: usize) -> Result<Vec<usize>, Error> {
     let Some(asked) = call.integers("perm") else { return Ok((0..dimensions).rev().collect()) };
     let order = asked.iter().map(|axis| usize::try_from(*axis).unwrap_or(usize::MAX));
@@ -120,7 +120,7 @@ pub(crate) fn order(call: &Call<'_>, dimensions: usize) -> Result<Vec<usize>, Er
     }
 }
 
-/// Dimensions in another order; a weight is used the other way round.
+/// Imports the reordering of dimensions; a weight is marked as transposed.
 pub(super) fn transpose(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let shape = importer.shape(importer.value(0)?);
     let order = order(importer.call, shape.len())?;
@@ -140,7 +140,7 @@ pub(super) fn transpose(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.give(Transpose::new(input, output), &[x])
 }
 
-/// Repeats values along more dimensions.
+/// Imports repeating values along further dimensions.
 pub(super) fn expand(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let asked = importer.constant(1)?.integers();
     let from = importer.shape(importer.value(0)?);

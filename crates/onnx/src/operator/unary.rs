@@ -7,11 +7,11 @@ use crate::half::{Half, Stage, unary};
 use crate::import::{Importer, refuse};
 use crate::value::Value;
 
-/// 1 / √2, and how far a file's may be off.
+/// 1 / √2, and the largest error of that in a file.
 const ROOT: f64 = std::f64::consts::FRAC_1_SQRT_2;
 const NEAR: f64 = 1e-4;
 
-/// A function of every element, or the next stage of a formula.
+/// Imports a function of every element, or the next stage of a formula.
 pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
     if let Value::Half(half) = importer.value(0)?
         && let Some(stage) = unary(half.stage, importer.call.operator)
@@ -41,7 +41,7 @@ pub(super) fn visit(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.give(activation, &[x])
 }
 
-/// A leaky rectifier with a trained slope, as `relu(x) - relu(-x) * slope`. Slopes begin at 0.
+/// Imports a leaky rectifier with a trained slope, as `relu(x) - relu(-x) * slope`. Slopes begin at 0.
 pub(super) fn sloped(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let [x, slope] = [importer.tensor(0)?, importer.learned(1, Initial::Zeros)?];
     let above = importer.part("above", Activation::Relu, &[x])?;
@@ -51,5 +51,5 @@ pub(super) fn sloped(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.give(Arithmetic::Subtract, &[above, sloped])
 }
 
-/// Formulas that have such parts.
+/// Formulas that have such parts, for errors.
 const WHOLE: &str = "GELU, layer norm or RMS norm";

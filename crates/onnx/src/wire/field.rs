@@ -1,4 +1,4 @@
-//! The fields that the parser reads, by the messages they are of.
+//! The fields that the parser reads, by message.
 
 /// Wire types of the format.
 pub(super) const VARINT: u64 = 0;
@@ -20,7 +20,7 @@ pub(super) enum Message {
     /// A sequence or an optional.
     Sequence,
     Map,
-    /// A tensor's type, sparse or not.
+    /// A tensor's type, sparse or dense.
     TensorType,
     Shape,
     Dimension,
@@ -38,7 +38,7 @@ pub(super) enum Form {
     Integer,
     Float,
     Bytes,
-    /// Numbers, one by one or one after the other.
+    /// Numbers, in separate fields or packed.
     Integers,
     Floats,
     Doubles,
@@ -46,7 +46,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The wire types that it may have.
+    /// Returns the wire types that it may have.
     pub fn wires(self) -> &'static [u64] {
         match self {
             Form::Integer => &[VARINT],
@@ -58,7 +58,7 @@ impl Form {
         }
     }
 
-    /// The number that its length in bytes must be a multiple of.
+    /// Returns the number of which its length in bytes must be a multiple.
     pub fn size(self) -> usize {
         match self {
             Form::Floats => 4,
@@ -68,7 +68,7 @@ impl Form {
     }
 }
 
-/// The form of a field by its number, if the parser reads it.
+/// Returns the form of a field by its number, if the parser reads it.
 pub(super) fn form(message: Message, number: u64) -> Option<Form> {
     use Form::{Bytes, Float, Floats, Inner, Integer};
     Some(match (message, number) {
@@ -110,7 +110,7 @@ pub(super) fn form(message: Message, number: u64) -> Option<Form> {
     })
 }
 
-/// The form of a field of a message that holds no graph.
+/// Returns the form of a field of a message that contains no graph.
 fn leaf(message: Message, number: u64) -> Option<Form> {
     use Form::{Bytes, Doubles, Floats, Inner, Integer, Integers};
     Some(match (message, number) {

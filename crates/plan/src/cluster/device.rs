@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// Name of the optimiser among a device's measured operators.
+/// Name of the optimiser in a device's table of measured operators.
 pub(crate) const UPDATE: &str = "update";
-/// Name of adding a micro-batch to the sum of gradients among them.
+/// Name of adding a micro-batch to the sum of gradients in that table.
 pub(crate) const ADD: &str = "add";
-/// Name of copying values between their layout and the wire's among them.
+/// Name of copying values between their layout and the wire's in that table.
 pub(crate) const LAYOUT: &str = "layout";
 
 /// Kind of device.
@@ -18,35 +18,35 @@ pub struct Device {
     pub flops_per_s: f64,
     /// Memory in bytes.
     pub memory_bytes: f64,
-    /// Memory that a training takes whatever its size, in bytes: program, threads, the allocator's
-    /// own.
+    /// Memory that a training takes whatever its size, in bytes: for the program, its threads, and the
+    /// allocator itself.
     pub fixed_bytes: f64,
-    /// Bytes taken beyond every byte that a plan counts, as by an allocator.
+    /// Extra memory per byte that a plan counts, such as what an allocator keeps: 0.1 means 10 %.
     pub slack: f64,
     /// Bytes per second between memory and processors.
     pub memory_bytes_per_s: f64,
-    /// Part of that rate that operators reach.
+    /// Part of `memory_bytes_per_s` that operators reach.
     pub memory_efficiency: f64,
-    /// Bytes of f32 per second that are encoded, or decoded and added.
+    /// Bytes of f32 per second that a device encodes, or decodes and adds.
     pub codec_bytes_per_s: f64,
-    /// Time from the request of an operator to its start, where nothing hides it, in seconds.
+    /// Time from the request of an operator to its start, if nothing hides it, in seconds.
     pub overhead_s: f64,
     /// Part of `flops_per_s` that operators reach.
     pub efficiency: Efficiency,
     /// Device time of moving bytes.
     pub handling: Handling,
-    /// Speed of operators that were measured by themselves, relative to others of their kind.
+    /// Speed of operators that were measured individually, relative to others of their kind.
     pub operators: BTreeMap<String, f64>,
 }
 
 impl Device {
-    /// Returns the bytes that a plan may count on a device with this memory, of which a part stays
-    /// free.
+    /// Returns the bytes that a plan may count on a device with this memory, of which the part `reserve`
+    /// stays free.
     pub fn capacity(&self, memory_bytes: f64, reserve: f64) -> f64 {
         ((1.0 - reserve) * memory_bytes - self.fixed_bytes) / (1.0 + self.slack)
     }
 
-    /// Returns the bytes that a training takes of which a plan counts `counted_bytes`.
+    /// Returns the bytes that a training takes if a plan counts `counted_bytes`.
     pub fn taken(&self, counted_bytes: f64) -> f64 {
         self.fixed_bytes + (1.0 + self.slack) * counted_bytes
     }
@@ -57,21 +57,21 @@ impl Device {
     }
 }
 
-/// Device time of moving bytes, while the device computes: copies, checksums, and the thread that
-/// does them. Zero where other hardware does it, as beside accelerators.
+/// Time of the device itself for moving bytes, in which it cannot compute: copies, checksums, and the thread
+/// that does them. Zero if other hardware does this, as with accelerators.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Handling {
     /// Seconds per byte that is sent while another is received.
     pub byte_s: f64,
     /// Seconds per message that is sent while another is received.
     pub message_s: f64,
-    /// Seconds by which a change of layout takes longer than its transfer where nothing is computed
-    /// meanwhile: it begins with the last device, and waking up takes time.
+    /// Seconds by which a change of layout takes longer than its transfer if nothing is computed meanwhile,
+    /// since it begins when the last device is ready, and waking up takes time.
     pub exchange_s: f64,
 }
 
 impl Handling {
-    /// Returns the seconds of a number of messages with `bytes` together.
+    /// Returns the seconds for a number of messages that have `bytes` in total.
     pub fn seconds(&self, messages: f64, bytes: f64) -> f64 {
         messages * self.message_s + bytes * self.byte_s
     }
@@ -84,12 +84,12 @@ impl Handling {
 pub struct Efficiency(Vec<(f64, f64)>);
 
 impl Efficiency {
-    /// Returns a curve with one part for every size.
+    /// Returns a curve with the same part for every size.
     pub fn constant(fraction: f64) -> Efficiency {
         Efficiency(vec![(1.0, fraction)])
     }
 
-    /// Returns a curve through pairs of floating-point operations and part, in order of size.
+    /// Returns a curve through pairs of a number of floating-point operations and a part, in order of size.
     ///
     /// # Panics
     /// Panics if there is no pair.

@@ -28,9 +28,8 @@
 //! gbit = 800                             # of one node
 //! ```
 //!
-//! Where links of a level differ, `gbit_matrix` replaces `gbit`, and `latency_us_matrix` may replace
-//! `latency_us`: a row for every sender, with a number for every receiver. The diagonal does not
-//! count.
+//! If links of a level differ, `gbit_matrix` replaces `gbit`, and `latency_us_matrix` may replace
+//! `latency_us`: a row for every sender, with a number for every receiver. The diagonal is ignored.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -46,14 +45,14 @@ use crate::Error;
 
 const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
-/// Most devices; more are taken for a mistake.
+/// Most devices; a larger number is refused as a mistake.
 const DEVICES_MAX: usize = 1 << 20;
-/// Most levels; more are taken for a mistake.
+/// Most levels; a larger number is refused as a mistake.
 const LEVELS_MAX: usize = 32;
-/// Names of measured work beside the model's operators: the optimiser, adding up gradients, and
-/// copying for transfers.
+/// Names of measured work other than the model's operators: the optimiser, adding up gradients, and copying
+/// for transfers.
 const BESIDE: [&str; 3] = [UPDATE, ADD, LAYOUT];
-/// Links of a level of one member, over which nothing travels.
+/// Links of a level with one member, over which nothing travels.
 const ALONE: Lane = Lane { latency_s: 0.0, bytes_per_s: 1e15 };
 
 #[derive(Deserialize)]
@@ -118,7 +117,7 @@ pub(super) fn parse(text: &str) -> Result<Cluster, Error> {
     Ok(Cluster { devices, levels, kinds })
 }
 
-/// Returns an error of one line with its place: serde knows the field, the parser the line.
+/// Returns an error of one line with its place: the field from serde, the line from the parser.
 fn syntax(text: &str, error: &toml::de::Error) -> Error {
     let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
     let message = error.message().lines().collect::<Vec<_>>().join(", ");

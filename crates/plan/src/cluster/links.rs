@@ -1,9 +1,8 @@
 //! Links that differ between the members of a level.
 //!
-//! Members that exchange directly send to one after the other.
+//! Members that exchange directly send to the others one after the other.
 
-/// Latencies and rates between members of a level, by sender, then by receiver. The diagonal does
-/// not count.
+/// Latencies and rates between members of a level, by sender, then by receiver. The diagonal is ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Links {
     /// Latency in seconds.
@@ -25,7 +24,7 @@ impl Lane {
     /// Link without limits.
     pub const FREE: Lane = Lane { latency_s: 0.0, bytes_per_s: f64::INFINITY };
 
-    /// Returns the worse of both in latency and bandwidth.
+    /// Returns the larger latency and the smaller bandwidth of the two lanes.
     pub fn and(self, other: Lane) -> Lane {
         Lane {
             latency_s: self.latency_s.max(other.latency_s),
@@ -35,8 +34,8 @@ impl Lane {
 }
 
 impl Links {
-    /// Returns the mean lane of a member that sends equally much to all others; the member that
-    /// ends last counts.
+    /// Returns the mean lane of a member that sends the same amount to all others: that of the member that
+    /// ends last.
     pub fn direct(&self, members: &[usize]) -> Lane {
         let of = |from: &usize| {
             let others = || members.iter().filter(|to| *to != from);
@@ -53,7 +52,7 @@ impl Links {
         self.one(one, other).and(self.one(other, one))
     }
 
-    /// Returns the worst latency and bandwidth of all links.
+    /// Returns the largest latency and the smallest bandwidth of all links.
     pub fn worst(&self) -> Lane {
         let members = self.members();
         let pairs = (0..members).flat_map(|from| (0..members).map(move |to| (from, to)));
@@ -67,7 +66,7 @@ impl Links {
         self
     }
 
-    /// Returns the links of some members.
+    /// Returns the links between some of the members.
     pub fn of(&self, members: &[usize]) -> Links {
         let row = |row: &Vec<f64>| members.iter().map(|to| row[*to]).collect();
         let part =
@@ -90,7 +89,7 @@ impl Links {
 mod tests {
     use super::*;
 
-    /// Three members; from the first to the second it is slow.
+    /// Returns the links of three members; the link from the first to the second is slow.
     fn links() -> Links {
         let bytes_per_s = vec![vec![9.0, 1.0, 4.0], vec![4.0, 9.0, 4.0], vec![2.0, 4.0, 9.0]];
         let latency_s = vec![vec![0.0, 5.0, 1.0], vec![1.0, 0.0, 1.0], vec![1.0, 1.0, 0.0]];

@@ -1,4 +1,5 @@
-//! Table of a level in a cluster file, and matrices in it: the links between the level's members.
+//! Table of a level in a cluster file, and its matrices, which describe the links between the level's
+//! members.
 
 use serde::Deserialize;
 
@@ -6,7 +7,7 @@ use super::Links;
 use super::range::{GBIT, Range, TIME_US, within};
 use crate::Error;
 
-/// Most members of a matrix; larger ones are taken for a mistake.
+/// Most members of a matrix; a larger matrix is refused as a mistake.
 const MEMBERS_MAX: usize = 1024;
 
 /// Level of a cluster file.
@@ -26,7 +27,7 @@ struct Field<'a> {
     name: &'a str,
     one: Option<f64>,
     rows: Option<&'a [Vec<f64>]>,
-    /// Factor to the unit of the result.
+    /// Factor that converts the field's unit to that of the result.
     scale: f64,
     /// Value of the diagonal.
     own: f64,
@@ -64,7 +65,7 @@ pub(super) fn links(about: &str, table: &LevelTable) -> Result<Option<Links>, Er
     Ok((size > 1).then_some(links))
 }
 
-/// Returns a matrix from its rows or from one number for all.
+/// Returns a matrix from its rows, or from one number for all links.
 fn matrix(about: &str, size: usize, field: &Field<'_>) -> Result<Vec<Vec<f64>>, Error> {
     let wrong = |found: String| Error::file(format!("{about}: {found}"));
     let Field { name: field, one, rows, scale, own, range } = *field;
@@ -87,7 +88,7 @@ fn matrix(about: &str, size: usize, field: &Field<'_>) -> Result<Vec<Vec<f64>>, 
     Ok(all)
 }
 
-/// Returns the rows, if they are as many and as long as there are members.
+/// Returns the rows, if their number and lengths equal the number of members.
 fn square(field: &str, size: usize, rows: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, String> {
     if rows.len() != size {
         return Err(format!("{field} has {} rows, expected {size}", rows.len()));

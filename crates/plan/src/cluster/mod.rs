@@ -1,10 +1,10 @@
 //! The machines: devices, and the network between them.
 //!
-//! Devices are numbered from 0. A [`Level`] joins `size` members, each of them a unit of the level
-//! before: devices into a node, nodes into a pod. Every member has one port to the others of its
-//! level, which all devices inside of it share. So device 13 of nodes of eight is the sixth of the
-//! second node, and eight devices of a node that send to other nodes at once get an eighth of the
-//! node's port each.
+//! Devices are numbered from 0. A [`Level`] joins `size` members, each of which is a unit of the level
+//! before: devices into a node, nodes into a pod. Every member has one port to the others of its level, which
+//! all devices inside it share. With nodes of eight devices, device 13 is therefore the sixth of the second
+//! node, and if all eight devices of a node send to other nodes at once, each gets an eighth of the node's
+//! port.
 //!
 //! Law: the product of all levels' sizes is the number of devices.
 
@@ -29,7 +29,7 @@ pub struct Cluster {
     pub devices: Vec<Device>,
     /// Levels of the network, innermost first.
     pub levels: Vec<Level>,
-    /// Kind of the devices of every innermost unit; empty if there is one kind.
+    /// Kind of the devices in each innermost unit; empty if there is only one kind.
     pub kinds: Vec<usize>,
 }
 
@@ -42,10 +42,10 @@ pub struct Level {
     pub size: usize,
     /// Latency between two members in seconds.
     pub latency_s: f64,
-    /// Bytes per second that one member sends to the others, and receives at the same time; where
-    /// links differ, the least of any.
+    /// Bytes per second that one member sends to the others, and receives at the same time; if links differ,
+    /// the least of any link.
     pub bytes_per_s: f64,
-    /// Links between members, where they differ.
+    /// Links between members, if they differ.
     pub links: Option<Links>,
 }
 
@@ -56,7 +56,7 @@ impl Level {
         Level { bytes_per_s: self.bytes_per_s * times, links, ..self.clone() }
     }
 
-    /// Returns the level with fewer members, the first ones, or with more, whose links are all as
+    /// Returns the level with its first members, or with more members. In a larger level, all links are like
     /// the worst.
     pub fn resized(&self, size: usize) -> Level {
         match &self.links {
@@ -65,7 +65,7 @@ impl Level {
         }
     }
 
-    /// Returns the level with some of its members, and the links between these alone.
+    /// Returns the level with some of its members, and only the links between these.
     fn of(&self, members: &[usize]) -> Level {
         let size = members.len();
         let links = self.links.as_ref().map(|links| links.of(members));
@@ -81,8 +81,8 @@ impl Cluster {
     /// Reads a cluster from the text of a TOML file.
     ///
     /// # Errors
-    /// Returns an error if the text is no TOML, a field is missing, unknown or out of range, or
-    /// parts contradict each other; the message names the field and both values.
+    /// Returns an error if the text is not TOML, a field is missing, unknown or out of range, or parts
+    /// contradict each other. The message names the field and both values.
     pub fn parse(text: &str) -> Result<Cluster, Error> {
         file::parse(text)
     }
@@ -92,9 +92,9 @@ impl Cluster {
         self.levels.iter().map(|level| level.size).product()
     }
 
-    /// Returns a device with the mean rates of the first `devices` ones, the curve of the fastest
-    /// and the largest memory. No plan for these is faster than one for as many such devices,
-    /// unless curves cross.
+    /// Returns a device with the mean rates of the first `devices` devices, the efficiency curve of the
+    /// fastest, and the largest memory. No plan for the real devices is faster than one for the same number
+    /// of such mean devices, unless curves cross.
     pub fn mean(&self, devices: usize) -> Device {
         let inner = self.levels[0].size;
         let of_unit = |unit: usize| &self.devices[self.kinds.get(unit).copied().unwrap_or(0)];
@@ -126,8 +126,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the device that sets the pace where all do the same: the kind with the lowest rate,
-    /// with the smallest memory of any.
+    /// Returns the device that sets the pace if all do the same work: the kind with the lowest rate, with the
+    /// smallest memory of all kinds.
     pub fn pace(&self) -> Device {
         let kinds = || self.devices.iter();
         let slow = kinds().min_by(|one, other| one.flops_per_s.total_cmp(&other.flops_per_s));

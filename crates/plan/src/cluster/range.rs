@@ -1,16 +1,16 @@
 //! Ranges of the numbers in cluster files, in the units of their fields.
 //!
-//! Each range admits every real machine, and keeps results of later multiplications and divisions
-//! finite: a rate of 5e-324 would make a step endless.
+//! Each range admits every real machine, and keeps the results of later multiplications and divisions finite:
+//! with a rate of 5e-324, a step would never end.
 
 use crate::Error;
 
-/// Range of a number, both ends included.
+/// Range of a number, including both ends.
 #[derive(Clone, Copy)]
 pub(crate) struct Range {
     least: f64,
     most: f64,
-    /// Whether 0, which is below the range, is allowed as well.
+    /// Whether 0, which is below the range, is also allowed.
     none: bool,
     /// Unit of the field.
     unit: &'static str,
@@ -53,12 +53,12 @@ pub(crate) fn within(about: &str, field: &str, value: f64, range: Range) -> Resu
     Err(Error::file(found).with_hint(format!("{} counts {unit}", field_of(field))))
 }
 
-/// Returns the field itself, where one number of a matrix or a table was meant.
+/// Returns the name of the field itself, if the name stands for one number of a matrix or a table.
 fn field_of(field: &str) -> &str {
     [" from ", " at "].iter().fold(field, |field, cut| field.split(cut).next().unwrap_or(field))
 }
 
-/// Formats a number in few letters.
+/// Formats a number with few characters.
 fn number(value: f64) -> String {
     match value.abs() {
         plain if plain == 0.0 || (1e-3..1e6).contains(&plain) || !plain.is_finite() => {

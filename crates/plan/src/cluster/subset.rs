@@ -1,24 +1,24 @@
-//! Subsets of a cluster of several kinds: what remains where some kinds of devices are left out.
+//! Subsets of a cluster with several kinds of devices: the parts that remain without some of the kinds.
 //!
-//! Law: a subset is a cluster whose devices have the kinds and links that they have in the whole one.
+//! Law: a subset is a cluster whose devices have the same kinds and links as in the whole cluster.
 
 use super::{Cluster, Level};
 
-/// Devices of a cluster, as a cluster of their own.
+/// Some devices of a cluster, as a separate cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subset {
-    /// Cluster of these devices alone.
+    /// Cluster of only these devices.
     pub cluster: Cluster,
     /// Number of each device in the whole cluster.
     pub devices: Vec<usize>,
 }
 
-/// Most kinds of devices of which every selection is a subset.
+/// Most kinds of devices for which all selections of kinds are tried.
 const KINDS_MAX: usize = 4;
 
 impl Cluster {
-    /// Returns the subsets that have some kinds of devices alone: in the whole cluster where levels remain regular,
-    /// otherwise in each of the largest units in which they do.
+    /// Returns the subsets that have only some kinds of devices. A subset covers the whole cluster if its
+    /// levels remain regular; otherwise there is one for each of the largest units in which they do.
     pub fn subsets(&self) -> Vec<Subset> {
         let mut used = self.kinds.clone();
         used.sort_unstable();
@@ -36,8 +36,8 @@ impl Cluster {
         subsets
     }
 
-    /// Adds the subset of what is kept in a unit, or of each of its members that is regular where the unit is not.
-    /// The unit is told by its level and its first innermost unit.
+    /// Adds the subset of the devices that are kept in a unit. If the unit is not regular, adds one for each
+    /// of its members that is. `level` and `first`, its first innermost unit, identify the unit.
     fn add_regular(&self, keeps: &[bool], level: usize, first: usize, subsets: &mut Vec<Subset>) {
         let span: usize = self.levels[1..=level].iter().map(|level| level.size).product();
         let unit = first..first + span;
@@ -81,8 +81,8 @@ impl Cluster {
     }
 }
 
-/// Returns a level with the members that are kept in each of its units, if these are as many
-/// everywhere and, where links differ, the same ones.
+/// Returns a level with the members that are kept in each of its units, if all units keep the same number of
+/// members and, if links differ, the same members.
 fn reduced(level: &Level, kept: &[bool]) -> Option<Level> {
     let members = |unit: &[bool]| (0..unit.len()).filter(|at| unit[*at]).collect::<Vec<_>>();
     let mut all = kept.chunks(level.size).map(members).filter(|unit| !unit.is_empty());

@@ -1,8 +1,8 @@
-//! Lower bound on the time of some work, whatever the strategies.
+//! Lower bound on the time of some work, which holds for all strategies.
 //!
-//! A mesh dimension cuts one axis of an operator, or none, and an axis is cut into equal parts
-//! alone. So an operator has at most as many parts as there are devices along those dimensions that
-//! its axes can take, and no device does less than one of them.
+//! A mesh dimension cuts one axis of an operator, or none, and an axis is only cut into equal parts. So an
+//! operator has at most as many parts as there are devices along the dimensions that its axes can take, and
+//! no device does less than one of these parts.
 
 use thinwire_model::{Axis, Declaration, Operand, Split};
 
@@ -11,7 +11,7 @@ use super::{Costs, Work, WorkKind};
 /// Whether devices may do the same work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replication {
-    /// All work is cut into as many parts as there can be.
+    /// All work is cut into as many parts as possible.
     Never,
     /// Fewer and larger parts, which may be faster, are allowed.
     Allowed,
@@ -44,7 +44,7 @@ impl Costs<'_> {
         })
     }
 
-    /// Returns the most parts of a node. Pinned nodes may be cut unequally.
+    /// Returns the largest number of parts of a node. Pinned nodes may be cut unequally.
     fn parts(&self, work: &Work) -> usize {
         match work.pinned.is_empty() {
             true => parts(&work.declaration.axes, &mut [1; AXES], &self.mesh),
@@ -53,10 +53,10 @@ impl Costs<'_> {
     }
 }
 
-/// More axes than any operator has.
+/// Number of axes that exceeds that of any operator.
 const AXES: usize = 16;
 
-/// Returns the most parts on some mesh dimensions, where axes are cut into `taken` parts already.
+/// Returns the largest number of parts on some mesh dimensions, if axes are cut into `taken` parts already.
 fn parts(axes: &[Axis], taken: &mut [usize; AXES], mesh: &[usize]) -> usize {
     let Some((size, rest)) = mesh.split_first() else { return 1 };
     let all: usize = mesh.iter().product();

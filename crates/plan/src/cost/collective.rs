@@ -1,9 +1,9 @@
 //! Closed forms of collectives on a group, level by level.
 //!
-//! A reduce-scatter goes from the innermost level outwards, each level with the bytes that are
-//! left: with g devices of a unit in the group, each of them exchanges about 1/g of the bytes with
-//! other units. An all-gather goes the other way; an all-reduce is both. Each level is a closed form
-//! of crate `schedule`, whose tests prove it equal to the schedules.
+//! A reduce-scatter goes from the innermost level outwards, and each level sends the bytes that are left. If
+//! a unit has g devices of the group, each of them exchanges about 1/g of the bytes with other units. An
+//! all-gather goes the other way; an all-reduce is a reduce-scatter and an all-gather. Each level has a
+//! closed form of crate `schedule`, whose tests prove it equal to the schedules.
 //!
 //! | n bytes, f members of a level | steps | bytes sent |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | reduce-scatter, all-gather: ring | f−1 | (f−1)/f · n |
 //! | all-to-all of n bytes on each device | 1 | (f−1)/f · n |
 //!
-//! The executor of `thinwire train` has no levels in raw exchanges: a reduce-scatter is then flat,
-//! and sends as an all-to-all does. With g devices of a unit in the group, each of them exchanges
-//! all of its bytes with other units except the part of its own unit.
+//! The executor of `thinwire train` does not use levels for raw exchanges. A reduce-scatter is then flat, and
+//! sends as an all-to-all does: if a unit has g devices of the group, each of them exchanges all of its bytes
+//! with other units, except the part of its own unit.
 
 use thinwire_schedule::closed_form::Rounds;
 
@@ -27,13 +27,13 @@ pub enum Exchange {
     Direct,
     /// Every member sends to every other one at once, across all levels.
     Flat,
-    /// Around a ring, step by step, on links that are all alike.
+    /// Members send around a ring, step by step, on links that are all alike.
     Ring,
 }
 
 impl Exchange {
-    /// Returns the seconds of a reduce-scatter of `bytes` on each device, or of an all-gather to as
-    /// many.
+    /// Returns the seconds of a reduce-scatter of `bytes` on each device, or of an all-gather to that many
+    /// bytes.
     pub fn scatter_s(self, group: &Group, bytes: f64) -> f64 {
         match self {
             Exchange::Flat => self.all_to_all_s(group, bytes),
@@ -50,7 +50,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the device time of a reduce-scatter of `bytes`, or of an all-gather to as many, in
+    /// Returns the device time of a reduce-scatter of `bytes`, or of an all-gather to that many bytes, in
     /// seconds.
     pub(super) fn scatter_handling_s(self, group: &Group, bytes: f64, handling: &Handling) -> f64 {
         let hop = |hop: &Hop| match self {
@@ -82,8 +82,7 @@ impl Exchange {
     }
 }
 
-/// Returns the messages of a device over one hop where it sends every other one its part of
-/// `bytes`.
+/// Returns the messages of a device over one hop if it sends every other device its part of `bytes`.
 fn flat(group: &Group, hop: &Hop, bytes: f64) -> Rounds {
     Rounds::direct(hop.inside * (hop.members - 1.0), bytes / group.size as f64)
 }
@@ -101,7 +100,7 @@ mod tests {
         Hop { level: 0, members, inside, latency_s: 0.0, bytes_per_s }
     }
 
-    /// Four nodes of eight devices.
+    /// Returns a group over four nodes of eight devices.
     fn nodes() -> Group {
         Group { size: 32, hops: vec![hop(8.0, 1.0, 1e12), hop(4.0, 8.0, 1e9)] }
     }

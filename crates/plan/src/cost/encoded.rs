@@ -1,19 +1,18 @@
 //! Codecs of activations and their gradients, and the cost of encoded transfers.
 //!
-//! A transfer uses the codec of the outermost level that it crosses: a message between stages, an
-//! all-gather, and an all-to-all. Sums are formed raw within the units of that level, and encoded
-//! between them. With n elements on each device and f members of the encoded level:
+//! A transfer (a message between stages, an all-gather, or an all-to-all) uses the codec of the outermost
+//! level that it crosses. Sums are formed raw within the units of that level, and encoded between them. With
+//! n elements on each device and f members of the encoded level:
 //!
 //! | transfer | bytes sent | encoded, decoded |
 //! |---|---|---|
 //! | message | len(n) | n, n |
 //! | all-gather of n elements together | (f−1) · len(n/f) | n/f, n |
 //! | all-to-all | (f−1) · len(n/f) | n, n |
-//! | sums | as those of gradients | |
+//! | sums | as for gradients | |
 //!
-//! No transfer may exceed the budget in one encoding, so the cheapest codec within it suits all
-//! transfers that cross a level. Codecs are compared on so many elements that latency does not
-//! count.
+//! No transfer may exceed the budget in one encoding, so the cheapest codec within the budget suits all
+//! transfers that cross a level. Codecs are compared on a number of elements that makes latency negligible.
 
 use thinwire_model::{Collective, Reduction, Sides, Step};
 
@@ -22,7 +21,7 @@ use super::{Coding, Costs, Group, Hop, Precision, Sharding, message_s};
 use crate::Cluster;
 use crate::cluster::Device;
 
-/// Elements on which codecs are compared.
+/// Number of elements on which codecs are compared.
 const MANY: f64 = (1_u64 << 20) as f64;
 
 /// Message from a stage to the next one.
@@ -36,8 +35,8 @@ pub struct Message {
     pub handling_s: f64,
 }
 
-/// Returns for every level the cheapest coding within the budget for transfers whose outermost
-/// level it is; none where raw numbers are cheaper.
+/// Returns for every level the cheapest coding within the budget for transfers whose outermost level it is;
+/// `None` for a level on which raw numbers are cheaper.
 pub fn cheapest(
     cluster: &Cluster,
     device: &Device,

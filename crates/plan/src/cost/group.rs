@@ -1,9 +1,8 @@
 //! Groups: the devices along some dimensions of a mesh, and the ports that they share.
 //!
-//! A mesh is laid over neighbouring devices, its last dimension over those that are nearest. A
-//! group then has, at every level of the cluster, some members within each unit, and its devices
-//! are not alone: all other groups along the same dimensions communicate at the same time and share
-//! the units' ports.
+//! A mesh is laid over neighbouring devices, its last dimension over the nearest ones. At every level of the
+//! cluster, a group then has some members within each unit. All other groups along the same dimensions
+//! communicate at the same time and share the units' ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +14,7 @@ use crate::cluster::{Handling, Lane};
 pub struct Hop {
     /// Level.
     pub level: usize,
-    /// Units of the level below that it joins.
+    /// Number of units of the level below that the hop joins.
     pub members: f64,
     /// Devices of the group in each of those units.
     pub inside: f64,
@@ -64,8 +63,8 @@ impl Group {
         Group { size, hops }
     }
 
-    /// Returns the group without latencies: of many exchanges side by side only the first waits for
-    /// one.
+    /// Returns the group without latencies. If many exchanges run side by side, only the first of them waits
+    /// for a latency.
     pub fn without_latency(mut self) -> Group {
         self.hops.iter_mut().for_each(|hop| hop.latency_s = 0.0);
         self
@@ -78,8 +77,8 @@ impl Group {
         group
     }
 
-    /// Returns the group as an exchange sees it that is waited for: no link is faster than the
-    /// device itself moves bytes.
+    /// Returns the group for an exchange that the device waits for: no link is then faster than the device
+    /// itself moves bytes.
     pub fn handled(mut self, handling: &Handling) -> Group {
         let most = 1.0 / handling.byte_s;
         self.hops.iter_mut().for_each(|hop| hop.bytes_per_s = hop.bytes_per_s.min(most));
@@ -113,8 +112,8 @@ impl Group {
     }
 }
 
-/// Returns whether any of `devices` devices from `first` on lies in another unit than the device as
-/// many places further.
+/// Returns whether any of the `devices` devices from `first` on lies in another unit than the device
+/// `devices` places further.
 fn crosses(first: usize, devices: usize, unit: usize) -> bool {
     let spans = first % unit + devices > unit;
     spans || (first + devices - 1) % unit + devices >= unit
@@ -126,8 +125,8 @@ fn members(mesh: &[usize], dim: usize, unit: f64) -> f64 {
     (unit / stride as f64).clamp(1.0, mesh[dim] as f64)
 }
 
-/// Returns the sets of a level's members that exchange along some dimensions of a mesh, on all
-/// stages that the cluster has room for.
+/// Returns the sets of a level's members that exchange along some dimensions of a mesh, for all stages that
+/// the cluster has room for.
 fn sets(
     cluster: &Cluster,
     mesh: &[usize],

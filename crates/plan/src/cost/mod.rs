@@ -1,9 +1,9 @@
 //! Costs of strategies and layouts on a mesh of real devices.
 //!
-//! A product takes its flops over the device's rate at that size, or its bytes over the memory's
-//! rate, whichever is longer; any other operator its bytes; and all take the device's overhead.
-//! Backward is the sum of the nodes that compute gradients. Conversions take the time of their
-//! collectives.
+//! A product takes the longer of two times: its flops over the device's rate at that size, and its bytes over
+//! the memory's rate. Any other operator takes the time of its bytes. All of them also take the device's
+//! overhead. The backward pass is the sum of the nodes that compute gradients. Conversions take the time of
+//! their collectives.
 
 mod bound;
 mod collective;
@@ -32,7 +32,7 @@ use thinwire_wire::HEADER_BYTES;
 use crate::Cluster;
 use crate::cluster::{ADD, Device, Handling, UPDATE};
 
-/// Freedom of sharding: how parameters are divided among the ranks that share their work, by the stages of ZeRO.
+/// Way in which parameters may be divided among the ranks that share their work, by the stages of ZeRO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Division {
     /// All parameters are sharded alike.
@@ -42,7 +42,7 @@ pub enum Division {
 }
 
 impl Division {
-    /// Returns the sharding that is priced first; others are changes of it.
+    /// Returns the sharding that is priced first; the prices of others are changes from it.
     pub fn usual(self) -> Sharding {
         match self {
             Division::Alike(sharding) => sharding,
@@ -51,19 +51,19 @@ impl Division {
     }
 }
 
-/// Bytes of numbers.
+/// Sizes of numbers, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Precision {
-    /// Bytes of an activation, a parameter in use, and a gradient.
+    /// Bytes per element of an activation, a parameter in use, and a gradient.
     pub element: f64,
-    /// Bytes of a parameter's optimiser state, with its exact value if `element` is not exact.
+    /// Bytes of a parameter's optimiser state, including an exact value if `element` is not exact.
     pub optimizer: f64,
 }
 
 impl Precision {
-    /// Half precision with an exact copy, and Adam: 2 + 2 + 12 bytes a parameter.
+    /// Half precision with an exact copy, and Adam: 2 + 2 + 12 bytes per parameter.
     pub const MIXED: Precision = Precision { element: 2.0, optimizer: 12.0 };
-    /// Single precision and Adam with values of its own: 4 + 4 + 12 bytes a parameter.
+    /// Single precision, and Adam, which keeps its own copy of the values: 4 + 4 + 12 bytes per parameter.
     pub const SINGLE: Precision = Precision { element: 4.0, optimizer: 12.0 };
 }
 
@@ -88,8 +88,8 @@ pub struct Costs<'a> {
     pub products: bool,
     /// Codecs of gradients.
     pub codings: Vec<Coding>,
-    /// Codec of activations for every level that is the outermost one they cross; those of missing
-    /// levels travel raw.
+    /// Codec of activations for every level, used if this level is the outermost one that they cross. On
+    /// levels that are missing here, they travel raw.
     pub activations: Vec<Option<Coding>>,
     /// Group along each dimension of the mesh.
     groups: Vec<Group>,
@@ -124,7 +124,7 @@ impl<'a> Costs<'a> {
         Cost { forward_s, backward_s, activation_bytes, ..Cost::ZERO }
     }
 
-    /// Returns the bytes of a device that wait for a node's backward.
+    /// Returns the bytes of activations of a node that a device keeps for the backward pass.
     fn activation_bytes(&self, work: &Work, strategy: &Strategy) -> f64 {
         let declaration = &work.declaration;
         let inputs = work.kept_inputs.iter().map(|at| {
@@ -138,8 +138,8 @@ impl<'a> Costs<'a> {
         inputs.chain(outputs).sum()
     }
 
-    /// Returns the seconds that a node computes in backward behind the gradient of one of its
-    /// inputs.
+    /// Returns the seconds that a node computes in the backward pass after the gradient of one of its inputs
+    /// is ready.
     pub fn behind_s(&self, work: &Work, input: usize, strategy: &Strategy) -> f64 {
         self.gradients_s(work, &work.gradients[work.before[input]..], strategy)
     }
@@ -153,7 +153,7 @@ impl<'a> Costs<'a> {
         gradients.iter().map(gradient).sum()
     }
 
-    /// Returns the costs with links that take no time, which leaves the devices' own time.
+    /// Returns the costs with links that take no time, so that only the devices' own time is left.
     pub fn unlinked(&self) -> Costs<'a> {
         let free = |group: &Group| group.clone().free().handled(&self.device.handling);
         let groups = self.groups.iter().map(free).collect();
@@ -163,7 +163,7 @@ impl<'a> Costs<'a> {
         Costs { groups, device, ..self.clone() }
     }
 
-    /// Returns the seconds of one device for its part of an operator.
+    /// Returns the seconds in which one device computes its part of an operator.
     fn compute_s(
         &self,
         declaration: &Declaration,
@@ -186,8 +186,8 @@ impl<'a> Costs<'a> {
         self.seconds(kind, operator, flops, elements * self.precision.element)
     }
 
-    /// Returns the seconds of one device for an operator of `flops` flops that touches `bytes`
-    /// bytes.
+    /// Returns the seconds in which one device computes an operator of `flops` flops that reads and writes
+    /// `bytes` bytes.
     pub fn seconds(&self, kind: WorkKind, operator: &str, flops: f64, bytes: f64) -> f64 {
         let product = flops / (self.device.flops_per_s * self.device.efficiency.at(flops));
         let pace = self.device.pace(operator);
@@ -286,8 +286,8 @@ impl<'a> Costs<'a> {
         (0..self.mesh.len()).filter(partial).collect()
     }
 
-    /// Returns the group as its exchanges see it: side by side their latencies do not add up. With
-    /// ZeRO 3 every exchange is waited for.
+    /// Returns the group as its exchanges see it. If they run side by side, their latencies do not add up.
+    /// With ZeRO 3 the device waits for every exchange.
     fn under_way<'b>(&self, sharding: Sharding, group: &'b Group) -> Cow<'b, Group> {
         match self.side_by_side && sharding != Sharding::Parameters {
             true => Cow::Owned(group.clone().without_latency()),

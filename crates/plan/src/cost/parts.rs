@@ -3,7 +3,7 @@
 /// Declares [`Cost`] with its sums and differences from one list of parts.
 macro_rules! cost {
     ($($(#[$doc:meta])* $part:ident,)*) => {
-        /// Seconds and bytes of one device, and the error that its codecs make.
+        /// Seconds and bytes of one device, and the codec error of its gradients.
         #[derive(Clone, Copy, Debug, Default, PartialEq)]
         pub struct Cost {
             $($(#[$doc])* pub $part: f64,)*
@@ -35,40 +35,41 @@ cost! {
     forward_s,
     /// Backward computation of one micro-batch, in seconds.
     backward_s,
-    /// Collectives of forward of one micro-batch, in seconds.
+    /// Collectives of the forward pass of one micro-batch, in seconds.
     forward_wire_s,
-    /// Exposed collectives of backward of one micro-batch, in seconds.
+    /// Exposed collectives of the backward pass of one micro-batch, in seconds.
     backward_wire_s,
-    /// Collectives of backward of one micro-batch that gradients of weights overlap where both are
+    /// Collectives of the backward pass of one micro-batch that overlap gradients of weights if both are
     /// computed in one pass, in seconds; not part of `backward_wire_s`.
     overlapped_s,
-    /// All-gather of sharded parameters for forward of one micro-batch (ZeRO 3), in seconds.
+    /// All-gather of sharded parameters for the forward pass of one micro-batch (ZeRO 3), in seconds.
     gather_s,
-    /// Recomputation of forward in backward with its collectives, of one micro-batch, in seconds.
+    /// Recomputation of the forward pass in the backward pass, with its collectives, of one micro-batch, in
+    /// seconds.
     recompute_s,
-    /// Synchronisation of parameters' gradients once a step, behind the last backward, in seconds.
+    /// Synchronisation of parameters' gradients once per step, during the last backward pass, in seconds.
     sync_s,
     /// Part of `sync_s` that takes the device's own time, which nothing hides.
     handling_s,
-    /// All-gather of updated parameters once a step, behind the next forward, in seconds.
+    /// All-gather of updated parameters once per step, during the next forward pass, in seconds.
     all_gather_s,
     /// Part of `all_gather_s` that takes the device's own time, which nothing hides.
     all_gather_handling_s,
-    /// Optimiser once a step, in seconds.
+    /// Optimiser, once per step, in seconds.
     optimizer_s,
     /// Parameters, gradients and optimiser state, in bytes.
     state_bytes,
-    /// Activations that wait for backward, of one micro-batch, in bytes.
+    /// Activations that one micro-batch keeps for the backward pass, in bytes.
     activation_bytes,
-    /// Checkpoint of one micro-batch in bytes: the block's input, which is all that waits for
-    /// backward where forward is recomputed.
+    /// Checkpoint of one micro-batch in bytes: the block's input. If the forward pass is recomputed, nothing
+    /// else is kept for the backward pass.
     checkpoint_bytes,
     /// Codec error of gradients: relative squared error times the elements of parameters.
     codec_error,
 }
 
 impl Cost {
-    /// Returns the seconds of everything that happens once a step, with no overlap.
+    /// Returns the seconds of everything that happens once per step, without overlap.
     pub fn once_s(&self) -> f64 {
         self.sync_s + self.all_gather_s + self.optimizer_s
     }
@@ -78,13 +79,13 @@ impl Cost {
         self.ahead_s() + self.recompute_s + self.backward_s + self.backward_wire_s
     }
 
-    /// Returns the seconds of one micro-batch's forward.
+    /// Returns the seconds of one micro-batch's forward pass.
     pub fn ahead_s(&self) -> f64 {
         self.forward_s + self.forward_wire_s + self.gather_s
     }
 
-    /// Returns the cost with forward recomputed in backward, so that only the checkpoint waits.
-    /// Parameters that are gathered are gathered once for both.
+    /// Returns the cost if the forward pass is recomputed in the backward pass, so that only the checkpoint
+    /// is kept. Parameters that must be gathered are gathered once for both.
     pub fn recomputed(self) -> Cost {
         let recompute_s = self.forward_s + self.forward_wire_s;
         Cost { recompute_s, activation_bytes: self.checkpoint_bytes, ..self }

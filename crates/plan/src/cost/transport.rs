@@ -1,8 +1,8 @@
 //! Gradient transports: ways to shard a parameter and to transport its gradient.
 //!
-//! A gradient may be encoded on all levels that its group spans, or on the outer ones alone, where
-//! links are thin; on the inner ones it is then summed raw. On an encoded level with f members and
-//! n elements on each:
+//! A gradient may be encoded on all levels that its group spans, or only on the outer ones, where links are
+//! slow; on the inner levels it is then summed raw. On an encoded level with f members and n elements on
+//! each:
 //!
 //! | exchange | bytes sent | encoded, decoded | encodings on the way |
 //! |---|---|---|--:|
@@ -10,9 +10,9 @@
 //! | two-shot, reduce-scatter | (f−1) · len(n/f) | n, n | 1 |
 //! | gather of all encodings | (f−1) · len(n) | n, f·n | 1 |
 //!
-//! With ZeRO gradients are scattered and parameters travel raw. Codec error counts once per
-//! encoding on the way: ranks' errors add up as their gradients do. A codec that needs feedback
-//! keeps a residual of its input, and the one before it until the step counts.
+//! With ZeRO, gradients are scattered and parameters travel raw. Codec error counts once per encoding on the
+//! way, since ranks' errors add up as their gradients do. A codec with feedback keeps a residual of its
+//! input, and also the previous one until the step is certain to take effect.
 
 use thinwire_model::Sides;
 use thinwire_wire::HEADER_BYTES;
@@ -22,8 +22,8 @@ use super::{Coding, Cost, Costs, Division, Exchange, Group, Hop, Sharding};
 /// Bytes of a residual's elements, and of a codec's input.
 pub(super) const F32_BYTES: f64 = 4.0;
 
-/// Residuals that are kept: the one from before a step stays beside the new one until the step
-/// counts.
+/// Number of residuals that are kept: in addition to the new one, the residual from before a step, until the
+/// step is certain to take effect.
 const RESIDUALS: f64 = 2.0;
 
 /// Way to shard a parameter and to transport its gradient.
@@ -31,10 +31,10 @@ const RESIDUALS: f64 = 2.0;
 pub struct GradientTransport {
     /// Sharding.
     pub sharding: Sharding,
-    /// Index of the coding and the innermost level of the cluster on which it is used; none where
-    /// the gradient travels raw.
+    /// Index of the coding, and the innermost level of the cluster on which it is used; `None` if the
+    /// gradient travels raw.
     pub coding: Option<(usize, usize)>,
-    /// Change of the cost from the usual transport.
+    /// Change of the cost, compared with the usual transport.
     pub change: Cost,
 }
 
@@ -73,8 +73,8 @@ impl Costs<'_> {
         ways
     }
 
-    /// Returns the shardings other than the usual one. Sharding nothing pays only where encoded
-    /// gradients are cheaper to synchronise than parameters are to gather.
+    /// Returns the shardings other than the usual one. Not sharding pays only if encoded gradients are
+    /// cheaper to synchronise than parameters are to gather.
     pub(super) fn others(&self) -> &'static [Sharding] {
         const ALL: &[Sharding] = &[Sharding::Gradients, Sharding::Parameters, Sharding::None];
         match self.division {
@@ -84,7 +84,7 @@ impl Costs<'_> {
         }
     }
 
-    /// Returns all encoded transports under a sharding, given the change that sharding makes.
+    /// Returns all encoded transports under a sharding, given the change that the sharding makes.
     fn encoded(
         &self,
         sharding: Sharding,
@@ -107,7 +107,7 @@ impl Costs<'_> {
         ways
     }
 
-    /// Returns the cost of the same levels with raw gradients: that of all levels less that of the
+    /// Returns the cost of the same levels with raw gradients: the cost of all levels minus that of the
     /// levels within.
     fn raw(&self, sharding: Sharding, group: &Group, first: usize, elements: f64) -> Coded {
         let bytes = elements * self.precision.element;
@@ -122,7 +122,7 @@ impl Costs<'_> {
         Coded { wire_s, handling_s, ..Coded::default() }
     }
 
-    /// Returns the cost of encoding on some levels: one after the other, or flat.
+    /// Returns the cost of encoding on some levels: level by level, or across all levels at once.
     fn coded(&self, coding: &Coding, sharding: Sharding, hops: &[Hop], elements: f64) -> Coded {
         let together = if self.exchange == Exchange::Flat { hops.len() } else { 1 };
         hops.chunks(together.max(1)).fold(Coded::default(), |sum, hops| {
@@ -174,8 +174,8 @@ impl Costs<'_> {
     }
 }
 
-/// Returns the change that encoding makes: once a step, or with every micro-batch where gradients
-/// are scattered so often.
+/// Returns the change that encoding makes: once per step, or with every micro-batch if gradients are
+/// scattered that often.
 fn saved(sharding: Sharding, coded: &Coded, raw: &Coded, codec_error: f64) -> Cost {
     let (wire_s, state_bytes) = (coded.wire_s - raw.wire_s, coded.residual_bytes);
     let handling_s = coded.handling_s - raw.handling_s;
@@ -190,9 +190,9 @@ fn saved(sharding: Sharding, coded: &Coded, raw: &Coded, codec_error: f64) -> Co
     }
 }
 
-/// Returns the convex hull of the transports of a parameter: the one with the highest rate from `at` on, then
-/// the one with the highest rate from there, until none has a rate; each with its change from the one before.
-/// Of equal rates the last one is taken.
+/// Returns the convex hull of the transports of a parameter: the transport with the highest rate from `at`
+/// on, then the one with the highest rate from there, until none has a rate. Each has its change from the
+/// previous one. Of equal rates, the last one is taken.
 pub fn hull<'a>(
     transports: impl Iterator<Item = &'a GradientTransport> + Clone,
     mut at: Cost,

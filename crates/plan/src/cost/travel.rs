@@ -5,13 +5,13 @@ use thinwire_model::{Collective, Layout, Phase, Step, conversion, phases};
 use super::Costs;
 use crate::cluster::LAYOUT;
 
-/// Collectives of all conversions between some layouts, whatever the tensor's shape, the mesh's
-/// sizes and the links.
+/// Collectives of all conversions between some layouts. They do not depend on the tensor's shape, the mesh's
+/// sizes, or the links.
 #[derive(Clone, Debug)]
 pub struct Passages {
-    /// Collectives that send something, each once.
+    /// Collectives that send something; each occurs once.
     phases: Vec<Phase>,
-    /// Indices of the collectives of all pairs, one pair after the other.
+    /// Indices of the collectives, pair of layouts by pair.
     taken: Vec<u16>,
     /// End of each pair in `taken`.
     ends: Vec<usize>,
@@ -107,9 +107,9 @@ impl Costs<'_> {
         own_s + wire_s
     }
 
-    /// Returns the seconds to make parts contiguous before a collective and to bring them together
-    /// after it, where the device says how fast it does so: reads and writes of either, and of the
-    /// buffer in which parts are gathered. Parts of the first dimension are contiguous.
+    /// Returns the seconds to make parts contiguous before a collective and to bring them together after it,
+    /// if the device's speed for this is known: reads and writes for both, and for the buffer in which parts
+    /// are gathered. Parts of the first dimension are contiguous already.
     fn copying_s(&self, step: &Step) -> f64 {
         let Some(pace) = self.device.pace(LAYOUT) else { return 0.0 };
         let turned = |dim: usize| if dim == 0 { 0.0 } else { 2.0 };

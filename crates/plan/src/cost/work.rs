@@ -1,5 +1,5 @@
-//! The work of a block: the computation of its nodes and their gradients, and the activations that
-//! they keep.
+//! The work of a block: the computation of its nodes and of their gradients, and the activations that the
+//! nodes keep.
 //!
 //! Work is determined once for each class of blocks; [`super::Costs`] prices it on a mesh.
 
@@ -19,13 +19,14 @@ pub struct Work {
     pub kind: WorkKind,
     /// Name of the operator.
     pub operator: &'static str,
-    /// Nodes that compute its gradients, in order.
+    /// Nodes that compute gradients of the node's inputs, in order.
     pub gradients: Vec<Gradient>,
-    /// For every input the number of those nodes up to the one that completes its gradient.
+    /// For every input, the number of those nodes up to the one that completes its gradient.
     pub before: Vec<usize>,
-    /// Inputs that wait for backward, each counted with the first node that reads it.
+    /// Inputs that are kept for the backward pass, each counted with the first node that reads it.
     pub kept_inputs: Vec<usize>,
-    /// Outputs that wait for backward and that no node reads which keeps them.
+    /// Outputs that are kept for the backward pass and do not count as kept inputs of any node that reads
+    /// them.
     pub kept_outputs: Vec<usize>,
     /// Cuts that the user has chosen.
     pub pinned: Vec<Pinned>,
@@ -58,19 +59,19 @@ impl Pinned {
     }
 }
 
-/// Bound on an operator's speed.
+/// Resource that limits an operator's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
     /// Multiplications, on units made for them.
     Product,
     /// Memory bandwidth.
     Memory,
-    /// None: another view of the same elements.
+    /// Nothing: the result is another view of the same elements.
     View,
 }
 
 impl WorkKind {
-    /// Returns the bound on an operator's speed.
+    /// Returns the resource that limits an operator's speed.
     pub fn of(operator: &Operator) -> WorkKind {
         match operator {
             Operator::Linear(_)
@@ -144,7 +145,7 @@ pub fn work(training: &Training, nodes: Range<NodeId>) -> HashMap<NodeId, Work> 
     all
 }
 
-/// Returns for every gradient, or term of one, the tensor that it belongs to.
+/// Returns, for every gradient and every term of one, the tensor whose gradient it is.
 fn terms(training: &Training) -> HashMap<TensorId, TensorId> {
     let whole = training.gradients.iter().enumerate();
     let whole = whole.filter_map(|(of, gradient)| Some(((*gradient)?, of)));

@@ -1,18 +1,18 @@
-//! Where a chain of blocks is cut into stages so that the slowest is as fast as can be.
+//! Cuts a chain of blocks into stages so that the slowest stage is as fast as possible.
 
 use std::ops::Range;
 
-/// The number of times that the bounds of the slowest stage's time are halved.
+/// Number of times that the interval of the slowest stage's time is halved.
 const ROUNDS: usize = 60;
 
-/// Seconds of a block, the second number, on a stage, the first.
+/// Function from a stage and a block to the seconds of the block on this stage.
 type Seconds<'a> = &'a dyn Fn(usize, usize) -> f64;
 
-/// The first block from which on a stage, the first number, has room for all up to an end, the
-/// second; the end itself where it has room for none.
+/// Function from a stage and an end to the first block such that the stage has room for all blocks from there
+/// to the end; the end itself if the stage has room for none.
 type Capacity<'a> = &'a dyn Fn(usize, usize) -> usize;
 
-/// The blocks of each of `stages` stages, one at least; none if there are fewer blocks.
+/// Returns the blocks of each of `stages` stages, at least one each; `None` if there are fewer blocks.
 ///
 /// Law: no cut has a faster slowest stage.
 pub fn cut(seconds: &[f64], stages: usize) -> Option<Vec<Range<usize>>> {
@@ -32,7 +32,7 @@ pub fn cut(seconds: &[f64], stages: usize) -> Option<Vec<Range<usize>>> {
     Some(best)
 }
 
-/// Stages that take `most` seconds at most, if there are enough of them; the later ones are filled
+/// Returns stages that take at most `most` seconds, if there are enough stages. The later ones are filled
 /// first, because the earlier ones keep more micro-batches.
 fn pack(seconds: &[f64], stages: usize, most: f64) -> Option<Vec<Range<usize>>> {
     let mut end = seconds.len();
@@ -53,11 +53,11 @@ fn pack(seconds: &[f64], stages: usize, most: f64) -> Option<Vec<Range<usize>>> 
     (end == 0).then_some(found)
 }
 
-/// Cuts a chain whose blocks take other times on every stage, and whose stages have not room for all;
-/// none
-/// if no cut has. Whatever a stage has room for, it has room for a part of.
+/// Cuts a chain whose blocks take a different time on every stage, and whose stages may lack room for all
+/// blocks. Returns `None` if no cut has room. If a stage has room for some blocks, it has room for any part
+/// of them.
 ///
-/// Law: of all cuts whose stages have room none has a faster slowest stage.
+/// Law: of all cuts whose stages have room, none has a faster slowest stage.
 pub fn cut_by(
     seconds: Seconds<'_>,
     capacity: Capacity<'_>,
@@ -86,7 +86,7 @@ pub fn cut_by(
     most.is_finite().then(|| filled(seconds, capacity, &least, most))
 }
 
-/// The cut whose stages take `most` seconds at most, the later ones filled first.
+/// Returns the cut whose stages take at most `most` seconds, with the later stages filled first.
 fn filled(
     seconds: Seconds<'_>,
     capacity: Capacity<'_>,

@@ -1,4 +1,4 @@
-//! Pipelines: crate `program`'s orders and clock, and where a chain of blocks is cut into stages.
+//! Pipelines: the orders and the clock of crate `program`, and cutting a chain of blocks into stages.
 
 mod cut;
 

@@ -1,4 +1,4 @@
-//! Codecs of activations and their gradients, level by level and in a line.
+//! Codecs of activations and their gradients, by level and as one line.
 
 use thinwire_program::file::ActivationFile;
 
@@ -6,8 +6,8 @@ use crate::Cluster;
 use crate::cost::{Coding, Costs};
 use crate::search::{Found, Planner, costs};
 
-/// Returns every codec that activations of a plan travel by, from the innermost level on which it is
-/// used; `crossed` says of every level whether activations travel over it.
+/// Returns every codec that a plan uses for activations, with the innermost level on which it is used.
+/// `crossed` has, for every level, whether activations travel over it.
 pub(super) fn activations(costs: &Costs<'_>, crossed: &[bool]) -> Vec<ActivationFile> {
     let cluster = costs.cluster;
     let file = |(level, coding): (usize, Option<Coding>)| ActivationFile {
@@ -19,7 +19,7 @@ pub(super) fn activations(costs: &Costs<'_>, crossed: &[bool]) -> Vec<Activation
     used(costs, crossed).into_iter().map(file).collect()
 }
 
-/// Returns how activations travel, in a line; none if everything travels as it is.
+/// Returns in one line how activations travel; `None` if all of them travel raw.
 pub(super) fn activation_text(
     planner: &Planner,
     cluster: &Cluster,
@@ -45,7 +45,8 @@ pub(super) fn activation_text(
     (!lines.is_empty()).then(text)
 }
 
-/// The innermost level from which on each codec is used, of levels over which activations travel.
+/// Returns each codec with the innermost level from which on it is used, of the levels over which activations
+/// travel.
 fn used(costs: &Costs<'_>, crossed: &[bool]) -> Vec<(usize, Option<Coding>)> {
     let mut all: Vec<(usize, Option<Coding>)> = Vec::new();
     if costs.activations.iter().all(Option::is_none) {

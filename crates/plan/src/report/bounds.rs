@@ -1,4 +1,4 @@
-//! The least bytes that devices send of a tensor, where every operator is cut as it is.
+//! The fewest bytes that devices must send of each tensor, given the cut of every operator.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use thinwire_program::{Assignment, End};
 
 use super::least::relayout;
 
-/// The bounds of an assignment's tensors, in bytes of all devices in a step.
+/// Bounds on the tensors of an assignment, in bytes of all devices in a step.
 pub(super) struct Bounds<'a> {
     assignment: &'a Assignment<'a>,
     element_bytes: f64,
     devices: f64,
-    /// For every tensor of the model, itself and what is a gradient of it.
+    /// For every tensor of the model: the tensor itself, its gradient, and the terms of its gradient.
     parts: HashMap<TensorId, Vec<TensorId>>,
-    /// The elements that a device sends at least, in the mean, from one layout to another.
+    /// Fewest elements that a device must send from one layout to another, mean over the devices.
     known: HashMap<(Vec<usize>, Layout, Layout), f64>,
 }
 
@@ -30,8 +30,8 @@ impl<'a> Bounds<'a> {
         Bounds { assignment, element_bytes: element_bytes as f64, devices, parts, known }
     }
 
-    /// Returns the least bytes of an activation and its gradient: from where each is made, to the
-    /// reader that is farthest away.
+    /// Returns the fewest bytes of an activation and its gradient: from the layout in which each is made to
+    /// the reader that is farthest away.
     pub fn activation(&mut self, tensor: TensorId) -> f64 {
         let rounds = self.assignment.plan.micro_batches as f64;
         let parts = self.parts.get(&tensor).cloned().unwrap_or_default();
@@ -39,7 +39,7 @@ impl<'a> Bounds<'a> {
         rounds * self.devices * self.element_bytes * elements
     }
 
-    /// The least elements of one tensor of the training graph, in the mean over a stage's devices.
+    /// Returns the fewest elements of one tensor of the training graph, mean over a stage's devices.
     fn one(&mut self, tensor: TensorId) -> f64 {
         let assignment = self.assignment;
         let Some(end) = assignment.producers[tensor] else { return 0.0 };
@@ -62,7 +62,7 @@ impl<'a> Bounds<'a> {
         most.values().sum()
     }
 
-    /// Raises the least that a stage sends by that from one layout to another.
+    /// Raises the minimum that a stage sends to that of a conversion from one layout to another.
     fn reach(&mut self, most: &mut f64, tensor: TensorId, [from, to]: [&Layout; 2]) {
         let shape = &self.assignment.training.graph.tensors[tensor].shape;
         let key = (shape.clone(), from.clone(), to.clone());
@@ -70,9 +70,8 @@ impl<'a> Bounds<'a> {
         *most = most.max(*self.known.entry(key).or_insert_with(least));
     }
 
-    /// Returns the least bytes of a parameter: r ranks of one stage whose shares are summed and who
-    /// all get the sum send 2 (r−1)/r of what each has, and every stage beyond the first the tensor
-    /// there and back.
+    /// Returns the fewest bytes of a parameter. If r ranks of one stage sum their shares and all of them get
+    /// the sum, they send 2 (r−1)/r of their elements; every further stage sends the tensor there and back.
     pub fn parameter(&self, tensor: TensorId) -> f64 {
         let assignment = self.assignment;
         if assignment.training.gradients[tensor].is_none() {
@@ -90,8 +89,8 @@ impl<'a> Bounds<'a> {
         self.element_bytes * (self.devices * alone + 2.0 * others * whole)
     }
 
-    /// The least elements that a device sends so that a share of a gradient is summed, and all who
-    /// have one get the sum.
+    /// Returns the fewest elements that a device must send so that the shares of a gradient are summed and
+    /// all ranks that have one get the sum.
     fn share(&self, tensor: TensorId, stage: usize, share: End) -> f64 {
         let sizes = &self.assignment.sizes;
         let whole = self.assignment.whole_resident_layout(tensor, stage);

@@ -1,4 +1,4 @@
-//! Codecs of gradients, by the names of parameters and in a line.
+//! Codecs of gradients, by the names of parameters and as one line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,8 @@ pub(super) fn codecs(
     all.into_iter().map(file).collect()
 }
 
-/// The share of elements that each codec encodes, and what is lost; none if nothing is encoded.
+/// Describes the share of elements that each codec encodes, and the loss; returns `None` if nothing is
+/// encoded.
 pub(super) fn describe(planner: &Planner, outcome: &Outcome) -> Option<String> {
     let settings = planner.settings();
     let prepared = planner.prepared(&outcome.candidate)?;
@@ -66,14 +67,14 @@ pub(super) fn describe(planner: &Planner, outcome: &Outcome) -> Option<String> {
     (!used.is_empty()).then(text)
 }
 
-/// The gradients that are encoded, and with which coding from which level on.
+/// Returns the gradients that are encoded, each with its coding and the innermost level on which it is used.
 fn coded(outcome: &Outcome) -> impl Iterator<Item = (&ParameterOverride, (usize, usize))> {
     let overrides = outcome.savings.overrides.iter();
     overrides.filter_map(|one| Some((one, one.transport.coding?)))
 }
 
-/// The name of a parameter: a block's class names the parameter of its first block, the same place
-/// in this block is another one.
+/// Returns the name of a block's parameter. `tensor` is the parameter of the first block of the class; the
+/// name is that of the parameter at the same place in this block.
 pub(super) fn name(prepared: &Prepared, block: usize, tensor: TensorId) -> String {
     let graph = &prepared.graph;
     let class = &prepared.classes[prepared.of_block[block]];

@@ -1,9 +1,9 @@
-//! The explanation of a node's cuts: every strategy with the times and the memory that it needs, and
-//! by how much the step takes longer with it.
+//! The explanation of a node's cuts: every strategy with the time and memory that it needs, and the increase
+//! of the step time with it.
 //!
-//! For every strategy of a node the whole candidate is planned anew, with the node and all that are
-//! alike held to it and everything else free. The figures beside a strategy are therefore those of
-//! the best plan with it, not those of a plan whose neighbours stay as they are.
+//! For every strategy of a node, the whole candidate is planned again; the node and all equal ones must have
+//! the strategy, and everything else is free. The figures of a strategy are therefore those of the best plan
+//! with it, and not those of a plan whose neighbouring nodes stay as they are.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ use crate::{Cluster, Error};
 /// Node names that a hint repeats.
 const NAMES: usize = 8;
 
-/// A node, and all that stand at the same place of equal blocks.
+/// A node, with the nodes at the same place of equal blocks.
 struct Place {
     block: usize,
     /// The node itself.
@@ -32,7 +32,7 @@ struct Place {
     node: NodeId,
 }
 
-/// Heads of the columns of strategies.
+/// Column heads of the table of strategies.
 const HEADS: [[&str; 6]; 2] = [
     ["", "computing", "transfers", "transfers", "memory of", "the step"],
     ["cuts", "a micro-batch", "a micro-batch", "once a step", "a device", "takes more"],
@@ -50,20 +50,21 @@ struct Question<'a> {
 /// A strategy, and the best step with it.
 struct Row {
     strategy: String,
-    /// Seconds of the step, or the bytes that a device lacks memory for.
+    /// Seconds of the step, or the bytes of memory that a device lacks.
     step: Result<f64, f64>,
-    /// Computing, for one micro-batch.
+    /// Seconds of computing one micro-batch.
     compute_s: f64,
-    /// Collectives of one micro-batch and, once a step, of parameters.
+    /// Seconds of the collectives of one micro-batch, and of the parameters once per step.
     travel_s: [f64; 2],
-    /// Memory of one device, waiting and lasting.
+    /// Memory of one device: activations that are kept, and parameters with their state.
     bytes: f64,
 }
 
-/// Returns every strategy of a node with its costs, and why one was chosen; `*` marks that one.
+/// Returns every strategy of a node with its costs, and the reason for the chosen one, which is marked by
+/// `*`.
 ///
 /// # Errors
-/// If no node has this name, or the planner has not made this plan.
+/// If no node has this name, or this planner has not made the plan.
 pub fn explain(
     planner: &Planner,
     cluster: &Cluster,
@@ -116,7 +117,7 @@ pub fn explain(
     Ok(lines.join("\n") + "\n")
 }
 
-/// Returns the node of a name, or the first whose name ends so.
+/// Returns the node with this name, or the first node whose name ends with it.
 fn place(prepared: &Prepared, name: &str) -> Result<Place, Error> {
     let graph = &prepared.graph;
     let ends = format!(".{name}");
@@ -136,7 +137,7 @@ fn place(prepared: &Prepared, name: &str) -> Result<Place, Error> {
     Ok(Place { block, asked: id, node })
 }
 
-/// Returns a strategy's text, without the dimensions of the mesh that are of one device.
+/// Returns the text of a strategy without the mesh dimensions that have only one device.
 fn shown(text: &str, mesh: &[usize]) -> String {
     let cuts = text.split(',').zip(mesh).filter(|(_, size)| **size > 1);
     match cuts.map(|(cut, _)| cut).collect::<Vec<_>>().join(",") {
@@ -152,7 +153,7 @@ fn columns(mark: char, [cuts, cells @ ..]: [String; 6]) -> String {
 }
 
 impl Question<'_> {
-    /// Plans the step anew with the node held to a strategy.
+    /// Plans the step again with the node's strategy fixed.
     fn row(&self, strategy: &Strategy, text: String) -> Result<Row, Error> {
         let candidate = &self.best.candidate;
         let settings = &self.planner.settings_of(self.best);
@@ -199,7 +200,7 @@ impl Row {
     }
 }
 
-/// Returns what the rule of an expert plan leaves out, if the plan is one.
+/// Describes the restriction of an expert plan's rule, if the plan is one.
 fn narrow(rule: Rule) -> Option<String> {
     let what = match rule {
         Rule::Free => return None,
@@ -214,7 +215,7 @@ fn narrow(rule: Rule) -> Option<String> {
     Some(format!("the plan is an expert's: on its mesh {what}"))
 }
 
-/// Compares the strategy that was chosen with the best other one.
+/// Compares the strategy that was chosen with the best one of the others.
 fn why(rows: &[Row], chosen: &str) -> String {
     let Some(mine) = rows.iter().find(|row| row.strategy == chosen) else { return String::new() };
     let Some(other) = rows.iter().find(|row| row.strategy != chosen) else {

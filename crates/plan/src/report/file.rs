@@ -1,4 +1,4 @@
-//! The plan file of what a planner has found.
+//! The plan file for the result of a planner.
 
 use thinwire_model::fingerprint;
 use thinwire_program::PlanFile;
@@ -13,10 +13,10 @@ use crate::cost::Precision;
 use crate::search::{Chain, Found, Outcome, Planner, StageOutcome, costs, zero_stage};
 use crate::{Cluster, Error};
 
-/// Returns the file of what a planner has found.
+/// Returns the plan file for the result of a planner.
 ///
 /// # Errors
-/// If the planner has planned something else.
+/// If this planner has not made the plan.
 pub fn plan_file(
     model: &str,
     sequence: usize,

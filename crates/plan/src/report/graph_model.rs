@@ -1,4 +1,4 @@
-//! A plan that was found as the step that is run: its training graph, and its program's bytes.
+//! The step that a plan describes, as it is run: its training graph, and the bytes of its programs.
 
 use thinwire_model::{Training, backward};
 use thinwire_program::file::PlanFile;
@@ -7,7 +7,7 @@ use thinwire_program::{Assignment, Plan, StepBytes};
 use crate::Error;
 use crate::search::{Outcome, Planner, Prepared};
 
-/// A plan with the training graph that it is for.
+/// A plan with its training graph.
 pub(super) struct GraphModel<'a> {
     pub prepared: &'a Prepared,
     pub outcome: &'a Outcome,
@@ -18,10 +18,10 @@ pub(super) struct GraphModel<'a> {
 }
 
 impl<'a> GraphModel<'a> {
-    /// Reads the file of a planner's plan as the plan that is run.
+    /// Reads the plan file of a planner's plan, as a training does.
     ///
     /// # Errors
-    /// If the model has no gradients, or the planner has not made this plan.
+    /// If the model has no gradients, or this planner has not made the plan.
     pub fn new(
         planner: &'a Planner,
         outcome: &'a Outcome,
@@ -34,7 +34,7 @@ impl<'a> GraphModel<'a> {
         Ok(GraphModel { prepared, outcome, training, plan, element_bytes })
     }
 
-    /// Returns where everything of the step works and lies, and the bytes of its programs.
+    /// Returns the strategies and layouts of the whole step, and the bytes of its programs.
     ///
     /// # Errors
     /// If the plan cannot be run.

@@ -1,4 +1,4 @@
-//! The least that devices send: for a product, and from one layout of a tensor to another.
+//! The least that devices must send: for a product, and from one layout of a tensor to another.
 //!
 //! A product of m × n × k (m ≥ n ≥ k) on p devices that start with one copy of the operands and end
 //! with one of the result: Al Daas, Ballard, Grigori, Kumar and Rouse, "Tight Memory-Independent
@@ -14,16 +14,16 @@
 //!
 //! | from | elements sent |
 //! |---|---|
-//! | values | what each device wants and has not |
-//! | q partial values, wanted by c devices | (q − 1 + c − 1) n/p |
+//! | values | what each device needs and does not have |
+//! | q partial values, needed by c devices | (q − 1 + c − 1) n/p |
 //!
-//! Of partial values q − 1 must have left their devices before any device has the whole, and each
-//! other device that wants it receives once more after that. So an all-reduce sends 2 (p−1)/p · n at
-//! least, a reduce-scatter or an all-gather (p−1)/p · n.
+//! Of q partial values, q − 1 must have left their devices before any device has the whole, and each other
+//! device that needs it receives once more after that. So an all-reduce sends at least 2 (p−1)/p · n, and
+//! a reduce-scatter or an all-gather (p−1)/p · n.
 
 use thinwire_model::{Layout, Placement};
 
-/// The least elements that each of so many devices sends or receives for a product.
+/// Returns the fewest elements that each of `devices` devices must send or receive for a product.
 pub(super) fn product(mut sizes: [f64; 3], devices: f64) -> f64 {
     sizes.sort_by(|a, b| b.total_cmp(a));
     let ([m, n, k], p) = (sizes, devices);
@@ -36,8 +36,8 @@ pub(super) fn product(mut sizes: [f64; 3], devices: f64) -> f64 {
     }
 }
 
-/// The least elements that a device of the mesh sends on average, so that a tensor that lies in one
-/// way lies in another.
+/// Returns the fewest elements that a device of the mesh must send on average to convert a tensor from one
+/// layout to another.
 pub(super) fn relayout(shape: &[usize], mesh: &[usize], from: &Layout, to: &Layout) -> f64 {
     let partial = |placement: &Placement| matches!(placement, Placement::Partial(_));
     let pairs = || from.0.iter().zip(&to.0).zip(mesh);
@@ -62,7 +62,7 @@ pub(super) fn relayout(shape: &[usize], mesh: &[usize], from: &Layout, to: &Layo
     elements as f64 * (values + wanting - 2) as f64 / devices as f64
 }
 
-/// The elements that a device wants and has not, mean over all.
+/// Returns the number of elements that a device needs and does not have, mean over all devices.
 fn missing(shape: &[usize], mesh: &[usize], from: &Layout, to: &Layout) -> f64 {
     let devices: usize = mesh.iter().product();
     let mut coordinates = vec![0; mesh.len()];

@@ -11,8 +11,8 @@ use crate::Cluster;
 use crate::cluster::Level;
 use crate::cost::{Costs, Exchange as Levels};
 
-/// The bytes that the busiest stage's devices send over one level in a step, in the mean over these
-/// devices, encoded where the plan encodes.
+/// The bytes that the busiest stage's devices send over one level in a step, mean over these devices, encoded
+/// if the plan encodes them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelTraffic {
     /// The level.
@@ -23,7 +23,7 @@ pub struct LevelTraffic {
     pub parameter_bytes: f64,
     /// Messages between stages.
     pub message_bytes: f64,
-    /// Seconds in which the busiest port of the level sends the bytes of all devices behind it.
+    /// Seconds in which the busiest port of the level sends the bytes of all its devices.
     pub busy_s: f64,
 }
 
@@ -58,8 +58,8 @@ pub(super) fn levels(cluster: &Cluster, costs: &Costs<'_>, bytes: &StepBytes) ->
     levels.collect()
 }
 
-/// Returns for every level whether activations or their gradients travel over it: a message travels
-/// as the outermost level wants it that any pair of its stages crosses.
+/// Returns for every level whether activations or their gradients travel over it. A message uses the codec of
+/// the outermost level that any pair of its stages crosses.
 pub(super) fn crossed_by_activations(
     cluster: &Cluster,
     costs: &Costs<'_>,
@@ -88,8 +88,8 @@ pub(super) fn crossed_by_activations(
     all
 }
 
-/// Returns every exchange once for all that send the same along the same route, with how many these
-/// are.
+/// Returns each group of exchanges that send the same over the same route as one exchange, with the number of
+/// exchanges in the group.
 fn alike(bytes: &StepBytes) -> Vec<(&Exchange, usize)> {
     let mut all = BTreeMap::new();
     for one in &bytes.exchanges {
@@ -99,8 +99,8 @@ fn alike(bytes: &StepBytes) -> Vec<(&Exchange, usize)> {
     all.into_values().collect()
 }
 
-/// The part of a collective's bytes that crosses each level, where a program other than the executor
-/// runs it level by level; none where the executor's own schedules say it.
+/// Returns the part of a collective's bytes that crosses each level, if the collective runs level by level,
+/// in a program other than the executor; `None` if the executor's own schedules determine it.
 fn level_shares(costs: &Costs<'_>, exchange: &Exchange) -> Option<Vec<f64>> {
     match exchange.route {
         Route::Along(dim) if costs.exchange != Levels::Flat => Some(costs.level_shares(dim)),
@@ -108,7 +108,7 @@ fn level_shares(costs: &Costs<'_>, exchange: &Exchange) -> Option<Vec<f64>> {
     }
 }
 
-/// The outermost level on which two devices differ.
+/// Returns the outermost level on which two devices differ.
 fn crossed(levels: &[Level], mut devices: [usize; 2]) -> usize {
     let mut outermost = 0;
     for (at, level) in levels.iter().enumerate() {
@@ -120,7 +120,7 @@ fn crossed(levels: &[Level], mut devices: [usize; 2]) -> usize {
     outermost
 }
 
-/// The traffic of one level, over each of whose ports so many devices send.
+/// Returns the traffic of one level, each of whose ports has `behind` devices.
 fn traffic(level: &Level, devices: &[[f64; 3]], width: usize, behind: usize) -> LevelTraffic {
     let sum = |devices: &[[f64; 3]]| {
         devices.iter().fold([0.0; 3], |sum, one| std::array::from_fn(|kind| sum[kind] + one[kind]))

@@ -1,4 +1,4 @@
-//! Report: a plan as a file, and as text that says why.
+//! Report: a plan as a file, and as a text that explains it.
 
 mod activations;
 mod bounds;

@@ -1,11 +1,10 @@
-//! The bytes that products send, beside the least that they could where their operands lie as they
-//! do.
+//! The bytes that products send, and the least that they could send with their operands in the same layouts.
 //!
-//! A device that does 1/p of a product's multiplications touches at least D elements of operands
-//! and result (Al Daas et al., SPAA'22, see [`super::least`]). Elements that it has not at first must
-//! come, and those that it has not at last must go; of a result one copy is there at last.
+//! A device that does 1/p of a product's multiplications touches at least D elements of operands and result
+//! (Al Daas et al., SPAA'22, see [`super::least`]). It must receive the elements that it does not have at
+//! first, and send those that it does not have at last; at last there is one copy of the result.
 //!
-//! Law: no product's operands, result and gradients send less.
+//! Law: no product sends less than this for its operands, its result and their gradients.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,8 +16,8 @@ use super::graph_model::GraphModel;
 use super::least::product;
 use super::{TensorTraffic, TrafficKind};
 
-/// Returns the products of a step, those at the same place of equal blocks together, in bytes of all
-/// devices.
+/// Returns the products of a step, in bytes of all devices. Products at the same place of equal blocks are
+/// one row.
 pub(super) fn products(
     model: &GraphModel<'_>,
     assignment: &Assignment<'_>,
@@ -41,7 +40,7 @@ pub(super) fn products(
     rows.into_values().collect()
 }
 
-/// A product: two operands and a result, each with two of three sizes.
+/// A product: two operands and a result, each of which has two of three sizes.
 struct Product {
     node: NodeId,
     inputs: [TensorId; 2],
@@ -51,9 +50,9 @@ struct Product {
 
 struct Step<'a> {
     assignment: &'a Assignment<'a>,
-    /// Bytes of all devices, by the tensor of the training graph.
+    /// Bytes of all devices, by tensor of the training graph.
     sent: HashMap<TensorId, f64>,
-    /// Bytes of all devices of a parameter and its gradient, by the parameter.
+    /// Bytes of all devices for a parameter and its gradient, by parameter.
     of_parameters: HashMap<TensorId, f64>,
     devices: f64,
     rounds: f64,
@@ -74,7 +73,7 @@ impl<'a> Step<'a> {
         Step { assignment, sent, of_parameters, devices: bytes.width() as f64, rounds }
     }
 
-    /// A node as a product; none if it is no single one.
+    /// Returns a node as a product; `None` if it is not exactly one product.
     fn product(&self, node: NodeId) -> Option<Product> {
         let declaration = &self.assignment.declarations[node];
         if declaration.flops == 0.0 || !is_product(declaration) {
@@ -87,7 +86,7 @@ impl<'a> Step<'a> {
         Some(Product { node, inputs, output, elements })
     }
 
-    /// The bytes of operands, result and gradients, of all devices.
+    /// Returns the bytes of operands, result and gradients, of all devices.
     fn sent(&self, product: &Product) -> f64 {
         let [a, b] = product.inputs;
         [a, b, product.output].into_iter().map(|tensor| self.sent_of(tensor)).sum()
@@ -101,7 +100,7 @@ impl<'a> Step<'a> {
         all.map(|part| self.sent.get(&part).copied().unwrap_or(0.0)).sum()
     }
 
-    /// The gradient of a tensor, with all that it is a sum of.
+    /// Returns the gradient of a tensor, and all terms of which it is the sum.
     fn gradients(&self, tensor: TensorId) -> HashSet<TensorId> {
         let mut open: Vec<TensorId> =
             self.assignment.training.gradients[tensor].into_iter().collect();
@@ -114,7 +113,7 @@ impl<'a> Step<'a> {
         all
     }
 
-    /// The terms of a sum of gradients of a tensor; none of what is no such sum.
+    /// Returns the terms of a sum of gradients of a tensor; none if the tensor is not such a sum.
     fn terms(&self, tensor: TensorId, part: TensorId) -> &[TensorId] {
         let Training { graph, origins, .. } = self.assignment.training;
         match self.assignment.producers[part] {
@@ -125,7 +124,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The least elements of a device in a step: of forward, and of the gradient that needs more.
+    /// Returns the fewest elements of a device in a step: for the forward pass, and for the gradient that
+    /// needs more.
     fn needed(&self, product: &Product) -> f64 {
         let [a, b, c] = product.elements;
         let had: f64 =
@@ -137,7 +137,7 @@ impl<'a> Step<'a> {
         self.rounds * forward.max(0.0) + gradient(0).max(gradient(1)).max(0.0)
     }
 
-    /// The least elements of a device in a step of the gradient of an operand.
+    /// Returns the fewest elements of a device in a step for the gradient of an operand.
     fn gradient(&self, product: &Product, at: usize) -> f64 {
         let (tensor, elements) = (product.inputs[at], product.elements[at]);
         let Some(gradient) = self.assignment.training.gradients[tensor] else { return 0.0 };
@@ -159,7 +159,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Elements of an operand that a device has before it is brought to the product.
+    /// Returns the elements of an operand that a device has before the operand is converted for the product.
     fn had(&self, end: End, tensor: TensorId) -> f64 {
         let stage = self.assignment.stage_of(end.0);
         match (self.role(tensor), self.assignment.producers[tensor]) {
@@ -171,7 +171,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Where a tensor lies on a stage before it is brought anywhere there.
+    /// Returns the layout of a tensor on a stage before it is converted there.
     fn made(&self, tensor: TensorId, end: End, stage: usize) -> Layout {
         match self.assignment.stage_of(end.0) == stage {
             true => self.assignment.produced(end),
@@ -179,8 +179,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Elements of a result that a device need not send: its part of one copy, or all where it stays
-    /// in partial sums.
+    /// Returns the elements of a result that a device need not send: its part of one copy, or all of them if
+    /// the result stays in partial sums.
     fn kept(&self, elements: f64, readers: impl Iterator<Item = Layout>) -> f64 {
         let mut readers = readers.peekable();
         let partial = |layout: Layout| {
@@ -192,7 +192,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Elements of the result's gradient that a device has at most before it is brought anywhere.
+    /// Returns the largest number of elements of the result's gradient that a device has before it is
+    /// converted.
     fn given(&self, product: &Product) -> f64 {
         let stage = self.assignment.stage_of(product.node);
         let all = self.gradients(product.output);
@@ -227,7 +228,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Returns whether every axis belongs to two of the first two operands and the result.
+/// Returns whether every axis occurs in exactly two of the first two operands and the result.
 fn is_product(declaration: &Declaration) -> bool {
     let ([first, second, rest @ ..], [output]) =
         (&declaration.inputs[..], &declaration.outputs[..])
@@ -242,8 +243,8 @@ fn is_product(declaration: &Declaration) -> bool {
     rest && narrow && (0..declaration.axes.len()).all(twice)
 }
 
-/// The least elements that a device touches which does its part of a product of operands and a
-/// result with so many elements; the first operand and the result are so many times as long.
+/// Returns the fewest elements that a device touches when it does its part of a product. `[a, b, c]` are the
+/// elements of the operands and the result; the first operand and the result are `times` as long.
 fn touched([a, b, c]: [f64; 3], times: f64, devices: f64) -> f64 {
     let k = (a * b / c).sqrt();
     let [m, n] = [times * a / k, b / k];

@@ -9,7 +9,7 @@ use crate::cost::{Division, Sharding};
 use crate::search::{Chain, Outcome, Prepared, zero_stage};
 use thinwire_program::file::DivisionFile;
 
-/// Returns the blocks that compute forward again; none where all do, or none does.
+/// Returns the blocks that recompute the forward pass; an empty list if all do, or none does.
 pub(super) fn recomputed(prepared: &Prepared, outcome: &Outcome) -> Vec<String> {
     let all = outcome.recomputed() == outcome.savings.recomputed.len();
     let again = outcome.savings.recomputed.iter().zip(&prepared.graph.blocks);
@@ -17,7 +17,8 @@ pub(super) fn recomputed(prepared: &Prepared, outcome: &Outcome) -> Vec<String> 
     again.map(|(_, block)| block.name.clone()).collect()
 }
 
-/// Returns how most elements of parameters are divided, and which are divided otherwise.
+/// Returns the way in which most elements of parameters are divided, and the parameters that are divided
+/// differently.
 pub(super) fn divisions(
     prepared: &Prepared,
     chain: &Chain<'_>,
@@ -64,7 +65,7 @@ pub fn zero_text(outcome: &Outcome) -> String {
     format!("ZeRO {}", all.join(" and "))
 }
 
-/// Returns how many blocks compute forward twice, in words.
+/// Returns in words how many blocks compute the forward pass twice.
 pub fn recompute_text(outcome: &Outcome) -> String {
     match (outcome.recomputed(), outcome.savings.recomputed.len()) {
         (0, _) => String::new(),

@@ -13,7 +13,7 @@ use crate::search::{Outcome, Planner, StageOutcome};
 /// Returns the blocks of every stage, by their places in the model: a range for each chunk.
 ///
 /// # Errors
-/// If the planner has not made this plan.
+/// If this planner has not made the plan.
 pub fn stage_blocks(planner: &Planner, outcome: &Outcome) -> Result<Vec<Vec<Range<usize>>>, Error> {
     let prepared = planner.prepared_of(outcome)?;
     let stages = outcome.stages.iter().map(|stage| stage.blocks.clone());
@@ -24,7 +24,8 @@ pub fn stage_blocks(planner: &Planner, outcome: &Outcome) -> Result<Vec<Vec<Rang
     Ok((0..stages.len()).map(of_stage).collect())
 }
 
-/// Returns a line for every stage; of neighbours that have equally many blocks and equal memory, one.
+/// Returns a line for every stage, or one for neighbouring stages with the same number of blocks and equal
+/// memory.
 pub(super) fn stages(planner: &Planner, outcome: &Outcome) -> Result<Vec<String>, Error> {
     let blocks = stage_blocks(planner, outcome)?;
     let prepared = planner.prepared_of(outcome)?;
@@ -58,7 +59,7 @@ pub(super) fn stages(planner: &Planner, outcome: &Outcome) -> Result<Vec<String>
     Ok(lines)
 }
 
-/// "block.0 to block.3".
+/// Returns the names of a range of blocks, such as "block.0 to block.3".
 fn named(graph: &Graph, blocks: &Range<usize>) -> String {
     let name = |block: usize| &graph.blocks[block].name;
     match blocks.len() {

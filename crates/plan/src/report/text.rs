@@ -1,4 +1,4 @@
-//! The report: the time of a step, where time and memory go, and why.
+//! The report: the time of a step, how time and memory are divided, and the reasons.
 
 use thinwire_program::{counted, devices};
 
@@ -13,30 +13,30 @@ use crate::search::{
 use crate::{Cluster, Error};
 
 const GIB: f64 = (1_u64 << 30) as f64;
-/// A plan that is faster by less is no other one.
+/// Part of the step time by which a plan must be faster to count as another one.
 const FASTER: f64 = 1e-3;
 
-/// The reason that an expert plan is missing, where it does not lack memory.
+/// The reason why there is no expert plan, if it is not a lack of memory.
 pub const NO_EXPERT: &str =
     "impossible: neither batch nor blocks can be divided among these devices in this way";
 
-/// Tensors that are shown.
+/// Number of tensors that are shown.
 const TENSORS: usize = 10;
 
-/// The gain of a change of the cluster.
+/// The effect of a change of the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sensitivity {
     /// The change: `twice the bandwidth of level 'pod'`.
     pub change: String,
-    /// Seconds of a step of the same plan after it.
+    /// Seconds of a step of the same plan after the change.
     pub seconds: f64,
 }
 
-/// Returns the step times of the plan with twice the bandwidth of each level, and with twice the rate
-/// of devices.
+/// Returns the step times of the plan with twice the bandwidth of each level, and with devices of twice the
+/// rate.
 ///
 /// # Errors
-/// If the planner has planned something else.
+/// If this planner has not made the plan.
 pub fn sensitivities(
     planner: &Planner,
     cluster: &Cluster,
@@ -91,7 +91,7 @@ fn again(planner: &Planner, cluster: &Cluster, outcome: &Outcome) -> Result<f64,
 /// Returns the report as text.
 ///
 /// # Errors
-/// If the planner has not made this plan.
+/// If this planner has not made the plan.
 pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
     let best = &found.best;
     let mut lines = headlines(planner, best);
@@ -116,7 +116,7 @@ pub fn report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
 /// Returns the report of a plan whose mesh and schedule were given, without comparisons.
 ///
 /// # Errors
-/// If the planner has not made this plan.
+/// If this planner has not made the plan.
 pub fn price_report(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<String, Error> {
     let mut lines = headlines(planner, &found.best);
     let traffic = traffic(planner, cluster, found)?;
@@ -126,14 +126,14 @@ pub fn price_report(planner: &Planner, cluster: &Cluster, found: &Found) -> Resu
     Ok(lines.join("\n") + "\n")
 }
 
-/// Returns the step time, and the plan in one line.
+/// Returns the step time and the plan, each in one line.
 fn headlines(planner: &Planner, best: &Outcome) -> Vec<String> {
     let rate = planner.batch() as f64 / best.seconds;
     let step = format!("a step takes {}: {rate:.1} sequences a second", seconds(best.seconds));
     vec![step, describe(best)]
 }
 
-/// Describes where time goes, what is encoded, and what stages have.
+/// Describes how the step time is divided, the codecs, and the stages.
 fn summary(
     planner: &Planner,
     cluster: &Cluster,
@@ -162,7 +162,7 @@ fn sent(traffic: &Traffic, found: &Found) -> Vec<String> {
     lines
 }
 
-/// Compares an expert's plan with the one that was found.
+/// Compares an expert's plan with the plan that was found.
 fn beside(best: &Outcome, name: &str, plan: &Result<Outcome, f64>) -> String {
     match plan {
         Ok(plan) => {
@@ -177,7 +177,7 @@ fn beside(best: &Outcome, name: &str, plan: &Result<Outcome, f64>) -> String {
     }
 }
 
-/// Returns the number of candidates, and how far from the best the plan may be.
+/// Describes the number of candidates, and how far the plan may be from the best one.
 fn searched(found: &Found) -> String {
     let [all, solved] = found.candidates;
     let gap = 100.0 * found.gap();
@@ -202,10 +202,10 @@ pub fn idle(cluster: &Cluster, found: &Found) -> Option<String> {
     (used < all).then(text)
 }
 
-/// Most runs of neighbours that a list of devices names; the plan file has all.
+/// Most runs of neighbouring devices in the text; the plan file has all of them.
 const RUNS: usize = 6;
 
-/// Lists numbers of devices, runs of neighbours by their ends.
+/// Lists numbers of devices; a run of neighbours appears as its first and last number.
 fn listed(devices: &[usize]) -> String {
     let runs = devices.chunk_by(|one, next| one + 1 == *next);
     let text = |run: &[usize]| match run {
@@ -227,7 +227,7 @@ fn level(traffic: &LevelTraffic) -> String {
     )
 }
 
-/// Describes the bytes of products, of those blocks that are most numerous, in one of them.
+/// Describes the bytes of products, for one of the most numerous kind of blocks.
 fn products(traffic: &Traffic, stages: usize) -> Vec<String> {
     let Some(most) = traffic.products.iter().map(|one| one.blocks).max() else { return Vec::new() };
     let row = |one: &TensorTraffic| {
@@ -241,7 +241,7 @@ fn products(traffic: &Traffic, stages: usize) -> Vec<String> {
     std::iter::once(title.to_owned()).chain(rows).collect()
 }
 
-/// Describes the bytes of all tensors, and of those that send the most.
+/// Describes the bytes of all tensors, and of the tensors that send the most.
 fn tensors(traffic: &Traffic) -> Vec<String> {
     let Traffic { tensors, sent_bytes, least_bytes, .. } = traffic;
     if tensors.is_empty() {
@@ -264,7 +264,7 @@ pub(super) fn tensor(one: &TensorTraffic) -> String {
     format!("  {name:36} {:>9}{blocks}, {over}", size(*sent_bytes))
 }
 
-/// Describes how many times the least is sent.
+/// Describes the ratio of the bytes that are sent to the least.
 fn over(sent_bytes: f64, least_bytes: f64, of: &str) -> String {
     match least_bytes > 0.0 {
         true => format!("{:.2} times the least{of}", sent_bytes / least_bytes),
@@ -286,7 +286,7 @@ pub fn describe(outcome: &Outcome) -> String {
     )
 }
 
-/// Describes where the time of the slowest stage goes.
+/// Describes how the time of the slowest stage is divided.
 fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     let micro = |stage: &&StageOutcome| stage.cost.micro_s();
     let slowest = outcome.stages.iter().max_by(|a, b| micro(a).total_cmp(&micro(b)));
@@ -321,7 +321,7 @@ fn split(outcome: &Outcome, overlap: Overlap) -> Vec<String> {
     lines
 }
 
-/// Describes the micro-batches of every part of the batch, where devices differ.
+/// Describes the micro-batches of every part of the batch, if devices differ.
 fn shares(outcome: &Outcome) -> Option<String> {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for share in &outcome.shares {

@@ -1,13 +1,13 @@
-//! The bytes that a plan sends in a step: by level of the cluster, by tensor and by product, beside
-//! the least that any way to bring tensors there sends.
+//! The bytes that a plan sends in a step, by level of the cluster, by tensor and by product, and the least
+//! that any way to convert the tensors would send.
 //!
-//! All bytes are those of the plan's programs, encoded where the plan encodes, without headers. The
-//! least is of elements as they are, with every operator cut as it is: a gradient of a parameter
-//! that p ranks share is summed once a step and is then known to all of them, 2 (p−1)/p of its
-//! elements; a message between stages is the tensor itself, once.
+//! All bytes are those of the plan's programs, encoded if the plan encodes them, without headers. The least
+//! counts unencoded elements, given the cut of every operator. If p ranks share a parameter, its gradient is
+//! summed once per step and all of them then have the sum: 2 (p−1)/p of its elements. A message between
+//! stages is the tensor itself, sent once.
 //!
-//! Laws: where nothing is encoded, no tensor sends less than its bound; all together send what the
-//! programs of all ranks send.
+//! Laws: if nothing is encoded, no tensor sends less than its bound; the sum over all tensors equals the
+//! bytes that the programs of all ranks send.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,43 +27,43 @@ use crate::{Cluster, Error};
 /// The bytes that a plan sends in a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Traffic {
-    /// For every level of the cluster, what the busiest stage's devices send over it.
+    /// For every level of the cluster, the bytes that the busiest stage's devices send over it.
     #[serde(skip)]
     pub levels: Vec<LevelTraffic>,
     /// For every level of the cluster, whether activations or their gradients travel over it.
     #[serde(skip)]
     pub(super) crossed: Vec<bool>,
-    /// The tensors of which anything is sent, the most first.
+    /// The tensors that send bytes, those with the most bytes first.
     pub tensors: Vec<TensorTraffic>,
-    /// The products of which anything is sent, by their nodes; the bytes are in `tensors`, too.
+    /// The products that send bytes, by their nodes; their bytes are also part of `tensors`.
     pub products: Vec<TensorTraffic>,
     /// Bytes that a device sends in a step, mean over the devices of all stages.
     pub sent_bytes: f64,
-    /// The least bytes that it could send.
+    /// The fewest bytes that it could send.
     pub least_bytes: f64,
 }
 
-/// The bytes that a plan sends of one tensor, and of those at the same place in equal blocks.
+/// The bytes that a plan sends for one tensor, and for the tensors at the same place in equal blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TensorTraffic {
     /// The tensor's name in the first of the blocks.
     pub name: String,
-    /// The sort of tensor.
+    /// The kind of tensor.
     pub kind: TrafficKind,
     /// The number of blocks.
     pub blocks: usize,
-    /// The last of them, if there are several.
+    /// The name of the tensor in the last block, if there are several.
     pub last: Option<String>,
     /// Bytes that a device sends in a step for all these blocks, mean over the devices of all stages.
     pub sent_bytes: f64,
-    /// The least bytes that it could send.
+    /// The fewest bytes that it could send.
     pub least_bytes: f64,
-    /// The blocks, each with its own tensor there.
+    /// The blocks, each with its tensor at this place.
     #[serde(skip)]
     pub(super) of: Vec<(usize, TensorId)>,
 }
 
-/// The sort of a [`TensorTraffic`].
+/// The kind of a [`TensorTraffic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrafficKind {
@@ -78,7 +78,7 @@ pub enum TrafficKind {
 }
 
 impl TensorTraffic {
-    /// Returns a row of no tensor yet.
+    /// Returns a row without tensors.
     pub(super) fn new(name: String, kind: TrafficKind) -> TensorTraffic {
         let (sent_bytes, least_bytes) = (0.0, 0.0);
         TensorTraffic { name, kind, blocks: 0, last: None, sent_bytes, least_bytes, of: Vec::new() }
@@ -95,7 +95,7 @@ impl TensorTraffic {
 /// Returns the bytes that a plan sends in a step.
 ///
 /// # Errors
-/// If the planner has not made this plan, or its model has no gradients.
+/// If this planner has not made the plan, or its model has no gradients.
 pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Traffic, Error> {
     let candidate = &found.best.candidate;
     let cluster = found.used(cluster);
@@ -128,9 +128,9 @@ pub fn traffic(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Tr
 /// The place of a tensor among those of equal blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
-    /// A parameter: the way of the block that reads it first, the node in there, the operand.
+    /// A parameter: the class of the block that reads it first, the node in the block, and the operand.
     Parameter([usize; 3]),
-    /// An activation: the way of its block, the node in there, the output.
+    /// An activation: the class of its block, the node in the block, and the output.
     Activation([usize; 3]),
     /// An input of the model.
     Input(TensorId),
@@ -163,7 +163,7 @@ impl<'a> Rows<'a> {
         rows
     }
 
-    /// Adds a tensor of the model to the row of its place, with the least that is sent of it.
+    /// Adds a tensor of the model, with its least bytes, to the row of its place.
     fn add(&mut self, tensor: TensorId, bounds: &mut Bounds<'_>) {
         let graph = &self.model.prepared.graph;
         let Some((place, block)) = self.place(tensor) else { return };
@@ -182,7 +182,7 @@ impl<'a> Rows<'a> {
         };
     }
 
-    /// The place of a tensor, and the block that it is of.
+    /// Returns the place of a tensor, and its block.
     fn place(&self, tensor: TensorId) -> Option<(Place, usize)> {
         let GraphModel { prepared, outcome, .. } = self.model;
         let in_block = |(node, at): (NodeId, usize)| {
@@ -222,7 +222,7 @@ impl<'a> Rows<'a> {
         row.least_bytes += once as f64;
     }
 
-    /// The stages of a message in the order of forward: gradients go the other way.
+    /// Returns the stages of a message in the order of the forward pass, which is the reverse for gradients.
     fn way(&self, exchange: &Exchange) -> [usize; 2] {
         let Route::To(to) = exchange.route else { unreachable!("messages go to another stage") };
         match exchange.tensor == exchange.subject {
@@ -232,7 +232,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Of all tensors, those that a node of a block reads or writes, by their names in this block.
+/// Returns the tensors that a node of a block reads or writes, with their names in this block.
 pub(super) fn of_node(
     prepared: &Prepared,
     traffic: &Traffic,

@@ -11,8 +11,7 @@ use crate::Error;
 use crate::cost::{Cost, Costs, GradientTransport, Passages, Work};
 use crate::stage::Pricing;
 
-/// Returns for every shape of a tensor between blocks all layouts in which a block writes or reads
-/// it.
+/// Returns, for every shape of a tensor between blocks, all layouts in which a block writes or reads it.
 pub(super) fn layouts_of(
     prepared: &Prepared,
     costs: &Costs<'_>,
@@ -47,7 +46,7 @@ pub(super) fn layouts_of(
     layouts
 }
 
-/// Given strategies, by the node of the first block of its class.
+/// Given strategies, by node of the first block of the class.
 pub type Given = HashMap<NodeId, Strategy>;
 
 /// Allowed strategies.
@@ -67,7 +66,7 @@ impl Allowed<'_> {
         }
     }
 
-    /// Refuses pins without any strategy on the mesh.
+    /// Refuses pins that leave a node no strategy on the mesh.
     pub fn check(&self, prepared: &Prepared, mesh: &[usize]) -> Result<(), Error> {
         let works = prepared.classes.iter().flat_map(|class| &class.work);
         for (id, work) in works.filter(|(_, work)| !work.pinned.is_empty()) {
@@ -91,8 +90,8 @@ pub(super) struct BlockPricing<'a> {
     pub cache: &'a MeshCache,
 }
 
-/// Returns a number that identifies a layout among those on as many mesh dimensions; none for a
-/// layout that is too large for it.
+/// Returns a number that identifies a layout among those with the same number of mesh dimensions; `None` if
+/// the layout is too large for a number.
 fn code(layout: &Layout) -> Option<u64> {
     // A placement takes four bits. Eight of them are never the number that separates lists in `key`.
     let digit = |placement: &Placement| match placement {
@@ -107,7 +106,7 @@ fn code(layout: &Layout) -> Option<u64> {
     digits.map(digit).try_fold(0, |code, digit| Some(code << 4 | digit?))
 }
 
-/// Returns numbers that identify two lists of layouts; none if one of them is too large for a [`code`].
+/// Returns numbers that identify two lists of layouts; `None` if one of them is too large for a [`code`].
 fn key(from: &[Layout], to: &[Layout]) -> Option<Vec<u64>> {
     let dims = from.first().map(|layout| layout.0.len() as u64);
     let codes = [dims].into_iter().chain(from.iter().map(code));

@@ -1,4 +1,4 @@
-//! Lower bound of a candidate before any strategy is looked at.
+//! Lower bound of a candidate, computed before any strategy is evaluated.
 //!
 //! The arithmetic takes F seconds forward and B backward of a micro-batch, over all stages. The
 //! slowest of p stages takes s: at least a p-th of both, and as long as ⌈n/p⌉ of n equal blocks. A
@@ -54,7 +54,7 @@ pub fn bound_s(
     schedules.into_iter().flatten().map(step).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the least seconds of a pipeline's fill beside its slowest stage.
+/// Returns the least seconds of a pipeline's fill, in addition to its slowest stage.
 fn fill_s(schedule: Schedule, [forward_s, backward_s]: [f64; 2], slowest: f64) -> f64 {
     let once = forward_s + backward_s;
     let others = (once - slowest).max(0.0);

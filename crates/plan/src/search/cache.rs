@@ -1,7 +1,7 @@
 //! Cache of results that do not depend on links, kept between plans: the outlines of blocks on each
 //! mesh, and the collectives between layouts.
 //!
-//! Law: a plan made with the cache is the plan made without.
+//! Law: a plan made with the cache equals the plan made without it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -61,8 +61,8 @@ impl ModelCache {
 }
 
 impl<Key: Eq + Hash, Value> Cache<Key, Value> {
-    /// Returns the value of a key, computing it with `work_out` if it is missing; other threads are
-    /// not blocked meanwhile.
+    /// Returns the value of a key. If it is missing, computes it with `work_out`, without blocking other
+    /// threads.
     ///
     /// # Errors
     /// Returns the error of `work_out`.

@@ -1,4 +1,4 @@
-//! Candidates: choices that are made before strategies.
+//! Candidates: the choices that are made before strategies are chosen.
 
 use std::cmp::Ordering;
 
@@ -25,12 +25,12 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the number of devices at work, saturating.
+    /// Returns the number of devices at work; the product saturates.
     pub fn devices(&self) -> usize {
         self.mesh.iter().fold(self.stages, |devices, size| devices.saturating_mul(*size))
     }
 
-    /// Orders candidates that are equally fast: fewer mesh dimensions of one rank first.
+    /// Orders candidates that are equally fast: those with fewer mesh dimensions of size 1 come first.
     pub(super) fn before(&self, other: &Candidate) -> Ordering {
         let ones = |of: &Candidate| of.mesh.iter().filter(|size| **size == 1).count();
         ones(self).cmp(&ones(other)).then_with(|| self.cmp(other))
@@ -58,7 +58,7 @@ impl Expert {
     /// All of them.
     pub const ALL: [Expert; 3] = [Expert::Data, Expert::Zero3, Expert::Grid];
 
-    /// Returns the usual name.
+    /// Returns the usual name of the expert plan.
     pub fn name(self) -> &'static str {
         match self {
             Expert::Data => "data parallel",
@@ -68,18 +68,18 @@ impl Expert {
     }
 }
 
-/// Largest ratio of a cluster's devices to those at work.
+/// Largest ratio of a cluster's devices to the devices of a plan that uses only some of them.
 const UNITS_MAX: usize = 32;
 
-/// Members of a level up to which every number is tried.
+/// Number of a level's members up to which every smaller number is tried.
 const MEMBERS_MAX: usize = 8;
 
 pub use thinwire_program::file::MICRO_BATCHES_MAX;
 
-/// Most sequences of a step; larger numbers are taken for a mistake.
+/// Most sequences of a step; a larger number is refused as a mistake.
 const BATCH_MAX: usize = 1 << 20;
 
-/// Refuses counts for which lists would grow too long.
+/// Refuses counts that would make lists too long.
 pub(super) fn check_counts(batch: usize, micro_batches: usize) -> Result<(), Error> {
     let counts =
         [("sequences", batch, BATCH_MAX), ("micro-batches", micro_batches, MICRO_BATCHES_MAX)];
@@ -100,7 +100,7 @@ pub struct Scope {
     pub batch: usize,
     /// Blocks of the model.
     pub blocks: usize,
-    /// Whether devices may be left idle. Those of experts never are.
+    /// Whether devices may be left idle. Expert plans never leave any idle.
     pub idle: bool,
 }
 
@@ -132,9 +132,9 @@ pub fn candidates(cluster: &Cluster, scope: &Scope, divisions: &[Division]) -> V
     all
 }
 
-/// Returns the devices of the first members of each level, of one or of several, as far as they are
-/// no small part of the cluster: that is never as fast as all. Of a level with many members there
-/// are a few, and as many as divide their number.
+/// Returns numbers of devices in the first members of each level. Small parts of the cluster are left out,
+/// since they are never as fast as all devices. For a level with many members, these are a few members, and
+/// the divisors of their number.
 fn members(cluster: &Cluster) -> impl Iterator<Item = usize> {
     let all = cluster.size();
     let inner = |inner: &mut usize, level: &Level| {
@@ -150,9 +150,9 @@ fn members(cluster: &Cluster) -> impl Iterator<Item = usize> {
     levels.flat_map(some).filter(move |devices| all / devices <= UNITS_MAX)
 }
 
-/// Returns the numbers of devices to plan for: all; some members of any level, so that slow links
-/// may stay unused; and where their number does not divide the batch, the most whose number does, and
-/// the most without a prime factor beyond 3.
+/// Returns the numbers of devices to plan for: all devices; some members of any level, so that slow links may
+/// stay unused; and, if the number of all devices does not divide the batch, the largest number that does,
+/// and the largest without a prime factor above 3.
 fn counts(cluster: &Cluster, batch: usize) -> Vec<usize> {
     let devices = cluster.size();
     let mut all: Vec<usize> = members(cluster).chain([devices]).collect();
@@ -166,7 +166,7 @@ fn counts(cluster: &Cluster, batch: usize) -> Vec<usize> {
     all
 }
 
-/// Returns a number without one of its prime factors.
+/// Returns a number divided by a prime factor as often as possible.
 fn without(mut number: usize, prime: usize) -> usize {
     while number.is_multiple_of(prime) {
         number /= prime;
@@ -203,7 +203,7 @@ pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidat
     all
 }
 
-/// Returns a candidate's refinements on meshes of three dimensions: one of its two is cut in two.
+/// Returns a candidate's refinements on meshes of three dimensions: one of its two dimensions is cut in two.
 pub fn deeper(candidate: &Candidate) -> Vec<Candidate> {
     let [outer, inner] = candidate.mesh[..] else { return Vec::new() };
     let within = divisors(inner).map(|last| [outer, inner / last, last]);
@@ -225,8 +225,8 @@ fn flat(devices: usize) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// Returns numbers of micro-batches with which each of `parts` parts has a power of two of sequences
-/// at a time, or all of its own; one micro-batch where there are fewer sequences than parts.
+/// Returns numbers of micro-batches with which each of `parts` parts has a power of two of sequences at a
+/// time, or all of its sequences; one micro-batch if there are fewer sequences than parts.
 fn micro_batches(batch: usize, parts: usize) -> Vec<usize> {
     let whole = batch.is_multiple_of(parts).then_some(batch / parts);
     let doubled = std::iter::successors(Some(1_usize), |sequences| sequences.checked_mul(2));

@@ -1,29 +1,28 @@
 //! Capacity: the blocks that a stage has memory for once it has made all savings.
 //!
-//! Law: a stage with capacity for some blocks fits after memory fitting, and has capacity for any
-//! part of them.
+//! Law: if a stage has capacity for some blocks, memory fitting makes them fit, and the stage has capacity
+//! for any part of them.
 
 use super::Recompute;
 use super::chain::Chosen;
 use crate::cost::Cost;
 use crate::stage::TransportOptions;
 
-/// Least bytes that some blocks need.
+/// Fewest bytes that some blocks need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Need {
     /// Parameters and their state, sharded as far as possible.
     state: f64,
     /// Activations of one micro-batch.
     activation: f64,
-    /// Checkpoints of one micro-batch, where forward is recomputed.
+    /// Checkpoints of one micro-batch, if the forward pass is recomputed.
     checkpoint: f64,
     /// Activations of the largest block while it is recomputed.
     scratch: f64,
 }
 
 impl Need {
-    /// Returns the least need of every block under a choice; `whole` are the costs of blocks
-    /// without savings.
+    /// Returns the least need of every block under a choice. `whole` has the costs of blocks without savings.
     pub fn of_blocks(chosen: Chosen<'_>, whole: &[Cost]) -> Vec<Need> {
         let least = |options: &TransportOptions| {
             // Codecs are chosen once stages fit, and are no means to fit them.
@@ -49,7 +48,7 @@ impl Need {
         }
     }
 
-    /// Returns the need of both together.
+    /// Returns the need of two sets of blocks together.
     fn and(self, other: Need) -> Need {
         Need {
             state: self.state + other.state,
@@ -59,7 +58,7 @@ impl Need {
         }
     }
 
-    /// Returns the bytes with `in_flight` micro-batches, where all blocks recompute or none does.
+    /// Returns the bytes with `in_flight` micro-batches, if all blocks recompute or none does.
     fn bytes(self, in_flight: f64, recompute: Recompute) -> f64 {
         let (kept, again) =
             (in_flight * self.activation, in_flight * self.checkpoint + self.scratch);
@@ -72,7 +71,7 @@ impl Need {
     }
 }
 
-/// Returns the first block from which on the blocks up to `end` fit in `bytes`; `end` if none does.
+/// Returns the first block from which the blocks up to `end` fit in `bytes`; `end` if none fits.
 pub(super) fn first_that_fits(
     needs: &[Need],
     end: usize,

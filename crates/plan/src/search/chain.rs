@@ -1,9 +1,8 @@
 //! The chain of a model's blocks on one mesh, and the best strategies for all of them.
 //!
-//! Each class of equal blocks is formulated once. Within a block all but the tensors at its two
-//! ends are eliminated; along the chain, a dynamic programme finds the best layouts of those
-//! tensors from the first block to the last. So time grows with the number of classes, not of
-//! blocks.
+//! Each class of equal blocks is formulated once. Within a block, all variables but the tensors at its two
+//! ends are eliminated. Along the chain, a dynamic programme finds the best layouts of these tensors from the
+//! first block to the last. So time grows with the number of classes, and hardly with the number of blocks.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -43,7 +42,7 @@ pub struct Choice {
     pub codec_error: f64,
 }
 
-/// A choice with the chain that it is made on.
+/// A choice with the chain on which it is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chosen<'a> {
     pub chain: &'a Chain<'a>,
@@ -79,7 +78,7 @@ impl<'a> Chain<'a> {
         Chain::given_by(prepared, costs, rule, &Given::new())
     }
 
-    /// Returns the chain of a model where the strategies of some nodes are given.
+    /// Returns the chain of a model with given strategies for some nodes.
     ///
     /// # Errors
     /// Returns the errors of [`Chain::new`].
@@ -114,7 +113,7 @@ impl<'a> Chain<'a> {
         Ok(Chain { prepared, rule, given: given.clone(), formulations, orders })
     }
 
-    /// Returns the chain of the same model on other devices; choices mean the same.
+    /// Returns the chain of the same model on other devices; a choice means the same on both.
     ///
     /// # Errors
     /// Returns the errors of [`Chain::new`].
@@ -122,14 +121,14 @@ impl<'a> Chain<'a> {
         Chain::given_by(self.prepared, costs, self.rule, &self.given)
     }
 
-    /// Returns the cheapest choice under weights, at a price per byte. The price of the choice
-    /// counts the best transport of every gradient.
+    /// Returns the cheapest choice under weights, at a price per byte. The price of the choice includes the
+    /// best transport of every gradient.
     pub fn solve(&self, weights: &Weights, seconds_per_byte: f64) -> (Price, Choice) {
         self.solve_any(std::slice::from_ref(weights), seconds_per_byte)
     }
 
-    /// Returns the cheapest choice where every block may be in any of several modes, each with
-    /// weights of its own.
+    /// Returns the cheapest choice if every block may be in any of several modes, each of which has its own
+    /// weights.
     pub fn solve_any(&self, modes: &[Weights], seconds_per_byte: f64) -> (Price, Choice) {
         let blocks: Vec<Vec<Eliminated>> =
             modes.iter().map(|weights| self.eliminated(weights, seconds_per_byte)).collect();
@@ -176,8 +175,7 @@ impl<'a> Chain<'a> {
         self.formulations[*class].transport_options(options)
     }
 
-    /// Returns whether the first mesh dimension cuts batches, wherever there is one, and nothing
-    /// else.
+    /// Returns whether the first mesh dimension cuts batches wherever there is one, and never another axis.
     pub fn cuts_batches(&self, choice: &Choice) -> bool {
         let variants = 0..choice.variants.len();
         variants.flat_map(|variant| self.strategies(choice, variant)).all(|(id, strategy)| {
@@ -200,7 +198,7 @@ impl<'a> Chain<'a> {
         self.prepared.of_block.len()
     }
 
-    /// Returns the strategies of a choice, for the nodes of the first block of each class.
+    /// Returns the strategies of a choice, by node of the first block of each class.
     pub fn given(&self, choice: &Choice) -> Given {
         let variants = 0..choice.variants.len();
         let mut given = Given::new();
@@ -217,7 +215,7 @@ impl<'a> Chain<'a> {
         choice.of_block.iter().map(|variant| variants[*variant]).collect()
     }
 
-    /// Returns the shape and layout in which a block gives its tensor to the next one.
+    /// Returns the shape and layout in which a block passes its tensor to the next one.
     pub fn exit(&self, choice: &Choice, block: usize) -> Option<(&[usize], &Sides)> {
         let (class, options) = &choice.variants[choice.of_block[block]];
         let one = &self.formulations[*class];
@@ -314,8 +312,7 @@ fn cheapest(modes: &[Vec<Eliminated>], class: usize, place: usize) -> usize {
     (0..modes.len()).min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(0)
 }
 
-/// Returns the block of a class between tensors in any of these layouts, which are looked up by
-/// shape.
+/// Returns the block of a class between tensors in any of these layouts, which `layouts` has by shape.
 fn block<'a>(
     prepared: &'a Prepared,
     class: &Class,

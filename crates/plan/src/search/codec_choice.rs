@@ -1,13 +1,13 @@
-//! Codec choice: the gradients that are encoded, block by block, once everything else is chosen.
+//! Codec choice: selects the gradients that are encoded, block by block, after everything else is chosen.
 //!
-//! Encoding a gradient buys seconds of its stage for a part of the error budget. The budget goes
-//! where it counts: to the stage that ends last or takes longest, there to the gradients that save
-//! most for their codec error, until that stage hides the rest or the budget is spent. Gradients
-//! that backward hides anyway stay raw. Equal blocks may differ here, which the prices of the
+//! Encoding a gradient saves seconds of its stage and uses a part of the error budget. The budget is spent
+//! where it shortens the step: on the stage that ends last or takes longest, and there on the gradients that
+//! save the most for their codec error, until that stage hides the rest or the budget is spent. Gradients
+//! that the backward pass hides anyway stay raw. Equal blocks may differ here, which the prices of the
 //! search, one for all equal blocks, cannot express.
 //!
-//! Law: codec error stays within the budget, residuals within the memory, and no stage takes longer
-//! than with raw gradients.
+//! Law: codec error stays within the budget, residuals stay within the memory, and no stage takes longer than
+//! with raw gradients.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,13 +18,13 @@ use super::chain::Chosen;
 use super::{Exposed, Overlap, ParameterOverride};
 use crate::cost::{Cost, GradientTransport, hull};
 
-/// Terms by which stages are judged.
+/// Settings by which stages are judged.
 pub struct Terms {
     /// Micro-batches of a step.
     pub rounds: f64,
     /// Computation and communication that overlap.
     pub overlap: Overlap,
-    /// Codec error that is allowed, in elements.
+    /// Codec error that is allowed, in elements of parameters.
     pub budget: f64,
     /// Free memory on the devices of each stage, for residuals, in bytes.
     pub free_bytes: Vec<f64>,
@@ -38,8 +38,8 @@ impl Terms {
             + self.overlap.exposed_all_gather_s(cost)
     }
 
-    /// Returns the seconds of a change, where no gradient synchronisation is hidden, and the
-    /// all-gather is hidden wholly or not at all.
+    /// Returns the seconds of a change, if no gradient synchronisation is hidden and the all-gather is either
+    /// fully hidden or not at all.
     fn change(&self, change: &Cost, exposed: Exposed) -> f64 {
         let all_gather_s =
             if exposed.all_gather { change.all_gather_s } else { change.all_gather_handling_s };
@@ -54,8 +54,8 @@ struct Upgrade {
     seconds_per_error: f64,
 }
 
-/// Adds the gradients that are encoded in stages of these blocks to `overrides`, and updates the
-/// `costs` of all blocks.
+/// Adds the gradients that are encoded in stages of these blocks to `overrides`, and updates the `costs` of
+/// all blocks.
 pub fn choose_codecs(
     chosen: Chosen<'_>,
     stages: &[Range<usize>],
@@ -96,7 +96,7 @@ pub fn choose_codecs(
     }
 }
 
-/// Returns the stage that ends a step last after its micro-batches, and the one that takes longest:
+/// Returns the stage that ends the step last after its micro-batches, and the stage that takes longest, since
 /// both lengthen a step.
 fn last(sums: &[Cost], terms: &Terms) -> [usize; 2] {
     let longest = |seconds: &dyn Fn(&Cost) -> f64| {
@@ -106,7 +106,7 @@ fn last(sums: &[Cost], terms: &Terms) -> [usize; 2] {
     [longest(&|cost| terms.overlap.tail_s(cost)), longest(&|cost| terms.seconds(cost))]
 }
 
-/// Returns all upgrades within a stage, those that save most for their codec error first.
+/// Returns all upgrades within a stage. Those that save the most for their codec error come first.
 fn steps(
     chosen: Chosen<'_>,
     blocks: &Range<usize>,
@@ -137,8 +137,8 @@ fn steps(
     all
 }
 
-/// Returns the seconds that a transport saves beside another one per element of codec error; none
-/// if it saves nothing, has less error or encodes nothing.
+/// Returns the seconds that a transport saves over another one, per element of codec error; `None` if it
+/// saves nothing, has a smaller error, or encodes nothing.
 fn rate(at: &Cost, way: &GradientTransport, terms: &Terms, exposed: Exposed) -> Option<f64> {
     let saved_s = terms.change(at, exposed) - terms.change(&way.change, exposed);
     let lost = way.change.codec_error - at.codec_error;

@@ -1,4 +1,4 @@
-//! Verdicts on candidates: the best plan of each, or why there is none.
+//! Evaluates candidates: the best plan of each, or the reason why there is none.
 
 use super::evaluation::Evaluation;
 use super::load_balance::LoadBalance;
@@ -12,9 +12,9 @@ pub enum Evaluated {
     Found(Box<Outcome>),
     /// No plan that fits was found.
     TooLarge(TooLarge),
-    /// Lower bound in seconds on all plans, which is not fast enough.
+    /// Lower bound in seconds on the time of all plans, which is too slow.
     TooSlow(f64),
-    /// Contradictory candidate.
+    /// The candidate contradicts itself, the model or the batch.
     Impossible,
 }
 
@@ -43,9 +43,9 @@ pub fn evaluate(
     bounded(best, bounds)
 }
 
-/// Returns whether sharding or recomputing all alike may give a plan that fits, or a faster one
-/// where memory binds. With codecs it always may: per block, memory is fitted before codecs are
-/// chosen, alike both are chosen at once.
+/// Returns whether sharding all parameters alike, or recomputing all blocks alike, may give a plan that fits,
+/// or a faster one if memory binds. With codecs it always may: when savings are chosen per block, memory is
+/// fitted before codecs are chosen; when all are alike, both are chosen at once.
 fn worth(verdict: &Evaluated, enough_s: f64, settings: &Settings) -> bool {
     match verdict {
         Evaluated::Found(_) if !settings.codings.is_empty() => true,
@@ -71,7 +71,7 @@ fn once(
     }
 }
 
-/// Lower bounds in seconds: of all plans that fit, and of infeasible plans.
+/// Lower bounds in seconds: on all plans that fit, and on infeasible plans.
 type Bounds = [f64; 2];
 
 /// Returns the bounds of a candidate whose best plan is this one.
@@ -140,9 +140,8 @@ pub fn best_of(
     bounded(best, bounds)
 }
 
-/// Returns the modes of recomputation to try. Expert plans treat all blocks alike. Other plans may
-/// as well where memory binds, except on three dimensions, which are themselves a refinement of the
-/// best plan.
+/// Returns the modes of recomputation to try. Expert plans treat all blocks alike. Other plans may do so as
+/// well if memory binds, except on three dimensions, which are themselves a refinement of the best plan.
 fn modes(candidate: &Candidate, settings: &Settings) -> &'static [Recompute] {
     match (settings.recompute, candidate.rule) {
         (Recompute::Free, Rule::Free) if candidate.is_deep() => &[Recompute::Free],
@@ -160,7 +159,7 @@ fn seconds(verdict: &Evaluated) -> f64 {
     }
 }
 
-/// Returns the faster plan, or the result that is nearer to a plan, with the bounds of both.
+/// Returns the faster plan, or the result that is closer to being a plan, with the bounds of both.
 pub(super) fn better(one: Evaluated, other: Evaluated) -> Evaluated {
     use Evaluated::{Found, Impossible, TooLarge, TooSlow};
     match (one, other) {

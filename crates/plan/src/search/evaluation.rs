@@ -1,9 +1,8 @@
 //! Evaluation of one candidate: strategies, then stages, then codecs, then the schedule.
 //!
-//! Memory, the error budget, overlap and the cut into stages couple the strategies of all blocks.
-//! The search solves four nested relaxations in their place. Each drops one coupling, so that what
-//! is left is solved block by block, and its optimum is a lower bound for all plans that keep the
-//! coupling:
+//! Memory, the error budget, overlap and the cut into stages couple the strategies of all blocks. The search
+//! solves four nested relaxations instead. Each drops one coupling, so that the rest can be solved block by
+//! block, and its optimum is a lower bound for all plans that keep the coupling:
 //!
 //! | relaxation | drops | bounds |
 //! |---|---|---|
@@ -34,16 +33,16 @@ use crate::stage::{DEAR, Lack, Price, Rates, Weights, Within, within};
 
 /// Most changes of the price of codec error.
 const ROUNDS: usize = 4;
-/// First price of codec error: the error of the choice without a budget then costs this part of a
+/// First price of codec error: at this price, the error of the choice without a budget costs this part of a
 /// step.
 const FIRST: f64 = 0.1;
-/// Last price of codec error, in the unit of [`FIRST`]: next to nothing is encoded.
+/// Last price of codec error, in the unit of [`FIRST`], at which almost nothing is encoded.
 const LAST: f64 = 1e3;
 
 /// Overlapped part of a step above which the relaxation with hidden communication is solved first.
 const HIDDEN: f64 = 0.1;
 
-/// Most cuts of the stages after the first one, which account for memory fitting.
+/// Most cuts into stages after the first one, to account for memory fitting.
 const CUTS: usize = 2;
 
 /// Candidate under evaluation.
@@ -54,16 +53,16 @@ pub(super) struct Evaluation<'a> {
     pub chain: &'a Chain<'a>,
     pub load_balance: Option<&'a LoadBalance<'a>>,
     pub recompute: Recompute,
-    /// Step time in seconds from which on a plan is of no use; it may fall meanwhile.
+    /// Step time in seconds from which on a plan is useless; it may fall during the evaluation.
     pub enough_s: &'a dyn Fn() -> f64,
 }
 
 impl Evaluation<'_> {
     /// Returns the best plan over all families of schedules.
     ///
-    /// The bound of a family that is too slow implies one for the next family: all its costs count
-    /// for at least some part of what they counted for before, and no more strategies fit, since
-    /// zero-bubble has more micro-batches in flight than 1F1B.
+    /// If the bound of a family is too slow, it implies a bound for the next family. There, each cost counts
+    /// for at least some part of its value before, and no more strategies fit, since zero-bubble has more
+    /// micro-batches in flight than 1F1B.
     pub fn run(&self) -> Evaluated {
         let mut best = Evaluated::Impossible;
         let mut before: Option<(Vec<Schedule>, f64)> = None;
@@ -87,8 +86,8 @@ impl Evaluation<'_> {
 
     /// Returns the best plan of a family over the cases of exposed communication.
     ///
-    /// Gradients are exposed beyond backward or hidden by it, and so are updated parameters and the
-    /// next forward. The solution of each case bounds all plans; a plan that contradicts the
+    /// Gradients are either exposed beyond the backward pass or hidden by it, and so are updated parameters
+    /// and the next forward pass. The solution of each case bounds all plans. A plan that contradicts the
     /// assumed case names the next case to solve.
     fn of_family(&self, family: &[Schedule]) -> Evaluated {
         let overlap = self.settings.overlap;
@@ -118,9 +117,9 @@ impl Evaluation<'_> {
         best
     }
 
-    /// Returns the best plan within the error budget. The price of codec error is found by
-    /// bisection between the choice that ignores the budget, whose bound holds for all, and one
-    /// that encodes next to nothing, which keeps every budget.
+    /// Returns the best plan within the error budget. Bisection finds the price of codec error, between the
+    /// choice that ignores the budget, whose bound holds for all, and a choice that encodes almost nothing,
+    /// which keeps every budget.
     fn solve(&self, family: &[Schedule], exposed: Exposed) -> Evaluated {
         let free = self.at(family, exposed, 0.0);
         let Evaluated::Found(outcome) = &free else { return free };
@@ -146,12 +145,12 @@ impl Evaluation<'_> {
         best_bounded(verdicts)
     }
 
-    /// Returns the codec error that gradients may have, in elements.
+    /// Returns the codec error that gradients may have, in elements of parameters.
     pub(super) fn budget(&self) -> f64 {
         self.settings.error_budget * self.chain.parameters()
     }
 
-    /// Returns the best plan where codec error costs `seconds_per_error` seconds per element.
+    /// Returns the best plan if codec error costs `seconds_per_error` seconds per element.
     fn at(&self, family: &[Schedule], exposed: Exposed, seconds_per_error: f64) -> Evaluated {
         let worth_s = seconds_per_error * self.budget();
         let device = &self.costs.device;
@@ -238,15 +237,15 @@ impl Evaluation<'_> {
         })
     }
 
-    /// Returns the plan that fits; of two that do, the faster one.
+    /// Returns the plan that fits; if both do, the faster one.
     pub(super) fn fitter(&self, one: Outcome, other: Outcome) -> Outcome {
         let key = |plan: &Outcome| (plan.over(self.settings.reserve).max(0.0), plan.seconds);
         let (best, left) = if key(&other) < key(&one) { (other, one) } else { (one, other) };
         if left.over(self.settings.reserve) <= 0.0 { best.beside(left) } else { best }
     }
 
-    /// Returns the weights of costs in a step whose stages get equal shares: no cut and no schedule
-    /// of the family takes less time.
+    /// Returns the weights of costs in a step if every stage has an equal share. No cut and no schedule of
+    /// the family takes less time.
     fn weights(&self, family: &[Schedule], exposed: Exposed) -> Weights {
         let (p, m) = (self.candidate.stages as f64, self.candidate.micro_batches as f64);
         let chunks = family.iter().map(|schedule| schedule.chunks()).max().unwrap_or(1) as f64;
@@ -294,7 +293,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the part of the bytes of all blocks that the fullest stage holds under any cut.
+    /// Returns the part of the bytes of all blocks that the fullest stage has at least, under any cut.
     fn shares(&self, family: &[Schedule], total: &Cost) -> MemoryShares {
         let in_flight = self.in_flight(family);
         let blocks = self.chain.blocks() - in_flight.len() + 1;
@@ -307,8 +306,8 @@ impl Evaluation<'_> {
         MemoryShares::tightest(&in_flight, blocks as f64, [total.state_bytes, kept])
     }
 
-    /// Returns for every stage the fewest micro-batches that wait for backward under any schedule
-    /// of a family.
+    /// Returns, for every stage, the fewest micro-batches whose activations wait for the backward pass, under
+    /// any schedule of a family.
     fn in_flight(&self, family: &[Schedule]) -> Vec<f64> {
         let Candidate { stages, micro_batches, .. } = *self.candidate;
         let in_flight = |rank: usize| {
@@ -318,8 +317,7 @@ impl Evaluation<'_> {
         (0..stages).map(in_flight).collect()
     }
 
-    /// Returns a plan with the strategies of a relaxation, or none if its blocks cannot be cut into
-    /// stages.
+    /// Returns a plan with the strategies of a relaxation, or `None` if its blocks cannot be cut into stages.
     fn outcome(&self, family: &[Schedule], found: &Within<Choice>) -> Option<Outcome> {
         let micro = |cost: Cost| self.recompute.of_all(cost).micro_s();
         let micro: Vec<f64> = self.chain.costs(&found.choice).into_iter().map(micro).collect();
@@ -343,7 +341,7 @@ impl Evaluation<'_> {
         Some(Outcome { seconds_per_byte, ..best.bounded(bound_s) })
     }
 
-    /// Returns the fastest cut of which every stage fits its memory, if there is one.
+    /// Returns the fastest cut in which every stage fits its memory, if there is one.
     fn cut_that_fits(
         &self,
         choice: &Choice,
@@ -364,8 +362,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns another cut where stages lost unequally much time to memory fitting, if there is
-    /// one.
+    /// Returns another cut if memory fitting has slowed the stages unequally, and there is one.
     fn recut(&self, outcome: &Outcome, micro: &[f64]) -> Option<Vec<Range<usize>>> {
         // Load balancing has its own cut, and one stage has none.
         if self.load_balance.is_some() || outcome.stages.len() == 1 {
@@ -386,8 +383,8 @@ impl Evaluation<'_> {
     }
 }
 
-/// Returns the fastest of the plans at several prices of codec error, with the best of their
-/// bounds. Every bound holds for all of them, and the one at a high price alone may be weak.
+/// Returns the fastest of the plans at several prices of codec error, with the best of their bounds. Every
+/// bound holds for all of them, and the bound at a high price may be weak.
 fn best_bounded(verdicts: Vec<Evaluated>) -> Evaluated {
     let bound = |verdict: &Evaluated| match verdict {
         Evaluated::Found(outcome) => outcome.bound_s,

@@ -1,11 +1,10 @@
 //! Load balance: the work of each device on a cluster of several kinds.
 //!
-//! Stages get layers in proportion to the speed of their devices, as far as memory allows. Where
-//! the first dimension of the mesh cuts batches alone, its parts share nothing but gradients at the
-//! end of a step; so each part may have as many micro-batches as suits its devices: together as
-//! many as if all were alike. With ZeRO 3, which gathers parameters with every micro-batch, and
-//! with interleaving, which takes them in groups, all parts are alike, and the slowest sets the
-//! pace.
+//! Stages get layers in proportion to the speed of their devices, as far as memory allows. If the first
+//! dimension of the mesh cuts only batches, its parts share nothing but gradients at the end of a step. So
+//! each part may have the number of micro-batches that suits its devices; the sum is the same as if all parts
+//! had the same number. With ZeRO 3, which gathers parameters with every micro-batch, and with interleaving,
+//! which takes micro-batches in groups, all parts have the same number, and the slowest sets the pace.
 //!
 //! Law: no part of a batch is left out or done twice.
 
@@ -26,7 +25,7 @@ pub struct LoadBalance<'a> {
     memory_bytes: Vec<f64>,
     /// Whether parts may have different numbers of micro-batches.
     uneven: bool,
-    /// Micro-batches of a part where all have as many.
+    /// Micro-batches of a part if all parts have the same number.
     micro_batches: usize,
 }
 
@@ -34,15 +33,15 @@ pub struct LoadBalance<'a> {
 pub struct Assigned {
     /// Cost of every block on that part.
     pub blocks: Vec<Cost>,
-    /// Micro-batches of every part; empty if all have as many.
+    /// Micro-batches of every part; empty if all have the same number.
     pub shares: Vec<usize>,
     /// Micro-batches of that part.
     pub rounds: usize,
 }
 
 impl<'a> LoadBalance<'a> {
-    /// Returns the load balance of a candidate; none on a cluster of one kind, or for an expert
-    /// plan, in which the slowest sets the pace.
+    /// Returns the load balance of a candidate; `None` on a cluster of one kind, or for an expert plan, in
+    /// which the slowest device sets the pace.
     ///
     /// # Errors
     /// Returns the errors of [`Chain::new`].
@@ -87,8 +86,8 @@ impl<'a> LoadBalance<'a> {
         self.memory_bytes[stage]
     }
 
-    /// Returns the blocks of every stage such that the slowest is as fast as possible, where
-    /// `capacity` says from which block on a stage can hold its blocks.
+    /// Returns the blocks of every stage such that the slowest stage is as fast as possible. `capacity` gives
+    /// the first block from which on a stage has room for its blocks.
     pub fn cut(
         &self,
         choice: &Choice,
@@ -156,7 +155,7 @@ impl<'a> LoadBalance<'a> {
 
 /// Assigns micro-batches one by one to the part that ends first with them.
 ///
-/// Law: no other assignment of as many ends sooner.
+/// Law: no other assignment of the same number of micro-batches ends sooner.
 fn shares(seconds: &[f64], micro_batches: usize) -> Vec<usize> {
     let rate: f64 = seconds.iter().map(|seconds| seconds.recip()).sum();
     let fair = |seconds: &f64| (micro_batches as f64 / (seconds * rate)).floor() as usize;

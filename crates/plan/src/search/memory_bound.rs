@@ -1,12 +1,12 @@
-//! Memory bound: the part of the bytes of all blocks that the fullest stage holds at least.
+//! Memory bound: the part of the bytes of all blocks that the fullest stage must hold.
 //!
-//! Stage i holds its state and the activations of f(i) micro-batches, in M bytes. For any weights
-//! w(i) ≥ 0 of the stages, the weighted sum of their bytes is at most M · Σ w; and each block adds
-//! at least min w of its state and min w·f of its activations, wherever it is placed. So every
-//! choice of weights gives a bound. The weights max(a, 1/f(i)) give the family from which the
-//! tightest is taken: with a = 1 states count fully, with a small a activations do.
+//! Stage i holds its state and the activations of f(i) micro-batches, in M bytes. For any weights w(i) ≥ 0
+//! of the stages, the weighted sum of their bytes is at most M · Σ w. Wherever a block is placed, it adds
+//! at least min w of its state and min w·f of its activations. So every choice of weights gives a bound. The
+//! tightest bound is taken from the weights max(a, 1/f(i)): with a = 1, states count fully; with a small a,
+//! activations do.
 //!
-//! Law: no cut into stages that fit has more than the memory in these shares.
+//! Law: every cut into stages that fit has at most the memory in these shares.
 
 /// Parts of the bytes of all blocks together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,13 +15,14 @@ pub(super) struct MemoryShares {
     pub state: f64,
     /// Part of the activations of one micro-batch.
     pub activation: f64,
-    /// Part of the activations of blocks that recompute forward, of which there is one at a time.
+    /// Part of the activations of blocks that recompute the forward pass; a device holds those of one block
+    /// at a time.
     pub scratch: f64,
 }
 
 impl MemoryShares {
-    /// Returns the shares that bind most for so many bytes of state and of activations, where
-    /// stages have `in_flight` micro-batches and at most `blocks` blocks.
+    /// Returns the shares that bind most for these bytes of state and of activations, if stages have
+    /// `in_flight` micro-batches and at most `blocks` blocks.
     pub fn tightest(in_flight: &[f64], blocks: f64, [state, kept]: [f64; 2]) -> MemoryShares {
         let bytes = |shares: &MemoryShares| shares.state * state + shares.activation * kept;
         let all = in_flight.iter().map(|most| MemoryShares::weighed(in_flight, blocks, 1.0 / most));

@@ -1,13 +1,12 @@
-//! Memory fitting: the time that a stage gives up so that it fits its memory, block by block and
-//! parameter by parameter.
+//! Memory fitting: trades time of a stage for memory until the stage fits, block by block and parameter by
+//! parameter.
 //!
-//! A block may recompute forward in place of keeping its activations; a parameter may be sharded
-//! further among the ranks that share its work. Each saving buys bytes for seconds. A stage that is
-//! too full buys where a byte is cheapest until it fits, and then returns what it does not need.
-//! Stages differ: the first of a pipeline holds the most micro-batches.
+//! A block may recompute its forward pass instead of keeping its activations; a parameter may be sharded
+//! further among the ranks that share its work. Each saving frees bytes and costs seconds. A stage that needs
+//! too much memory takes the savings with the cheapest bytes until it fits, and then gives up those that it
+//! does not need. Stages differ: the first stage of a pipeline holds the most micro-batches.
 //!
-//! Law: nothing is bought where everything fits, and never for more seconds than the cheapest bytes
-//! take.
+//! Law: no saving is taken if everything fits, and none costs more seconds than the cheapest bytes take.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -24,11 +23,11 @@ use crate::stage::TransportOptions;
 pub struct Limits {
     /// Micro-batches of a step.
     pub rounds: f64,
-    /// Most micro-batches that wait for backward.
+    /// Most micro-batches whose activations wait for the backward pass.
     pub in_flight: f64,
     /// Memory of a device, in bytes.
     pub bytes: f64,
-    /// Whether forward may be recomputed.
+    /// Whether the forward pass may be recomputed.
     pub recompute: Recompute,
 }
 
@@ -39,11 +38,12 @@ enum Item {
     Override(ParameterOverride),
 }
 
-/// Saving that can be bought, after those of the same parameter before it.
+/// Saving that can be taken after the earlier savings of the same parameter.
 #[derive(Clone, Copy, Debug)]
 struct Saving {
     item: Item,
-    /// Change of the cost; of a recomputed block, without the activations of a single block.
+    /// Change of the cost. For a recomputed block, it does not contain the activations of the block that is
+    /// being recomputed.
     change: Cost,
     seconds_per_byte: f64,
 }
@@ -64,8 +64,7 @@ struct StageFit<'a> {
     limits: Limits,
     sum: Cost,
     recomputed: Vec<bool>,
-    /// Activations of recomputed blocks, as bits of a float, with the number of blocks that have
-    /// them.
+    /// Activations of recomputed blocks, as bits of a float, with the number of blocks that have this many.
     scratch: BTreeMap<u64, usize>,
 }
 
@@ -102,7 +101,7 @@ impl<'a> StageFit<'a> {
         stage
     }
 
-    /// Buys where a byte is cheapest until the stage fits, and returns the savings that are kept.
+    /// Takes the savings with the cheapest bytes until the stage fits, and returns those that are kept.
     fn buy(&mut self, steps: &[Saving]) -> Vec<Saving> {
         let mut taken: Vec<Saving> = Vec::new();
         // Each step of a parameter is at least as dear as the one before, and a stable sort keeps equal ones in order.
@@ -119,7 +118,7 @@ impl<'a> StageFit<'a> {
         taken
     }
 
-    /// Returns all savings that can be bought, those of one parameter in their order.
+    /// Returns all savings that can be taken; those of one parameter are in order.
     fn steps(&self, chosen: Chosen<'_>) -> Vec<Saving> {
         let mut steps = Vec::new();
         let mut known: HashMap<usize, Vec<(TensorId, GradientTransport, Cost)>> = HashMap::new();
@@ -138,7 +137,7 @@ impl<'a> StageFit<'a> {
         steps
     }
 
-    /// Returns the ways to shard the parameters of a block further, which equal blocks share.
+    /// Returns the ways to shard the parameters of a block further; they are the same for equal blocks.
     fn of_block(
         &self,
         chosen: Chosen<'_>,
@@ -159,8 +158,7 @@ impl<'a> StageFit<'a> {
         (change.activation_bytes < 0.0).then_some(step)
     }
 
-    /// Returns transports that take ever fewer bytes for ever more seconds, the cheapest bytes
-    /// first.
+    /// Returns transports that take ever fewer bytes and ever more seconds. The cheapest bytes come first.
     fn hull(&self, ways: &[GradientTransport]) -> Vec<(GradientTransport, Cost)> {
         hull(ways.iter().rev(), Cost::ZERO, |at, way| {
             let less = way.coding.is_none() && way.change.state_bytes < at.state_bytes;
@@ -183,13 +181,13 @@ impl<'a> StageFit<'a> {
         }
     }
 
-    /// Lets a block recompute forward that has kept its activations.
+    /// Lets a block that has kept its activations recompute the forward pass.
     fn recompute(&mut self, block: usize) {
         self.recomputed[block - self.blocks.start] = true;
         *self.scratch.entry(self.kept_bits(block)).or_default() += 1;
     }
 
-    /// Lets a block keep its activations that has recomputed forward.
+    /// Lets a block that has recomputed the forward pass keep its activations.
     fn keep(&mut self, block: usize) {
         self.recomputed[block - self.blocks.start] = false;
         let kept = self.kept_bits(block);
@@ -199,12 +197,13 @@ impl<'a> StageFit<'a> {
         }
     }
 
-    /// Returns the activations of a block as bits: numbers that are not negative are in the order of theirs.
+    /// Returns the activations of a block as the bits of a float; for numbers that are not negative, bits and
+    /// numbers have the same order.
     fn kept_bits(&self, block: usize) -> u64 {
         self.whole[block].activation_bytes.max(0.0).to_bits()
     }
 
-    /// Returns savings that are not needed, the last first; of a parameter only its last.
+    /// Returns savings that are not needed, the last one first, and of each parameter only the last one.
     fn give_back(&mut self, taken: &mut Vec<Saving>) {
         let mut kept: Vec<Saving> = Vec::new();
         let mut rest: HashSet<(usize, TensorId)> = HashSet::new();
@@ -241,8 +240,8 @@ impl<'a> StageFit<'a> {
     }
 }
 
-/// Returns the activations of the largest block that recomputes, which it has while backward passes
-/// it, in bytes.
+/// Returns the activations of the largest block that recomputes, in bytes. A device holds them while the
+/// backward pass runs through this block.
 pub fn scratch_bytes(whole: &[Cost], recomputed: &[bool]) -> f64 {
     let flagged = whole.iter().zip(recomputed).filter(|(_, recomputed)| **recomputed);
     flagged.map(|(cost, _)| cost.activation_bytes).fold(0.0, f64::max)

@@ -1,11 +1,10 @@
-//! The search: the mesh, the number of stages and micro-batches, and the best strategies for them.
+//! The search: finds the mesh, the numbers of stages and micro-batches, and the best strategies for them.
 //!
-//! Every candidate has a lower bound, the time of its arithmetic. Expert plans are solved first;
-//! then candidates in the order of their bounds, until no bound is below the best plan, which is
-//! then tried on meshes of three dimensions. The pipelines of the best twenty plans are simulated,
-//! and the fastest plan is taken. On meshes of up to two dimensions nothing that was left out can
-//! be faster than its bound, so the least of all bounds says how far from the optimum the plan can
-//! be.
+//! Every candidate has a lower bound, the time of its arithmetic. Expert plans are solved first, and then
+//! candidates in the order of their bounds, until no bound is below the time of the best plan. The best plan
+//! is then also tried on meshes of three dimensions. The pipelines of the best twenty plans are simulated,
+//! and the fastest plan is taken. On meshes of up to two dimensions, no candidate that was left out can be
+//! faster than its bound. The least of all bounds therefore limits how far the plan can be from the optimum.
 
 mod block;
 mod bound;
@@ -61,10 +60,10 @@ use crate::{Cluster, Error};
 /// Memory in bytes that no plan fills.
 const MEMORY_WITHOUT_END: f64 = 1e18;
 
-/// Builder of the model for a number of sequences.
+/// Function that builds the model for a number of sequences.
 type Build = Arc<dyn Fn(usize) -> Result<Graph, Error> + Send + Sync>;
 
-/// Whether a candidate is searched.
+/// Condition for a candidate to be searched.
 type Wanted<'a> = &'a dyn Fn(&Candidate) -> bool;
 
 /// Planner of one model.
@@ -87,25 +86,24 @@ pub struct Found {
     pub experts: Vec<(Expert, Result<Outcome, f64>)>,
     /// Lower bound in seconds on the step time of all plans.
     pub bound_s: f64,
-    /// Number of candidates, and of those whose strategies were solved.
+    /// Number of candidates, and number of those whose strategies were solved.
     pub candidates: [usize; 2],
-    /// Devices that the fastest plan is for, where kinds of devices are left out.
+    /// Devices that the fastest plan uses, if some kinds of devices are left out.
     pub subset: Option<Subset>,
 }
 
 impl Found {
-    /// Returns the largest part of its time that the plan may lose to the optimum.
+    /// Returns the largest part of its time by which the plan may be slower than the optimum.
     pub fn gap(&self) -> f64 {
         (1.0 - self.bound_s / self.best.seconds).max(0.0)
     }
 
-    /// Returns the cluster that the fastest plan is for: the whole one, or a subset of it.
+    /// Returns the cluster of the fastest plan: the whole one, or a subset of it.
     pub fn used<'a>(&'a self, whole: &'a Cluster) -> &'a Cluster {
         self.subset.as_ref().map_or(whole, |subset| &subset.cluster)
     }
 
-    /// Returns for every rank of the fastest plan the number of its device; nothing where these are
-    /// the first ones.
+    /// Returns the device number of every rank of the fastest plan; empty if every rank r is on device r.
     pub fn devices(&self) -> Vec<usize> {
         let all = self.subset.as_ref().map_or(&[][..], |subset| &subset.devices);
         let used: Vec<usize> = all.iter().copied().take(self.best.candidate.devices()).collect();
@@ -116,7 +114,7 @@ impl Found {
         }
     }
 
-    /// Returns the result with that of a subset of the cluster beside it.
+    /// Returns the result combined with the result for a subset of the cluster.
     fn beside_subset(self, subset: Subset, other: Found) -> Found {
         let experts = self.experts.clone();
         let faster = other.best.seconds < self.best.seconds;
@@ -125,15 +123,15 @@ impl Found {
         Found { experts, subset, ..both }
     }
 
-    /// Returns the result with the bound of a search beside it that has found nothing: one of its
-    /// plans may be faster, if it fits after all.
+    /// Returns the result combined with the bound of another search that has found nothing, since one of its
+    /// plans may fit after all and be faster.
     fn beside(self, other: &Unfound) -> Found {
         let candidates = [0, 1].map(|place| self.candidates[place] + other.candidates[place]);
         Found { bound_s: self.bound_s.min(other.bound_s), candidates, ..self }
     }
 
-    /// Returns the results of two searches together; of plans that are equally fast the first
-    /// search's.
+    /// Returns the results of two searches combined. Of plans that are equally fast, the first search's
+    /// counts as best.
     fn and(self, other: Found) -> Found {
         let faster = self.best.seconds <= other.best.seconds;
         let (mut one, other) = if faster { (self, other) } else { (other, self) };
@@ -165,7 +163,7 @@ impl Planner {
         Planner { settings, batch, prepared: HashMap::new(), graph: Arc::new(graph) }
     }
 
-    /// Returns the prepared model for a candidate's micro-batches, once there was a plan.
+    /// Returns the prepared model for a candidate's micro-batches, if a plan with them was made.
     pub fn prepared(&self, candidate: &Candidate) -> Option<&Prepared> {
         self.prepared.get(&(self.batch / candidate.micro_batches))
     }
@@ -173,7 +171,7 @@ impl Planner {
     /// Returns the prepared model of a plan.
     ///
     /// # Errors
-    /// If the planner has not made this plan.
+    /// If this planner has not made the plan.
     pub fn prepared_of(&self, outcome: &Outcome) -> Result<&Prepared, Error> {
         let unplanned = || Error::impossible("the planner has not made this plan");
         self.prepared(&outcome.candidate).ok_or_else(unplanned)
@@ -211,7 +209,7 @@ impl Planner {
         found.map_err(|unfound| shortfall::explained(cluster, reserve, unfound.error, &fits))
     }
 
-    /// Returns the best plan for the cluster or one of its subsets, of the candidates that are wanted.
+    /// Returns the best plan for the cluster or one of its subsets, among the candidates that are wanted.
     fn plan_of_subsets(&mut self, cluster: &Cluster, wanted: Wanted<'_>) -> Result<Found, Unfound> {
         let mut found = self.search(cluster, wanted, None);
         let subsets = if self.settings.idle { cluster.subsets() } else { Vec::new() };
@@ -251,7 +249,7 @@ impl Planner {
         found.map_err(|unfound| unfound.error)
     }
 
-    /// Searches meshes on which every pin binds, or all meshes if there are none with a plan.
+    /// Searches meshes on which every pin has an effect, or all meshes if none of those has a plan.
     fn binding(
         &mut self,
         mut search: impl FnMut(&mut Planner, Wanted<'_>) -> Result<Found, Unfound>,
@@ -334,7 +332,7 @@ impl Planner {
     }
 }
 
-/// Returns the results of two searches of the same cluster, if either found anything.
+/// Returns the combined results of two searches of the same cluster, if either found anything.
 fn fastest(one: Result<Found, Unfound>, other: Result<Found, Unfound>) -> Result<Found, Unfound> {
     match (one, other) {
         (Ok(one), Ok(other)) => Ok(one.and(other)),

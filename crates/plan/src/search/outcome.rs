@@ -7,22 +7,22 @@ use super::{Candidate, Choice, Exposed, Overlap, ParameterOverride, Savings};
 use crate::cost::Cost;
 use crate::pipeline::{self, Schedule, Timeline, simulate};
 
-/// Candidate with everything chosen: one plan.
+/// A plan: a candidate for which everything is chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Candidate that was evaluated.
     pub candidate: Candidate,
     /// Order of passes.
     pub schedule: Schedule,
-    /// Same plan under other schedules, which take no less time in closed form.
+    /// The same plan under other schedules, which are not faster according to the closed form.
     pub other_schedules: Vec<Outcome>,
     /// Strategies of all nodes.
     pub choice: Choice,
-    /// Blocks that recompute forward, and parameters that are sharded or whose gradients travel
-    /// differently from most.
+    /// Blocks that recompute the forward pass, and parameters whose sharding or gradient transport differs
+    /// from most.
     pub savings: Savings,
-    /// Micro-batches of each part along the first mesh dimension, on devices that differ; empty if
-    /// all have as many.
+    /// Micro-batches of each part along the first mesh dimension, if devices differ; empty if all parts have
+    /// the same number.
     pub shares: Vec<usize>,
     /// Micro-batches of the part that finishes last.
     pub rounds: usize,
@@ -32,8 +32,8 @@ pub struct Outcome {
     pub seconds: f64,
     /// Lower bound on the step time of all plans of this candidate that fit, in seconds.
     pub bound_s: f64,
-    /// Lower bound on the step time of plans of this candidate for which no memory fitting was
-    /// found, in seconds.
+    /// Lower bound on the step time of this candidate's plans that memory fitting could not make fit, in
+    /// seconds.
     pub infeasible_bound_s: f64,
     /// Seconds that one more byte of memory would save.
     pub seconds_per_byte: f64,
@@ -53,20 +53,20 @@ pub struct StageOutcome {
     pub memory_bytes: f64,
     /// Memory that a training takes whatever its size, in bytes.
     pub fixed_bytes: f64,
-    /// Bytes taken beyond each byte counted here, as by an allocator.
+    /// Extra memory per byte counted here, such as what an allocator keeps: 0.1 means 10 %.
     pub slack: f64,
-    /// Most micro-batches that wait for backward.
+    /// Most micro-batches whose activations wait for the backward pass.
     pub in_flight: f64,
-    /// Activations of the largest block that recomputes forward, in bytes.
+    /// Activations of the largest block that recomputes the forward pass, in bytes.
     pub block_activation_bytes: f64,
     /// Time of a message to the next stage, in seconds.
     pub message_s: f64,
     /// Length of that message, in bytes.
     pub message_bytes: f64,
-    /// Device time that messages take of every pass, in seconds.
+    /// Device time that messages take in every pass, in seconds.
     pub handling_s: f64,
-    /// Exposed time once a step of summing shared parameters that this stage updates and returning
-    /// their new values, in seconds.
+    /// Exposed time once per step for shared parameters that this stage updates: summing their gradients and
+    /// returning their new values, in seconds.
     pub shared_parameter_s: f64,
 }
 
@@ -94,15 +94,15 @@ impl Outcome {
         self.stages.iter().map(|stage| stage.bytes()).fold(0.0, f64::max)
     }
 
-    /// Returns the bytes that the fullest device lacks, with a part `reserve` of memory kept free;
-    /// negative if all fit.
+    /// Returns the bytes that the fullest device lacks, if the part `reserve` of memory must stay free;
+    /// negative if all devices have enough.
     pub fn over(&self, reserve: f64) -> f64 {
         let over = |stage: &StageOutcome| stage.bytes() - (1.0 - reserve) * stage.memory_bytes;
         self.stages.iter().map(over).fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// Returns the plan with `other`, which is no faster, among its other schedules. The fastest
-    /// plan of each schedule is kept, since simulation may change their order.
+    /// Returns the plan with `other`, which is not faster, among its other schedules. The fastest plan of
+    /// each schedule is kept, since simulation may change their order.
     pub(super) fn beside(mut self, mut other: Outcome) -> Outcome {
         let other_schedules = std::mem::take(&mut other.other_schedules);
         for other in std::iter::once(other).chain(other_schedules) {
@@ -143,14 +143,14 @@ impl Outcome {
         self.stages.iter().map(|stage| stage.cost.codec_error).sum()
     }
 
-    /// Returns whether memory costs time.
+    /// Returns whether more memory would save time.
     pub fn binds(&self) -> bool {
         let raw = |one: &ParameterOverride| one.transport.coding.is_none();
         let divided = self.savings.overrides.iter().any(raw);
         self.seconds_per_byte > 0.0 || self.recomputed() > 0 || divided
     }
 
-    /// Returns the seconds once a step after the last micro-batch.
+    /// Returns the seconds after the last micro-batch, once per step.
     pub fn tail_s(&self, overlap: Overlap) -> f64 {
         let here = overlap.under(self.schedule);
         self.stages.iter().map(|stage| stage.after_s(here)).fold(0.0, f64::max)
@@ -162,7 +162,7 @@ impl Outcome {
     }
 }
 
-/// Returns the seconds once a step after the last micro-batch and before the first one.
+/// Returns the seconds after the last micro-batch and before the first one, once per step.
 fn once_s(stages: &[StageOutcome], overlap: Overlap) -> f64 {
     let once =
         |stage: &StageOutcome| stage.after_s(overlap) + overlap.exposed_all_gather_s(&stage.cost);
@@ -204,9 +204,9 @@ pub fn estimate_s(
         + once_s(stages, overlap.under(schedule))
 }
 
-/// Returns the least seconds that messages leave between two micro-batches. A link carries messages
-/// one after the other. Where a stage admits few micro-batches before one returns, these must last
-/// for the way to the last stage and back.
+/// Returns the least seconds between two micro-batches that messages allow. A link carries messages one after
+/// the other. If a stage admits few micro-batches before one returns, these must last for the way to the last
+/// stage and back.
 fn round_s(
     stages: &[StageOutcome],
     schedule: Schedule,
@@ -229,10 +229,10 @@ fn round_s(
     most
 }
 
-/// Most forward passes of a pipeline that is simulated; larger ones keep the closed form.
+/// Most forward passes of a pipeline that is simulated; for larger ones, the closed form is used.
 const PASSES_MAX: f64 = (1_u64 << 20) as f64;
 
-/// Returns the simulated step time in seconds; none for a pipeline that is too long to simulate.
+/// Returns the simulated step time in seconds; `None` if the pipeline is too long to simulate.
 pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
     let timeline = timeline(outcome, overlap)?;
     Some(done_s(outcome, overlap, &timeline).into_iter().fold(0.0, f64::max))
@@ -241,11 +241,11 @@ pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
 /// Returns the time at which every stage of a simulated plan has synchronised its gradients and run
 /// the optimiser.
 ///
-/// The first stage synchronises during its last backward. A stage behind it synchronises once its
-/// last message is on its way, when its own backward hides nothing any more, while stages before it
-/// still compute. Under zero-bubble the last passes of every stage compute gradients of weights,
-/// which need no message, and so hide synchronisation. Gradients of an interleaved stage's later
-/// chunks start even earlier, which is left out.
+/// The first stage synchronises during its last backward pass. Any other stage synchronises once its last
+/// message is on its way; its own backward pass then hides nothing any more, but the stages before it still
+/// compute. Under zero-bubble, the last passes of every stage compute gradients of weights, which need no
+/// message, and so hide synchronisation. Gradients of an interleaved stage's later chunks start even earlier,
+/// which is not counted.
 pub fn done_s(outcome: &Outcome, overlap: Overlap, timeline: &Timeline) -> Vec<f64> {
     let here = overlap.under(outcome.schedule);
     let done_s = |(place, stage): (usize, &StageOutcome)| {
@@ -265,8 +265,8 @@ fn parameters_ready_s(stage: &StageOutcome, overlap: Overlap) -> f64 {
     if all_gather_s > 0.0 { all_gather_s + ahead_s } else { 0.0 }
 }
 
-/// Simulates the passes of every stage until the last micro-batch is done; none for a pipeline that
-/// is too long.
+/// Simulates the passes of every stage until the last micro-batch is done; returns `None` if the pipeline is
+/// too long.
 pub fn timeline(outcome: &Outcome, overlap: Overlap) -> Option<Timeline> {
     let ranks = outcome.stages.len();
     let chunks = outcome.schedule.chunks() as f64;

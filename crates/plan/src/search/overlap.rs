@@ -1,26 +1,26 @@
-//! Overlap of communication and computation, and what of communication stays exposed.
+//! Overlap of communication and computation, and the part of communication that stays exposed.
 
 use crate::cost::Cost;
 use crate::pipeline::Schedule;
 
-/// Part of backward that computes gradients of weights.
+/// Part of the backward pass that computes gradients of weights.
 pub(super) const WEIGHTS: f64 = 0.5;
 
 /// Communication that takes longer than the computation that overlaps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposed {
-    /// Gradient synchronisation, beyond the last backward.
+    /// Gradient synchronisation, which takes longer than the last backward pass.
     pub sync: bool,
-    /// All-gather of updated parameters, beyond the next forward.
+    /// All-gather of updated parameters, which takes longer than the next forward pass.
     pub all_gather: bool,
 }
 
 /// Computation and communication that may take place at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overlap {
-    /// Part of the last backward that overlaps gradient synchronisation.
+    /// Part of the last backward pass that overlaps gradient synchronisation.
     pub sync: f64,
-    /// Part of the first forward that overlaps the all-gather of updated parameters.
+    /// Part of the first forward pass that overlaps the all-gather of updated parameters.
     pub all_gather: f64,
     /// Whether stages compute while their messages travel.
     pub messages: bool,
@@ -37,15 +37,15 @@ impl Exposed {
     /// Nothing exposed.
     pub const NOTHING: Exposed = Exposed { sync: false, all_gather: false };
 
-    /// Returns what either has exposed.
+    /// Returns the communication that is exposed in at least one of both.
     pub fn or(self, other: Exposed) -> Exposed {
         Exposed { sync: self.sync || other.sync, all_gather: self.all_gather || other.all_gather }
     }
 }
 
 impl Overlap {
-    /// Returns the overlap under a schedule. Zero-bubble computes gradients of weights in passes of
-    /// their own, so gradients are complete only in the last of these, which is half of backward.
+    /// Returns the overlap under a schedule. Zero-bubble computes gradients of weights in separate passes, so
+    /// gradients are complete only in the last of these, which are half of the backward pass.
     pub fn under(self, schedule: Schedule) -> Overlap {
         match schedule {
             Schedule::ZeroBubble => Overlap { sync: WEIGHTS * self.sync, ..self },
@@ -53,9 +53,8 @@ impl Overlap {
         }
     }
 
-    /// Returns the seconds of gradient synchronisation beyond backward. The device's own time in it
-    /// is never hidden, and computation that overlaps collectives of backward overlaps nothing
-    /// else.
+    /// Returns the seconds of gradient synchronisation beyond the backward pass. The device's own time for it
+    /// is never hidden, and computation that overlaps collectives of the backward pass overlaps nothing else.
     pub fn exposed_sync_s(self, cost: &Cost) -> f64 {
         (cost.sync_s - self.sync * (cost.backward_s - cost.overlapped_s)).max(cost.handling_s)
     }
@@ -65,8 +64,8 @@ impl Overlap {
         self.exposed_sync_s(cost) + cost.optimizer_s
     }
 
-    /// Returns the seconds of the all-gather of updated parameters beyond the next forward, with
-    /// the device's own time in it at least.
+    /// Returns the seconds of the all-gather of updated parameters beyond the next forward pass, and at least
+    /// the device's own time for it.
     pub fn exposed_all_gather_s(self, cost: &Cost) -> f64 {
         (cost.all_gather_s - self.all_gather * cost.forward_s).max(cost.all_gather_handling_s)
     }

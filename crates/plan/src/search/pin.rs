@@ -1,10 +1,10 @@
 //! Pins: cuts that the user has chosen, `block.*.mlp.up: n=tensor`.
 //!
-//! A pin names nodes by a pattern, in which `*` stands for any letters, and puts an axis of them on
-//! a dimension of the mesh: the first, `data`, or the second, `tensor`, which is nearest. `-` is no
-//! axis: all ranks do equal work, and `+` is partial sums, where an operator is linear. Operators
-//! that place a tensor are pins of the model's own. Everything else is planned. Pins hold on meshes
-//! of two dimensions, one of which may have the size 1.
+//! A pin names nodes by a pattern, in which `*` stands for any letters, and puts one of their axes on a
+//! dimension of the mesh: `data`, the first, or `tensor`, the second, whose devices are nearest to each
+//! other. Instead of an axis, `-` stands for none (all ranks do the same work), and `+` for partial sums, if
+//! an operator is linear. Operators that place a tensor act as pins of the model itself. Everything else is
+//! planned. Pins hold on meshes of two dimensions, one of which may have size 1.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use thinwire_program::{MESH_DIMENSIONS, mesh_dimension};
 use crate::Error;
 use crate::cost::Pinned;
 
-/// Most names that a hint repeats.
+/// Most names in a hint.
 const NAMES: usize = 8;
 
 /// Cut that the user has chosen.
@@ -91,8 +91,8 @@ impl Pin {
             .with_hint(format!("a mesh of {place} dimensions, such as 1,{mesh}, or a pin on data")))
     }
 
-    /// Returns whether the pin cuts anything on a mesh: no dimension on which it puts an axis has
-    /// the size 1.
+    /// Returns whether the pin cuts anything on a mesh: every dimension on which it puts an axis has a size
+    /// above 1.
     pub(super) fn binds(&self, mesh: &[usize]) -> bool {
         let cuts = self.cuts.iter().filter(|(letter, _)| *letter != '-');
         cuts.into_iter().all(|(_, dim)| mesh.get(*dim).is_none_or(|size| *size > 1))
@@ -191,8 +191,8 @@ fn cut(declaration: &Declaration, letter: char, pin: &Pin, node: &str) -> Result
     }
 }
 
-/// Returns an error that names nodes which the pattern may have meant: those with the same last
-/// part, or any.
+/// Returns an error that names nodes which the pattern may have meant: nodes with the same last part of the
+/// name, or otherwise any.
 fn no_node(graph: &Graph, pin: &Pin) -> Error {
     let last = pin.pattern.rsplit('.').next().unwrap_or("");
     let ends = |name: &&str| name.rsplit('.').next() == Some(last);

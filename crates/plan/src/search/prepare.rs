@@ -12,7 +12,7 @@ use super::pin::pinned;
 use crate::Error;
 use crate::cost::{Pinned, Work, work};
 
-/// Model in blocks.
+/// Model, divided into blocks.
 #[derive(Debug)]
 pub struct Prepared {
     /// Model.
@@ -29,12 +29,12 @@ pub struct Prepared {
     pub(super) cache: ModelCache,
 }
 
-/// Block that stands for all equal ones.
+/// Block that represents all equal ones.
 #[derive(Debug)]
 pub struct Class {
     /// Nodes of the block.
     pub nodes: Range<NodeId>,
-    /// Tensor from the block before.
+    /// Tensor from the previous block.
     pub entry: Option<TensorId>,
     /// Tensor for the next block.
     pub exit: Option<TensorId>,
@@ -57,7 +57,7 @@ impl Prepared {
     /// Prepares a model.
     ///
     /// # Errors
-    /// Returns an error if the model has no gradients, or more than one tensor between two blocks.
+    /// Returns an error if the model has no gradients, or if two blocks are joined by more than one tensor.
     pub fn new(graph: Graph) -> Result<Prepared, Error> {
         Prepared::pinned(graph, &[])
     }
@@ -94,15 +94,15 @@ impl Prepared {
         Ok(Prepared { graph, classes: all, of_block, parameters, shared, cache })
     }
 
-    /// Returns the model with a cache that shares what holds for every size of micro-batch with
-    /// another one.
+    /// Returns the model with a cache that shares with another model whatever holds for every size of
+    /// micro-batch.
     pub(super) fn beside(self, other: &Prepared) -> Prepared {
         Prepared { cache: ModelCache::beside(&other.cache), ..self }
     }
 }
 
-/// Returns the users of each parameter that several blocks read; `first` is the first node of a
-/// block's class.
+/// Returns the users of each parameter that several blocks read; `first` gives the first node of the first
+/// block of a block's class.
 fn shared(graph: &Graph, first: impl Fn(usize) -> NodeId) -> Vec<Vec<User>> {
     let mut users: BTreeMap<TensorId, Vec<User>> = BTreeMap::new();
     for (block, Block { nodes, .. }) in graph.blocks.iter().enumerate() {
@@ -119,7 +119,7 @@ fn shared(graph: &Graph, first: impl Fn(usize) -> NodeId) -> Vec<Vec<User>> {
     users.into_values().filter(several).collect()
 }
 
-/// Returns the pins of some nodes, by their places among them.
+/// Returns the pins of some nodes, by the nodes' indices among them.
 fn pins_of(
     pinned: &HashMap<NodeId, Vec<Pinned>>,
     nodes: Range<NodeId>,
@@ -144,7 +144,7 @@ fn alike<Pins: PartialEq>(
     groups.into_iter().map(|(_, blocks)| blocks).collect()
 }
 
-/// Returns for every block the tensor that later blocks read; none for the last one.
+/// Returns for every block the tensor that later blocks read; `None` for the last block.
 fn waists(graph: &Graph) -> Result<Vec<Option<TensorId>>, Error> {
     let mut block_of = vec![0; graph.nodes.len()];
     for (at, block) in graph.blocks.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! One search on one cluster: experts, then candidates in the order of their bounds.
+//! One search on one cluster: expert plans first, then candidates in the order of their bounds.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -20,12 +20,12 @@ pub(super) struct Round<'a> {
     planner: &'a Planner,
     cluster: &'a Cluster,
     settings: &'a Settings,
-    /// Fastest plan, by the larger of its closed form and its simulation.
+    /// Fastest plan; its time is the larger of its closed form and its simulation.
     best: Fastest,
     found: Mutex<Vec<Outcome>>,
     too_large: Mutex<Option<TooLarge>>,
     solved: AtomicUsize,
-    /// Lower bound in seconds of every candidate; infinite where no plan of it fits.
+    /// Lower bound in seconds of every candidate; infinite if no plan of the candidate fits.
     bounds: Mutex<HashMap<Candidate, f64>>,
 }
 
@@ -36,12 +36,12 @@ pub(super) struct Unfound {
     pub error: Error,
     /// Lower bound in seconds on all plans of its candidates; infinite if none fits.
     pub bound_s: f64,
-    /// Number of candidates, and of those whose strategies were solved.
+    /// Number of candidates, and number of those whose strategies were solved.
     pub candidates: [usize; 2],
 }
 
 impl Unfound {
-    /// Returns the error of this search, with the bound of both.
+    /// Returns the error of this search, with the bound of both searches.
     pub fn and(self, other: &Unfound) -> Unfound {
         let candidates = [0, 1].map(|place| self.candidates[place] + other.candidates[place]);
         Unfound { bound_s: self.bound_s.min(other.bound_s), candidates, ..self }
@@ -55,7 +55,7 @@ impl From<Error> for Unfound {
 }
 
 impl<'a> Round<'a> {
-    /// Returns a search for plans, or for those that are faster than a known one.
+    /// Returns a search for plans. With a known plan, only faster ones are searched.
     pub fn new(
         planner: &'a Planner,
         cluster: &'a Cluster,
@@ -76,7 +76,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Returns the fastest plan of some candidates, or the least bytes that one needs.
+    /// Returns the fastest plan of some candidates, or the fewest bytes that one needs.
     pub fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
         let fastest = Fastest::default();
         let verdict = |(least_s, one): &(f64, Candidate)| {
@@ -129,8 +129,8 @@ impl<'a> Round<'a> {
 
     /// Simulates a plan that may be the fastest, and records it with the larger of its two times.
     ///
-    /// With the smaller one, other plans would be pruned that are slower in closed form and yet faster
-    /// when they are simulated.
+    /// With the smaller one, the search would prune plans that are slower in closed form but faster in the
+    /// simulation.
     fn meet(&self, outcome: &Outcome, candidate: &Candidate, fastest: &Fastest) {
         if outcome.seconds < fastest.enough_s(candidate) {
             let mut plan = outcome.clone();
@@ -145,7 +145,7 @@ impl<'a> Round<'a> {
         self.bounds.lock().expect("no thread has panicked").insert(candidate.clone(), bound_s);
     }
 
-    /// Returns candidates with the seconds of their arithmetic, in that order.
+    /// Returns candidates with the seconds of their arithmetic, in the order of these.
     pub fn bounded(&self, all: &[Candidate]) -> Vec<(f64, Candidate)> {
         let bound = |candidate: &Candidate| {
             let prepared = self.planner.prepared(candidate)?;
@@ -169,7 +169,7 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Returns the best candidate on meshes of one more dimension.
+    /// Returns the refinements of the best candidate on meshes of one more dimension.
     pub fn deeper(&self) -> Vec<Candidate> {
         let found = self.found.lock().expect("no thread has panicked");
         let free = found.iter().filter(|plan| plan.candidate.rule == Rule::Free);
@@ -177,7 +177,7 @@ impl<'a> Round<'a> {
         best.map_or_else(Vec::new, |plan| deeper(&self.freed(&plan.candidate)))
     }
 
-    /// Returns a candidate with parameters sharded one by one, where devices are equal.
+    /// Returns a candidate whose parameters are sharded individually, if devices are equal.
     fn freed(&self, candidate: &Candidate) -> Candidate {
         let division = match self.cluster.kinds.is_empty() {
             true => Division::Each,
@@ -232,7 +232,7 @@ impl<'a> Round<'a> {
         Ok(Found { best, others: found, experts, bound_s, candidates, subset: None })
     }
 
-    /// Returns the error that no mesh can be cut as asked.
+    /// Returns the error that no mesh can be cut as the user has asked.
     fn impossible(&self) -> Error {
         let devices = self.cluster.size();
         let pins: Vec<String> = self.settings.pins.iter().map(Pin::to_string).collect();

@@ -9,11 +9,10 @@ use crate::cost::{Pinned, WorkKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// Every strategy, except that partial sums are reduced before the next operator, and products
-    /// that can be cut are not replicated. On the first of three mesh dimensions batches alone are
-    /// cut.
+    /// Every strategy, with two exceptions: partial sums are reduced before the next operator, and products
+    /// that can be cut are not replicated. Of three mesh dimensions, the first cuts only batches.
     Free,
-    /// Batches alone are cut, wherever they can be.
+    /// Only batches are cut, wherever they can be.
     Data,
     /// Batches are cut on the first of two mesh dimensions, any other axis on the second: the grid
     /// of Megatron, with sequence parallelism.
@@ -44,7 +43,7 @@ impl Rule {
         all
     }
 
-    /// Returns the strategies of a pinned node: pins hold even against the rule.
+    /// Returns the strategies of a pinned node; pins take precedence over the rule.
     pub(super) fn pinned(
         self,
         declaration: &Declaration,

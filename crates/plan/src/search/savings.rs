@@ -1,4 +1,4 @@
-//! Savings: the time that a plan gives up so that its stages fit their memory.
+//! Savings: time that a plan gives up to make its stages fit their memory.
 
 use thinwire_model::TensorId;
 
@@ -21,7 +21,7 @@ impl ParameterOverride {
         (self.block, self.tensor)
     }
 
-    /// Adds the override to others, in place of an earlier one of the same parameter.
+    /// Adds the override to `others`, replacing an earlier one of the same parameter.
     pub fn put(self, others: &mut Vec<ParameterOverride>) {
         match others.iter_mut().find(|one| one.of() == self.of()) {
             Some(one) => *one = self,
@@ -33,7 +33,7 @@ impl ParameterOverride {
 /// Savings of all stages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Savings {
-    /// For every block, whether forward is recomputed in backward.
+    /// Whether each block recomputes the forward pass in the backward pass.
     pub recomputed: Vec<bool>,
     /// Parameters that differ from most.
     pub overrides: Vec<ParameterOverride>,

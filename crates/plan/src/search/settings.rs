@@ -9,7 +9,7 @@ use crate::pipeline::Schedule;
 /// within it, `int4` is not.
 pub const ACTIVATION_BUDGET: f64 = 0.01;
 
-/// Budget within which there is no codec.
+/// Budget that is too small for any codec.
 const NOTHING: f64 = -1.0;
 
 /// Options that hold for all candidates.
@@ -23,11 +23,11 @@ pub struct Settings {
     pub overlap: Overlap,
     /// Part of a device's memory that stays free.
     pub reserve: f64,
-    /// Whether forward may or must be recomputed in backward.
+    /// Whether the forward pass may or must be recomputed in the backward pass.
     pub recompute: Recompute,
-    /// Whether devices may be left idle where their number does not divide.
+    /// Whether devices may be left idle if the batch cannot be divided among all of them.
     pub idle: bool,
-    /// The only schedule allowed, or none for any.
+    /// The only schedule allowed; `None` allows any.
     pub schedule: Option<Schedule>,
     /// Cuts that the user has chosen.
     pub pins: Vec<Pin>,
@@ -38,12 +38,11 @@ pub struct Settings {
     pub error_budget: f64,
     /// Codecs for activations and their gradients, between stages and within them.
     pub activation_codings: Vec<Coding>,
-    /// Largest relative squared error of one encoding of an activation, which holds for every
-    /// transfer.
+    /// Largest relative squared error of one encoding of an activation; it holds for every transfer.
     pub activation_budget: f64,
 }
 
-/// Recomputation of forward in backward.
+/// Recomputation of the forward pass in the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recompute {
     /// Never.
@@ -55,7 +54,8 @@ pub enum Recompute {
 }
 
 impl Recompute {
-    /// Returns the cost of a block before any is chosen to recompute: without, unless all do.
+    /// Returns the cost of a block before blocks are chosen to recompute: without recomputation, unless all
+    /// blocks recompute.
     pub(super) fn of_all(self, cost: Cost) -> Cost {
         if self == Recompute::Always { cost.recomputed() } else { cost }
     }
@@ -101,12 +101,12 @@ impl Settings {
         Settings { activation_budget, ..self.clone() }
     }
 
-    /// Returns the activation budgets, up to the given one, with which codecs differ, the least
+    /// Returns the activation budgets, up to the given one, that lead to different codecs. The least comes
     /// first.
     ///
-    /// The least encodes nothing, the next allows the codec of the least error, and so on. A level
-    /// takes the codec that is cheapest for most of its traffic; with fewer codecs to choose from a
-    /// plan may still be faster.
+    /// The least budget encodes nothing, the next allows the codec with the least error, and so on. A level
+    /// uses the codec that is cheapest for most of its traffic, so with fewer codecs to choose from, a plan
+    /// may still be faster.
     pub(super) fn activation_budgets(&self, cluster: &Cluster) -> Vec<f64> {
         let pace = cluster.pace();
         let losses = self.activation_codings.iter().map(|coding| coding.loss);
@@ -122,9 +122,8 @@ impl Settings {
         all.into_iter().map(|(budget, _)| budget).collect()
     }
 
-    /// Returns the divisions to try. Where devices differ all parameters are sharded alike: parts
-    /// of a batch may have different numbers of micro-batches only if they share nothing within a
-    /// step.
+    /// Returns the divisions to try. If devices differ, all parameters are sharded alike: parts of a batch
+    /// may have different numbers of micro-batches only if they share nothing within a step.
     pub fn divisions(&self, cluster: &Cluster) -> Vec<Division> {
         match cluster.kinds.is_empty() {
             true => vec![Division::Each],
@@ -132,8 +131,8 @@ impl Settings {
         }
     }
 
-    /// Returns the ways to shard all parameters alike. Sharding nothing pays only where encoded
-    /// gradients are cheaper to synchronise than parameters are to gather.
+    /// Returns the ways to shard all parameters alike. Not sharding pays only if encoded gradients are
+    /// cheaper to synchronise than parameters are to gather.
     pub fn alike(&self) -> impl Iterator<Item = Sharding> + use<> {
         let all = [Sharding::None, Sharding::Optimizer, Sharding::Parameters];
         all.into_iter().skip(usize::from(self.codings.is_empty()))
@@ -158,8 +157,8 @@ impl Settings {
     }
 }
 
-/// Returns the costs of a candidate's mesh. Where kinds of devices differ, a search without rules
-/// first uses their mean; load balancing follows the strategies.
+/// Returns the costs of a candidate's mesh. If kinds of devices differ, a search without rules first uses
+/// their mean, and balances the load after choosing strategies.
 pub fn costs<'a>(cluster: &'a Cluster, candidate: &Candidate, settings: &Settings) -> Costs<'a> {
     let mut costs = Costs::new(cluster, &candidate.mesh, settings.precision);
     costs.division = candidate.division;

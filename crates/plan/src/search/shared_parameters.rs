@@ -1,9 +1,9 @@
-//! Shared parameters: those that several stages use, such as an embedding that is the head's weight
-//! as well. The first of these stages updates them: once a step the others send it their sums and
-//! get new values.
+//! Shared parameters: those that several stages use, such as an embedding that is also the head's weight. The
+//! first of these stages updates them. Once per step, the others send it their sums and receive the new
+//! values.
 //!
-//! The computation of the stages between overlaps a part of either: a later stage ends its last
-//! backward sooner by it, and begins its first forward later.
+//! The computation of the stages in between overlaps a part of both exchanges: compared with the first stage,
+//! a later stage ends its last backward pass sooner and begins its first forward pass later.
 
 use super::evaluation::Evaluation;
 use super::{Choice, Savings, StageOutcome};

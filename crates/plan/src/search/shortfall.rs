@@ -14,8 +14,8 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// Searches a larger cluster for a plan that fits.
 type Fits<'a> = &'a dyn Fn(&Cluster) -> Result<(), Error>;
 
-/// Returns the error that `what` needs more memory than a device has. Where kinds differ the need
-/// depends on the assignment of work, so only the memory of the smallest kind is named.
+/// Returns the error that `what` needs more memory than a device has. If kinds differ, the need depends on
+/// the assignment of work, so the error names only the memory of the smallest kind.
 pub(super) fn too_large(what: &str, all: TooLarge, cluster: &Cluster, reserve: f64) -> Error {
     let usable = |device: &Device| (1.0 - reserve) * device.memory_bytes;
     let smallest = cluster.devices.iter().min_by(|a, b| usable(a).total_cmp(&usable(b)));
@@ -32,9 +32,9 @@ pub(super) fn too_large(what: &str, all: TooLarge, cluster: &Cluster, reserve: f
     }
 }
 
-/// Returns a hint: the number of such devices that would do, or the memory.
+/// Returns a hint: a sufficient number of such devices, or a sufficient memory.
 ///
-/// Recomputation, ZeRO and small micro-batches are no hints, because the search has tried them.
+/// The hint does not name recomputation, ZeRO or small micro-batches, because the search has tried them.
 fn hint(cluster: &Cluster, reserve: f64, all: TooLarge, fits: Fits<'_>) -> String {
     let tried = "recomputation, ZeRO 3 and the smallest micro-batches are not enough";
     let each = match cluster.kinds.is_empty() {
@@ -86,7 +86,7 @@ fn enough(cluster: &Cluster, reserve: f64, least_bytes: f64, fits: Fits<'_>) -> 
     None
 }
 
-/// Returns the error with a hint, if it is one of memory.
+/// Adds a hint to the error, if it is about memory.
 pub(super) fn explained(cluster: &Cluster, reserve: f64, error: Error, fits: Fits<'_>) -> Error {
     match error.too_large {
         Some(all) => error.with_hint(hint(cluster, reserve, all, fits)),

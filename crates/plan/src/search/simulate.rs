@@ -1,10 +1,10 @@
 //! Simulation of the plans that the closed form finds fast, to find the fastest.
 //!
-//! The closed form of a step does not see where stages wait for each other. So each plan keeps its
-//! other schedules that fit, and those that may be the fastest are simulated. Of equal plans the
-//! first candidate is taken, whichever thread found it.
+//! The closed form of a step does not see stages waiting for each other. So each plan keeps its other
+//! schedules that fit, and those that may be the fastest are simulated. Of equal plans, the first candidate's
+//! is taken, whichever thread found it.
 //!
-//! Law: no schedule of the chosen candidate is faster than the chosen one.
+//! Law: no schedule of the chosen candidate is faster than the chosen schedule.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -16,25 +16,25 @@ use super::{Candidate, Evaluated, Outcome, Overlap, Prepared, Settings, evaluate
 use crate::Cluster;
 use crate::cost::{Division, Sharding};
 
-/// Least and largest number of plans to simulate, as far as there are so many.
+/// Least and largest number of plans to simulate, if there are enough plans.
 const SIMULATED: Range<usize> = 20..200;
 
-/// Factor over its bound below which a plan is not tried with fewer choices.
+/// Factor over its bound from which on a plan is tried with fewer choices.
 const NEAR: f64 = 1.05;
 
 /// Ways to shard all parameters alike. ZeRO 2 is left out: `evaluate` tries it where memory is short.
 const ALIKE: [Sharding; 3] = [Sharding::None, Sharding::Optimizer, Sharding::Parameters];
 
-/// Largest factor of the closed form over the simulation: it does not see that waiting stages move
-/// their messages meanwhile, nor that late ones synchronise gradients.
+/// Largest ratio of the closed form to the simulation: the closed form does not see that waiting stages move
+/// their messages, nor that late stages synchronise gradients, in the meantime.
 pub(super) const SLACK: f64 = 1.15;
 
-/// Fastest plan found so far; of equal ones that of the first candidate.
+/// Fastest plan found so far; of equally fast ones, the first candidate's.
 #[derive(Default)]
 pub(super) struct Fastest(Mutex<Option<(f64, Candidate)>>);
 
 impl Fastest {
-    /// Returns the seconds that a plan of `candidate` must stay below to take the place.
+    /// Returns the seconds that a plan of `candidate` must stay below to become the fastest.
     pub fn enough_s(&self, candidate: &Candidate) -> f64 {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             None => f64::INFINITY,
@@ -104,9 +104,9 @@ pub(super) fn simulate_all(mut found: Vec<Outcome>, overlap: Overlap) -> Vec<Out
     found
 }
 
-/// Returns the plan, or a faster one of the same candidate with all parameters sharded alike or raw
-/// gradients, and then with strategies chosen for each schedule alone. Sharding and codecs per
-/// parameter are chosen after the strategies, so fewer choices may be faster.
+/// Returns the plan, or a faster one of the same candidate: first with all parameters sharded alike or raw
+/// gradients, and then with strategies chosen for a single schedule. Sharding and codecs per parameter are
+/// chosen after the strategies, so a plan with fewer choices may be faster.
 pub(super) fn refined(
     cluster: &Cluster,
     prepared: &Prepared,

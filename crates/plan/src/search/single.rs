@@ -1,4 +1,4 @@
-//! Planning of one candidate, of which everything but strategies is given.
+//! Planning of one candidate, for which everything but the strategies is given.
 
 use super::round::Unfound;
 use super::simulate::{refined, simulate_schedules};
@@ -91,7 +91,7 @@ impl Planner {
     }
 }
 
-/// Refuses chunks without blocks, and micro-batches that cannot go around in groups.
+/// Refuses chunks without blocks, and numbers of micro-batches that interleaving cannot divide into groups.
 fn check_schedule(
     schedule: Schedule,
     stages: usize,

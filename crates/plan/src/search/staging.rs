@@ -1,4 +1,4 @@
-//! Plans from strategies in given stages: memory fitting, codecs and the best schedule.
+//! Plans from strategies in given stages: fits memory, chooses codecs, and finds the best schedule.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::cost::{Cost, Group, Message};
 use crate::pipeline::Schedule;
 
 impl Evaluation<'_> {
-    /// Returns the plan with the best schedule for strategies in given stages, with memory fitted
-    /// and codecs chosen.
+    /// Returns the plan with the best schedule for strategies in given stages, after fitting memory and
+    /// choosing codecs.
     pub fn staged(
         &self,
         choice: &Choice,
@@ -65,7 +65,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the savings with which stages fit their memory.
+    /// Returns the savings with which the stages fit their memory.
     fn savings(
         &self,
         choice: &Choice,
@@ -87,7 +87,7 @@ impl Evaluation<'_> {
         savings
     }
 
-    /// Returns the costs of blocks on the part that takes longest, and the micro-batches of each
+    /// Returns the costs of blocks on the part that takes longest, and the number of micro-batches of each
     /// part.
     fn assign(&self, choice: &Choice, cuts: &[Range<usize>], schedule: Schedule) -> Assigned {
         let rounds = self.candidate.micro_batches;

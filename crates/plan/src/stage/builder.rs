@@ -1,4 +1,4 @@
-//! Builder of an outline: a variable per node, and per tensor that several nodes read.
+//! Builder of an outline: it has a variable per node, and one per tensor that several nodes read.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use super::{Block, Outline, Pricing, Variable};
 use crate::Error;
 use crate::cost::Cost;
 
-/// Most entries of a table of an exact search: half a gigabyte of costs.
+/// Most entries of a table of an exact search, which then takes half a gigabyte.
 const TABLE_ENTRIES_MAX: f64 = 67_108_864.0;
 
-/// End of an edge: a variable, and for each of its options the layouts of a tensor and the
-/// computation behind its gradient, in seconds.
+/// End of an edge: a variable. For each of its options, it has the layouts of a tensor, and the seconds of
+/// computation after its gradient is ready.
 struct End {
     variable: usize,
     sides: Vec<Sides>,
@@ -22,13 +22,13 @@ struct End {
 }
 
 impl End {
-    /// Returns an end without computation behind a gradient.
+    /// Returns an end without computation after a gradient.
     fn new(variable: usize, sides: Vec<Sides>) -> End {
         let behind_s = vec![0.0; sides.len()];
         End { variable, sides, behind_s }
     }
 
-    /// Returns the end for a gradient that is waited for at once.
+    /// Returns the end for a gradient that must arrive at once.
     fn waiting(&self) -> End {
         End::new(self.variable, self.sides.clone())
     }
@@ -149,7 +149,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Refuses a tensor of an earlier block; one of the data comes in any layout.
+    /// Refuses a tensor of an earlier block; a tensor of the data may come in any layout.
     fn check_data(&self, tensor: TensorId) -> Result<(), Error> {
         let tensor = &self.block.graph.tensors[tensor];
         if tensor.role == Role::Input {
@@ -186,7 +186,7 @@ impl<'a> Builder<'a> {
     /// Returns the outline.
     ///
     /// # Errors
-    /// Returns an error if so many tensors of the block are alive at once that the tables of an exact search
+    /// Returns an error if too many tensors of the block are alive at once: the tables of an exact search
     /// would not fit in memory.
     pub fn finish(self) -> Result<Outline, Error> {
         let find = |end: &Option<(TensorId, Vec<Sides>)>| {
@@ -231,13 +231,13 @@ fn conversions<'a>(
     Conversions { from: owned(from), to: owned(to), rows, columns }
 }
 
-/// Returns all layouts that a writer gives or a reader wants.
+/// Returns all layouts in which a writer gives a tensor or a reader needs it.
 fn union(writer: &End, readers: &[End]) -> Vec<Sides> {
     let wanted = readers.iter().flat_map(|end| &end.sides);
     distinct(writer.sides.iter().chain(wanted)).0.into_iter().cloned().collect()
 }
 
-/// Returns the distinct items in their order, and for each item the index of its equal.
+/// Returns the distinct items in order, and for each item the index of the distinct one that equals it.
 fn distinct<'a, T: Eq>(items: impl Iterator<Item = &'a T>) -> (Vec<&'a T>, Vec<usize>) {
     let mut unique: Vec<&T> = Vec::new();
     let of = items.map(|item| {

@@ -1,10 +1,9 @@
 //! Formulation of a block on a mesh as a problem of choice.
 //!
-//! Every node is a variable, its strategies the options. So is every tensor that several nodes read
-//! or that enters or leaves the block: its options are the layouts that its writer gives and its
-//! readers want. Two readers that want the same layout share one conversion, and their gradients
-//! are added before they are converted. Where a tensor has one reader, writer and reader share an
-//! edge.
+//! Every node is a variable, and its strategies are the options. Every tensor that several nodes read, or
+//! that enters or leaves the block, is a variable too: its options are the layouts that its writer gives and
+//! its readers need. Two readers that need the same layout share one conversion, and their gradients are
+//! added before they are converted. If a tensor has one reader, writer and reader share an edge.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -74,8 +73,8 @@ pub struct Formulation {
 }
 
 impl Formulation {
-    /// Returns the problem under weights; gradients have the transport that is best at this price
-    /// per byte.
+    /// Returns the problem under weights, with the transport of every gradient that is best at this price per
+    /// byte.
     pub fn problem(&self, weights: &Weights, seconds_per_byte: f64) -> Problem {
         let option = |variable: usize, option: usize, cost: &Cost| {
             let saved = self.best(variable, option, weights, seconds_per_byte);
@@ -119,7 +118,7 @@ impl Formulation {
         sum
     }
 
-    /// Returns the conversions of a choice, with the variables between which they are.
+    /// Returns the conversions of a choice, each with the two variables between which it takes place.
     fn wires(&self, choices: &[usize]) -> impl Iterator<Item = ([usize; 2], Wire)> {
         self.edges.iter().map(move |(ends, wires)| {
             let [first, second] = ends.map(|variable| choices[variable]);
@@ -155,8 +154,7 @@ impl Formulation {
         variables.flat_map(|(variable, options)| &options[choices[variable]])
     }
 
-    /// Returns the best transports of an option's parameters, where they are cheaper than the usual
-    /// ones.
+    /// Returns the best transports of an option's parameters, if they are cheaper than the usual ones.
     fn best<'a>(
         &'a self,
         variable: usize,

@@ -1,28 +1,28 @@
 //! Frontier dynamic programme: the exact optimum by eliminating variables one by one.
 //!
-//! Eliminating a variable replaces all tables over it by one over its neighbours, which holds the
-//! variable's best cost for each of their options. Transformers have a treewidth of two or three
-//! without shared tensors and little more with them, so tables stay small; time grows with the
-//! number of variables. (Bertelè and Brioschi, "Nonserial dynamic programming".)
+//! Eliminating a variable replaces all tables that contain it by one table over its neighbours, which has the
+//! variable's best cost for each combination of their options. Transformers have a treewidth of two or three
+//! without shared tensors, and little more with them, so tables stay small; time grows with the number of
+//! variables. (Bertelè and Brioschi, "Nonserial dynamic programming".)
 //!
-//! Law: the result is the least cost of any choice; equal to an integer programme's.
+//! Law: the result is the least cost of any choice, which equals the optimum of an integer programme.
 
 use super::Problem;
 
-/// Numbers that are compared at once.
+/// Number of costs that are compared at once.
 const LANES: usize = 8;
 
 /// Problem with all but a few variables eliminated.
 #[derive(Clone, Debug)]
 pub struct Eliminated {
-    /// Best cost for all options of the variables kept, the last running fastest.
+    /// Best cost for all options of the variables that were kept; the last variable runs fastest.
     pub costs: Vec<f64>,
     kept: Vec<usize>,
     variables: usize,
     steps: Vec<Elimination>,
 }
 
-/// Costs of all options of some variables, the last one running fastest.
+/// Costs of all options of some variables; the last variable runs fastest.
 #[derive(Clone, Debug)]
 struct Table {
     scope: Vec<usize>,
@@ -117,8 +117,8 @@ fn tables(problem: &Problem, seconds_per_byte: f64) -> Vec<Table> {
     alone.chain(pairs).collect()
 }
 
-/// Eliminates a variable from its tables. The variable that is eliminated next of those left is put
-/// last, where it is read contiguously.
+/// Eliminates a variable from its tables. Of the remaining variables, the one to be eliminated next is put
+/// last, so that it is read contiguously.
 fn best(
     variable: usize,
     tables: Vec<Table>,
@@ -151,8 +151,8 @@ fn best(
     )
 }
 
-/// Returns tables in which a variable is the last one. The variable's own costs are added to the
-/// smallest table, where that takes the fewest additions.
+/// Returns tables in which a variable is the last one. The variable's own costs are added to the smallest
+/// table, which takes the fewest additions.
 fn rows(variable: usize, tables: Vec<Table>, sizes: &[usize]) -> Vec<Table> {
     let is_alone = |table: &Table| table.scope == [variable];
     let (mut alone, others): (Vec<Table>, Vec<Table>) = tables.into_iter().partition(is_alone);
@@ -190,8 +190,8 @@ fn sum(tables: &[Table], scope: &[usize], sizes: &[usize]) -> Vec<f64> {
     costs
 }
 
-/// Calls `f` for all options of the variables in `scope`, the last running fastest, with the offset
-/// in every table of these options and the first option of any other variable.
+/// Calls `f` for all options of the variables in `scope`, the last running fastest. `f` gets the offset in
+/// every table of these options and the first option of any other variable.
 fn for_each(scope: &[usize], tables: &[Table], sizes: &[usize], mut f: impl FnMut(&[usize])) {
     let strides: Vec<Vec<usize>> = scope
         .iter()

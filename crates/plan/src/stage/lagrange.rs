@@ -1,11 +1,11 @@
 //! The best choice within a limit of memory, with a certified gap to the optimum.
 //!
-//! Memory is given a price per byte. At any price, the cheapest choice costs no more than the best
-//! one within the limit, minus the worth of the limit: a lower bound at every price. Take the price
-//! at which the last choice that fits and the last one that does not cost alike. There lies either
-//! a cheaper choice, which replaces one of them, or the best bound. Of all choices seen, the
-//! fastest that fits is taken; its difference to the bound is the certified gap. (Everett,
-//! "Generalized Lagrange multiplier method", 1963.)
+//! Memory is given a price per byte. At any price, the cheapest choice costs at most the cost of the best
+//! choice within the limit. Subtracting the price of the whole limit gives a lower bound. The search takes
+//! the price at which the last choice that fits and the last one that does not fit cost the same. Either a
+//! cheaper choice exists at this price, which then replaces one of them, or the bound at this price is the
+//! best one. The result is the fastest choice seen that fits; its difference to the bound is the certified
+//! gap. (Everett, "Generalized Lagrange multiplier method", 1963.)
 //!
 //! Law: `bound <= best within the limit <= price.seconds`, and `price.bytes <= limit`.
 
@@ -13,11 +13,11 @@ use super::Price;
 
 /// Most changes of the price.
 const ROUNDS: usize = 24;
-/// Price in seconds per byte beside which no time counts.
+/// Price in seconds per byte at which time is negligible.
 pub(crate) const DEAR: f64 = 1e9;
-/// Gap that is not worth another round.
+/// Gap that is too small for another round.
 const CLOSE: f64 = 1e-3;
-/// Part by which the bound must be able to rise for another round.
+/// Part by which another round must be able to raise the bound.
 const SETTLED: f64 = 1e-5;
 
 /// Choice within a limit of memory.
@@ -29,21 +29,21 @@ pub struct Within<Choice> {
     pub choice: Choice,
     /// Lower bound in seconds on all choices within the limit.
     pub bound_s: f64,
-    /// Seconds that one more byte would save; 0 where the limit does not bind.
+    /// Seconds that one more byte would save; 0 if the limit does not bind.
     pub seconds_per_byte: f64,
 }
 
 /// Reason why there is no choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lack {
-    /// Nothing fits: the least bytes of any choice.
+    /// Nothing fits; the value is the fewest bytes of any choice.
     Bytes(f64),
-    /// Nothing is fast enough: a lower bound in seconds on all choices within the limit.
+    /// Nothing is fast enough; the value is a lower bound in seconds on all choices within the limit.
     Seconds(f64),
 }
 
-/// Returns the fastest choice found within `limit` bytes; `cheapest` gives the cheapest choice at a
-/// price per byte. The search ends early where nothing can take less than `enough_s` seconds.
+/// Returns the fastest choice found within `limit` bytes; `cheapest` gives the cheapest choice at a price per
+/// byte. The search ends early if nothing can take less than `enough_s` seconds.
 ///
 /// # Errors
 /// Returns an error if nothing fits, or nothing is fast enough.
@@ -107,7 +107,7 @@ impl Rates {
         Rates { low: 0.0, high: None, next }
     }
 
-    /// Lowers the price where its choice takes no more than the budget, and raises it otherwise.
+    /// Lowers the price if its choice takes no more than the budget, and raises it otherwise.
     pub fn narrow(&mut self, taken: f64, budget: f64) {
         match taken <= budget {
             true => self.high = Some(self.next),

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-/// Returns all variables but `keep` in the order in which they are eliminated; `sizes` has the
-/// number of options of each variable, `edges` the pairs of variables with a common table.
+/// Returns all variables but `keep` in the order in which they are eliminated. `sizes` has the number of
+/// options of each variable, and `edges` the pairs of variables that share a table.
 pub fn order(
     sizes: &[usize],
     edges: impl Iterator<Item = [usize; 2]>,
@@ -22,7 +22,8 @@ pub fn order(
     order
 }
 
-/// Returns the number of entries of the largest table when all variables of `order` are eliminated in it.
+/// Returns the number of entries of the largest table when all variables of `order` are eliminated in this
+/// order.
 pub fn largest_table(
     sizes: &[usize],
     edges: impl Iterator<Item = [usize; 2]>,
@@ -37,7 +38,7 @@ pub fn largest_table(
     largest
 }
 
-/// Makes the neighbours of a variable each other's, in place of its own, and returns them.
+/// Removes a variable, joins its neighbours with each other, and returns them.
 fn eliminate(neighbours: &mut [BTreeSet<usize>], next: usize) -> BTreeSet<usize> {
     let around = std::mem::take(&mut neighbours[next]);
     for variable in &around {

@@ -1,8 +1,8 @@
-//! Outline of a block on a mesh: its variables, the costs of their options alone, and the layouts
-//! at its edges. It does not depend on links.
+//! Outline of a block on a mesh: its variables, the costs of their options without conversions, and the
+//! layouts at its edges. It does not depend on links.
 //!
-//! An outline is computed once for each mesh; the same block on other links, or with other sharding
-//! of parameters, is the same outline with other prices.
+//! An outline is computed once for each mesh. For the same block on other links, or with other sharding of
+//! parameters, the outline is the same and only prices differ.
 //!
 //! Law: a priced outline equals the formulation computed from scratch.
 
@@ -17,10 +17,10 @@ use super::{Block, Formulation, Pricing, TransportOptions, Variable, Wire};
 use crate::Error;
 use crate::cost::{Cost, GradientTransport};
 
-/// Choices of a block before parameters and conversions are priced.
+/// Choices of a block, before parameters and conversions are priced.
 #[derive(Debug)]
 pub struct Outline {
-    /// Cost of each option alone, for every variable.
+    /// Cost of each option without conversions, for every variable.
     pub(super) options: Vec<Vec<Cost>>,
     pub(super) edges: Vec<TensorEdge>,
     pub(super) parameters: Vec<Parameter>,
@@ -42,16 +42,16 @@ pub(super) struct Parameter {
     pub of: Vec<usize>,
 }
 
-/// Two variables between which a tensor travels, and its gradient back.
+/// Two variables between which a tensor travels, and its gradient in the other direction.
 #[derive(Debug)]
 pub(super) struct TensorEdge {
     pub ends: [usize; 2],
     pub tensor: TensorId,
-    /// Whether the tensor goes from the second to the first.
+    /// Whether the tensor goes from the second variable to the first.
     pub turned: bool,
     pub forward: Conversions,
     pub backward: Conversions,
-    /// Computation of the reader behind the gradient that travels, for every option, in seconds.
+    /// Seconds in which the reader computes after the gradient that travels is ready, for every option.
     pub behind_s: Vec<f64>,
 }
 
@@ -68,8 +68,8 @@ impl Outline {
     /// Returns the outline of a block on a mesh; `pricing` prices options alone.
     ///
     /// # Errors
-    /// Returns an error if a node reads a tensor that neither the block, nor the data, nor `entry`
-    /// provides, or so many tensors are alive at once that no exact search fits in memory.
+    /// Returns an error if a node reads a tensor that neither the block, nor the data, nor `entry` provides,
+    /// or if too many tensors are alive at once for the tables of an exact search to fit in memory.
     pub fn new(block: &Block<'_>, mesh: &[usize], pricing: &dyn Pricing) -> Result<Self, Error> {
         let mut builder = Builder::new(block, mesh, pricing);
         for node in block.nodes.clone() {
@@ -133,12 +133,12 @@ impl Parameter {
     }
 }
 
-/// Option of a reader: the layouts of the tensor and of its gradient, as indices, and the
-/// computation behind the gradient in seconds.
+/// Option of a reader: the layouts of the tensor and of its gradient, as indices, and the seconds of
+/// computation after the gradient.
 type Reader<'a> = ((&'a usize, &'a usize), &'a f64);
 
 impl TensorEdge {
-    /// Moves the end that is eliminated first to the last place.
+    /// Makes the end that is eliminated first the last one.
     pub fn turn(&mut self, order: &[usize]) {
         let [first, second] = self.ends;
         let next = order.iter().find(|variable| self.ends.contains(variable));

@@ -13,7 +13,7 @@ pub trait Pricing {
     /// Returns the strategies that a node may have.
     fn strategies(&self, id: NodeId, declaration: &Declaration, mesh: &[usize]) -> Vec<Strategy>;
 
-    /// Returns the strategies that a node may have, with their costs. A node without any is
+    /// Returns the strategies that a node may have, with their costs. A node without any strategy is
     /// replicated.
     fn options(
         &self,
@@ -37,37 +37,37 @@ pub trait Pricing {
     /// Returns other ways to shard a parameter and transport its gradient.
     fn transports(&self, shape: &[usize], sides: &Sides) -> Vec<GradientTransport>;
 
-    /// Returns the seconds to convert a tensor, or its gradient, between all pairs of some layouts, by
-    /// the first, then by the second.
+    /// Returns the seconds to convert a tensor, or its gradient, between all pairs of some layouts, ordered
+    /// by the first layout, then by the second.
     fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64>;
 
-    /// Returns the device's own time in each of these conversions, in seconds, which nothing hides;
-    /// none where no collective begins before it is waited for.
+    /// Returns the device's own time in each of these conversions, in seconds, which nothing hides; `None` if
+    /// no collective begins before the device waits for it.
     fn own_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Option<Vec<f64>>;
 
-    /// Returns the seconds that a node computes behind the gradient of one of its inputs: its other
-    /// gradients.
+    /// Returns the seconds in which a node computes its other gradients after the gradient of this input is
+    /// ready.
     fn behind_s(&self, id: NodeId, input: usize, strategy: &Strategy) -> f64;
 
-    /// Returns the cost of keeping the tensor that enters.
+    /// Returns the cost of keeping the tensor that enters the block.
     fn entry(&self, shape: &[usize], sides: &Sides) -> Cost;
 }
 
 /// Conversions of a tensor and of its gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wire {
-    /// Conversion in forward, in seconds.
+    /// Conversion in the forward pass, in seconds.
     pub forward_s: f64,
-    /// Exposed conversion in backward, in seconds.
+    /// Exposed conversion in the backward pass, in seconds.
     pub backward_s: f64,
-    /// Conversion in backward that is overlapped where gradients of weights are computed in the
-    /// same pass, in seconds; not part of `backward_s`.
+    /// Conversion in the backward pass that is overlapped if gradients of weights are computed in the same
+    /// pass, in seconds; not part of `backward_s`.
     pub overlapped_s: f64,
 }
 
 impl Wire {
-    /// Returns the wire with `behind_s` seconds of computation behind backward's conversion, which
-    /// overlap all of it but the device's own time.
+    /// Returns the wire with `behind_s` seconds of computation after the gradient, which overlap all of the
+    /// backward pass's conversion except the device's own time.
     pub fn overlapped(self, behind_s: f64, own_s: f64) -> Wire {
         if self.backward_s.is_infinite() {
             return self;
@@ -82,25 +82,25 @@ impl Wire {
 pub struct Weights {
     /// Forward computation.
     pub forward: f64,
-    /// Collectives of forward.
+    /// Collectives of the forward pass.
     pub forward_wire: f64,
     /// Backward computation.
     pub backward: f64,
-    /// Exposed collectives of backward.
+    /// Exposed collectives of the backward pass.
     pub backward_wire: f64,
-    /// Collectives of backward that gradients of weights may overlap.
+    /// Collectives of the backward pass that gradients of weights may overlap.
     pub overlapped: f64,
-    /// All-gather of sharded parameters for forward.
+    /// All-gather of sharded parameters for the forward pass.
     pub gather: f64,
-    /// Optimiser once a step.
+    /// Optimiser, once per step.
     pub step: f64,
-    /// Gradient synchronisation, where it is exposed.
+    /// Gradient synchronisation, if it is exposed.
     pub sync: f64,
-    /// Device time in gradient synchronisation, where the rest is hidden.
+    /// Device time in gradient synchronisation, if the rest is hidden.
     pub handling: f64,
-    /// All-gather of updated parameters, where it is exposed.
+    /// All-gather of updated parameters, if it is exposed.
     pub all_gather: f64,
-    /// Device time in that all-gather, where the rest is hidden.
+    /// Device time in that all-gather, if the rest is hidden.
     pub all_gather_handling: f64,
     /// Parameters and their state.
     pub state: f64,
@@ -113,7 +113,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Everything once.
+    /// Weights that count everything once.
     pub const ONCE: Weights = Weights {
         forward: 1.0,
         forward_wire: 1.0,
@@ -132,7 +132,8 @@ impl Weights {
         codec_error: 0.0,
     };
 
-    /// Returns the least part of any cost's seconds at other weights that it takes at these.
+    /// Returns the smallest ratio of any cost's seconds under these weights to its seconds under other
+    /// weights.
     pub fn least_part_of(&self, other: &Weights) -> f64 {
         let seconds = |weights: &Weights| {
             let Weights { forward, backward, forward_wire, backward_wire, gather, .. } = *weights;

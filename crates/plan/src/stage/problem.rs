@@ -1,9 +1,9 @@
-//! Problem of choice to which planning a stage comes down: one option per variable, priced alone
+//! Problem of choosing one option per variable, to which planning a stage reduces. Options are priced singly
 //! and in pairs.
 //!
-//! A variable is a node, whose options are its strategies, or a tensor that several nodes read,
-//! whose options are layouts. An edge prices every pair of options of two variables: the conversion
-//! of a tensor from one layout to the other, and of its gradient back. All prices add up.
+//! A variable is a node, whose options are its strategies, or a tensor that several nodes read, whose options
+//! are layouts. An edge prices every pair of options of two variables: the conversion of a tensor from one
+//! layout to the other, and of its gradient back. The total price is the sum of all prices.
 
 use std::ops::Add;
 
@@ -19,12 +19,12 @@ pub struct Price {
 }
 
 impl Price {
-    /// Returns a price of time alone.
+    /// Returns a price of only time.
     pub const fn seconds(seconds: f64) -> Price {
         Price { seconds, bytes: 0.0 }
     }
 
-    /// Returns both in one number, at a price per byte.
+    /// Returns seconds and bytes as one number, at a price per byte.
     pub fn at(self, seconds_per_byte: f64) -> f64 {
         self.seconds + seconds_per_byte * self.bytes
     }
@@ -49,7 +49,7 @@ impl std::iter::Sum for Price {
 pub struct Edge {
     /// The two variables.
     pub ends: [usize; 2],
-    /// Prices by the option of the first, then by that of the second.
+    /// Prices, ordered by the option of the first variable, then by that of the second.
     pub prices: Vec<Price>,
 }
 

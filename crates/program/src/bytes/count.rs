@@ -1,4 +1,4 @@
-//! The exchanges of programs, counted instruction by instruction.
+//! Counts the exchanges of programs, instruction by instruction.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use crate::collective::Encoding;
 use crate::program::Outgoing;
 use crate::{Assignment, Convert, Program, Slot};
 
-/// The exchanges of programs, as they are counted.
+/// The exchanges of programs that were counted so far.
 pub(super) struct Counter<'a> {
     training: &'a Training,
-    /// For every tensor of the training graph the tensor of the model that it is, or is a gradient of.
+    /// For every tensor of the training graph, the tensor of the model that it is, or of which it is a
+    /// gradient.
     subjects: Vec<TensorId>,
     element_bytes: usize,
     volumes: HashMap<String, Arc<Volume>>,
@@ -33,7 +34,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Adds the exchanges of a stage, all of whose ranks have this program's instructions.
+    /// Adds the exchanges of a stage; all of its ranks have this program's instructions.
     pub fn program(&mut self, program: &Program) {
         let mut encodings = Encodings { program, known: HashMap::new() };
         let passes = program.sent_in_passes().map(|it| (it, Kind::Message, Times::EachMicroBatch));
@@ -90,7 +91,7 @@ impl<'a> Counter<'a> {
     }
 }
 
-/// The encodings of a program's collectives, each found once.
+/// The encodings of a program's collectives, each computed once.
 struct Encodings<'a> {
     program: &'a Program,
     known: HashMap<(usize, bool, Option<String>), Arc<Encoding>>,

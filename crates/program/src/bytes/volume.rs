@@ -8,14 +8,14 @@ use thinwire_wire::Rank;
 
 use crate::Transfer;
 
-/// The most tasks of a group's schedules that are all looked at. Of longer ones the first unit's stand
-/// for all, whose messages differ from theirs by a block of the codec at most.
+/// Largest number of tasks of a group's schedules that are all counted. For longer schedules, those of the
+/// first unit represent all; messages then differ from the real ones by at most a block of the codec.
 const TASKS_MAX: usize = 1 << 14;
 
 /// The bytes that one rank of a group sends to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The receiver's place in the group.
+    /// The receiver's index in the group.
     pub to: usize,
     /// Bytes, without headers.
     pub bytes: u64,
@@ -26,10 +26,10 @@ pub struct Sent {
 /// The bytes that the ranks of a group send each other in an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// The ranks of the group.
+    /// Number of ranks in the group.
     pub members: usize,
-    /// For the first ranks of the group, or for all, who gets how much. Others send as those do, as
-    /// much further on.
+    /// For the first ranks of the group, or for all, the receivers and the bytes for each. Other ranks send
+    /// like these, with receivers shifted by the same distance.
     pub(super) sent: Vec<Vec<Sent>>,
 }
 
@@ -44,14 +44,14 @@ impl Volume {
         (0..self.members).flat_map(|at| self.of(at)).map(|sent| sent.messages).sum()
     }
 
-    /// Returns what the rank at a place of the group sends.
+    /// Returns the messages that the rank at an index of the group sends.
     pub fn of(&self, at: usize) -> impl Iterator<Item = Sent> + '_ {
         let unit = at - at % self.sent.len();
         let further = move |sent: &Sent| Sent { to: (sent.to + unit) % self.members, ..*sent };
         self.sent[at % self.sent.len()].iter().map(further)
     }
 
-    /// Whether nobody sends anything.
+    /// Returns whether no rank sends anything.
     pub(super) fn is_empty(&self) -> bool {
         self.sent.iter().all(Vec::is_empty)
     }
@@ -61,8 +61,8 @@ impl Volume {
     }
 }
 
-/// Counts the bytes of a group from the transfers of its members. The first unit's stand for all
-/// where the group is large.
+/// Counts the bytes of a group from the transfers of its members. If the group is large, the transfers of the
+/// first unit represent all.
 pub(super) fn volume(
     members: usize,
     unit: usize,
@@ -98,7 +98,7 @@ fn sent(transfer: &Transfer, element_bytes: usize) -> Vec<Sent> {
     all
 }
 
-/// Returns the bytes of so many elements as they travel.
+/// Returns the bytes of this many elements as they are sent.
 pub(super) fn bytes(codec: &dyn Codec, elements: usize, element_bytes: usize) -> u64 {
     let bytes =
         if codec.is_raw() { element_bytes * elements } else { codec.expected_len(elements) };

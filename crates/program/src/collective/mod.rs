@@ -1,4 +1,4 @@
-//! Collectives of a program: which schedules they run, and what travels.
+//! Collectives of a program: their schedules, and the encodings of their values.
 
 mod phase;
 mod rearrange;

@@ -1,4 +1,4 @@
-//! Phases of a collective: one schedule each, and how values are rearranged after it.
+//! Phases of a collective: each has one schedule, and rearrangements of the values after it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use thinwire_wire::{Rank, World};
 
 use super::{Encoding, Rearrange};
 
-/// One schedule, and how values are rearranged after it.
+/// One schedule, and the rearrangements of values after it.
 #[derive(Clone, Debug)]
 pub struct Phase {
     /// The schedule, among the ranks of the group, numbered from 0.
@@ -18,11 +18,11 @@ pub struct Phase {
     pub elements: usize,
     /// The codec of the values.
     pub codec: Arc<dyn Codec>,
-    /// Whether what the codec loses is kept and sent along the next time.
+    /// Whether the error of the codec is kept and sent with the next exchange.
     pub feedback: bool,
-    /// Of a reduce-scatter, the elements that stay here: nobody encodes them.
+    /// For a reduce-scatter, the elements that stay on this rank, and are not encoded.
     pub own: Option<Range<usize>>,
-    /// The rearrangements after it.
+    /// The rearrangements after the schedule.
     pub after: Vec<Rearrange>,
 }
 
@@ -46,7 +46,7 @@ impl Phase {
         Phase::raw(summation.all_reduce(world, &shape), elements, []).encoded(codec)
     }
 
-    /// Returns the phase that sums equal parts, each on its rank, where nothing else stays.
+    /// Returns the phase that sums equal parts, each on its rank, after which only this rank's part is left.
     pub(super) fn reduce_scatter(world: World, elements: usize, encoding: &Encoding) -> Phase {
         let Encoding { codec, inner, .. } = encoding;
         let summation = summation(codec.exchange(), world, *inner, elements);
@@ -61,20 +61,20 @@ impl Phase {
         Phase { codec: Arc::clone(codec), feedback: codec.needs_feedback(), ..self }
     }
 
-    /// Returns the phase among these ranks of a larger world.
+    /// Returns the phase with the ranks' numbers in a larger world.
     pub fn among(mut self, members: &[Rank]) -> Phase {
         self.schedule = self.schedule.among(members);
         self
     }
 
-    /// Returns the number of elements of the residual, if one is kept.
+    /// Returns the number of elements of the residual, if there is one.
     pub fn owed(&self) -> Option<usize> {
         self.feedback.then_some(self.elements)
     }
 }
 
-/// Returns how a plan sums gradients or activations of so many elements over the ranks of a group, `inner`
-/// neighbours of which sum them as they are.
+/// Returns the way in which a plan sums gradients or activations of this many elements over the ranks of a
+/// group; `inner` neighbours of the group sum them raw.
 pub fn summation(exchange: Exchange, world: World, inner: usize, elements: usize) -> Summation {
     if inner == 1 {
         return preferred(exchange, world, elements).into();

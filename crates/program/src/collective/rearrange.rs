@@ -1,4 +1,4 @@
-//! Rearrangements of a rank's values before and after a schedule moves them.
+//! Rearrangements of a rank's values before and after a schedule.
 
 use std::ops::Range;
 
@@ -9,47 +9,47 @@ use thinwire_model::Reduction;
 pub enum Rearrange {
     /// `[outer, parts, inner]` becomes `[parts, outer, inner]`.
     Split {
-        /// The elements before the dimension.
+        /// The number of elements before the dimension.
         outer: usize,
-        /// The parts of the dimension.
+        /// The number of parts of the dimension.
         parts: usize,
     },
     /// `[parts, outer, inner]` becomes `[outer, parts, inner]`.
     Join {
-        /// The elements before the dimension.
+        /// The number of elements before the dimension.
         outer: usize,
-        /// The parts of the dimension.
+        /// The number of parts of the dimension.
         parts: usize,
     },
-    /// Only these elements stay.
+    /// Only these elements are kept.
     Take(Range<usize>),
-    /// All elements go to this place among so many.
+    /// All elements are moved into a larger buffer.
     Place {
-        /// Where they begin.
+        /// The index at which they begin there.
         start: usize,
-        /// The number of elements then.
+        /// The length of the buffer.
         length: usize,
-        /// The value of all others.
+        /// The value of all other elements.
         rest: f32,
     },
-    /// Elements are copied to a place behind them.
+    /// Elements are copied to a position after them.
     Copy {
-        /// The elements.
+        /// The elements to copy.
         from: Range<usize>,
-        /// Where their copy begins.
+        /// The index at which the copy begins.
         to: usize,
     },
-    /// Equal parts become one.
+    /// Equal parts are combined into one.
     Fold {
         /// The number of parts.
         parts: usize,
-        /// The reduction that brings them together.
+        /// The reduction that combines them.
         reduction: Reduction,
     },
 }
 
 impl Rearrange {
-    /// Returns the values, rearranged.
+    /// Returns the rearranged values.
     pub fn apply(&self, values: Vec<f32>) -> Vec<f32> {
         match self {
             Rearrange::Split { outer, parts } => swap(values, *outer, *parts),

@@ -1,8 +1,9 @@
-//! Transfers: a collective of the model as schedules, and how values lie before and after each.
+//! Transfers: a collective of the model as schedules, with the rearrangements of values before and after
+//! each.
 //!
-//! Schedules move flat buffers: the part of each rank is made contiguous first. Reductions other than
-//! sums go in two phases, an all-to-all of the parts and an all-gather of the reduced ones, which is
-//! as many bytes as an all-reduce.
+//! Schedules move flat buffers, so the part of each rank is made contiguous first. Reductions other than sums
+//! have two phases, an all-to-all of the parts and an all-gather of the reduced parts, which send as many
+//! bytes as an all-reduce.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::{Phase, Rearrange};
 /// A function from a codec and a number of elements to bytes.
 pub type Length = fn(&dyn Codec, usize) -> usize;
 
-/// The bytes of elements as the codec encodes them.
+/// The bytes of elements in the codec's encoding.
 pub const ENCODED: Length = |codec, elements| codec.expected_len(elements);
 /// The bytes of elements as f32, whatever the codec.
 pub const RAW: Length = |_, elements| size_of::<f32>() * elements;
@@ -25,24 +26,24 @@ pub const RAW: Length = |_, elements| size_of::<f32>() * elements;
 /// The encoding of a collective's values.
 #[derive(Clone, Debug)]
 pub struct Encoding {
-    /// The codec of what is encoded.
+    /// The codec of the values that are encoded.
     pub codec: Arc<dyn Codec>,
-    /// So many neighbours sum values as they are; their sums are encoded.
+    /// Number of neighbours that sum values raw before the sums are encoded.
     pub inner: usize,
-    /// Whether the values are an activation or its gradient: parts that are gathered are encoded,
-    /// too, and what the codec loses is not kept.
+    /// Whether the values are an activation or its gradient. Parts that are gathered are then encoded too,
+    /// and the error of the codec is not kept.
     pub activation: bool,
 }
 
 impl Encoding {
-    /// Values as they are.
+    /// Returns the encoding of values that travel raw.
     pub fn raw() -> Encoding {
         Encoding { codec: thinwire_codec::raw(), inner: 1, activation: false }
     }
 
-    /// Returns the transfer of the values of one rank of a group. Sums travel encoded, and a codec's blocks
-    /// begin anew in every rank's part. Of an activation or its gradient, values that stay on their rank are
-    /// not encoded, but for a part that others get as well.
+    /// Returns the transfer of the values of one rank of a group. Sums travel encoded, and the codec's blocks
+    /// start at the beginning of every rank's part. For an activation or its gradient, values that stay on
+    /// their rank are not encoded, except a part that other ranks get as well.
     pub fn transfer(&self, collective: Collective, shape: &[usize], world: World) -> Transfer {
         let cut = Cut { shape, world };
         let mut transfer = match collective {
@@ -76,7 +77,7 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// A collective: phases, one after the other.
+/// A collective: phases that run one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Transfer {
     /// The rearrangements before the first phase.
@@ -86,17 +87,17 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Returns the number of elements of the residual, if one is kept.
+    /// Returns the number of elements of the residual, if there is one.
     pub fn owed(&self) -> Option<usize> {
         self.phases.iter().find_map(Phase::owed)
     }
 
-    /// Returns the bytes that this rank sends, headers included.
+    /// Returns the bytes that this rank sends, including headers.
     pub fn sent_bytes(&self) -> u64 {
         self.bytes(ENCODED)
     }
 
-    /// Returns the bytes that this rank sends, headers included, where `length` says the bytes of
+    /// Returns the bytes that this rank sends, including headers; `length` gives the bytes of a number of
     /// elements.
     pub fn bytes(&self, length: Length) -> u64 {
         let sent = |phase: &Phase| -> usize {
@@ -115,7 +116,7 @@ impl Transfer {
     }
 }
 
-/// Values of a shape, of one rank of a group.
+/// Values of this shape on one rank of a group.
 struct Cut<'a> {
     shape: &'a [usize],
     world: World,
@@ -138,17 +139,17 @@ impl Cut<'_> {
         self.shape[..dim].iter().product()
     }
 
-    /// The parts of a dimension made contiguous.
+    /// Returns the rearrangement that makes the parts of a dimension contiguous.
     fn split(&self, dim: usize) -> Rearrange {
         Rearrange::Split { outer: self.outer(dim), parts: self.size() }
     }
 
-    /// Contiguous parts brought together along a dimension.
+    /// Returns the rearrangement that joins contiguous parts along a dimension.
     fn join(&self, dim: usize) -> Rearrange {
         Rearrange::Join { outer: self.outer(dim), parts: self.size() }
     }
 
-    /// This rank's part of as many elements as there are.
+    /// Returns the rearrangement that keeps only this rank's part.
     fn mine(&self) -> Rearrange {
         let part = self.elements() / self.size();
         Rearrange::Take(self.at() * part..(self.at() + 1) * part)
@@ -224,7 +225,8 @@ impl Cut<'_> {
         Transfer { before: vec![self.room(&phase)], phases: vec![phase, gather] }
     }
 
-    /// Contiguous parts of these lengths to all ranks; what comes is as many equal parts.
+    /// Returns the phase that sends contiguous parts of these lengths to all ranks, and receives the same
+    /// number of equal parts.
     fn exchange(&self, parts: Vec<usize>) -> Phase {
         let (n, at) = (self.elements(), self.at());
         let mine = parts[at];
@@ -235,7 +237,7 @@ impl Cut<'_> {
         Phase::raw(schedule, elements, [own, Rearrange::Take(n..elements)])
     }
 
-    /// Room behind the values for what a phase brings.
+    /// Returns the rearrangement that adds room after the values for those that a phase receives.
     fn room(&self, phase: &Phase) -> Rearrange {
         Rearrange::Place { start: 0, length: phase.elements, rest: 0.0 }
     }

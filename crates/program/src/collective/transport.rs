@@ -1,7 +1,7 @@
-//! Transports: the codec of a gradient, or of an activation, and among which ranks it is used.
+//! Transports: the codec of a gradient or an activation, and the ranks between which it is used.
 //!
-//! A tensor is encoded in all of a group, or between units of neighbouring ranks alone, such as
-//! hosts; within a unit it is then summed as it is.
+//! A tensor is encoded either within the whole group, or only between units of neighbouring ranks, such as
+//! hosts; within a unit it is then summed raw.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use thinwire_wire::Rank;
 pub struct Transport {
     /// The codec.
     pub codec: Arc<dyn Codec>,
-    /// Within so many neighbouring ranks it travels as it is; 1 where it never does.
+    /// Number of neighbouring ranks within which it travels raw; 1 if it never does.
     pub within: usize,
 }
 
 impl Transport {
-    /// Returns the transport of values as they are, everywhere.
+    /// Returns the transport of values that travel raw everywhere.
     pub fn raw() -> Transport {
         Transport::from(thinwire_codec::raw())
     }
 
-    /// Returns the codec of groups that exchange side by side, and how many neighbouring members sum
-    /// values as they are before these are encoded. All of them do alike, since what one group has may be a
-    /// replica of what another has. Where any lies unevenly in the units, all is encoded.
+    /// Returns the codec of groups that exchange at the same time, and the number of neighbouring members
+    /// that sum values raw before these are encoded. All groups must use the same, since the values of one
+    /// may be replicas of another's. If any group is divided unevenly among the units, everything is encoded.
     pub fn of_groups(&self, groups: impl FnOnce() -> Vec<Vec<Rank>>) -> (Arc<dyn Codec>, usize) {
         if self.within <= 1 {
             return (Arc::clone(&self.codec), 1);
@@ -40,14 +40,14 @@ impl Transport {
         (Arc::clone(&self.codec), if alike { first } else { 1 })
     }
 
-    /// Returns whether any of these groups has ranks of several units.
+    /// Returns whether any of these groups has ranks in several units.
     pub fn is_crossed(&self, groups: &[Vec<Rank>]) -> bool {
         let apart =
             |group: &Vec<Rank>| group.iter().any(|rank| self.unit(rank) != self.unit(&group[0]));
         self.within <= 1 || groups.iter().any(apart)
     }
 
-    /// Returns the neighbours of a group in one unit; 1 if units have unequally many.
+    /// Returns the number of a group's members in one unit; 1 if it differs between units.
     fn inner(&self, members: &[Rank]) -> usize {
         let mine = |rank: &&Rank| self.unit(rank) == self.unit(&members[0]);
         let inner = members.iter().take_while(mine).count().max(1);
@@ -63,8 +63,8 @@ impl Transport {
     }
 }
 
-/// Returns the transport of activations in these groups: of all, that of the outermost units between
-/// which any of them exchanges.
+/// Returns the transport of activations in these groups: the one for the outermost units between which any of
+/// the groups exchanges.
 pub fn outermost<'a>(all: &'a [Transport], groups: &[Vec<Rank>]) -> Option<&'a Transport> {
     let crossed = all.iter().filter(|transport| transport.is_crossed(groups));
     crossed.max_by_key(|transport| transport.within)

@@ -1,8 +1,8 @@
-//! Exchanges begun early: a collective is under way from where what it reads is made, and whoever reads
-//! the result waits for it.
+//! Early exchanges: a collective starts as soon as its input is computed, and a reader of its result waits
+//! for it.
 //!
-//! Between the two lies what else the program computes: behind the gradient of a product's input lies
-//! the gradient of its weight, which hides the collective of the former.
+//! Between the two, the program computes something else: the gradient of a product's weight follows the
+//! gradient of its input, and hides the collective of the latter.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use thinwire_model::Origin;
 
 use crate::{Instruction, Slot};
 
-/// Moves every collective of a pass right behind the node that makes what it reads, and sums of
-/// gradients, which collectives read, right behind the last of their terms. Instructions that read an
-/// exchange which is under way stay where they are.
+/// Moves every collective of a pass directly behind the node that computes its input, and sums of gradients,
+/// which collectives read, directly behind the last of their terms. Instructions that read an exchange under
+/// way are not moved.
 ///
-/// Law: what is computed is the same, and every rank of a group begins its exchanges in one order.
+/// Law: the results are the same, and all ranks of a group begin their exchanges in the same order.
 pub fn begin_early(list: Vec<Instruction>, origins: &[Origin]) -> Vec<Instruction> {
     // Each with what has moved up behind it.
     let mut places: Vec<Vec<Instruction>> = Vec::with_capacity(list.len());

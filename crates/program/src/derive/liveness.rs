@@ -1,11 +1,11 @@
-//! Liveness: a slot is freed right after its last reader, in the order of one micro-batch.
+//! Liveness: a slot is freed directly after its last reader, in the order of one micro-batch.
 
 use std::collections::HashSet;
 
 use crate::{Instruction, Slot};
 
-/// Adds to the passes of a micro-batch, forwards then backwards, instructions that free the slots
-/// which nobody reads any more; slots in `lasting` stay.
+/// Adds instructions to the passes of a micro-batch (first forward, then backward) that free the slots which
+/// are no longer read. Slots in `lasting` are kept.
 pub fn insert_frees<K>(phases: &mut [(K, Vec<Instruction>)], lasting: &[Slot]) {
     let lasting: HashSet<Slot> = lasting.iter().copied().collect();
     let mut live = lasting.clone();

@@ -1,8 +1,8 @@
-//! The derivation of a rank's program from graph and plan.
+//! Derivation of a rank's program from graph and plan.
 //!
-//! Nodes are taken in the graph's order, chunk by chunk. Each asks for its operands, tensors in a
-//! layout: one is there, or is converted from a layout that is there, or is received, or is computed
-//! again where it was not kept for backward. So recomputation needs no rule of its own.
+//! Nodes are processed in the graph's order, chunk by chunk. Each requests its operands, which are tensors in
+//! a layout. Such an operand exists already, is converted from another layout, is received, or is computed
+//! again if it was not kept for the backward pass. So recomputation needs no rule of its own.
 
 mod early;
 mod liveness;
@@ -19,15 +19,15 @@ use crate::{Assignment, Error, Held, Instruction, Mesh, Parameter, Plan, Program
 use early::begin_early;
 pub use liveness::insert_frees;
 
-/// The first number of messages between stages; below it are collectives'.
+/// The first number of messages between stages; smaller numbers are those of collectives.
 const MESSAGES: u32 = 1 << 30;
-/// Added for sums of a parameter's gradient, which go the other way.
+/// Offset for sums of a parameter's gradient, which are sent in the other direction.
 const SUMS: u32 = 1 << 29;
 
 /// Derives the program of one rank.
 ///
 /// # Errors
-/// If the plan is not one of this graph, or has no such rank.
+/// If the plan is not for this graph, or has no such rank.
 pub fn program(training: &Training, plan: &Plan, rank: Rank) -> Result<Program, Error> {
     plan.check(training)?;
     derive(&Assignment::new(training, plan), rank)
@@ -36,7 +36,7 @@ pub fn program(training: &Training, plan: &Plan, rank: Rank) -> Result<Program, 
 /// Derives the program of one rank from the assignment of a plan that was checked.
 ///
 /// # Errors
-/// If the plan has no such rank, or parts of the batch that do unequal work would exchange tensors.
+/// If the plan has no such rank, or parts of the batch with unequal work would have to exchange tensors.
 pub fn derive(assignment: &Assignment<'_>, rank: Rank) -> Result<Program, Error> {
     let (training, plan) = (assignment.training, assignment.plan);
     let mesh = Mesh::of(plan, rank)?;
@@ -87,29 +87,29 @@ pub fn derive(assignment: &Assignment<'_>, rank: Rank) -> Result<Program, Error>
     })
 }
 
-/// A program in the making.
+/// A program that is being built.
 struct Derivation<'a> {
     assignment: &'a Assignment<'a>,
     mesh: Mesh,
     slots: Vec<Held>,
     known: HashMap<(TensorId, Layout), Slot>,
-    /// For every tensor its slots, in the order in which they came to be.
+    /// For every tensor, its slots in the order of their creation.
     of_tensor: HashMap<TensorId, Vec<Slot>>,
-    /// For every slot, whether it holds something where the program is now.
+    /// For every slot, whether it holds something at this point of the program.
     available: Vec<bool>,
     list: Vec<Instruction>,
     numbers: u32,
     /// The parameters that this stage uses.
     trained: HashSet<TensorId>,
-    /// For every node the shares of gradients that it computes: the parameter, as an index of
-    /// [`Program::parameters`], which output it is, and the slot of the sum.
+    /// For every node, the shares of gradients that it computes: the parameter, as an index of
+    /// [`Program::parameters`], the number of the output, and the slot of the sum.
     shares: HashMap<NodeId, Vec<(usize, usize, Slot)>>,
 }
 
 type PassList = ((usize, Kind), Vec<Instruction>);
 
 impl Derivation<'_> {
-    /// Notes which nodes compute shares of the gradients of this stage's parameters.
+    /// Records which nodes compute shares of the gradients of this stage's parameters.
     fn expect_shares(&mut self, parameters: &[Parameter]) {
         for (index, parameter) in parameters.iter().enumerate() {
             self.trained.insert(parameter.tensor);
@@ -119,7 +119,8 @@ impl Derivation<'_> {
         }
     }
 
-    /// Derives all passes of one micro-batch: forwards, then backwards, then what is apart.
+    /// Derives all passes of one micro-batch: first forward, then backward, then separate gradients of
+    /// weights.
     fn passes(&mut self, parameters: &[Parameter]) -> Result<Vec<PassList>, Error> {
         self.available.fill(false);
         parameters.iter().for_each(|parameter| self.available[parameter.home] = true);
@@ -140,7 +141,7 @@ impl Derivation<'_> {
         Ok(phases)
     }
 
-    /// Returns the instructions of one pass, in the order in which they are done.
+    /// Returns the instructions of one pass, in the order in which they run.
     fn take_list(&mut self) -> Vec<Instruction> {
         begin_early(std::mem::take(&mut self.list), &self.assignment.training.origins)
     }
@@ -158,7 +159,7 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// Hands over the loss, and drops the slots that backward computes or gathers again.
+    /// Emits the loss, and drops the slots that the backward pass computes or gathers again.
     fn end_forward(&mut self, chunk: usize, parameters: &[Parameter]) -> Result<(), Error> {
         let loss = self.assignment.training.graph.loss.expect("a training graph has a loss");
         let (producer, _) = self.assignment.producers[loss].expect("a node computes the loss");
@@ -198,7 +199,7 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// Sends a node's outputs to the stages that want them.
+    /// Sends a node's outputs to the stages that need them.
     fn send_on(&mut self, node: NodeId) -> Result<(), Error> {
         let assignment = self.assignment;
         for tensor in &assignment.training.graph.nodes[node].outputs {
@@ -218,7 +219,7 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// Hands over a node's shares of parameters' gradients.
+    /// Emits a node's shares of parameters' gradients.
     fn share(&mut self, node: NodeId) -> Result<(), Error> {
         for (parameter, output, sum) in self.shares.remove(&node).unwrap_or_default() {
             let gradient = self.assignment.training.graph.nodes[node].outputs[output];
@@ -235,15 +236,15 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// Returns the number of a tensor's message between its own stage and another one: a rank may be at
-    /// work on messages of one tensor to several stages.
+    /// Returns the number of a tensor's message between its own stage and another one. Numbers depend on the
+    /// stage, since messages of one tensor to several stages may be under way at the same time.
     fn number(&self, tensor: TensorId, stage: usize) -> u32 {
         MESSAGES + (tensor * self.assignment.plan.stages + stage) as u32
     }
 }
 
-/// Returns the micro-batches of the whole batch that a part does, each with the part of it that is
-/// done: parts take what there is one after the other.
+/// Returns the micro-batches of the whole batch that a part of the batch computes, each with its part. Parts
+/// take them one after the other.
 fn sources(plan: &Plan, first: usize) -> Vec<(usize, usize)> {
     let Some(share) = plan.shares.get(first) else { return Vec::new() };
     let before: usize = plan.shares[..first].iter().map(|share| share.micro_batches).sum();
@@ -251,7 +252,7 @@ fn sources(plan: &Plan, first: usize) -> Vec<(usize, usize)> {
     (before..before + share.micro_batches).map(|at| (at / parts, at % parts)).collect()
 }
 
-/// Checks that parts of the batch which do unequal work exchange nothing within a micro-batch.
+/// Checks that parts of the batch with unequal work exchange nothing within a micro-batch.
 fn check_alike(
     plan: &Plan,
     phases: &[PassList],

@@ -1,4 +1,4 @@
-//! Parameters of a program: where they lie, who updates them, and which collectives bring them there.
+//! Parameters of a program: their layouts, the ranks that update them, and the collectives between.
 
 use thinwire_model::{Layout, TensorId};
 

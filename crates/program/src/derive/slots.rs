@@ -1,5 +1,5 @@
-//! Operands of nodes: a tensor in a layout is there, or is converted from one that is there, or is
-//! loaded, received, or computed again.
+//! Operands of nodes: a tensor in a layout exists already, is converted from another layout, or is loaded,
+//! received, or computed again.
 
 use thinwire_model::{Layout, Role, Step, TensorId, conversion};
 
@@ -8,7 +8,8 @@ use crate::layout::without_partial;
 use crate::{Convert, Error, Held, Instruction, Slot};
 
 impl Derivation<'_> {
-    /// Returns the slot that holds a tensor in a layout, after whatever instructions that takes.
+    /// Returns the slot that holds a tensor in a layout, after adding the instructions that are needed for
+    /// it.
     pub(super) fn need(&mut self, tensor: TensorId, layout: &Layout) -> Result<Slot, Error> {
         let found = self.known.get(&(tensor, layout.clone())).copied();
         if let Some(slot) = found.filter(|slot| self.available[*slot]) {
@@ -26,7 +27,7 @@ impl Derivation<'_> {
         Ok(last)
     }
 
-    /// Returns the slot from which a tensor comes to a layout with the fewest elements sent.
+    /// Returns the slot from which a tensor can be converted to a layout with the fewest elements sent.
     fn nearest(&self, tensor: TensorId, layout: &Layout) -> Result<Option<Slot>, Error> {
         let slots = self.of_tensor.get(&tensor).into_iter().flatten();
         let mut best: Option<(f64, Slot)> = None;
@@ -47,7 +48,7 @@ impl Derivation<'_> {
         steps.map_err(|error| Error::invalid(error.to_string()))
     }
 
-    /// Brings a tensor here that is here in no layout.
+    /// Adds a tensor that this rank does not have in any layout.
     fn fetch(&mut self, tensor: TensorId, layout: &Layout) -> Result<Slot, Error> {
         let assignment = self.assignment;
         if assignment.training.graph.tensors[tensor].role == Role::Input {
@@ -67,8 +68,7 @@ impl Derivation<'_> {
         Ok(self.slot(tensor, assignment.produced((producer, output))))
     }
 
-    /// Derives the collectives from a slot to another layout, of a parameter's gradient or of anything
-    /// else.
+    /// Derives the collectives from a slot to another layout, for a parameter's gradient or any other tensor.
     pub(super) fn convert(
         &mut self,
         from: Slot,
@@ -90,7 +90,7 @@ impl Derivation<'_> {
         Ok(converts)
     }
 
-    /// Returns the slot of a tensor in a layout, which holds it from here on.
+    /// Returns the slot of a tensor in a layout, which is filled from here on.
     pub(super) fn fill(&mut self, tensor: TensorId, layout: Layout) -> Slot {
         let slot = self.slot(tensor, layout);
         self.available[slot] = true;

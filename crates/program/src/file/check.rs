@@ -1,4 +1,5 @@
-//! Checks that a plan file must pass, whatever its model: files are edited, and written by others.
+//! Checks of a plan file that do not depend on its model, since people and other programs may have written
+//! it.
 
 use std::collections::HashSet;
 
@@ -9,12 +10,12 @@ use crate::{Error, counted};
 
 /// The first version of plan files.
 pub const FIRST_VERSION: u64 = 1;
-/// The latest version of plan files, the first with codecs of activations.
+/// The latest version of plan files, which is the first with codecs of activations.
 pub const VERSION: u64 = 2;
-/// The most micro-batches of a step.
+/// The largest number of micro-batches of a step.
 pub const MICRO_BATCHES_MAX: usize = 1 << 16;
 
-/// Refuses a file that another version wrote, before anything else in it is unknown.
+/// Refuses a file of another version, before its other content is parsed.
 pub(super) fn version(text: &str) -> Result<(), Error> {
     let table: toml::Table = toml::from_str(text).unwrap_or_default();
     match table.get("version").unwrap_or(&toml::Value::Integer(FIRST_VERSION as i64)) {
@@ -57,7 +58,7 @@ pub(super) fn file(file: &PlanFile) -> Result<(), Error> {
     }
 }
 
-/// Refuses units of no devices, and of a level that is not said.
+/// Refuses units without devices, and units of a level that is not named.
 fn units(codec: &str, level: Option<&str>, within: Option<usize>) -> Result<(), Error> {
     let message = match (level, within) {
         (_, Some(0)) => format!("codec '{codec}' is not used within 0 devices, expected 1 or more"),
@@ -69,8 +70,8 @@ fn units(codec: &str, level: Option<&str>, within: Option<usize>) -> Result<(), 
     Err(Error::file(message))
 }
 
-/// Refuses two codecs of activations for the same units of devices, and any where the version of
-/// the file knows none.
+/// Refuses two codecs of activations for the same units of devices, and all of them if the version of the
+/// file does not have any.
 fn activations(file: &PlanFile) -> Result<(), Error> {
     if file.version < VERSION
         && let Some(given) = file.activation.first()
@@ -111,7 +112,7 @@ fn micro_batches(file: &PlanFile) -> Result<(), Error> {
     Ok(())
 }
 
-/// One share for every part along the first dimension of the mesh, or none.
+/// Checks that there is one share for every part along the first dimension of the mesh, or none.
 fn shares(file: &PlanFile) -> Result<(), Error> {
     let (shares, parts) = (file.shares.len(), file.mesh.first().copied().unwrap_or(1));
     if shares != 0 && shares != parts {
@@ -131,7 +132,7 @@ fn shares(file: &PlanFile) -> Result<(), Error> {
     Ok(())
 }
 
-/// Chunks that all have a block.
+/// Checks that every chunk has a block.
 fn chunks(file: &PlanFile) -> Result<(), Error> {
     let (stages, chunks) = (file.stage.len(), file.schedule.chunks());
     let blocks: usize = file.way.iter().map(|way| way.blocks.len()).sum();
@@ -146,7 +147,7 @@ fn chunks(file: &PlanFile) -> Result<(), Error> {
         .with_hint("every chunk has a block; fewer stages leave room for more chunks"))
 }
 
-/// A device of its own for every rank, or none.
+/// Checks that every rank has a device of its own, or none has.
 fn devices(file: &PlanFile) -> Result<(), Error> {
     let known: HashSet<&usize> = file.devices.iter().collect();
     let count = file.devices.len();
@@ -166,7 +167,7 @@ fn devices(file: &PlanFile) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a name that appears twice.
+/// Refuses a name that occurs twice.
 fn once<'a>(what: &str, place: &str, names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for name in names {
@@ -178,7 +179,7 @@ fn once<'a>(what: &str, place: &str, names: impl Iterator<Item = &'a String>) ->
     Ok(())
 }
 
-/// Refuses ways of blocks, and of nodes in them, that the model does not have.
+/// Refuses strategies of blocks, and of nodes in them, that the model does not have.
 pub(super) fn ways(ways: &[WayFile], graph: &Graph) -> Result<(), Error> {
     for way in ways {
         for name in &way.blocks {

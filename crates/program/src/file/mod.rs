@@ -12,7 +12,7 @@
 //! nodes = { "mlp.up" = "b,n" }       # an axis per mesh dimension, or - for none
 //! ```
 //!
-//! Law: what is written is read back as the same plan.
+//! Law: writing a plan and reading it gives the same plan.
 
 mod check;
 mod read;
@@ -33,7 +33,7 @@ pub use check::{FIRST_VERSION, MICRO_BATCHES_MAX, VERSION};
 pub struct PlanFile {
     /// The model's name.
     pub model: String,
-    /// The version of the file: the first that knows all that is in it.
+    /// The version of the file: the first one that has all of its fields.
     #[serde(default = "version")]
     pub version: u64,
     /// The fingerprint of the model for one micro-batch, in hexadecimal digits.
@@ -42,47 +42,47 @@ pub struct PlanFile {
     pub batch: usize,
     /// Tokens of a sequence.
     pub sequence: usize,
-    /// Into how many micro-batches the batch is cut.
+    /// The number of micro-batches into which the batch is cut.
     pub micro_batches: usize,
     /// The mesh of a stage's devices, the last dimension nearest.
     pub mesh: Vec<usize>,
-    /// Whether forward is computed again in backward, in all blocks.
+    /// Whether all blocks recompute the forward pass in the backward pass.
     pub recompute: bool,
-    /// The blocks in which it is, where only some do.
+    /// The blocks that do, if only some do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recomputed: Vec<String>,
-    /// 0, 1, 2 or 3: what is divided among ranks that share a parameter's work.
+    /// 0, 1, 2 or 3: the ZeRO stage, which determines what ranks divide if they share a parameter's work.
     pub zero: u8,
-    /// The precision that time and memory were predicted for.
+    /// The precision for which time and memory were predicted.
     #[serde(default)]
     pub precision: Numbers,
-    /// Micro-batches that each part along the first dimension of the mesh does, where devices
-    /// differ; without them each does `micro_batches`. Their sum is the same either way, so gradients
-    /// are divided by the whole batch as ever.
+    /// Numbers of micro-batches of each part along the first dimension of the mesh, if devices differ;
+    /// without them, each part has `micro_batches`. The sum is the same in both cases, so gradients are
+    /// always divided by the whole batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<usize>,
-    /// For every rank, the number of the cluster's device on which it is to be started, where links
-    /// differ and another order than the cluster file's is faster.
+    /// For every rank, the number of the cluster's device on which it must be started, if links differ and
+    /// another order than the cluster file's is faster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<usize>,
     /// Predicted seconds of a step.
     pub step_s: f64,
-    /// No plan takes less than this.
+    /// Lower bound on the seconds of any plan.
     pub bound_s: f64,
     /// The order of passes.
     pub schedule: Schedule,
     /// The stages.
     pub stage: Vec<StageFile>,
-    /// The codecs of gradients; parameters that are not named travel as they are.
+    /// The codecs of gradients; gradients of parameters that are not named travel raw.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub codec: Vec<CodecFile>,
-    /// The codecs of activations and their gradients; none if they travel as they are.
+    /// The codecs of activations and their gradients; empty if they travel raw.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub activation: Vec<ActivationFile>,
-    /// Parameters of which something else is divided than `zero` says.
+    /// Parameters with another ZeRO stage than `zero`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub division: Vec<DivisionFile>,
-    /// The ways in which blocks are done.
+    /// The strategies of blocks.
     pub way: Vec<WayFile>,
 }
 
@@ -93,7 +93,7 @@ pub enum Numbers {
     /// In single precision.
     #[default]
     Single,
-    /// In half precision, with exact parameters beside it.
+    /// In half precision, with exact copies of the parameters.
     Mixed,
 }
 
@@ -109,21 +109,21 @@ pub struct StageFile {
     pub first: String,
     /// The stage's last block.
     pub last: String,
-    /// Predicted bytes of each of its devices.
+    /// Predicted memory of each of its devices, in bytes.
     pub memory_bytes: u64,
 }
 
-/// A codec, and the parameters whose gradients it encodes where ranks sum them.
+/// A codec, and the parameters whose gradients it encodes when ranks sum them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodecFile {
     /// The codec's name, as `--codec` takes it.
     pub name: String,
-    /// The innermost level of the cluster on which it is used; on levels within, gradients are
-    /// summed as they are. Without a level it is used on all.
+    /// The innermost level of the cluster on which it is used; on the levels within, gradients are summed
+    /// raw. Without a level, it is used on all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// The number of devices of the levels within that one together.
+    /// The number of devices in a unit of the levels within that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<usize>,
     /// The parameters, by their names in the model.
@@ -134,23 +134,22 @@ pub struct CodecFile {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ActivationFile {
-    /// The codec's name, as `--codec` takes it; `none` where they travel as they are.
+    /// The codec's name, as `--codec` takes it; `none` if they travel raw.
     pub name: String,
-    /// The innermost level of the cluster on which it is used. Tensors that cross several
-    /// levels travel by the codec of the outermost one. Without a level it is used on all that have
-    /// none of their own.
+    /// The innermost level of the cluster on which it is used. Tensors that cross several levels use the
+    /// codec of the outermost one. Without a level, it is used on all levels that have no codec of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// The number of devices of the levels within that one together.
+    /// The number of devices in a unit of the levels within that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<usize>,
 }
 
-/// Parameters of which the same is divided.
+/// Parameters with the same ZeRO stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DivisionFile {
-    /// 0, 1, 2 or 3.
+    /// The ZeRO stage: 0, 1, 2 or 3.
     pub zero: u8,
     /// The parameters, by their names in the model.
     pub parameters: Vec<String>,
@@ -170,7 +169,7 @@ impl PlanFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it is no plan, of another version, or contradicts itself.
+    /// If it is not a plan, is of another version, or contradicts itself.
     pub fn parse(text: &str) -> Result<PlanFile, Error> {
         check::version(text)?;
         let file = toml::from_str(text).map_err(|error: toml::de::Error| {
@@ -189,11 +188,11 @@ impl PlanFile {
         toml::to_string(self).expect("a plan has nothing that TOML lacks")
     }
 
-    /// Returns the strategy of every node of the model that this plan is for.
+    /// Returns the strategy of every node of the model for which this plan is.
     ///
     /// # Errors
-    /// If the model is another one, a node has no strategy or one that it cannot have, or a way
-    /// names what the model does not have.
+    /// If it is another model, a node has no strategy or an impossible one, or the file names something that
+    /// the model does not have.
     pub fn strategies(&self, graph: &Graph) -> Result<Vec<Strategy>, Error> {
         let actual = format!("{:016x}", fingerprint(graph));
         if actual != self.fingerprint {
@@ -244,7 +243,7 @@ impl PlanFile {
     }
 }
 
-/// Refuses strategies that put a tensor elsewhere than the model itself places it.
+/// Refuses strategies that give a tensor another layout than the model's own placement.
 fn check_places(graph: &Graph, strategies: &[Strategy]) -> Result<(), Error> {
     for (node, strategy) in graph.nodes.iter().zip(strategies) {
         let Operator::Place(place) = &node.operator else { continue };

@@ -1,8 +1,8 @@
-//! The planner's file as a plan that can be run.
+//! Converts the planner's file to a plan that can be run.
 //!
-//! The file says which blocks a stage has; with an interleaved schedule each stage has several
-//! chunks, and blocks go round the stages in the file's proportions. Nothing is taken on trust: a
-//! file may have been edited, or be another model's.
+//! The file has the blocks of each stage. With an interleaved schedule, each stage has several chunks, and
+//! blocks go around the stages in the file's proportions. Everything is checked, since a file may have been
+//! edited, or may be for another model.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,16 +14,16 @@ use super::{ActivationFile, PlanFile};
 use crate::pipeline::{Pass, Schedule, deal};
 use crate::{BlockPlan, Coding, Error, MeshDim, Plan, Sharding, Share, Transport};
 
-/// More ranks or micro-batches than this are taken for a slip.
+/// Largest number of ranks or micro-batches; a larger one is refused as a mistake.
 const COUNT_MAX: usize = 1 << 16;
-/// The most micro-batches of all parts on all stages together that can be ordered in memory.
+/// The largest number of micro-batches, over all parts and stages, for which orders fit in memory.
 const PASSES_MAX: usize = 1 << 22;
 
 impl Plan {
-    /// Reads a file as the plan of the model that it names, built for one of its micro-batches.
+    /// Reads a file as the plan of the model that it names; `graph` is this model for one micro-batch.
     ///
     /// # Errors
-    /// If the file is for another model, contradicts itself, or has what cannot be run.
+    /// If the file is for another model, contradicts itself, or cannot be run.
     pub fn of_file(file: &PlanFile, graph: &Graph) -> Result<Plan, Error> {
         check_counts(file)?;
         let strategies = file.strategies(graph)?;
@@ -53,10 +53,10 @@ impl Plan {
     }
 }
 
-/// Returns the number of ranks of a file, which no product in it exceeds.
+/// Checks the number of ranks, so that no product in the file overflows.
 ///
 /// # Errors
-/// If it is for none, or for more than can be counted on.
+/// If there are no ranks, or too many to be counted.
 fn ranks(file: &PlanFile) -> Result<(), Error> {
     let sizes = file.mesh.iter().chain([&file.micro_batches]).copied().chain([file.stage.len()]);
     if let Some(size) = sizes.into_iter().find(|size| !(1..=COUNT_MAX).contains(size)) {
@@ -90,13 +90,13 @@ fn check_counts(file: &PlanFile) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the number of the block of this name.
+/// Returns the index of the block with this name.
 fn block(graph: &Graph, name: &str) -> Result<usize, Error> {
     let found = graph.blocks.iter().position(|block| block.name == name);
     found.ok_or_else(|| Error::invalid(format!("the model has no block '{name}'")))
 }
 
-/// Returns for every block whether its forward is computed again.
+/// Returns for every block whether its forward pass is computed again.
 fn recomputed(file: &PlanFile, graph: &Graph) -> Result<Vec<bool>, Error> {
     let mut all = vec![file.recompute; graph.blocks.len()];
     for name in &file.recomputed {
@@ -105,8 +105,8 @@ fn recomputed(file: &PlanFile, graph: &Graph) -> Result<Vec<bool>, Error> {
     Ok(all)
 }
 
-/// Returns the place of every parameter in the order of parameters, by name; the first of a name
-/// counts.
+/// Returns the index of every parameter in the order of parameters, by name; if a name is repeated, the first
+/// one counts.
 fn parameters(graph: &Graph) -> HashMap<&str, usize> {
     let mut places = HashMap::new();
     for (place, (_, tensor)) in graph.parameters().enumerate() {
@@ -120,7 +120,7 @@ fn place(places: &HashMap<&str, usize>, name: &str) -> Result<usize, Error> {
     places.get(name).copied().ok_or_else(unknown)
 }
 
-/// Returns how every parameter is divided.
+/// Returns the sharding of every parameter.
 fn shardings(file: &PlanFile, graph: &Graph) -> Result<Vec<Sharding>, Error> {
     let places = parameters(graph);
     let mut all = vec![sharding(file.zero)?; graph.parameters().count()];
@@ -167,7 +167,7 @@ fn activations(file: &PlanFile) -> Result<Vec<Transport>, Error> {
     file.activation.iter().map(transport).collect()
 }
 
-/// Returns within how many neighbours a codec is not used.
+/// Returns the number of neighbours within which a codec is not used.
 fn within(name: &str, level: Option<&str>, within: Option<usize>) -> Result<usize, Error> {
     match (level, within) {
         (None, _) => Ok(1),
@@ -180,7 +180,7 @@ fn within(name: &str, level: Option<&str>, within: Option<usize>) -> Result<usiz
     }
 }
 
-/// Returns the work of every part of the batch, where parts do unequal work.
+/// Returns the work of every part of the batch, if parts have unequal work.
 fn shares(file: &PlanFile) -> Result<Vec<Share>, Error> {
     if file.shares.iter().all(|share| *share == file.micro_batches) {
         return Ok(Vec::new());
@@ -222,7 +222,7 @@ fn chunks(file: &PlanFile, graph: &Graph) -> Result<Vec<Range<usize>>, Error> {
     Ok(deal(graph, &stages, per_stage))
 }
 
-/// Returns the blocks of every stage: all of them, one after the other.
+/// Returns the blocks of every stage; together they are all blocks, in order.
 fn stages(file: &PlanFile, graph: &Graph) -> Result<Vec<Range<usize>>, Error> {
     let mut stages: Vec<Range<usize>> = Vec::new();
     for (at, stage) in file.stage.iter().enumerate() {

@@ -1,11 +1,10 @@
-//! The assignment: for every node of a training graph its chunk and strategy, for every tensor its
-//! layout.
+//! The assignment: the chunk and strategy of every node of a training graph, and the layout of every tensor.
 //!
-//! A plan speaks of the model's nodes only. Gradients are in their node's chunk and cut the axes of
-//! the same names. Sums of gradients are formed where least is sent, before them and behind them: as
-//! their terms lie, where those agree, or as one of them does, or as the node that computed the tensor
-//! wants its gradient. Nothing that is chosen here has to be right: whatever layouts come of it,
-//! conversions are put between them.
+//! A plan contains only the model's nodes. A gradient is in its node's chunk, and cuts the axes with the same
+//! names. Sums of gradients are formed where conversions before and after them send the fewest elements: in
+//! the layout of their terms if these agree, in the layout of one of them, or in the layout in which the node
+//! that computed the tensor needs its gradient. These choices only affect speed, since conversions are added
+//! between any layouts.
 
 mod place;
 
@@ -19,7 +18,7 @@ use thinwire_model::{
 use crate::pipeline::{self, Kind};
 use crate::{BlockPlan, Plan, Sharding, Transport};
 
-/// An output of a node, or an input.
+/// An output of a node, or an input: the node, and the index of the output or input.
 pub type End = (NodeId, usize);
 
 /// A training graph under a plan.
@@ -37,19 +36,19 @@ pub struct Assignment<'a> {
     pub chunks: Vec<usize>,
     /// For every node, its strategy.
     pub strategies: Vec<Strategy>,
-    /// The nodes that compute nothing but gradients of parameters, where a plan puts them apart.
+    /// The nodes that compute only gradients of parameters, if a plan has separate passes for them.
     pub apart: HashSet<NodeId>,
     /// For every node of the model, its strategy.
     forward: Vec<Strategy>,
     /// For every node of the model, the index of its block.
     blocks: Vec<usize>,
-    /// For every parameter, its place in the order of parameters.
+    /// For every parameter, its index in the order of parameters.
     numbers: HashMap<TensorId, usize>,
     /// The gradients of parameters.
     parameter_gradients: HashSet<TensorId>,
     /// For every tensor, the output that it is.
     pub producers: Vec<Option<End>>,
-    /// For every tensor, the inputs that it is.
+    /// For every tensor, the inputs that read it.
     pub consumers: Vec<Vec<End>>,
 }
 
@@ -96,7 +95,7 @@ impl<'a> Assignment<'a> {
         assignment
     }
 
-    /// The nodes all of whose outputs are shares of parameters' gradients.
+    /// Returns the nodes all of whose outputs are shares of parameters' gradients.
     fn of_parameters_alone(&self) -> HashSet<NodeId> {
         let trained = self.training.graph.parameters().map(|(id, _)| id);
         let shares: HashSet<End> = trained.flat_map(|id| self.shares(id)).collect();
@@ -105,7 +104,7 @@ impl<'a> Assignment<'a> {
         nodes.filter(|node| outputs(*node).all(|at| shares.contains(&(*node, at)))).collect()
     }
 
-    /// Returns the kind of pass that a node belongs to, if it is not left out.
+    /// Returns the kind of pass to which a node belongs, if it is not left out.
     pub fn kind(&self, node: NodeId) -> Kind {
         match self.is_forward(node) {
             true => Kind::Forward,
@@ -124,12 +123,12 @@ impl<'a> Assignment<'a> {
         self.stage(self.chunks[node])
     }
 
-    /// Returns whether a node is of the model, and not of the gradients.
+    /// Returns whether a node belongs to the model, and not to its gradients.
     pub fn is_forward(&self, node: NodeId) -> bool {
         self.training.origins[node] == Origin::Forward
     }
 
-    /// Returns whether a node is left out: sums of a parameter's gradient are formed elsewhere.
+    /// Returns whether a node is left out, since sums of a parameter's gradient are formed elsewhere.
     pub fn is_left_out(&self, node: NodeId) -> bool {
         match self.training.origins[node] {
             Origin::Accumulate(tensor) => self.is_parameter(tensor),
@@ -137,12 +136,12 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// Returns whether a tensor is trained.
+    /// Returns whether a tensor is a parameter.
     pub fn is_parameter(&self, tensor: TensorId) -> bool {
         matches!(self.training.graph.tensors[tensor].role, Role::Parameter(_))
     }
 
-    /// Returns the layout in which an output is made.
+    /// Returns the layout in which an output is computed.
     pub fn produced(&self, (node, output): End) -> Layout {
         let mut layout = self.declarations[node].output_sides(output, &self.strategies[node]).value;
         if self.carries_sums(node) {
@@ -151,7 +150,7 @@ impl<'a> Assignment<'a> {
         layout
     }
 
-    /// Returns the layout in which an input is wanted.
+    /// Returns the layout in which an input is needed.
     pub fn required(&self, (node, input): End) -> Layout {
         let mut layout = self.declarations[node].input_sides(input, &self.strategies[node]).value;
         let tensor = self.training.graph.nodes[node].inputs[input];
@@ -162,9 +161,9 @@ impl<'a> Assignment<'a> {
         layout
     }
 
-    /// Whether a gradient is taken of partial sums, as it is linear in what comes in. So it must be
-    /// where parts of the batch do unequal work and the node itself knows of no batch, as one of
-    /// positions: a sum over all parts has no common moment before the step's end.
+    /// Returns whether a gradient is computed from partial sums, which is possible because it is linear in
+    /// its inputs. It must be if parts of the batch have unequal work and the node has no batch axis, such as
+    /// a node for positions: the parts could form a common sum only at the step's end.
     fn carries_sums(&self, node: NodeId) -> bool {
         let gradient = matches!(self.training.origins[node], Origin::Gradient(_));
         if self.plan.shares.is_empty() || !gradient || self.strategies[node].0[0] != Cut::Whole {
@@ -176,8 +175,9 @@ impl<'a> Assignment<'a> {
         gradients.any(|end| matches!(self.produced(end).0[0], Placement::Partial(_)))
     }
 
-    /// Returns the layout in which a tensor goes from its stage to another: as it is made, or as it is
-    /// first wanted there if that is less, or if it is partial as it is made.
+    /// Returns the layout in which a tensor is sent from its stage to another: the one in which it is
+    /// computed, or the one in which it is first needed there if that has fewer elements or the former is
+    /// partial.
     pub fn boundary(&self, tensor: TensorId, stage: usize) -> Layout {
         let produced = self.produced(self.producers[tensor].expect("only what is made is sent"));
         let there = |end: &&End| self.stage_of(end.0) == stage && !self.is_left_out(end.0);
@@ -189,7 +189,7 @@ impl<'a> Assignment<'a> {
         if partial || elements(&wanted) < elements(&produced) { wanted } else { produced }
     }
 
-    /// Returns the stages that use a parameter, the owner first: the one that uses it first.
+    /// Returns the stages that use a parameter. The first of them is the one that uses it first, its owner.
     pub fn users(&self, parameter: TensorId) -> Vec<usize> {
         let mut stages = Vec::new();
         for (node, _) in self.forward_users(parameter) {
@@ -201,7 +201,7 @@ impl<'a> Assignment<'a> {
         stages
     }
 
-    /// Returns the shares of a parameter's gradient: the outputs that it is the sum of.
+    /// Returns the shares of a parameter's gradient: the outputs of which it is the sum.
     pub fn shares(&self, parameter: TensorId) -> Vec<End> {
         let mut open: Vec<TensorId> = self.training.gradients[parameter].into_iter().collect();
         let mut shares = Vec::new();
@@ -215,13 +215,13 @@ impl<'a> Assignment<'a> {
         shares
     }
 
-    /// Returns where a parameter lies on a stage before it is cut for the optimiser's sake.
+    /// Returns the layout of a parameter on a stage before it is cut for the optimiser.
     pub fn whole_resident_layout(&self, parameter: TensorId, stage: usize) -> Layout {
         let user = self.forward_users(parameter).find(|(node, _)| self.stage_of(*node) == stage);
         without_partial(&self.required(user.expect("a user of the parameter")))
     }
 
-    /// Returns the resident layout of a parameter on a stage, from step to step.
+    /// Returns the resident layout of a parameter on a stage.
     pub fn resident_layout(&self, parameter: TensorId, stage: usize) -> Layout {
         match self.sharding(parameter) >= Sharding::Parameters {
             true => self.sharded_resident_layout(parameter, stage),
@@ -229,7 +229,7 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// Returns the layout of a parameter's part on which the optimiser works.
+    /// Returns the layout of the part of a parameter that the optimiser updates.
     pub fn updated(&self, parameter: TensorId, stage: usize) -> Layout {
         match self.sharding(parameter) >= Sharding::Optimizer {
             true => self.sharded_resident_layout(parameter, stage),
@@ -247,7 +247,7 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// Returns how a parameter is divided.
+    /// Returns the sharding of a parameter.
     pub fn sharding(&self, parameter: TensorId) -> Sharding {
         self.plan.sharding[self.index(parameter)]
     }
@@ -257,22 +257,22 @@ impl<'a> Assignment<'a> {
         &self.plan.codecs[self.index(parameter)]
     }
 
-    /// Returns whether a tensor may travel encoded as an activation or as its gradient. Vectors travel
-    /// as they are, as the gradients of parameters do that are vectors.
+    /// Returns whether a tensor may be encoded as an activation or as its gradient. Vectors travel raw, and
+    /// so do the gradients of parameters that are vectors.
     pub fn encodes(&self, id: TensorId) -> bool {
         let Tensor { shape, element, role, .. } = &self.training.graph.tensors[id];
         let numbers = *role == Role::Activation && *element == Element::Float;
         numbers && shape.len() >= 2 && !self.parameter_gradients.contains(&id)
     }
 
-    /// Returns the block of a node of the model, by its index; nodes before the first block go with
-    /// it.
+    /// Returns the block of a node of the model, by its index; nodes before the first block belong to the
+    /// first block.
     pub fn block(&self, node: NodeId) -> usize {
         self.blocks[node]
     }
 
-    /// Returns whether a tensor of the model stays inside of a block that is computed again for
-    /// backward.
+    /// Returns whether a tensor of the model stays inside a block that is computed again for the backward
+    /// pass.
     pub fn is_recomputed(&self, tensor: TensorId) -> bool {
         let Some((producer, _)) = self.producers[tensor] else { return false };
         if !self.is_forward(producer) {
@@ -288,7 +288,7 @@ impl<'a> Assignment<'a> {
         users.all(|node| block(node) == block(producer)) && self.block_plan(producer).recompute
     }
 
-    /// Returns what the plan says of the block of a node of the model.
+    /// Returns the plan's settings for the block of a node of the model.
     pub fn block_plan(&self, node: NodeId) -> BlockPlan {
         let none = BlockPlan { chunk: 0, recompute: false };
         self.plan.blocks.get(self.blocks[node]).copied().unwrap_or(none)
@@ -304,8 +304,9 @@ impl<'a> Assignment<'a> {
         here.map_or_else(|| self.whole_resident_layout(parameter, stage), |end| self.produced(end))
     }
 
-    /// The home cut along the dimensions of the mesh on which it is replicated and its gradient is
-    /// partial, each in the first dimension of the tensor that can be cut so.
+    /// Returns the resident layout, also cut along the dimensions of the mesh on which the parameter is
+    /// replicated and its gradient is partial: each time in the first dimension of the tensor that can be
+    /// cut.
     fn sharded_resident_layout(&self, parameter: TensorId, stage: usize) -> Layout {
         let mut layout = self.whole_resident_layout(parameter, stage);
         let gradient = self.share_layout(parameter, stage);
@@ -335,7 +336,7 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// For every node, the index of its block; nodes before the first block go with it.
+/// Returns the index of the block of every node; nodes before the first block belong to the first block.
 fn blocks(graph: &Graph) -> Vec<usize> {
     let mut blocks = Vec::with_capacity(graph.nodes.len());
     let mut before = 0;
@@ -348,7 +349,7 @@ fn blocks(graph: &Graph) -> Vec<usize> {
     blocks
 }
 
-/// Returns a layout with replicas where values are partial.
+/// Returns a layout in which partial values are replaced by replicas.
 pub fn without_partial(layout: &Layout) -> Layout {
     let whole = |placement: &Placement| match placement {
         Placement::Partial(_) => Placement::Replicated,

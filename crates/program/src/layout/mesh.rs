@@ -1,4 +1,4 @@
-//! The mesh of a stage, and the place of a rank on it.
+//! The mesh of a stage, and the position of a rank in it.
 
 use thinwire_model::{Layout, Part, Placement};
 use thinwire_wire::{Rank, World};
@@ -13,7 +13,7 @@ pub fn mesh_dimension(name: &str) -> Option<usize> {
     MESH_DIMENSIONS.iter().position(|names| names.contains(&name))
 }
 
-/// The place of a rank. Ranks are numbered stage by stage, with the mesh's last dimension fastest.
+/// The position of a rank. Ranks are numbered stage by stage, with the mesh's last dimension running fastest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mesh {
     /// The lengths of the mesh.
@@ -25,7 +25,7 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// Returns the place of a rank under a plan.
+    /// Returns the position of a rank under a plan.
     ///
     /// # Errors
     /// If the plan has no such rank.
@@ -38,7 +38,7 @@ impl Mesh {
         Ok(Mesh { sizes, stage: rank.index() / within, coordinates })
     }
 
-    /// Returns whether this is the first rank of all.
+    /// Returns whether this is the first rank of the job.
     pub fn is_first(&self) -> bool {
         self.stage == 0 && self.coordinates.iter().all(|at| *at == 0)
     }
@@ -48,14 +48,14 @@ impl Mesh {
         self.coordinates.first().copied().unwrap_or(0)
     }
 
-    /// Returns the place with another coordinate in the first dimension.
+    /// Returns the position with another coordinate in the first dimension.
     pub fn with_first(&self, first: usize) -> Mesh {
         let mut mesh = self.clone();
         mesh.coordinates.iter_mut().take(1).for_each(|at| *at = first);
         mesh
     }
 
-    /// Returns the places along the first dimension.
+    /// Returns the positions along the first dimension.
     pub fn first_dim(&self) -> impl Iterator<Item = Mesh> {
         (0..self.sizes.first().copied().unwrap_or(1)).map(|first| self.with_first(first))
     }
@@ -70,7 +70,7 @@ impl Mesh {
         self.everywhere().map(|mesh| mesh.on_stage(self.stage)).collect()
     }
 
-    /// Returns the ranks that differ from this one in one dimension of the mesh only, in their order.
+    /// Returns the ranks that differ from this one only in one dimension of the mesh, in order.
     pub fn group(&self, mesh_dim: usize) -> Vec<Rank> {
         let mut coordinates = self.coordinates.clone();
         let member = |at: usize| {
@@ -80,13 +80,13 @@ impl Mesh {
         (0..self.sizes[mesh_dim]).map(member).collect()
     }
 
-    /// Returns the groups of all ranks of the stage along a dimension: all that exchange side by side.
+    /// Returns the groups of all ranks of the stage along a dimension; they exchange at the same time.
     pub fn groups(&self, mesh_dim: usize) -> Vec<Vec<Rank>> {
         let firsts = self.everywhere().filter(|mesh| mesh.coordinates[mesh_dim] == 0);
         firsts.map(|mesh| mesh.group(mesh_dim)).collect()
     }
 
-    /// Returns the ranks of two stages, in pairs that have equal coordinates.
+    /// Returns the ranks of two stages, in pairs with equal coordinates.
     pub fn pairs(&self, [one, other]: [usize; 2]) -> Vec<Vec<Rank>> {
         self.everywhere().map(|mesh| vec![mesh.on_stage(one), mesh.on_stage(other)]).collect()
     }
@@ -96,13 +96,13 @@ impl Mesh {
         rank.index() / self.sizes.iter().product::<usize>()
     }
 
-    /// Returns all places of the stage.
+    /// Returns all positions of the stage.
     fn everywhere(&self) -> impl Iterator<Item = Mesh> {
         let ranks: usize = self.sizes.iter().product();
         (0..ranks).map(|at| Mesh { coordinates: coordinates(&self.sizes, at), ..self.clone() })
     }
 
-    /// Returns this rank among those whose values of a layout differ: replicas draw the same random
+    /// Returns this rank among those that have different values of a layout; replicas draw the same random
     /// numbers.
     pub fn random_group(&self, layout: &Layout) -> World {
         let places = layout.0.iter().zip(self.sizes.iter().zip(&self.coordinates));
@@ -118,7 +118,7 @@ impl Mesh {
     }
 }
 
-/// Returns the coordinates of a number on a mesh, with the last dimension fastest.
+/// Returns the coordinates for an index on a mesh, with the last dimension running fastest.
 fn coordinates(sizes: &[usize], mut rest: usize) -> Vec<usize> {
     let mut coordinates = vec![0; sizes.len()];
     for (at, size) in coordinates.iter_mut().zip(sizes).rev() {

@@ -1,4 +1,4 @@
-//! Layouts: where ranks stand, where every node works, and where every tensor lies.
+//! Layouts: the positions of ranks, the strategies of nodes, and the layouts of tensors.
 
 mod assignment;
 mod mesh;

@@ -1,19 +1,19 @@
-//! The check that orders come to an end, whoever wrote them.
+//! Checks that orders of passes terminate, whoever wrote them.
 
 use std::collections::HashSet;
 
 use super::{Kind, Pass};
 use crate::Error;
 
-/// Returns whether the gradients of weights have passes of their own.
+/// Returns whether the gradients of weights have separate passes.
 pub fn defers_weights(orders: &[Vec<Pass>]) -> bool {
     orders.iter().flatten().any(|pass| pass.kind == Kind::Weight)
 }
 
-/// Checks that the orders of all stages come to an end with every pass done once.
+/// Checks that the orders of all stages terminate, and that every pass is run once.
 ///
 /// # Errors
-/// If a stage waits for ever, does a pass twice or one that is not its own, or leaves one out.
+/// If a stage waits forever, repeats a pass, has a pass of another stage, or leaves one out.
 pub fn check(orders: &[Vec<Pass>], chunks: usize, micro_batches: usize) -> Result<(), Error> {
     let mut done: HashSet<Pass> = HashSet::new();
     let mut at = vec![0; orders.len()];

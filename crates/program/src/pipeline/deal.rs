@@ -1,15 +1,15 @@
 //! The blocks of each chunk of a pipeline.
 //!
-//! Where stages have several chunks, chunks go round the stages: chunk c is on stage c mod p. Blocks
-//! are dealt out so that each stage keeps about the work that its range of blocks has. Law: chunks
-//! have all blocks, in order, and none is empty.
+//! If stages have several chunks, chunks go around the stages: chunk c is on stage c mod p. Blocks are
+//! divided so that each stage keeps about the work of its range of blocks. Law: chunks contain all blocks, in
+//! order, and none is empty.
 
 use std::ops::Range;
 
 use thinwire_model::Graph;
 
-/// The blocks of every chunk, in the pipeline's order, where stage i has the work of the blocks
-/// `stages[i]` and as many chunks as all others.
+/// Returns the blocks of every chunk, in the pipeline's order. Stage i has about the work of the blocks
+/// `stages[i]`, and all stages have the same number of chunks.
 ///
 /// # Panics
 /// If there are more chunks than blocks.
@@ -27,7 +27,7 @@ pub fn deal(graph: &Graph, stages: &[Range<usize>], chunks: usize) -> Vec<Range<
     dealt(&work, &shares)
 }
 
-/// Blocks dealt out in order, so that every chunk has about its share of the work, and a block.
+/// Divides blocks in order, so that every chunk has about its share of the work, and at least one block.
 fn dealt(work: &[f64], shares: &[f64]) -> Vec<Range<usize>> {
     assert!(shares.len() <= work.len(), "{} chunks for {} blocks", shares.len(), work.len());
     let mut chunks = Vec::new();

@@ -1,4 +1,4 @@
-//! GPipe: all forwards, then all backwards.
+//! GPipe: all forward passes, then all backward passes.
 //!
 //! Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism".
 

@@ -5,7 +5,7 @@
 
 use super::{Kind, Pass};
 
-/// Returns the order of a stage; none if micro-batches are no multiple of the stages.
+/// Returns the order of a stage; `None` if the number of micro-batches is not a multiple of the stages.
 pub(super) fn order(
     stage: usize,
     stages: usize,

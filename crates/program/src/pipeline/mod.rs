@@ -1,8 +1,8 @@
-//! Pipelines: in which order stages do their passes, and how long that takes.
+//! Pipelines: the order in which stages run their passes, and the time that they take.
 //!
-//! An order is a value, a list of passes per stage: the executor runs it and [`simulate`] times it.
-//! With several chunks per stage a micro-batch goes around the stages several times: chunk c of the
-//! pipeline is on stage c modulo the stages.
+//! An order is a value, a list of passes per stage: the executor runs it and [`simulate`] times it. With
+//! several chunks per stage, a micro-batch goes around the stages several times: chunk c of the pipeline is
+//! on stage c modulo the stages.
 //!
 //! | schedule | idle, in passes forward and backward of a stage | micro-batches kept by stage i |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! | interleaved, v chunks | (p−1)/v | at most p + (p−1)/v |
 //! | zero-bubble | (p−1) · (f + b − w)/(f + b + w) | min(m, p) |
 //!
-//! with p stages, m micro-batches, and f, b and w the times of forward, the gradient of inputs and
+//! with p stages, m micro-batches, and f, b and w the times of the forward pass, the gradient of inputs and
 //! the gradient of weights.
 
 mod check;

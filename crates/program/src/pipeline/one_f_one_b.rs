@@ -1,4 +1,4 @@
-//! 1F1B: as many forwards as it takes until the first backward comes back, then both by turns.
+//! 1F1B: forward passes until the first backward pass can run, and then both alternately.
 //!
 //! Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", PipeDream-Flush.
 

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub enum Kind {
     /// From the data to the loss.
     Forward,
-    /// From the loss to the gradients; with zero-bubble, the gradients of inputs alone.
+    /// From the loss to the gradients; with zero-bubble, only the gradients of inputs.
     Backward,
-    /// The gradients of weights, where they have a pass of their own.
+    /// The gradients of weights, if they have separate passes.
     Weight,
 }
 

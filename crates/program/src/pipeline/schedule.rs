@@ -1,4 +1,4 @@
-//! Schedules: which order of passes the stages of a pipeline follow.
+//! Schedules: the order of passes on each stage of a pipeline.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use super::{Pass, gpipe, interleaved, one_f_one_b, zero_bubble};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// All forwards, then all backwards.
+    /// All forward passes, then all backward passes.
     Gpipe,
-    /// A backward as soon as possible, then forward and backward by turns.
+    /// A backward pass as soon as possible, then forward and backward alternately.
     OneForwardOneBackward,
     /// 1F1B with several chunks per stage.
     Interleaved {
         /// Chunks per stage.
         chunks: usize,
     },
-    /// One forward, one backward, with gradients of weights put off to where a stage would wait.
+    /// 1F1B in which gradients of weights are delayed until a stage would otherwise wait.
     ZeroBubble,
 }
 
@@ -35,8 +35,8 @@ impl fmt::Display for Schedule {
 }
 
 impl Schedule {
-    /// Returns the passes of every stage, in order; none where the schedule cannot be: interleaving
-    /// needs micro-batches in multiples of the stages.
+    /// Returns the passes of every stage, in order; `None` if the schedule is impossible. Interleaving needs
+    /// a number of micro-batches that is a multiple of the stages.
     pub fn orders(self, stages: usize, micro_batches: usize) -> Option<Vec<Vec<Pass>>> {
         let order = |stage| match self {
             Schedule::Gpipe => Some(gpipe::order(stage, micro_batches)),
@@ -59,8 +59,8 @@ impl Schedule {
         }
     }
 
-    /// Returns how many micro-batches, of all of a stage's chunks together, wait for backward at
-    /// most.
+    /// Returns the largest number of micro-batches, over all of a stage's chunks together, whose activations
+    /// wait for the backward pass.
     pub fn in_flight(self, stage: usize, stages: usize, micro_batches: usize) -> f64 {
         let (p, m) = (stages, micro_batches);
         match self {

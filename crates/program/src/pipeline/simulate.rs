@@ -1,28 +1,28 @@
 //! The simulation of a pipeline on a clock.
 //!
-//! A rank does its passes in the order of its list, each as soon as what it needs is there: forward
-//! what the stage before sends, backward what the stage behind does. Messages leave when a pass is
-//! done, one after the other on each way, while the rank continues; what moving them takes of the rank
-//! itself delays its next pass, if that is not waiting anyway.
+//! A rank runs its passes in the order of its list, each as soon as its input is there: for a forward pass
+//! the message of the previous stage, for a backward pass that of the next stage. Messages leave when a pass
+//! ends, one after the other in each direction, while the rank continues. The rank's own time for moving them
+//! delays its next pass, unless that is waiting anyway.
 
 use super::{Kind, Pass};
 
 /// The times of one chunk of the pipeline for one micro-batch, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stage {
-    /// Seconds of forward.
+    /// Seconds of the forward pass.
     pub forward_s: f64,
-    /// Seconds of backward, or of the gradient of inputs alone where that of weights is apart.
+    /// Seconds of the backward pass, or only of the gradient of inputs if that of weights is a separate pass.
     pub backward_s: f64,
-    /// Seconds of the gradient of weights, where it is apart.
+    /// Seconds of the gradient of weights, if it is a separate pass.
     pub weight_s: f64,
     /// Seconds in which a message goes from this stage to the next one, or back.
     pub message_s: f64,
-    /// Seconds that messages take of the rank's own time, after a pass forward or backward.
+    /// Seconds of the rank's own time for messages, after a forward or backward pass.
     pub handling_s: f64,
-    /// Seconds from the beginning until new parameters have come home: no forward is done before.
+    /// Seconds from the beginning until new parameters have arrived; no forward pass ends before.
     pub home_s: f64,
-    /// Seconds that the first forward takes longer, because they come.
+    /// Seconds by which the first forward pass takes longer, because new parameters arrive.
     pub first_s: f64,
 }
 
@@ -31,24 +31,24 @@ pub struct Stage {
 pub struct Run {
     /// The pass.
     pub pass: Pass,
-    /// When the pass began, in seconds.
+    /// Time at which the pass began, in seconds.
     pub start_s: f64,
-    /// When the pass was done, in seconds.
+    /// Time at which the pass ended, in seconds.
     pub end_s: f64,
 }
 
 /// A pipeline's run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
-    /// When the last rank is done, in seconds.
+    /// Time at which the last rank is done, in seconds.
     pub seconds: f64,
     /// The passes of every rank, in order.
     pub ranks: Vec<Vec<Run>>,
 }
 
 impl Timeline {
-    /// Returns the most micro-batches, over all of its chunks together, that waited on a rank for their
-    /// last pass.
+    /// Returns the largest number of micro-batches, over all of its chunks together, that waited on a rank
+    /// for their last pass.
     pub fn in_flight(&self, rank: usize) -> usize {
         let runs = &self.ranks[rank];
         let apart = runs.iter().any(|run| run.pass.kind == Kind::Weight);
@@ -62,11 +62,11 @@ impl Timeline {
     }
 }
 
-/// Simulates orders; `stages` are in the order in which a micro-batch goes through them. None
-/// if a rank waits for ever.
+/// Simulates orders; `stages` are in the order in which a micro-batch passes through them. Returns `None` if
+/// a rank waits forever.
 ///
 /// # Panics
-/// If there is not one stage for every chunk of every rank.
+/// If the number of stages differs from that of chunks on all ranks.
 pub fn simulate(orders: &[Vec<Pass>], stages: &[Stage]) -> Option<Timeline> {
     let ranks = orders.len();
     assert_eq!(stages.len() % ranks, 0, "{} stages on {ranks} ranks", stages.len());
@@ -101,16 +101,16 @@ pub fn simulate(orders: &[Vec<Pass>], stages: &[Stage]) -> Option<Timeline> {
 struct Play<'a> {
     stages: &'a [Stage],
     micro_batches: usize,
-    /// For every stage and micro-batch, when what it needs forward is there.
+    /// For every stage and micro-batch, the time at which the input of the forward pass arrives.
     forward: Vec<Option<f64>>,
-    /// For every stage and micro-batch, when the gradient that backward needs is there.
+    /// For every stage and micro-batch, the time at which the gradient for the backward pass arrives.
     backward: Vec<Option<f64>>,
-    /// For every stage, when its links to the next and to the one before are free.
+    /// For every stage, the times at which its links to the next and to the previous stage are free.
     link_free: Vec<[f64; 2]>,
 }
 
 impl Play<'_> {
-    /// When a rank may continue after a pass.
+    /// Returns the time at which a rank may continue after a pass.
     fn free_s(&self, run: &Run) -> f64 {
         match run.pass.kind {
             Kind::Weight => run.end_s,
@@ -118,7 +118,7 @@ impl Play<'_> {
         }
     }
 
-    /// Does a pass, if what it needs will be there.
+    /// Runs a pass, if the arrival of its input is known.
     fn run(&mut self, pass: Pass, now: f64) -> Option<Run> {
         let stage = pass.chunk;
         let place = stage * self.micro_batches + pass.micro_batch;
@@ -149,7 +149,7 @@ impl Play<'_> {
         Some(Run { pass, start_s, end_s })
     }
 
-    /// When a message that is ready arrives.
+    /// Returns the time at which a message arrives that is ready at `ready`.
     fn send(&mut self, stage: usize, way: usize, ready: f64) -> f64 {
         let message_s = self.stages[stage - way].message_s;
         let free = &mut self.link_free[stage][way];

@@ -1,7 +1,7 @@
-//! Zero-bubble: 1F1B with gradients of weights put off, so that later stages need not wait for them.
+//! Zero-bubble: 1F1B in which gradients of weights are delayed, so that later stages need not wait for them.
 //!
-//! Qi et al., "Zero Bubble Pipeline Parallelism", ZB-H1: stage i puts off i of them, which keeps as
-//! many micro-batches waiting on every stage as 1F1B does on the first.
+//! Qi et al., "Zero Bubble Pipeline Parallelism", ZB-H1: stage i delays i of them, so that every stage keeps
+//! as many micro-batches waiting as the first stage does under 1F1B.
 
 use super::{Kind, Pass, one_f_one_b};
 

@@ -1,8 +1,8 @@
 //! Connections of a client to the job's servers and its coordinator, all in one thread.
 //!
-//! The client's thread numbers the connections, and hears in its [`Inbox`] of answers and of connections that have
-//! ended. Pulls overtake pushes: pulls are short, and a server answers one as soon as it has the required push,
-//! while pushes to other shards are still being sent.
+//! The client's thread numbers the connections. Its [`Inbox`] receives their answers, and an event for each
+//! connection that has ended. Pulls overtake pushes: pulls are short, and a server answers a pull as soon as
+//! it has the required push, even if pushes to other shards are still being sent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const MESSAGE_BYTES_MAX: usize = 2 << 20;
 #[derive(Debug)]
 pub struct Connections {
     client: Id,
-    /// First message on each connection to a server; none before the job's definition is known.
+    /// First message on each connection to a server; empty until the job's definition is known.
     hello: Vec<u8>,
     watch: Watch,
     inbox: Arc<Inbox>,
@@ -51,13 +51,13 @@ struct Connection {
 #[derive(Debug, PartialEq)]
 enum Stage {
     Dialling,
-    /// The server has been sent the hello, and has until then to welcome the client.
+    /// The server has been sent the hello, and must welcome the client before this time.
     Greeting(Instant),
     Ready,
 }
 
 impl Connections {
-    /// Connections of a client with this id, or of a reader with `Id(0)`.
+    /// Returns the connections of a client with this id, or of a reader if it is `Id(0)`.
     pub fn new(client: Id, watch: Watch, inbox: &Arc<Inbox>) -> Connections {
         Connections {
             client,
@@ -103,7 +103,7 @@ impl Connections {
         self.connections.insert(number, connection);
     }
 
-    /// Closes a connection; nothing more is heard of it.
+    /// Closes a connection. No further events of it reach the client.
     pub fn close(&mut self, number: u64, out: &mut Outbox) {
         if let Some(connection) = self.connections.remove(&number) {
             self.numbers.remove(&connection.id);

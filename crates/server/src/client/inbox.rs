@@ -1,7 +1,8 @@
 //! Queue of messages from a client's connections to its thread.
 //!
-//! Law: once [`EVENTS_MAX`] messages are queued, each connection adds at most one; besides them there are one state and
-//! one error of the coordinator. Connections with further messages wait until half of the queue is taken.
+//! Law: once [`EVENTS_MAX`] messages are queued, each connection adds at most one. The coordinator's last
+//! state and last error are kept in addition. Connections with further messages wait until half of the queue
+//! is taken.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -19,7 +20,7 @@ const EVENTS_MAX: usize = 1024;
 /// Message of a connection to the client's thread.
 #[derive(Debug)]
 pub enum Event {
-    /// The coordinator has another state.
+    /// The state of the job has changed.
     State(Box<JobState>),
     /// The coordinator refuses a request.
     Refused(String),
@@ -60,8 +61,8 @@ impl Inbox {
         self.state.lock().expect("no holder panics")
     }
 
-    /// Queues a message. A state replaces an older one in the queue. Returns whether the queue is full, so that the
-    /// connection has to wait for [`Inbox::has_room`].
+    /// Queues a message. A newer state replaces an older one in the queue. Returns whether the queue is full.
+    /// The connection then has to wait for [`Inbox::has_room`].
     pub fn put(&self, news: Event) -> bool {
         let mut state = self.lock();
         match news {
@@ -76,7 +77,7 @@ impl Inbox {
         is_full
     }
 
-    /// Returns, once, that connections that wait may continue.
+    /// Returns true once the connections that wait may continue, and only once.
     pub fn has_room(&self) -> bool {
         let mut state = self.lock();
         let has_room = state.is_full && state.news.len() <= EVENTS_MAX / 2;

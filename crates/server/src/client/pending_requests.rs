@@ -1,9 +1,9 @@
 //! Open requests of a client: the server that each was sent to, and when to repeat it.
 //!
 //! This is a state machine without sockets or clock. A request keeps its number when it is repeated, and goes
-//! to the primary in the newest state. Laws: a request is completed once; a server owes at most
-//! [`WINDOW_BYTES`] of answers, or one answer; a request that is refused or lost is repeated after a growing
-//! pause, or at once when the state changes.
+//! to the primary in the newest state. Laws: a request is completed once; the answers that a server has yet
+//! to send take at most [`WINDOW_BYTES`], or are a single answer; a request that is refused or lost is
+//! repeated after a growing pause, or at once when the state changes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error::{Error, Kind};
 use crate::reason::Request;
 use crate::wire::FromServer;
 
-/// Bytes of answers that one server may owe.
+/// Largest size in bytes of the answers that one server has yet to send.
 const WINDOW_BYTES: usize = 4 << 20;
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ pub struct Done {
 #[derive(Debug, Default)]
 pub struct PendingRequests {
     asks: BTreeMap<Key, Ask>,
-    /// Bytes of answers that each server owes.
+    /// Bytes of the answers that each server has yet to send.
     owed: BTreeMap<Id, usize>,
     /// Answers not yet taken, by ticket.
     done: BTreeMap<u64, VecDeque<Done>>,
@@ -56,13 +56,14 @@ struct Ask {
     answer_bytes: usize,
     stage: Stage,
     backoff: Backoff,
-    /// Reason why the last attempt failed, or for whom the request waits.
+    /// Reason why the last attempt failed, or the worker for which the request waits.
     vain: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// To be sent, after a pause until this time, or once its primary is known and owes few enough bytes.
+    /// To be sent after a pause until this time, or once its primary is known and has few enough answers yet
+    /// to send.
     Due(Option<Instant>),
     Sent(Id),
 }
@@ -134,8 +135,8 @@ impl PendingRequests {
         Ok(messages)
     }
 
-    /// Returns the time at which to call [`PendingRequests::due`] next if no message arrives earlier: the earliest end
-    /// of a pause that no call has seen yet.
+    /// Returns the time at which to call [`PendingRequests::due`] next if no message arrives earlier: the
+    /// earliest end of a pause that [`PendingRequests::due`] has not taken into account yet.
     pub fn deadline(&self) -> Option<Instant> {
         let time = |ask: &Ask| match ask.stage {
             Stage::Due(time) => time,
@@ -381,7 +382,7 @@ mod tests {
         );
     }
 
-    /// A pause that ends between two calls, however far apart, is still a deadline.
+    /// A pause that ends between two calls is still a deadline, however far apart the calls are.
     #[test]
     fn no_pause_ends_unseen() {
         let (now, state) = (Instant::now(), state(&[1]));

@@ -8,8 +8,8 @@ use thinwire_member::Id;
 use crate::client::session::Session;
 use crate::error::Error;
 
-/// Client that only pulls. It is no worker: it never waits for workers, and they never wait for it. Answers
-/// are the rows as they are when they are read.
+/// Client that only pulls. It does not count as a worker: it never waits for workers, and they never wait for
+/// it. Answers have the current values of the rows.
 #[derive(Debug)]
 pub struct Reader {
     session: Session,
@@ -17,11 +17,11 @@ pub struct Reader {
 
 impl Reader {
     /// Waits until the job has tables and servers. `coordinator` is the coordinator's host:port, or the store
-    /// that knows it: `etcd://host:port/JOB`.
+    /// that has its address: `etcd://host:port/JOB`.
     ///
     /// # Errors
-    /// If the job has none within `timeout`, which also bounds every later wait for an answer, or the
-    /// coordinator has another token.
+    /// If the job has no tables or servers within `timeout`, which also bounds every later wait for an
+    /// answer, or if the coordinator has another token.
     pub fn open(coordinator: &str, token: &str, timeout: Duration) -> Result<Reader, Error> {
         let (coordinator, token) = (coordinator.to_owned(), token.to_owned());
         let job_address = JobAddress { coordinator, token, id: Id(0) };

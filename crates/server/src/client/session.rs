@@ -47,9 +47,11 @@ pub struct Session {
     number: u64,
     tickets: u64,
     pulls: u64,
-    /// Largest step that a shard has reported for the slowest worker, and the last number of workers that push.
+    /// Largest step that a shard has reported for the slowest worker, and the last reported number of workers
+    /// that push.
     pace: Pace,
-    /// Tickets of pulls under way, each with a reference that ends when its pull is dropped.
+    /// Tickets of pulls under way, each with a weak reference that no longer upgrades once the pull is
+    /// dropped.
     pulling: Vec<(u64, Weak<()>)>,
     /// Time of the last answer, or of the beginning of the current wait.
     progress: Instant,
@@ -335,7 +337,7 @@ fn wait_for_servers(
     Err(Error::new(Kind::Timeout, format!("{missing} after {:.0} s", timeout.as_secs_f64())))
 }
 
-/// Describes what a job without views lacks.
+/// Describes what a job without views still needs.
 fn lacking(state: &JobState) -> String {
     let Some(definition) = &state.definition else {
         return "the job has no tables yet".to_owned();

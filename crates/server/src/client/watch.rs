@@ -13,11 +13,11 @@ use crate::client::inbox::{Event, Inbox};
 use crate::configuration::JobState;
 use crate::error::Error;
 
-/// Subscription of a client to the job's state, part of the node that has its connections.
+/// Subscription of a client to the job's state; part of the node that has the client's connections.
 #[derive(Debug)]
 pub struct Watch {
     subscription: Subscription,
-    /// First request on each connection; an empty request asks nothing.
+    /// First request on each connection; an empty request only subscribes.
     request: Vec<u8>,
     inbox: Arc<Inbox>,
     version: Option<u64>,

@@ -73,8 +73,8 @@ pub struct Definition {
     pub restore: Option<String>,
 }
 
-/// Fields of a [`Definition`] as they travel. Files and fingerprints leave out a `restore` that is none; messages
-/// have no names of fields, so they need it.
+/// Fields of a [`Definition`] as they travel. JSON files and fingerprints leave out a `restore` of `None`;
+/// messages have no field names, so they need it.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Definition")]
 pub(super) struct DefinitionFields {

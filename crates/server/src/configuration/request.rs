@@ -15,23 +15,24 @@ pub const NAME_BYTES_MAX: usize = 300;
 /// Request of a process to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ViewRequest {
-    /// Defines the tables of the job. The first definition stands; equal ones are accepted.
+    /// Defines the tables of the job. The first definition is kept; equal ones are accepted, and others
+    /// refused.
     Define(#[serde(with = "DefinitionFields")] Definition),
-    /// Tells the name of the files with which the server that asks is to begin. It is told before the server's
-    /// address, and repeated while the state of a job without servers lacks it.
+    /// Reports the name of the files with which the server that asks is to begin. A server sends it before
+    /// its address, and repeats it as long as the job has no views and its state lacks the name.
     Origin(String),
-    /// Tells the memory of the server that asks. It is told before the server's address, and repeated while the
-    /// state of a job without servers lacks it.
+    /// Reports the memory of the server that asks. A server sends it before its address, and repeats it as
+    /// long as the job has no views and its state lacks the memory.
     Memory {
         /// Memory for the job's tables, in bytes.
         bytes: u64,
     },
-    /// Tells why the server that asks leaves the job: it cannot keep or load its rows.
+    /// Reports why the server that asks leaves the job: it cannot keep or load its rows.
     Failed {
         /// The reason in one line.
         reason: String,
     },
-    /// Tells the address of the server that asks. A server repeats this while the state lacks its address.
+    /// Reports the address of the server that asks. A server repeats this while the state lacks its address.
     Address(String),
     /// Reports, from the primary of a view, that a learner has all acknowledged writes and will get all later
     /// ones.
@@ -43,7 +44,7 @@ pub enum ViewRequest {
         /// The learner.
         learner: Id,
     },
-    /// Reports, from a replica of shards that no server of an epoch has, that it has come back with its copies. A
+    /// Reports that a replica has come back with its copies of shards that no server of the epoch has. A
     /// server repeats this while the state lists such a shard.
     Kept {
         /// Numbers of the shards and of their last views.
@@ -54,7 +55,8 @@ pub enum ViewRequest {
         /// Number of the snapshot.
         number: u64,
     },
-    /// Reports the newest pushes in the logs of this server's primaries, which admit no newer ones.
+    /// Reports the newest pushes in the logs of the shards whose primary this server is; these admit no newer
+    /// ones.
     Logged {
         /// Number of the snapshot.
         snapshot: u64,
@@ -91,7 +93,7 @@ impl ViewRequest {
     /// Parses a request.
     ///
     /// # Errors
-    /// [`crate::Kind::Corrupt`] if the bytes are no valid request.
+    /// [`crate::Kind::Corrupt`] if the bytes are not a valid request.
     pub fn parse(bytes: &[u8]) -> Result<ViewRequest, Error> {
         decode(bytes)
             .map_err(|why| Error::corrupt(format!("reading a request about shards: {why}")))

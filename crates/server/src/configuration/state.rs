@@ -18,7 +18,7 @@ use crate::shard::Order;
 use crate::view::View;
 use crate::write::Workers;
 
-/// Largest version or number in a state, so that the next one exists.
+/// Largest version or number in a state, so that a next number always exists.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// State of a job's shards.
@@ -34,7 +34,7 @@ pub struct JobState {
     pub origins: BTreeMap<Id, String>,
     /// Memory of servers in bytes; empty once the shards have servers.
     pub memories: BTreeMap<Id, u64>,
-    /// Reasons why servers have left, of those that told it.
+    /// Reasons of servers that have left, if they reported one.
     pub failures: BTreeMap<Id, String>,
     /// Last epoch of the servers.
     pub epoch: u32,
@@ -68,7 +68,7 @@ pub struct SnapshotState {
 /// Stage of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapshotStage {
-    /// Primaries hold newer pushes and report the newest in their logs.
+    /// Primaries hold back newer pushes, and report the newest ones in their logs.
     Asked,
     /// Primaries write their shards at this frontier.
     Agreed(Frontier),
@@ -151,7 +151,7 @@ impl JobState {
     /// Parses a state.
     ///
     /// # Errors
-    /// [`crate::Kind::Corrupt`] if the bytes are no state or an inconsistent one.
+    /// [`crate::Kind::Corrupt`] if the bytes are not a state, or the state is inconsistent.
     pub fn parse(bytes: &[u8]) -> Result<JobState, Error> {
         let cannot =
             |error: String| Error::corrupt(format!("reading the state of shards: {error}"));
@@ -211,7 +211,7 @@ impl JobState {
         }
     }
 
-    /// Returns all numbers that are counted up.
+    /// Returns all numbers that grow with changes of the state.
     fn numbers(&self) -> impl Iterator<Item = u64> {
         let views = self.views.iter().map(|view| view.number);
         let snapshot = self.snapshot.iter().map(|snapshot| snapshot.number);

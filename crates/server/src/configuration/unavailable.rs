@@ -1,7 +1,7 @@
 //! Shards that no server of the epoch has: silent ones, whose servers may come back, and lost ones.
 //!
-//! Laws: such a shard keeps its last view, so no other server can acknowledge a push; it is taken up again only by a
-//! replica that reports its copy and the number of this view.
+//! Laws: such a shard keeps its last view, so no other server can acknowledge a push. It continues only with
+//! a replica that reports its copy and the number of this view.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,9 @@ use thinwire_member::Id;
 use super::{Configuration, JobState};
 
 impl Configuration {
-    /// Takes shards up again that no server of the epoch had: a replica of their last view has come back. Every
-    /// replica has all acknowledged writes, and there has been no later view in which others could have been made.
+    /// Continues shards that no server of the epoch had, because a replica of their last view has come back.
+    /// Every replica has all acknowledged writes, and there was no later view in which others could have been
+    /// acknowledged.
     pub(super) fn recovered(&mut self, from: Id, kept: &[(u32, u64)]) {
         // A server that is not in the epoch yet repeats its report.
         if !self.state.servers.contains(&from) {
@@ -43,7 +44,7 @@ impl Configuration {
         insert(&mut self.state.silent, shard);
     }
 
-    /// Lists shards as lost whose replicas are all dead.
+    /// Lists shards as lost if all their replicas are dead.
     pub(super) fn lose(&mut self, is_dead: &dyn Fn(Id) -> bool) {
         let dead = self.newly_lost(is_dead);
         let Some(first) = dead.first() else { return };
@@ -54,7 +55,7 @@ impl Configuration {
         self.interrupt(|| format!("shard {first} is lost"));
     }
 
-    /// Returns the shards whose replicas are all dead, and that are not listed as lost.
+    /// Returns the shards whose replicas are all dead and that are not listed as lost yet.
     fn newly_lost(&self, is_dead: &dyn Fn(Id) -> bool) -> Vec<u32> {
         let JobState { servers, views, silent, lost, .. } = &self.state;
         // While one of the epoch's servers lives, an epoch without the dead ones follows.

@@ -1,6 +1,6 @@
-//! Files of snapshots from memory, for fuzz targets.
+//! Files of snapshots, read from memory, for fuzz targets.
 //!
-//! Checksums and lengths are corrected, since random bytes would not get past them.
+//! Checksums and lengths are corrected first, since the checks would refuse random bytes.
 
 use serde_json::Value;
 use thinwire_checkpoint::Series;
@@ -11,17 +11,17 @@ use crate::configuration::Layout;
 use crate::snapshot::{Contents, Image, Manifest};
 use crate::table::Tables;
 
-/// Byte that ends the header of a shard's file, since no JSON has it.
+/// Byte after the header of a shard's file; no JSON contains it.
 const END: u8 = 0xff;
-/// Largest number of bytes of the tensors of a file.
+/// Largest size in bytes of the tensors of a file.
 const BODY_BYTES_MAX: u64 = 1 << 12;
 /// Fields of a manifest that are corrected.
 const SEALS: [&str; 2] = ["fingerprint", "crc32"];
 
-/// Reads any text as a manifest, once with its own seals and once with the right ones.
+/// Reads any text as a manifest: once with its own seals, and once with corrected ones.
 ///
 /// # Panics
-/// If a manifest is read and not written back as an equal one, or an error has several lines.
+/// If a manifest that is read differs after it is written and read again, or an error has several lines.
 pub fn manifest(text: &[u8]) {
     take_manifest(text);
     sealed(text).into_iter().for_each(|text| take_manifest(&text));
@@ -59,8 +59,8 @@ fn sealed(text: &[u8]) -> Option<Vec<u8>> {
 /// Reads the number of a shard (1 byte), a header up to a byte 0xff, and a body as the file of a shard.
 ///
 /// # Panics
-/// If a file is read that is not written back as the same rows, or whose rows the shard does not take although
-/// each is there once.
+/// If a file that is read gives other rows after it is written and read again, or if the shard does not
+/// accept its rows although each occurs once.
 pub fn shard_file(bytes: &[u8]) {
     let Some((shard, bytes)) = bytes.split_first() else { return };
     let definition = definition();
@@ -102,10 +102,10 @@ fn file(bytes: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header, &body].concat()
 }
 
-/// Returns the number of the snapshot whose folder has a name.
+/// Returns the number of the snapshot whose folder has this name.
 ///
 /// # Panics
-/// If the number is that of a folder with another name.
+/// If the folder of the snapshot with this number has another name.
 pub fn snapshot_number(name: &str) -> Option<u64> {
     let number = Series::Snapshots.number_of(name)?;
     assert_eq!(Series::Snapshots.name(number), name);
@@ -122,7 +122,7 @@ mod tests {
         fs::read(format!("{}/../../fuzz/seeds/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
     }
 
-    /// Rows of the file in a seed, by piece, or why they are refused.
+    /// Returns the rows of the file in a seed, by piece, or the reason for which they are refused.
     fn rows(name: &str) -> Result<Vec<Vec<u64>>, String> {
         let (definition, seed) = (definition(), seed(name));
         let (layout, shard) = (definition.layout().unwrap(), seed[0].into());

@@ -1,4 +1,4 @@
-//! Coordinator's decisions about shards without sockets, for fuzz targets.
+//! Coordinator without sockets that decides about the views of shards, for fuzz targets.
 
 use thinwire_job::elastic::{Role, VIEWS_BYTES_MAX, ViewService};
 use thinwire_member::Id;
@@ -6,17 +6,18 @@ use thinwire_member::Id;
 use super::{OTHER, SERVER, WORKER};
 use crate::configuration::{Configuration, JobState, ViewRequest};
 
-/// Processes that ask; the last only reads.
+/// Processes that send requests; the last one only reads.
 const ASKERS: [Id; 5] = [SERVER, OTHER, Id(Id::SERVER_BIT | 3), WORKER, Id(0)];
 /// Members of epochs; those of a role are chosen by the bits of a byte.
 const MEMBERS: [Id; 6] = [SERVER, OTHER, Id(Id::SERVER_BIT | 3), WORKER, Id(8), Id(9)];
 
-/// Delivers events, each behind its kind (1 byte) and its length (2 bytes), to the configuration of a job:
-/// requests of processes, epochs of servers and of workers, saved states to continue from, and dead servers.
+/// Delivers events to the configuration of a job; each event follows its kind (1 byte) and its length (2
+/// bytes). Events are requests of processes, epochs of servers and of workers, saved states to continue from,
+/// and dead servers.
 ///
 /// # Panics
-/// If a request or the state is not written back as an equal one, the state is too long, or an error has several
-/// lines.
+/// If a request or the state differs after it is written and read again, the state is too long, or an error
+/// has several lines.
 pub fn decide(mut bytes: &[u8]) {
     let mut configuration = Configuration::new();
     while let Some(([kind, low, high], rest)) = bytes.split_first_chunk() {
@@ -67,7 +68,8 @@ mod tests {
     use super::*;
     use crate::configuration::SnapshotStage;
 
-    /// State after the events of a seed, none of which may be refused but the last ones.
+    /// Returns the state after the events of a seed, of which the last `refused` must be refused and no
+    /// others.
     fn state(name: &str, refused: usize) -> JobState {
         let path = format!("{}/../../fuzz/seeds/views/{name}", env!("CARGO_MANIFEST_DIR"));
         let (seed, mut configuration) = (std::fs::read(path).unwrap(), Configuration::new());

@@ -1,4 +1,4 @@
-//! Connections to peers without sockets: what is dialled, sent and reported.
+//! Connections to peers without sockets: which peers are dialled, and the messages and losses that follow.
 
 use std::convert::Infallible;
 use std::sync::Mutex;

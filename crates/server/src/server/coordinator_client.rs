@@ -1,7 +1,7 @@
 //! Part of a server's node that talks to the coordinator about views and snapshots.
 //!
-//! It tells the coordinator this server's address and which learners are ready, and passes the coordinator's
-//! decisions to the service. While the coordinator is away, the server continues in its last views.
+//! It reports this server's address and the learners that are ready, and passes the coordinator's decisions
+//! to the service. While the coordinator is away, the server continues in its last views.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,9 +23,9 @@ use crate::service::{ServerService, Stats};
 use crate::snapshot::Origin;
 use crate::table::Tables;
 
-/// Longest time between two looks at what the coordinator lacks.
+/// Longest time between two checks of what the coordinator lacks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Time after which a request without effect is repeated.
+/// Time after which a request that has had no effect is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Largest number of queued lines for the user.
 const EVENTS_MAX: usize = 16;
@@ -41,14 +41,14 @@ pub struct Shared {
     explained: Condvar,
 }
 
-/// Knowledge of the others of why this server leaves.
+/// Whether the others know why this server leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Explanation {
     /// It does not leave.
     #[default]
     None,
     UnderWay,
-    /// They know, or have had their time.
+    /// They know it, or the time for telling them is over.
     Given,
 }
 
@@ -73,7 +73,7 @@ impl Shared {
         self.news.lock().expect("no holder panics").pop_front()
     }
 
-    /// Waits until the others can know why this server leaves, if it does.
+    /// Waits until the others can know why this server leaves, if it is leaving.
     pub fn wait_for_explanation(&self, reports: &Reports) {
         let explanation = self.explanation.lock().expect("no holder panics");
         let waits = |explanation: &mut Explanation| match explanation {
@@ -131,9 +131,9 @@ pub struct CoordinatorClient {
     /// The layout, once the definition is known.
     layout: Option<Arc<Layout>>,
     rows: Rows,
-    /// Requests, with the time before which they are not repeated.
+    /// Requests that were sent, each with the time before which it is not repeated.
     requested: BTreeMap<Vec<u8>, Instant>,
-    /// Time of the last look.
+    /// Time of the last check.
     looked: Instant,
     next_stats: Instant,
     leaving: Option<Leaving>,
@@ -149,10 +149,10 @@ enum Rows {
     Ready,
 }
 
-/// A server that has failed, and tells the others why.
+/// A server that has failed, and is telling the others why.
 struct Leaving {
     reason: String,
-    /// Time at which it leaves although they may not know.
+    /// Time at which it leaves even if they do not know the reason.
     until: Instant,
     is_over: bool,
 }
@@ -183,14 +183,15 @@ impl CoordinatorClient {
         self.subscription.has(client)
     }
 
-    /// Subscribes on a new connection. The coordinator may be another one, which has lost requests.
+    /// Subscribes on a new connection, and forgets which requests were sent: the coordinator may be another
+    /// one, which does not have them.
     pub fn opened(&mut self, out: &mut Outbox) {
         self.requested.clear();
         self.subscription.opened(&[], out);
         self.explain(out);
     }
 
-    /// Adopts what the coordinator has decided.
+    /// Adopts the coordinator's decisions.
     ///
     /// # Errors
     /// If its message is malformed.
@@ -217,7 +218,7 @@ impl CoordinatorClient {
         self.subscription.hung_up(why, now, out);
     }
 
-    /// Returns the time of the next look.
+    /// Returns the time of the next check.
     pub fn deadline(&self) -> Option<Instant> {
         let is_over = self.leaving.as_ref().is_some_and(|leaving| leaving.is_over);
         let is_due = self.parts.reports.is_due();
@@ -225,7 +226,7 @@ impl CoordinatorClient {
         (!is_over).then_some(next)
     }
 
-    /// Looks at what the shards and the snapshot writer have reported, and asks for what the coordinator lacks.
+    /// Handles the reports of the shards and the snapshot writer, and requests what the coordinator lacks.
     pub fn look(&mut self, service: &mut ServerService, now: Instant, out: &mut Outbox) {
         self.looked = now;
         // Before the reports are read: whatever is reported from now on asks for another look.
@@ -281,8 +282,8 @@ impl CoordinatorClient {
         Ok(())
     }
 
-    /// Loads the rows with which new shards begin, if the job begins with files. A thread of its own reads the files,
-    /// since the peers wait for signs of life meanwhile.
+    /// Loads the rows with which new shards begin, if the job begins with files. A separate thread reads the
+    /// files, since this one must send signs of life to the peers meanwhile.
     fn load(&self, definition: &Definition) -> Result<Rows, Error> {
         let other = |message: String| Error::new(Kind::Snapshot, message);
         let name = match (&definition.restore, &self.parts.origin) {
@@ -324,7 +325,7 @@ impl CoordinatorClient {
         Ok(Rows::Loading(loaded))
     }
 
-    /// Gives the service the rows that were loaded, and the views that waited for them.
+    /// Passes the service the rows that were loaded, and then the views that waited for them.
     fn take_rows(
         &mut self,
         service: &mut ServerService,
@@ -339,7 +340,7 @@ impl CoordinatorClient {
         Ok(())
     }
 
-    /// Leaves the job, whose rows this server cannot load.
+    /// Leaves the job, because this server cannot load its rows.
     fn exclude(&mut self, error: Error, now: Instant, out: &mut Outbox) {
         let text = error.to_string();
         self.parts.shared.refused(Some(text.clone()));
@@ -347,7 +348,7 @@ impl CoordinatorClient {
         self.parts.shared.exclude(error);
     }
 
-    /// Begins to leave, unless this server does already.
+    /// Begins to leave, unless this server is leaving already.
     fn leave(&mut self, reason: String, now: Instant, out: &mut Outbox) {
         if self.leaving.is_none() {
             let reason = reason[..reason.floor_char_boundary(NAME_BYTES_MAX)].to_owned();
@@ -357,7 +358,7 @@ impl CoordinatorClient {
         }
     }
 
-    /// Tells the others why this server leaves, if it does.
+    /// Tells the others why this server leaves, if it is leaving.
     fn explain(&mut self, out: &mut Outbox) {
         if let Some(Leaving { reason, .. }) = &self.leaving {
             let request = ViewRequest::Failed { reason: reason.clone() };
@@ -365,7 +366,8 @@ impl CoordinatorClient {
         }
     }
 
-    /// Ends the connection once the others can know why this server leaves, or have had their time.
+    /// Ends the connection once the others can know why this server leaves, or the time for telling them is
+    /// over.
     fn end_if_known(&mut self, now: Instant, out: &mut Outbox) {
         let is_known = self.state.failures.contains_key(&self.parts.job_address.id);
         let Some(leaving) = &mut self.leaving else { return };

@@ -12,7 +12,7 @@ use crate::service::ServerService;
 /// Everything of a server that its endpoint drives.
 pub struct ServerNode {
     service: ServerService,
-    /// None before the server has joined the job.
+    /// `None` before the server has joined the job.
     coordinator: Option<CoordinatorClient>,
 }
 
@@ -28,7 +28,7 @@ impl ServerNode {
         self.coordinator = Some(coordinator);
     }
 
-    /// Returns the connection to the coordinator, if `client` is that.
+    /// Returns the client of the coordinator, if `client` is its connection.
     fn coordinator(&mut self, client: ClientId) -> Option<&mut CoordinatorClient> {
         self.coordinator.as_mut().filter(|coordinator| coordinator.has(client))
     }

@@ -1,4 +1,5 @@
-//! Part of a server in the job's snapshots: its requests to the coordinator and its tasks for the disk.
+//! Participation of a server in the job's snapshots: its requests to the coordinator and its tasks for the
+//! disk.
 //!
 //! This is a state machine without sockets or disk. From the job's state and the shards' reports it derives
 //! the next request, and hands tasks to the thread that writes.
@@ -17,7 +18,7 @@ use crate::snapshot::Task;
 /// Time after which an incomplete snapshot is abandoned.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Part of a server in snapshots.
+/// Participation of a server in snapshots.
 #[derive(Debug)]
 pub struct SnapshotParticipant {
     own: Id,

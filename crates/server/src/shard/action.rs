@@ -35,13 +35,13 @@ pub enum Action {
         /// Progress of the workers.
         pace: Pace,
     },
-    /// Tells a worker why its request waits; the request stays.
+    /// Tells a worker why its request waits; the request remains in the queue.
     Delay {
         /// The worker.
         client: Id,
         /// Waiting request.
         request: Request,
-        /// Worker for which it waits, and the step that this one has reached.
+        /// Worker for which it waits, and the step that this worker has reached.
         slowest: Slowest,
     },
     /// Tells a client to repeat a request, to this server or another.

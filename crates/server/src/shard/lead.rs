@@ -16,7 +16,8 @@ use crate::shard::{Action, Options, Shard};
 use crate::view::View;
 use crate::write::{Entry, Pull, Push, Write};
 
-/// Time after which a worker is told for whom its request waits, and after which it is told again.
+/// Time after which a worker is told for which other worker its request waits, and after which it is told
+/// again.
 const DELAY: Duration = Duration::from_secs(1);
 
 /// State of a primary that is not replicated.
@@ -31,7 +32,7 @@ pub struct Lead {
     pushes: VecDeque<Push>,
     pulls: Vec<Pull>,
     next_tick: Duration,
-    /// Time at which workers are told for whom their requests wait; `None` while no request waits.
+    /// Time at which workers are told for which worker their requests wait; `None` while no request waits.
     next_delay: Option<Duration>,
     /// Snapshot for which pushes are held, if there is one.
     hold: Option<WriteBarrier>,
@@ -67,7 +68,7 @@ impl Lead {
         [hold, self.next_delay].into_iter().flatten().fold(self.next_tick, Duration::min)
     }
 
-    /// Tells workers for whom their requests wait, once these have waited for a while.
+    /// Tells workers for which worker their requests wait, once they have waited for a while.
     pub fn tell_delays(&mut self, now: Duration, actions: &mut Vec<Action>) {
         if self.pushes.is_empty() && self.pulls.is_empty() {
             self.next_delay = None;
@@ -107,7 +108,7 @@ impl Lead {
     }
 
     /// Takes out the pushes of one step, once every worker has pushed for it or for a later one. A push for a
-    /// step that is over becomes an update of its own.
+    /// step that is over becomes a separate update.
     fn next_step(&mut self) -> Option<Write> {
         let step =
             self.pushes.iter().filter(|push| self.lets_in(push)).map(|push| push.step).min()?;

@@ -48,7 +48,7 @@ pub struct WriteBarrier {
 enum Stage {
     /// The list of workers is still to be logged.
     Begun,
-    /// Pushes up to this frontier, those in the log, were reported; no newer ones are admitted.
+    /// The newest pushes in the log, this frontier, were reported; no newer ones are admitted.
     Settled(Frontier),
     /// Pushes up to this frontier of all shards are admitted.
     Agreed(Arc<Frontier>),
@@ -69,8 +69,8 @@ impl WriteBarrier {
         }
     }
 
-    /// Returns whether the frontier is known. Its pushes are admitted without regard to their lead: another
-    /// shard has logged them within the bound.
+    /// Returns whether the frontier is known. Its pushes are admitted however far ahead they are, since
+    /// another shard has logged them within the bound.
     pub fn is_agreed(&self) -> bool {
         matches!(self.stage, Stage::Agreed(_))
     }

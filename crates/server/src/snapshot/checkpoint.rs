@@ -1,5 +1,5 @@
-//! Checkpoint of a model: a plain safetensors file whose tensors are initial values of tables. Nothing in it
-//! is trusted.
+//! Checkpoint of a model: a plain safetensors file whose tensors are initial values of tables. All of its
+//! content is checked.
 //!
 //! Law: a table whose initial values are `checkpoint` gets the values of the tensor with its name, whatever
 //! the number of shards, or an error names the tensor. Other tables are not affected.
@@ -23,7 +23,7 @@ impl Checkpoint {
     /// Opens a safetensors file and computes its checksum.
     ///
     /// # Errors
-    /// If the file does not exist, or is no complete safetensors file.
+    /// If the file does not exist, or is not a complete safetensors file.
     pub fn open(path: &Path) -> Result<Checkpoint, Error> {
         TensorFile::open(path).map(Checkpoint)
     }
@@ -54,7 +54,7 @@ impl Checkpoint {
     /// Returns the values of the tensor with this name and shape.
     ///
     /// # Errors
-    /// If the tensor is missing or of another shape or type, or the file cannot be read.
+    /// If the tensor is missing or has another shape or type, or the file cannot be read.
     pub fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, Error> {
         let names = [name.to_owned()];
         let (name, tensor) = self.0.find(&names)?;

@@ -1,6 +1,7 @@
 //! Draft of a snapshot, into which several servers write.
 //!
-//! A note beside each shard's file has its length and checksum, from which the manifest is made.
+//! A second file for each shard, its note, has the length and checksum of the shard's file. The manifest is
+//! made from the notes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Creates a draft unless another server has, and removes abandoned ones. Its name contains the id of the process
-    /// that asked, so jobs never share a draft.
+    /// Creates a draft, unless another server has created it, and removes abandoned ones. Its name contains
+    /// the id of the process that asked, so jobs never share a draft.
     ///
     /// # Errors
     /// If the store cannot be written to.
@@ -69,7 +70,7 @@ impl Draft {
         })
     }
 
-    /// Publishes the draft with a manifest, once all shards are written. Returns the snapshot's name.
+    /// Publishes the draft by a manifest, once all shards are written. Returns the snapshot's name.
     ///
     /// # Errors
     /// If a file is missing, has another length than its note says, or cannot be written.
@@ -124,7 +125,7 @@ impl Draft {
     }
 }
 
-/// Returns the name of the note beside a shard's file.
+/// Returns the name of the note for a shard's file.
 fn note_of(file: &str) -> String {
     format!("{}.json", file.rsplit_once('.').map_or(file, |(stem, _)| stem))
 }

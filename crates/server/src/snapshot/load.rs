@@ -1,4 +1,4 @@
-//! Reader of snapshots, which trusts none of their bytes.
+//! Reader of snapshots; it checks all of their bytes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Snapshot {
     /// may differ.
     ///
     /// # Errors
-    /// If the snapshot is of other tables.
+    /// If the snapshot belongs to other tables.
     pub fn check(&self, definition: &Definition) -> Result<(), Error> {
         let has = self.definition();
         let mut wanted = definition.clone();
@@ -138,7 +138,7 @@ impl Snapshot {
     }
 }
 
-/// Returns whether two optimisers have the same rule, and so the same state.
+/// Returns whether two optimisers have the same rule, and so the same kind of state.
 fn is_same_rule(one: &str, other: &str) -> bool {
     let rule = |text| Optimizer::parse(text).ok().map(|it| std::mem::discriminant(&it.rule));
     rule(one).is_some_and(|one| rule(other) == Some(one))

@@ -1,4 +1,4 @@
-//! What a snapshot's manifest records: definition and frontier.
+//! Content of a snapshot's manifest: definition and frontier.
 
 use serde::{Deserialize, Serialize};
 use thinwire_checkpoint::{Record, Series};
@@ -24,7 +24,7 @@ pub struct Contained {
 }
 
 impl Contained {
-    /// Returns the layout of the tables, whose fingerprint is compared; the error says what is wrong, in one line.
+    /// Returns the layout of the tables, after comparing the fingerprint. The error is one line.
     pub fn layout(&self) -> Result<Layout, String> {
         let layout = self.definition.layout().map_err(|error| error.to_string())?;
         let (found, expected) = (&self.fingerprint, format!("{:016x}", layout.fingerprint));

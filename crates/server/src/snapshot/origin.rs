@@ -25,7 +25,7 @@ impl Origin {
     /// Opens a safetensors file, a snapshot, or the newest snapshot at a place.
     ///
     /// # Errors
-    /// If there is none of these at the location, or it is damaged.
+    /// If the location has none of these, or it is damaged.
     pub fn open(location: &Location) -> Result<Origin, Error> {
         match location {
             Location::Folder(path) if path.is_file() => {

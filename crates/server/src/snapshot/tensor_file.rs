@@ -1,4 +1,4 @@
-//! Reader of safetensors files, which trusts none of their bytes.
+//! Reader of safetensors files, which checks all of their bytes.
 //!
 //! Law: reading any bytes gives a file whose tensors cover its data without gaps or overlaps, or a one-line
 //! error.
@@ -39,7 +39,7 @@ impl TensorFile {
     /// Opens a file and computes its checksum.
     ///
     /// # Errors
-    /// If the file does not exist, or is no complete safetensors file.
+    /// If the file does not exist, or is not a complete safetensors file.
     pub fn open(path: &Path) -> Result<TensorFile, Error> {
         open(path).map_err(|why| {
             let why = why.lines().next().unwrap_or_default();
@@ -61,7 +61,7 @@ impl TensorFile {
     /// Returns the first tensor that has one of these names, and that name.
     ///
     /// # Errors
-    /// If there is none, or its type is not F32, F16 or BF16.
+    /// If there is no such tensor, or its type is not F32, F16 or BF16.
     pub fn find<'a>(&self, names: &'a [String]) -> Result<(&'a str, &TensorInfo), Error> {
         let found = names.iter().find_map(|name| Some((&name[..], self.header.info(name)?)));
         let Some((name, tensor)) = found else {
@@ -75,7 +75,7 @@ impl TensorFile {
         }
     }
 
-    /// Returns the error for a tensor of another shape or type than expected.
+    /// Returns the error for a tensor that has another shape or type than expected.
     pub fn schema_error(&self, name: &str, found: &str, expected: &str) -> Error {
         let path = self.path.display();
         let message = format!("tensor '{name}' in {path} is {found}, expected {expected}");

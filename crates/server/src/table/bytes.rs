@@ -1,8 +1,8 @@
 //! Tables as bytes: serialisation of a shard's copy and of answers.
 //!
-//! Per table: its number (4 bytes), the number of written rows (4), and in the order of their first writes
-//! their places in the shard (4 each), versions (4 each), values and state (4 per number). Law:
-//! `read(write(x)) == x`, and reading any bytes gives tables of the shard or nothing.
+//! For each table, in order: its number (4 bytes), the number of written rows (4), their places in the shard
+//! in the order of their first writes (4 each), their versions (4 each), values and state (4 per number).
+//! Law: `read(write(x)) == x`, and reading any bytes gives tables of the shard or nothing.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ impl Tables {
     }
 
     /// Reads the bytes of [`Tables::to_bytes`] into tables with these pieces and options, within the memory
-    /// limit; `None` if the bytes are no such tables.
+    /// limit; `None` if the bytes do not represent such tables.
     ///
     /// # Errors
     /// If the disk of spilled rows fails.
@@ -117,7 +117,7 @@ impl Table {
         })
     }
 
-    /// Reads rows into a table without written rows; `None` if the bytes are no such rows.
+    /// Reads rows into a table without written rows; `None` if the bytes do not represent such rows.
     fn fill(&mut self, fields: &mut Fields<'_>, pages: &mut Pages) -> Result<Option<()>, Error> {
         let Some([versions, values, state]) = self.take(fields) else { return Ok(None) };
         self.each_page(|page, rows| {
@@ -163,7 +163,8 @@ impl Table {
     }
 }
 
-/// Fields of raw tables that have not been read yet, little-endian; each is `None` if too few bytes are left.
+/// Fields of serialised tables that have not been read yet, little-endian; each is `None` if too few bytes
+/// are left.
 #[derive(Debug)]
 pub struct Fields<'a>(pub &'a [u8]);
 

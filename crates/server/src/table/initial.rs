@@ -69,7 +69,7 @@ impl fmt::Display for Initial {
     }
 }
 
-/// Error for a text that names no initial values.
+/// Error for a text that does not name initial values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "initial values '{0}', expected zeros, constant:VALUE, uniform:BOUND, normal:DEVIATION or checkpoint"

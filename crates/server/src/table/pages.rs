@@ -28,13 +28,13 @@ impl MemoryLimit {
     /// Checks that files can be created in the folder.
     ///
     /// # Errors
-    /// [`Kind::Disk`] if not.
+    /// [`Kind::Disk`] if files cannot be created.
     pub fn check(&self) -> Result<(), Error> {
         PageFile::create(&self.folder, 0).map(drop)
     }
 }
 
-/// Pages by their number.
+/// Pages, by number.
 #[derive(Debug, Default)]
 pub struct Pages {
     pages: Vec<Page>,
@@ -49,7 +49,7 @@ pub struct Pages {
 
 #[derive(Debug)]
 enum Page {
-    /// Zeros that were never written.
+    /// Zeros, since the page was never written.
     Unmade,
     /// In memory.
     Held {
@@ -228,10 +228,10 @@ impl Pages {
         Ok(())
     }
 
-    /// Checks that the disk has not failed.
+    /// Returns an error if the disk has failed.
     ///
     /// # Errors
-    /// If it has.
+    /// If the disk has failed.
     pub fn check(&self) -> Result<(), Error> {
         match &self.failure {
             None => Ok(()),

@@ -1,10 +1,10 @@
 //! Long messages in frames of bounded length.
 //!
 //! A message of at most [`FRAGMENT_BYTES`] is one frame. A longer message is cut into fragments of full
-//! length except the last; each has two bytes in front, its kind and a byte that is 1 in the last fragment.
-//! Frames of a connection arrive in order, and no other frame comes between the fragments of a message. Law:
-//! each message has exactly one sequence of frames, and the receiver buffers at most the bytes that it
-//! allows.
+//! length except the last. Each fragment begins with two bytes: its kind, and a byte that is 1 in the last
+//! fragment. Frames of a connection arrive in order, and no other frame comes between the fragments of a
+//! message. Law: each message has exactly one sequence of frames, and the receiver buffers at most the bytes
+//! that it allows.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ impl Outgoing {
     }
 }
 
-/// Sends frames by `next`, which returns the length of each, until they are as long as a fragment, and asks for room
-/// for more then.
+/// Calls `next`, which sends a frame and returns its length, until the frames are as long as a fragment. Then
+/// asks to be called again when there is room for more.
 pub fn send_some(
     to: ClientId,
     out: &mut Outbox,

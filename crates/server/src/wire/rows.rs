@@ -1,6 +1,6 @@
 //! Rows and values in messages.
 //!
-//! Consecutive rows are sent as a run, its first row and its length, so a dense gradient has no row numbers.
+//! Consecutive rows are sent as a run (its first row and its length), so a dense gradient has no row numbers.
 //! Other rows and all gradients are raw little-endian bytes.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -12,8 +12,8 @@ use crate::clocks::number;
 use crate::values::Values;
 use crate::write::{Part, Pull};
 
-/// Largest number of rows in the runs of one pull: they take memory in the receiver but few bytes on the
-/// wire.
+/// Largest number of rows in the runs of one pull, since they take memory in the receiver but few bytes on
+/// the wire.
 pub const PULL_ROWS_MAX: usize = 1 << 18;
 
 /// Rows as they travel.
@@ -26,7 +26,8 @@ pub enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Returns rows as a run if they are at most `max` consecutive ones, below the largest 64-bit number.
+    /// Returns rows as a run, if they are consecutive, at most `max`, and below the largest 64-bit number;
+    /// otherwise as a list.
     fn of(rows: &'a [u64], max: usize) -> Rows<'a> {
         let follows = |pair: &[u64]| pair[0].checked_add(1) == Some(pair[1]);
         let ends = rows.last().is_some_and(|last| *last < u64::MAX);
@@ -36,7 +37,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Returns the rows; `None` if a run has more than `max`.
+    /// Returns the rows; `None` if a run has more than `max` rows.
     fn rows(&self, max: usize) -> Option<Vec<u64>> {
         match *self {
             Rows::Run { first, length } => {
@@ -62,7 +63,7 @@ struct PartFields<'a> {
 }
 
 impl PartFields<'_> {
-    /// Returns the part; `None` if there cannot be such a part.
+    /// Returns the part; `None` if the fields are inconsistent.
     fn part(&self) -> Option<Part> {
         let rows = self.rows.rows(rows_max(self.format, self.values))?;
         let gradient = Values::from_bytes(self.format, self.values)?;

@@ -172,8 +172,8 @@ fn peer() -> impl Strategy<Value = Peer> {
     prop_oneof![hello, message]
 }
 
-/// Checks that bytes are refused or parse to a message that is read back. Messages are compared as bytes, because
-/// values may be NaN.
+/// Checks that bytes are refused or parse to a message that survives writing and reading. Messages are
+/// compared as bytes, because values may be NaN.
 fn written_back(bytes: &[u8]) {
     match Received::parse(bytes) {
         Ok(Received::Client(message)) => {
@@ -262,7 +262,7 @@ proptest! {
     }
 }
 
-/// Returns a message of a client whose bytes no client writes.
+/// Returns a message with bytes that no client writes.
 fn forged<T: Serialize>(variant: u8, fields: T) -> Result<FromClient, Error> {
     FromClient::parse(&encode(&(CLIENT, variant, 0_u8, fields)))
 }

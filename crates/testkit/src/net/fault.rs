@@ -8,16 +8,16 @@ use std::time::Duration;
 pub enum Fault {
     /// Kills a process: its machine closes its connections, which the others notice.
     Kill(usize),
-    /// Takes a machine away: nobody is told.
+    /// Takes a machine away; the others are not notified.
     PowerOff(usize),
     /// Kills a process in the middle of its next event, after some of the actions.
     Falter {
         /// The node.
         node: usize,
-        /// Number of actions that still happen.
+        /// Number of actions that are still performed.
         after: usize,
     },
-    /// Starts a node that is down, with what it saved.
+    /// Starts a node that is down, with its saved bytes.
     Boot(usize),
     /// Stops a process, as SIGSTOP does; events wait for it.
     Pause(usize),
@@ -27,7 +27,7 @@ pub enum Fault {
     Cut {
         /// Sender whose messages are lost.
         from: usize,
-        /// Receiver that they are lost for.
+        /// Receiver for which they are lost.
         to: usize,
     },
     /// Cuts all links between two sides: the nodes whose bits are set, and the others.
@@ -35,7 +35,7 @@ pub enum Fault {
         /// A bit for every node.
         side: u64,
     },
-    /// Mends all links.
+    /// Restores all links.
     Heal,
     /// Changes the weather.
     Weather(Weather),
@@ -44,13 +44,13 @@ pub enum Fault {
 /// Delays and losses of every link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weather {
-    /// Usual delay of a message, which also reorders.
+    /// Usual delay of a message, which may also reorder messages.
     pub delay: Range<Duration>,
     /// Probability that a message is lost.
     pub loss: f64,
-    /// Probability that a message comes twice.
+    /// Probability that a message arrives twice.
     pub duplication: f64,
-    /// Probability that a message takes up to [`Weather::late`] more.
+    /// Probability that a message takes longer, by up to [`Weather::late`].
     pub lateness: f64,
     /// Longest extra delay of late messages.
     pub late: Duration,

@@ -1,4 +1,4 @@
-//! The network: nodes, links, clock.
+//! The network: nodes, links and clock.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,7 +8,7 @@ use super::{Action, Birth, Event, Fault, Node, Random, Weather};
 
 /// Most nodes of a network.
 const NODES_MAX: usize = 64;
-/// Most events at one instant: more are a node that wakes itself for ever.
+/// Most events at one instant; with more, a node is waking itself forever.
 const EVENTS_AT_ONCE_MAX: u32 = 100_000;
 /// Lines of the trace that a network keeps.
 const TRACE_LINES_MAX: usize = 200;
@@ -23,7 +23,7 @@ struct JobAddress<N: Node> {
     node: Option<N>,
     life: u32,
     saved: Option<Vec<u8>>,
-    /// Number of the last wish to be woken.
+    /// Number of the last request to be woken.
     wish: u64,
     /// Number of actions of the next event after which it is killed.
     falters: Option<usize>,
@@ -89,7 +89,7 @@ impl<N: Node> Net<N> {
         self.trace = Some(VecDeque::new());
     }
 
-    /// Returns the last 200 events and faults that were recorded, a line each.
+    /// Returns the last 200 events and faults that were recorded, one per line.
     pub fn trace(&self) -> String {
         self.trace.iter().flatten().fold(String::new(), |text, line| text + line + "\n")
     }
@@ -124,14 +124,14 @@ impl<N: Node> Net<N> {
         self.queue.push(at.as_nanos() as u64, Entry::Fault(fault));
     }
 
-    /// Schedules an order to a node, in whatever life it then is.
+    /// Schedules an order to a node, whichever life it then has.
     pub fn order(&mut self, at: Duration, node: usize, message: N::Message) {
         let event = Event::Order(message);
         self.queue.push(at.as_nanos() as u64, Entry::Node { node, life: u32::MAX, event });
     }
 
-    /// Processes what is due by `end` up to the next event of a node, and returns that node. If there is
-    /// none, sets the clock to `end` and returns none.
+    /// Processes everything that is due by `end`, up to the next event of a node, and returns that node. If
+    /// there is none, sets the clock to `end` and returns `None`.
     ///
     /// # Panics
     /// If nodes wake themselves again and again at one instant.
@@ -168,7 +168,7 @@ impl<N: Node> Net<N> {
         );
     }
 
-    /// Hands an event to a node in this life, or keeps it until the node continues.
+    /// Delivers an event to a node in this life, or keeps it until the node continues.
     fn reach(&mut self, node: usize, life: u32, event: Event<N::Message>) -> Option<usize> {
         let job_address = &mut self.seats[node];
         let is_blocked = matches!(event, Event::Message { from, .. } | Event::Closed { peer: from }

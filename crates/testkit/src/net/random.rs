@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Random(u64);
 
 impl Random {
-    /// Creates a sequence that depends on nothing but `seed`.
+    /// Creates a sequence that depends only on `seed`.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -23,17 +23,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a number in `0..end`; 0 if that is empty.
+    /// Returns a number in `0..end`; 0 if the range is empty.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Returns a number of a range.
+    /// Returns a number in a range.
     pub fn range(&mut self, range: Range<u64>) -> u64 {
         range.start + self.below(range.end.saturating_sub(range.start))
     }
 
-    /// Returns a time of a range.
+    /// Returns a time in a range.
     pub fn time(&mut self, range: &Range<Duration>) -> Duration {
         Duration::from_nanos(self.range(range.start.as_nanos() as u64..range.end.as_nanos() as u64))
     }

@@ -1,4 +1,4 @@
-//! Many seeds in one test, and a failing one as a case.
+//! Runs a test with many seeds, and prints a failing one as a test case.
 
 use std::any::Any;
 use std::env;
@@ -13,7 +13,7 @@ const LEAST: &str = "THINWIRE_SCHEDULES_MIN";
 /// `THINWIRE_SCHEDULES_MIN` raises it.
 ///
 /// # Panics
-/// If one of them is set and is no number.
+/// If one of them is set and is not a number.
 pub fn count(usual: u64) -> u64 {
     let limit = |name: &str| {
         env::var(name).ok().map(|text| {
@@ -37,7 +37,7 @@ pub fn schedules(name: &str, usual: u64, law: impl Fn(u64)) {
     }
 }
 
-/// The failing seed as a test.
+/// Returns the failing seed as the text of a test.
 fn case(name: &str, seed: u64) -> String {
     format!(
         "\nthis schedule as a case:\n\n#[test]\nfn {name}_{seed}() {{\n    {name}({seed});\n}}\n"

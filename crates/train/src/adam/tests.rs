@@ -1,5 +1,5 @@
-//! Laws of 1-bit and 0/1 Adam: AdamW in the warm-up, a fixed variance after it, residuals that owe nothing for good, and
-//! ranks that are alike whenever something has travelled.
+//! Laws of 1-bit and 0/1 Adam: the warm-up is AdamW, the variance stays fixed after it, residuals do not grow
+//! without limit, and all ranks are equal whenever something has travelled.
 
 use proptest::prelude::*;
 use thinwire_collective::Group;
@@ -18,11 +18,11 @@ const RAW: u64 = 5;
 const ADAMW: AdamWOptions =
     AdamWOptions { beta1: 0.8, beta2: 0.9, epsilon: 1e-6, weight_decay: 0.1 };
 const RATE: f32 = 0.01;
-/// Steps of 0/1 Adam, and the one from which on the learning rate is a quarter.
+/// Number of steps of 0/1 Adam, and the step from which on the learning rate is a quarter.
 const LONG: u64 = 120;
 const LATE: u64 = 90;
 
-/// A rank after a step: what it has of each parameter, and what it owes.
+/// State of a rank after a step, with its residuals.
 #[derive(Clone, Debug, PartialEq)]
 struct After {
     values: Vec<Vec<f32>>,
@@ -56,7 +56,7 @@ impl After {
         After { values, means, squares, shown, owed, is_warm, sent_bytes }
     }
 
-    /// Parameters and moments as bits.
+    /// Returns parameters and moments as bits.
     fn bits(&self) -> Vec<u32> {
         let all = [&self.values, &self.shown, &self.means, &self.squares];
         all.into_iter().flatten().flatten().map(|value| value.to_bits()).collect()
@@ -67,13 +67,13 @@ fn rows(seed: u64, rank: u32, step: u64) -> Batch {
     batch(4, 8, 1000 * seed + 100 * u64::from(rank) + step)
 }
 
-/// The learning rate of a step.
+/// Returns the learning rate of a step.
 fn pace(step: u64) -> Pace {
     let learning_rate = if step < LATE { RATE } else { RATE / 4.0 };
     Pace { learning_rate, gradient_scale: 1.0 }
 }
 
-/// A rank before the first step.
+/// Returns a rank before its first step.
 fn started<'m>(
     model: &'m GraphModel,
     link: Link,
@@ -90,7 +90,7 @@ fn started<'m>(
     Executor::new(model.training(), &plan, group, &start, options).unwrap()
 }
 
-/// What each of two ranks has before the first step and after each one.
+/// Returns the state of each of two ranks before the first step and after each step.
 fn trained(seed: u64, adam: Adam, codec: &str, steps: u64) -> Vec<Vec<After>> {
     spawn(Network::Mem, 2, |link| {
         let (model, rank) = (model(8), link.world().rank().0);
@@ -108,7 +108,7 @@ fn trained(seed: u64, adam: Adam, codec: &str, steps: u64) -> Vec<Vec<After>> {
     })
 }
 
-/// Gradients of a rank in a step, at some values, in the model's order.
+/// Returns gradients of a rank in a step, at some values, in the model's order.
 fn gradients_of(seed: u64, rank: u32, step: u64, values: &[Vec<f32>]) -> Vec<Vec<f32>> {
     gradients(&model(8), values, &rows(seed, rank, step)).1
 }
@@ -231,7 +231,7 @@ proptest! {
     }
 }
 
-/// A training may end, or have a checkpoint, after any step.
+/// Ranks with local steps can end a training, or write a checkpoint, after any step.
 #[test]
 fn steps_of_ranks_alone_end_after_an_exchange_that_was_skipped() {
     let ranks = spawn(Network::Mem, 2, |link| {
@@ -290,7 +290,7 @@ fn names_read_as_they_are_shown() {
     assert_eq!(error, format!("unknown optimizer 'adamm', expected one of {names}"));
 }
 
-/// The numbers of python/tests/test_torch_onebit.py: both follow one rule.
+/// The numbers of python/tests/test_torch_onebit.py: both implement the same rule.
 #[test]
 fn a_variance_settles_when_it_stays() {
     let again = |variance: &Variance| {

@@ -1,4 +1,4 @@
-//! Files of tensors in a checkpoint: their names, and how they are written.
+//! Files of tensors in a checkpoint: their names and their format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -21,7 +21,7 @@ const SQUARE: &str = ".square";
 /// Description of the optimiser's file.
 const OF_OPTIMIZER: &str = "AdamW: running means of gradients and of their squares";
 
-/// Writes what one rank's exchange carries over.
+/// Writes the state that one rank's exchange keeps between steps.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -54,8 +54,8 @@ pub fn write_whole(draft: &Draft, tensors: &Tensors, description: &str) -> Resul
     write(draft, OPTIMIZER, optimizer, OF_OPTIMIZER)
 }
 
-/// Reads all files of a draft back, and returns the manifest with their lengths and checksums; rank 0 alone does this,
-/// when all have written.
+/// Reads all files of a draft back, and returns the manifest with their lengths and checksums. Only rank 0
+/// calls this, when all ranks have written their files.
 ///
 /// # Errors
 /// If a file is missing or cannot be read back.
@@ -100,8 +100,8 @@ fn write<'a, N: AsRef<str> + Ord + Display>(
     let (header, body) = described(&bytes, &BTreeMap::from(metadata));
     draft.write(name, &[&header, body])
 }
-/// The header of a file of tensors with these metadata, and the tensors. The library keeps metadata in
-/// a map without an order, and two files of the same tensors would differ.
+/// Returns the header of a file of tensors with these metadata, and the bytes of the tensors. The library
+/// keeps metadata in a map without an order, so that two files of the same tensors would differ.
 fn described<'a>(bytes: &'a [u8], metadata: &BTreeMap<&str, &str>) -> (Vec<u8>, &'a [u8]) {
     let (length, rest) = bytes.split_first_chunk::<8>().expect("a file begins with a length");
     let (header, body) = rest.split_at(u64::from_le_bytes(*length) as usize);
@@ -113,23 +113,24 @@ fn described<'a>(bytes: &'a [u8], metadata: &BTreeMap<&str, &str>) -> (Vec<u8>, 
     ([&(header.len() as u64).to_le_bytes()[..], &header].concat(), body)
 }
 
-/// Returns the file of a rank's residuals.
+/// Returns the name of the file with a rank's residuals.
 pub(super) fn exchange_file(rank: Rank) -> String {
     format!("exchange-{}.safetensors", rank.0)
 }
 
-/// Returns the file of a rank's parts under a plan.
+/// Returns the name of the file with a rank's parts under a plan.
 pub(super) fn shard_file(rank: Rank) -> String {
     format!("shard-{}.safetensors", rank.0)
 }
 
-/// Returns the name of a part of a tensor in a file: the tensor's name, and where the part begins.
+/// Returns the name of a part of a tensor in a file: the tensor's name, and the position at which the part
+/// begins.
 pub fn part_name(tensor: &str, start: &[usize]) -> String {
     let start: Vec<String> = start.iter().map(usize::to_string).collect();
     format!("{tensor}@{}", start.join(","))
 }
 
-/// Returns the tensor that a part belongs to.
+/// Returns the name of the tensor to which a part belongs.
 fn tensor_of(part: &str) -> &str {
     part.rsplit_once('@').map_or(part, |(tensor, _)| tensor)
 }

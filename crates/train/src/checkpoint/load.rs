@@ -1,4 +1,4 @@
-//! Reading checkpoints, trusting nothing.
+//! Reads checkpoints, and checks all of their bytes.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::files::{MODEL, Tensors, exchange_file};
 use super::manifest::Progress;
 use crate::Parameter;
 
-/// A checkpoint that was found and whose manifest is sound.
+/// A checkpoint with a valid manifest.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     sealed: Sealed<Progress>,
@@ -28,22 +28,22 @@ impl Checkpoint {
         Ok(Sealed::open(Location::from(path).store()?, "")?.into())
     }
 
-    /// The checkpoint as crate `checkpoint` has it.
+    /// Returns the checkpoint as a type of crate `checkpoint`.
     pub fn sealed(&self) -> &Sealed<Progress> {
         &self.sealed
     }
 
-    /// Where training stands.
+    /// Returns the progress of the training.
     pub fn progress(&self) -> &Progress {
         &self.sealed.manifest().record
     }
 
-    /// Checksum of the manifest, and so of the whole checkpoint.
+    /// Returns the checksum of the manifest, and so of the whole checkpoint.
     pub fn crc32(&self) -> u32 {
         self.sealed.crc32()
     }
 
-    /// The folder, or the `s3://BUCKET/PREFIX`.
+    /// Returns the folder, or the `s3://BUCKET/PREFIX`.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -52,15 +52,15 @@ impl Checkpoint {
         self.sealed.manifest().files.contains_key(name)
     }
 
-    /// Whether each rank has written its own parts, as under a plan.
+    /// Returns whether each rank has written its own parts, as under a plan.
     pub fn is_sharded(&self) -> bool {
         !self.has(MODEL)
     }
 
-    /// Returns the values of `parameters`, also where they lie in parts of several ranks.
+    /// Returns the values of `parameters`, even if they consist of parts from several ranks.
     ///
     /// # Errors
-    /// If a file is damaged, or is of another model.
+    /// If a file is damaged, or belongs to another model.
     pub fn values(&self, parameters: &[Parameter]) -> Result<Vec<Vec<f32>>, Error> {
         if self.is_sharded() {
             return self.whole(parameters);
@@ -79,7 +79,7 @@ impl Checkpoint {
         parameters.iter().map(take).collect()
     }
 
-    /// Whether ranks have written what their exchanges carry over.
+    /// Returns whether ranks have written the state of their exchanges.
     pub fn has_exchange(&self) -> bool {
         self.has(&exchange_file(Rank(0)))
     }
@@ -92,7 +92,7 @@ impl Checkpoint {
         self.read(&exchange_file(rank))
     }
 
-    /// A file's tensors, after its length and checksum were compared with the manifest.
+    /// Returns a file's tensors, after comparing its length and checksum with the manifest.
     pub(super) fn read(&self, name: &str) -> Result<Tensors, Error> {
         if !self.has(name) {
             let (path, world) = (self.sealed.path(name), self.progress().world);
@@ -114,10 +114,10 @@ impl From<Sealed<Progress>> for Checkpoint {
     }
 }
 
-/// The checkpoint that a user means by `path`: itself, or the newest in it.
+/// Returns the checkpoint that a user means by `path`: the one at this path, or the newest in it.
 ///
 /// # Errors
-/// If there is none, or its manifest is damaged.
+/// If there is no checkpoint, or its manifest is damaged.
 pub fn resolve(path: &Path) -> Result<Checkpoint, Error> {
     Ok(Sealed::resolve(&Location::from(path), PATIENCE)?.into())
 }
@@ -125,7 +125,7 @@ pub fn resolve(path: &Path) -> Result<Checkpoint, Error> {
 /// Parses the tensors of a safetensors file.
 ///
 /// # Errors
-/// If it is damaged, or has a tensor that is not f32; the message is of one line.
+/// If it is damaged, or has a tensor that is not f32; the message is one line.
 pub fn tensors_of(bytes: &[u8]) -> Result<Tensors, String> {
     let parsed = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     check_keys(header(bytes))?;
@@ -141,7 +141,7 @@ pub fn tensors_of(bytes: &[u8]) -> Result<Tensors, String> {
     Ok(tensors)
 }
 
-/// The header of a safetensors file, after its length, which was checked.
+/// Returns the header of a safetensors file, after its length, which was checked before.
 fn header(bytes: &[u8]) -> &[u8] {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return bytes };
     let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(rest.len());

@@ -1,4 +1,4 @@
-//! What the manifest of a checkpoint records: where training stands.
+//! Content of a checkpoint's manifest: the progress of the training.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,10 +8,10 @@ use thinwire_wire::WORLD_SIZE_MAX;
 use super::files::{MODEL, OPTIMIZER};
 use crate::data::Position;
 
-/// The highest count in a manifest: beyond any training, and small enough that 1 can be added.
+/// The highest count in a manifest: more than any training reaches, and small enough that 1 can be added.
 const COUNT_MAX: u64 = 1 << 53;
 
-/// Where training stands.
+/// Progress of a training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// The next step.
@@ -26,9 +26,9 @@ pub struct Progress {
     pub world: u32,
     /// The corpus' fingerprint.
     pub data: String,
-    /// The model's size and the settings of training, as the caller keeps them.
+    /// The model's size and the settings of the training, in the caller's format.
     pub config: Value,
-    /// The exchange's plan, as the exchange keeps it.
+    /// The exchange's plan, in the exchange's format.
     pub plan: String,
 }
 

@@ -1,8 +1,8 @@
-//! Parts of tensors in files, one file per rank, and any other parts read from them.
+//! Parts of tensors in files, one file per rank, from which any other parts can be read.
 //!
-//! A part is called `block.0.mlp.up.weight@0,16`: the tensor, and where the part begins in it. Who
-//! reads asks for parts of its own; each is put together from whatever parts the files have. So a
-//! checkpoint of one plan loads under any other.
+//! A part has a name such as `block.0.mlp.up.weight@0,16`: the tensor, and the position at which the part
+//! begins in it. A reader asks for its own parts; each is assembled from the parts in the files. So a
+//! checkpoint of one plan can be loaded under any other.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use super::files::{MODEL, OPTIMIZER, Tensors, part_name, shard_file};
 use super::load::Checkpoint;
 use crate::Parameter;
 
-/// A part of a tensor that is wanted.
+/// A part of a tensor that a reader asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
-    /// The tensor.
+    /// Name of the tensor.
     pub name: String,
-    /// The part of each of its dimensions.
+    /// The range in each of its dimensions.
     pub parts: Vec<Part>,
     /// Elements, as far as they have been found.
     pub values: Vec<f32>,
@@ -28,13 +28,14 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// A part of which nothing has been found.
+    /// Returns a part without any elements found yet.
     pub fn new(name: String, parts: Vec<Part>) -> Wanted {
         let elements = parts.iter().map(|part| part.length).product();
         Wanted { name, parts, values: vec![0.0; elements], found: 0, taken: Vec::new() }
     }
 
-    /// Takes what another part has of this one; false if some of it was there already.
+    /// Copies the elements that another part has of this one; returns false if some of them were found
+    /// before.
     fn take(&mut self, start: &[usize], shape: &[usize], values: &[f32]) -> bool {
         let dims = self.parts.iter().zip(start.iter().zip(shape));
         let overlap = dims.map(|(part, (start, length))| {
@@ -89,10 +90,11 @@ impl Checkpoint {
         Ok(wanted.into_iter().map(|part| part.values).collect())
     }
 
-    /// Fills parts from all ranks' files, one file after the other, or from those of the whole model.
+    /// Fills parts from the files of all ranks, one file after the other, or from the files of the whole
+    /// model.
     ///
     /// # Errors
-    /// If a file is damaged, or a part is not in them as a whole.
+    /// If a file is damaged, or the files do not contain the whole of a part.
     pub fn fill(&self, wanted: &mut [Wanted]) -> Result<(), Error> {
         let files: Vec<String> = match self.is_sharded() {
             true => (0..self.progress().world).map(|rank| shard_file(Rank(rank))).collect(),
@@ -144,7 +146,7 @@ fn take_all(wanted: &mut [Wanted], tensors: &Tensors) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// The elements of a part of a tensor of this shape, each its own place.
+    /// Returns the elements of a part of a tensor of this shape, in which every element equals its position.
     fn part(shape: [usize; 2], parts: [Part; 2]) -> Vec<f32> {
         let row = |i| (0..parts[1].length).map(move |j| (i, parts[1].start + j));
         let places = (0..parts[0].length).flat_map(|i| row(parts[0].start + i));

@@ -1,4 +1,4 @@
-//! Checkpoints are exact, and damage is noticed.
+//! Checkpoints are exact, and damage is detected.
 
 #[cfg(feature = "s3")]
 mod places;
@@ -44,7 +44,7 @@ fn save(folder: &Path, executor: &Executor<'_>, sampler: &Sampler) -> PathBuf {
     commit(&draft, progress(executor.next_step(), executor.updates(), position)).unwrap()
 }
 
-/// Training on, and training again from a checkpoint, end with the same bits.
+/// Continuing a training, and training again from a checkpoint, end with the same bits.
 #[test]
 fn training_goes_on_bit_for_bit() {
     let folder = Folder::new("resume-gpt");
@@ -73,7 +73,7 @@ fn training_goes_on_bit_for_bit() {
     assert!(bits(&executor) == bits(&resumed) && executor.updates() == resumed.updates());
 }
 
-/// A small checkpoint.
+/// Writes a small checkpoint.
 fn saved(name: &str) -> (Folder, PathBuf) {
     let folder = Folder::new(name);
     let model = model(2);
@@ -81,7 +81,7 @@ fn saved(name: &str) -> (Folder, PathBuf) {
     (folder, path)
 }
 
-/// The text of the error of loading everything, if there is one.
+/// Returns the text of the error when everything is loaded, if there is one.
 fn complaint(path: &Path) -> Option<String> {
     let load = || {
         let checkpoint = Checkpoint::open(path)?;
@@ -120,7 +120,7 @@ fn two_saves_are_equal_byte_by_byte() {
     assert_eq!(metadata.metadata().as_ref().unwrap()["description"], "a test");
 }
 
-/// Whoever opens a pipe waits for a writer.
+/// Opening a pipe would wait for a writer.
 #[test]
 fn what_is_no_regular_file_is_not_opened() {
     for name in [MODEL, "exchange-0.safetensors", MANIFEST] {

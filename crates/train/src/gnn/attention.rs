@@ -15,14 +15,14 @@ const SLOPE: f32 = 0.2;
 #[derive(Debug)]
 pub struct Attended {
     z: Matrix,
-    /// Scores of messages before LeakyReLU: of each destination itself, then of its edges; a row has a value
-    /// per head.
+    /// Scores of messages before LeakyReLU: first of each destination itself, then of its edges. A row has
+    /// one value per head.
     scores: Matrix,
-    /// Attention of the same messages.
+    /// Attention weights of the same messages.
     shares: Matrix,
 }
 
-/// Computes a layer from its weights: W, s, t, b. There are as many heads as `s` has rows.
+/// Computes a layer from its weights W, s, t and b. There is one head per row of `s`.
 pub fn forward(
     weights: &[Vec<f32>],
     heads: usize,
@@ -52,7 +52,7 @@ pub fn forward(
     (y, Attended { z, scores: raw, shares })
 }
 
-/// Returns the gradients of the weights, and where it is wanted that of `x`, from that of the outputs.
+/// Returns the gradients of the weights, and on request that of `x`, from that of the outputs.
 pub fn backward(
     weights: &[Vec<f32>],
     hop: &Hop<'_>,
@@ -108,7 +108,7 @@ fn senders(hop: &Hop<'_>, destination: usize) -> impl Iterator<Item = usize> {
     std::iter::once(destination).chain(sources)
 }
 
-/// Returns for every row its product with a vector, per head.
+/// Returns, for every row, its product with a vector, per head.
 fn scores(z: &Matrix, vector: &[f32], heads: usize) -> Matrix {
     let width = z.columns() / heads;
     let products = (0..z.rows()).flat_map(|row| {
@@ -118,7 +118,7 @@ fn scores(z: &Matrix, vector: &[f32], heads: usize) -> Matrix {
     Matrix::new(heads, products.collect())
 }
 
-/// Takes gradients of such products to that of the rows, and returns that of the vector.
+/// Adds the gradient of such products to that of the rows, and returns that of the vector.
 fn spread(ds: &Matrix, vector: &[f32], z: &Matrix, dz: &mut Matrix) -> Vec<f32> {
     let width = z.columns() / ds.columns();
     let mut gradient = vec![0.0; vector.len()];
@@ -132,7 +132,7 @@ fn spread(ds: &Matrix, vector: &[f32], z: &Matrix, dz: &mut Matrix) -> Vec<f32> 
     gradient
 }
 
-/// Adds a row, each head's part of it times the head's share.
+/// Adds `from` to a row; each head's part of it is multiplied by the head's share.
 fn mix(to: &mut [f32], shares: &[f32], from: &[f32]) {
     let width = to.len() / shares.len();
     let parts = to.chunks_exact_mut(width).zip(from.chunks_exact(width));

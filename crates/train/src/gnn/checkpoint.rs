@@ -1,6 +1,6 @@
-//! A rank's training, into a checkpoint and out of one.
+//! Writing a rank's training to a checkpoint, and continuing from one.
 //!
-//! Law: a training that continues from a checkpoint is the one that was not interrupted, bit for bit.
+//! Law: a training that continues from a checkpoint equals one that was not interrupted, bit for bit.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ use crate::error::{Error, Kind};
 
 /// Key of the settings in a manifest.
 const SETTINGS: &str = "graph";
-/// Key of the codec of gradients, which may change from one part of a training to the next.
+/// Key of the codec of gradients, which may change when a training continues.
 const CODEC: &str = "codec";
-/// Endings of the names of what Adam keeps for a parameter.
+/// Suffixes of the names of Adam's state for a parameter.
 const OF_ADAM: [&str; 2] = [".mean", ".square"];
 
 impl Saved for Trainer {
@@ -41,8 +41,9 @@ impl Saved for Trainer {
         Ok(self.sync.gather_bytes(mine).map_err(Error::from)?)
     }
 
-    /// Writes this rank's part of a checkpoint: what its exchange keeps, and on rank 0 values, trained rows and
-    /// the state of Adam. All ranks call this between passes. Returns the plan of the exchange.
+    /// Writes this rank's part of a checkpoint: the state of its exchange, and on rank 0 also the values,
+    /// trained rows and the state of Adam. All ranks call this between passes. Returns the plan of the
+    /// exchange.
     fn write(&mut self, draft: &Draft) -> Result<String, checkpoint::Error> {
         if let Rows::Served { .. } = self.task.rows {
             let message = "checkpoints do not contain the rows that are on servers";
@@ -84,7 +85,7 @@ impl Trainer {
         self.sync.world()
     }
 
-    /// Returns the values of all ranks, which have as many each, in their order.
+    /// Returns the values of all ranks, in the order of ranks. Every rank has the same number of values.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -102,11 +103,12 @@ impl Trainer {
         self.position
     }
 
-    /// Continues from a checkpoint; all ranks call this before their first step. Returns a
-    /// notice if the codec is another one than before.
+    /// Continues from a checkpoint. All ranks call this before their first step. Returns a notice if the
+    /// codec has changed.
     ///
     /// # Errors
-    /// If it is damaged, or of another training: another graph, network or number of ranks, other settings.
+    /// If it is damaged, or belongs to another training: another graph, network, number of ranks, or other
+    /// settings.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Option<String>, Error> {
         self.check(checkpoint)?;
         let mut wanted = self.wanted();
@@ -140,7 +142,7 @@ impl Trainer {
         Ok(before.map(|before| format!("codec {before} until here, {} from here on", self.codec)))
     }
 
-    /// Refuses the checkpoint of another training.
+    /// Refuses a checkpoint of another training.
     fn check(&self, checkpoint: &Checkpoint) -> Result<(), Error> {
         let progress = checkpoint.progress();
         let path = checkpoint.path().display();
@@ -161,7 +163,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Values, trained rows and what Adam keeps, by name.
+    /// Returns values, trained rows and the state of Adam, by name.
     fn tensors(&self) -> Tensors {
         let mut tensors = self.table.as_ref().map(Table::tensors).unwrap_or_default();
         for (index, parameter) in self.network.parameters().iter().enumerate() {
@@ -174,7 +176,7 @@ impl Trainer {
         tensors
     }
 
-    /// Returns what [`Trainer::tensors`] gives, to be found in a checkpoint; trained rows last.
+    /// Returns the tensors of [`Trainer::tensors`] as parts to find in a checkpoint; trained rows come last.
     fn wanted(&self) -> Vec<Wanted> {
         let parameters = self.network.parameters().iter();
         let of = parameters.flat_map(|parameter| {

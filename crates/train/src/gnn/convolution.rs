@@ -8,7 +8,7 @@ use super::Wanted;
 use super::hop::Hop;
 use super::matrix::{Matrix, times, weight};
 
-/// Computes a layer from its weights: W, b, and perhaps S. Returns the sums as well.
+/// Computes a layer from its weights W, b, and possibly S. Also returns the sums.
 pub fn forward(weights: &[Vec<f32>], hop: &Hop<'_>, x: &Matrix) -> (Matrix, Matrix) {
     let sums = hop.sum(x);
     let mut y = times(&sums.view(), &weight(&weights[0], x.columns()));
@@ -19,7 +19,7 @@ pub fn forward(weights: &[Vec<f32>], hop: &Hop<'_>, x: &Matrix) -> (Matrix, Matr
     (y, sums)
 }
 
-/// Returns the gradients of the weights, and where it is wanted that of `x`, from that of the outputs.
+/// Returns the gradients of the weights, and on request that of `x`, from that of the outputs.
 pub fn backward(
     weights: &[Vec<f32>],
     hop: &Hop<'_>,

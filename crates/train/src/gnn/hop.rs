@@ -1,7 +1,7 @@
 //! Hops: the edges of a block, with a factor for every message.
 //!
-//! A hop takes the values of its sources to those of its destinations, which are the first sources. It is a
-//! matrix, so its backward pass is that of the turned matrix: `<sum(x), y> = <x, turned(y)>`.
+//! A hop maps the values of its sources to those of its destinations, which are the first sources. It is a
+//! matrix, so its backward pass uses the transposed matrix: `<sum(x), y> = <x, turned(y)>`.
 
 use rayon::prelude::*;
 use thinwire_graph::{Adjacency, Block, Sample};
@@ -9,7 +9,7 @@ use thinwire_graph::{Adjacency, Block, Sample};
 use super::Model;
 use super::matrix::{Matrix, add};
 
-/// Numbers of all messages from which on several threads sum them.
+/// Number of values in all messages from which on several threads sum them.
 const PARALLEL_MIN: usize = 1 << 15;
 
 /// Edges of one hop.
@@ -23,7 +23,7 @@ pub struct Hop<'a> {
 }
 
 impl<'a> Hop<'a> {
-    /// Creates the hop that a layer computes, of the blocks of a sample: the first layer has the last block.
+    /// Creates the hop of a layer from the blocks of a sample: the first layer has the last block.
     ///
     /// # Panics
     /// If the sample's vertices are not all expanded in every hop
@@ -39,7 +39,7 @@ impl<'a> Hop<'a> {
         }
     }
 
-    /// The mean over the drawn in-neighbours.
+    /// Sets the factors for the mean over the drawn in-neighbours.
     fn averaged(mut self) -> Hop<'a> {
         for column in 0..self.destinations() {
             let drawn = self.block.neighbors_of(column).len();
@@ -49,8 +49,8 @@ impl<'a> Hop<'a> {
         self
     }
 
-    /// The row of `D^-1/2 (A + I) D^-1/2`, where `D` has one more than the in-degrees. Drawn in-neighbours
-    /// stand for all, so that the expected sum is that of the whole graph.
+    /// Sets the factors for a row of `D^-1/2 (A + I) D^-1/2`, where `D` is the in-degrees plus one. Drawn
+    /// in-neighbours represent all of them, so that the expected sum is that of the whole graph.
     fn normalized(mut self, vertices: &[u32], graph: &Adjacency) -> Hop<'a> {
         let root = |number: usize| (graph.degree(vertices[number]) as f32 + 1.0).sqrt();
         for (column, vertex) in vertices[..self.destinations()].iter().enumerate() {
@@ -78,7 +78,7 @@ impl<'a> Hop<'a> {
         self.block.neighbors_of(destination)
     }
 
-    /// Returns the place of a destination's first edge.
+    /// Returns the index of a destination's first edge.
     pub(super) fn first_edge(&self, destination: usize) -> usize {
         self.block.offsets[destination] as usize
     }

@@ -1,4 +1,4 @@
-//! Layers: weights by which a hop's destinations are computed from its sources.
+//! Layers: they compute a hop's destinations from its sources, by weights.
 
 use super::attention::{self, Attended};
 use super::hop::Hop;
@@ -12,7 +12,7 @@ pub struct Layer {
     pub model: Model,
     pub inputs: usize,
     pub outputs: usize,
-    /// Heads of attention, which share the outputs.
+    /// Number of attention heads, among which the outputs are divided.
     pub heads: usize,
 }
 
@@ -63,7 +63,7 @@ impl Layer {
 }
 
 impl Forward<'_> {
-    /// Returns the gradients of the weights, and where it is wanted that of `x`, from that of the outputs.
+    /// Returns the gradients of the weights, and on request that of `x`, from that of the outputs.
     pub fn backward(
         &self,
         weights: &[Vec<f32>],

@@ -1,17 +1,17 @@
-//! Cross-entropy of the outputs of seeds, and how many of them are right.
+//! Cross-entropy of the outputs of seeds, and the number of right predictions.
 
 use std::ops::AddAssign;
 
 use super::matrix::Matrix;
 
-/// Figures of seeds, summed.
+/// Sums over seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
     /// Sum of the cross-entropies, in nats.
     pub loss: f64,
-    /// Seeds whose largest output is that of their label.
+    /// Number of seeds whose largest output is that of their label.
     pub right: u64,
-    /// Seeds.
+    /// Number of seeds.
     pub seeds: u64,
 }
 
@@ -26,7 +26,7 @@ impl Figures {
         self.right as f64 / self.seeds as f64
     }
 
-    /// Returns the figures as numbers that f32 holds: the loss, and the counts in two halves each.
+    /// Returns the figures as numbers that f32 can represent exactly: the loss, and each count in two halves.
     pub(super) fn to_row(self) -> [f32; 5] {
         let high = |count: u64| (count >> 20) as f32;
         let low = |count: u64| (count & 0xf_ffff) as f32;
@@ -52,7 +52,7 @@ impl AddAssign for Figures {
 /// Replaces outputs by the gradient of their mean loss: `(softmax - label) / seeds`.
 ///
 /// # Panics
-/// If there are not as many labels as rows, or a label is no column.
+/// If the numbers of labels and rows differ, or a label is not a column.
 pub fn cross_entropy(outputs: &mut Matrix, labels: &[u32]) -> Figures {
     assert_eq!(outputs.rows(), labels.len(), "labels of the outputs");
     let mut figures = Figures::default();

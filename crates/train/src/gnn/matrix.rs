@@ -14,7 +14,7 @@ impl Matrix {
     /// Creates a matrix from its rows, one after the other.
     ///
     /// # Panics
-    /// If the values are no whole number of rows.
+    /// If the values are not a whole number of rows.
     pub fn new(columns: usize, values: Vec<f32>) -> Matrix {
         assert!(values.len().is_multiple_of(columns.max(1)), "rows of {columns} values");
         Matrix { columns, values }
@@ -45,7 +45,7 @@ impl Matrix {
         &mut self.values
     }
 
-    /// Returns the values, row by row, as they are.
+    /// Returns the values, row by row, without a copy.
     pub(super) fn into_values(self) -> Vec<f32> {
         self.values
     }
@@ -60,7 +60,7 @@ impl Matrix {
         &mut self.values[row * self.columns..][..self.columns]
     }
 
-    /// Returns the first rows as they are, and those behind them not at all.
+    /// Returns a view of the first rows.
     pub(super) fn head(&self, rows: usize) -> Strided<'_> {
         Strided::new(&self.values[..rows * self.columns], &[rows, self.columns])
     }
@@ -69,7 +69,7 @@ impl Matrix {
         self.head(self.rows())
     }
 
-    /// Adds a row to every row.
+    /// Adds a vector to every row.
     pub(super) fn add_row(&mut self, row: &[f32]) {
         self.values.chunks_exact_mut(row.len()).for_each(|values| add(values, row, 1.0));
     }
@@ -87,7 +87,7 @@ impl Matrix {
     }
 }
 
-/// Returns a weight of so many rows.
+/// Returns values as a weight of this many rows.
 pub(super) fn weight(values: &[f32], rows: usize) -> Strided<'_> {
     Strided::new(values, &[rows, values.len() / rows])
 }

@@ -1,10 +1,10 @@
 //! Graph neural networks on sampled mini-batches: GraphSAGE, GCN and GAT.
 //!
-//! A [`Network`] has a layer per hop of a [`Sample`](thinwire_graph::Sample), with forward and backward passes
-//! written out; it has no plan, since the sizes of a batch differ from step to step. A [`Trainer`] is one
-//! rank of a training: batches of crate `loader`, gradients averaged by crate `sync`. Laws: a gradient is the
-//! derivative of the loss; a step of several ranks is that of one rank with all their seeds, where all
-//! in-neighbours are taken and nothing is dropped.
+//! A [`Network`] has one layer per hop of a [`Sample`](thinwire_graph::Sample), with explicit forward and
+//! backward passes. It has no plan, since the sizes of a batch differ from step to step. A [`Trainer`] is one
+//! rank of a training, with batches from crate `loader` and gradients averaged by crate `sync`. Laws: a
+//! gradient is the derivative of the loss; if all in-neighbours are taken and nothing is dropped, a step of
+//! several ranks equals that of one rank with all their seeds.
 
 mod attention;
 mod checkpoint;
@@ -31,7 +31,7 @@ pub use table::NAME as ROWS;
 pub use task::{Rows, Task};
 pub use trainer::{Settings, Totals, Trainer};
 
-/// Sort of a network's layers.
+/// Kind of layer of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Model {
     /// GraphSAGE with the mean of in-neighbours.
@@ -60,8 +60,8 @@ impl fmt::Display for Model {
 /// Gradients that a backward pass computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Those of the weights.
+    /// Only the gradients of the weights.
     Weights,
-    /// Those of the inputs as well: of a network, of the features.
+    /// Also the gradients of the inputs, which for a network are the features.
     All,
 }

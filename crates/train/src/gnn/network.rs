@@ -11,23 +11,23 @@ use super::{Model, Wanted};
 use crate::Parameter;
 use crate::error::{Error, Kind};
 
-/// Tensor number of the random numbers of initial values.
+/// `tensor` number of the random stream of initial values.
 const INITIAL: u32 = 0x676e_6e00;
 
 /// Sizes of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Sort of all layers.
+    /// Kind of all layers.
     pub model: Model,
-    /// Numbers of a vertex's features.
+    /// Number of features of a vertex.
     pub features: usize,
     /// Outputs of all layers but the last.
     pub hidden: usize,
     /// Outputs of the last layer.
     pub classes: usize,
-    /// Number of layers, which is that of hops.
+    /// Number of layers, which equals the number of hops.
     pub layers: usize,
-    /// Heads of attention, of all layers but the last, which has one.
+    /// Attention heads of all layers but the last, which has one.
     pub heads: usize,
 }
 
@@ -36,14 +36,14 @@ pub struct Shape {
 pub struct Network {
     layers: Vec<Layer>,
     parameters: Vec<Parameter>,
-    /// First parameter of every layer, and the number of all.
+    /// Index of the first parameter of every layer, and the number of all parameters.
     firsts: Vec<usize>,
 }
 
-/// Vertices of a mini-batch and what they have.
+/// Vertices of a mini-batch, with their data.
 #[derive(Debug)]
 pub struct Input<'a> {
-    /// The sample, with a block per layer, in each of which all vertices so far are expanded.
+    /// The sample, with one block per layer. Each block expands all vertices so far.
     pub sample: &'a Sample,
     /// Graph from which it was drawn.
     pub graph: &'a Adjacency,
@@ -53,17 +53,17 @@ pub struct Input<'a> {
     pub wanted: Wanted,
 }
 
-/// Dropout of the inputs of layers in a training step; the same for the same key.
+/// Dropout of the inputs of layers in a training step; equal keys drop the same values.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout {
-    /// Share of values that become 0; the others are divided by what is left.
+    /// Share of values that become 0; the others are divided by one minus this share.
     pub share: f32,
-    /// Key of the random numbers; each layer has a stream of its own.
+    /// Key of the random numbers; each layer has its own stream.
     pub key: Key,
 }
 
 impl Dropout {
-    /// Drops values of the inputs of a layer.
+    /// Drops values from the inputs of a layer.
     pub fn apply(&self, layer: usize, x: &mut Matrix) {
         if self.share == 0.0 {
             return;
@@ -148,7 +148,7 @@ impl Network {
         (0..).zip(&self.parameters).map(draw).collect()
     }
 
-    /// Computes the outputs of the seeds: a row of classes each.
+    /// Computes the outputs of the seeds, one row of classes each.
     pub fn outputs(&self, values: &[Vec<f32>], input: Input<'_>) -> Matrix {
         let mut x = input.features;
         for (number, layer) in self.layers.iter().enumerate() {
@@ -159,9 +159,9 @@ impl Network {
         x
     }
 
-    /// Computes the gradients of the mean loss over the seeds, and gives each to `ready` as soon as it is
-    /// complete, by the number of its parameter. Without seeds they are 0. Returns the figures of the seeds, and
-    /// the gradient of the features if it is wanted.
+    /// Computes the gradients of the mean loss over the seeds, and passes each to `ready`, with the number of
+    /// its parameter, as soon as it is complete. Without seeds, gradients are 0. Returns the figures of the
+    /// seeds, and on request the gradient of the features.
     ///
     /// # Errors
     /// If `ready` fails.
@@ -210,7 +210,7 @@ impl Network {
         &values[self.firsts[layer]..self.firsts[layer + 1]]
     }
 
-    /// ReLU after all layers but the last.
+    /// Applies ReLU after all layers but the last.
     fn activate(&self, layer: usize, y: &mut Matrix) {
         if layer + 1 < self.layers.len() {
             // What is not a number stays so, and the step is skipped.

@@ -1,4 +1,4 @@
-//! Rows of all vertices on servers, which update them from the gradients of all ranks.
+//! Trained rows of all vertices on servers, which update them from the gradients of all ranks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::table::{Initial, NAME};
 use crate::error::Error;
 use crate::session::{ServerSettings, Tabled};
 
-/// Number of the table of rows, the only one.
+/// Number of the only table, that of the rows.
 const TABLE: u32 = 0;
 
 /// Client of the table of rows, for one rank.
@@ -57,8 +57,8 @@ impl ServedRows {
         Ok(self.client().pull(&[(TABLE, &numbers(vertices))], out)?)
     }
 
-    /// Sends the gradients of rows in a step, each row once; every rank calls this once per step, with no rows
-    /// if it has none. Returns the bytes of the gradients as they are sent.
+    /// Sends the gradients of rows in a step; each row occurs once. Every rank calls this once per step,
+    /// without rows if it has none. Returns the size of the gradients as they are sent, in bytes.
     ///
     /// # Errors
     /// As [`ServedRows::pull`].

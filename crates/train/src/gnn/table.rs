@@ -1,9 +1,9 @@
-//! Table of rows that are trained: features of vertices that have none.
+//! Table of trained rows: features of vertices of a graph that has no features.
 //!
-//! Every rank has the whole table. After each step ranks give each other the gradients of the rows that their
-//! batches used, and all of them update the same rows, so that tables stay equal bit by bit. Law: the gradient
-//! of a row is the sum over ranks, in their order, so a step of several ranks is that of one rank with all
-//! their seeds.
+//! Every rank has the whole table. After each step, ranks exchange the gradients of the rows that their
+//! batches used, and all of them update the same rows, so tables stay equal bit by bit. Law: the gradient of
+//! a row is the sum over ranks, in order, so a step of several ranks equals that of one rank with all their
+//! seeds.
 
 use thinwire_model::Part;
 use thinwire_sync::Synchronizer;
@@ -25,16 +25,16 @@ pub struct Table {
     width: usize,
     learning_rate: f32,
     values: Vec<f32>,
-    /// Per row, the running mean of its gradients and then that of their squares.
+    /// For each row, the running mean of its gradients, and then that of their squares.
     state: Vec<f32>,
-    /// Updates of every row.
+    /// Number of updates of every row.
     updates: Vec<u32>,
 }
 
 /// Distribution of the initial values of trained rows: uniform from `-limit` to `limit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Initial {
-    /// Largest absolute value, with which rows have a squared length of 1 on average.
+    /// Largest absolute value; rows then have a squared length of 1 on average.
     pub limit: f32,
     /// Random stream of the values: `tensor` of their [`Key`].
     pub stream: u32,
@@ -47,7 +47,7 @@ impl Initial {
     }
 }
 
-/// Gradients of rows, ascending and each once.
+/// Gradients of rows, which are ascending and occur once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowGradients {
     rows: Vec<u32>,
@@ -81,7 +81,7 @@ impl Table {
         Matrix::new(self.width, vertices.iter().flat_map(row).copied().collect())
     }
 
-    /// Updates rows by lazy Adam; not at all if a gradient is not finite.
+    /// Updates rows by lazy Adam; changes nothing if a gradient is not finite.
     pub fn update(&mut self, gradients: &RowGradients) {
         if gradients.values.iter().all(|value| value.is_finite()) {
             let rule = Rule::LazyAdam(AdamOptions::default());
@@ -92,7 +92,7 @@ impl Table {
         }
     }
 
-    /// Returns everything that a checkpoint keeps.
+    /// Returns everything that a checkpoint needs.
     pub fn tensors(&self) -> Tensors {
         let [vertices, width] = [self.updates.len(), self.width];
         let halves = |first: usize| {
@@ -110,7 +110,7 @@ impl Table {
         ])
     }
 
-    /// Returns what is wanted of a checkpoint, for [`Table::restore`].
+    /// Returns the parts to find in a checkpoint, for [`Table::restore`].
     pub fn wanted(&self) -> Vec<Wanted> {
         let [rows, columns] =
             [self.updates.len(), self.width].map(|length| Part { start: 0, length });
@@ -123,10 +123,10 @@ impl Table {
         ]
     }
 
-    /// Continues from what was wanted.
+    /// Continues from the parts that were found.
     ///
     /// # Panics
-    /// If it is of another table.
+    /// If they belong to another table.
     pub fn restore(&mut self, found: Vec<Wanted>) {
         let [values, means, squares, updates] =
             found.try_into().expect("as many tensors as were wanted");
@@ -139,8 +139,8 @@ impl Table {
 }
 
 impl RowGradients {
-    /// Sums the gradients of the rows that the batches of all ranks used; all ranks call this. Returns the bytes
-    /// that this rank sent as well.
+    /// Sums the gradients of the rows that the batches of all ranks used; all ranks call this. Also returns
+    /// the number of bytes that this rank sent.
     ///
     /// # Errors
     /// If a peer is lost, or has rows of another table.
@@ -194,7 +194,7 @@ impl RowGradients {
     }
 }
 
-/// Returns rows as bytes, each the vertex and its gradient, little-endian.
+/// Returns rows as bytes: for each row, the vertex and its gradient, little-endian.
 fn pack(vertices: &[u32], gradient: &Matrix) -> Vec<u8> {
     let mut packed = Vec::with_capacity(4 * (vertices.len() + gradient.values().len()));
     for (row, vertex) in vertices.iter().enumerate() {

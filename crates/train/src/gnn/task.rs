@@ -1,4 +1,5 @@
-//! Task: what a network learns from, and what all ranks of a training must have in common.
+//! Task: the data from which a network learns, and the facts that all ranks of a training must have in
+//! common.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub struct Task {
     pub graph: Arc<Adjacency>,
     /// Features of all vertices.
     pub rows: Rows,
-    /// Labels of all vertices, below `classes` for those that are trained on.
+    /// Labels of all vertices; those of training vertices are below `classes`.
     pub labels: Arc<[u32]>,
     /// Number of classes.
     pub classes: u32,
@@ -32,17 +33,17 @@ pub enum Rows {
         source: Features,
         /// Format of a row.
         format: Format,
-        /// Numbers of a row.
+        /// Numbers per row.
         columns: u32,
     },
-    /// Rows that are trained with the network. Every rank has all of them.
+    /// Rows that are trained with the network; every rank has all of them.
     Learned {
-        /// Numbers of a row.
+        /// Numbers per row.
         columns: u32,
     },
     /// Rows that are trained with the network, on servers.
     Served {
-        /// Numbers of a row.
+        /// Numbers per row.
         columns: u32,
         /// This rank's access to them.
         rows: Arc<ServedRows>,
@@ -50,7 +51,7 @@ pub enum Rows {
 }
 
 impl Rows {
-    /// Returns the numbers of a row.
+    /// Returns the numbers per row.
     pub fn columns(&self) -> u32 {
         match self {
             Rows::Read { columns, .. }
@@ -59,7 +60,7 @@ impl Rows {
         }
     }
 
-    /// Returns what a loader reads.
+    /// Returns the source from which a loader reads rows.
     pub(super) fn source(&self, vertices: u32) -> Result<Features, Error> {
         match self {
             Rows::Read { source, .. } => Ok(source.clone()),
@@ -82,7 +83,8 @@ impl Task {
     }
 }
 
-/// Returns the facts that all ranks must share, and a resumed training with its checkpoint.
+/// Returns the facts that must be equal on all ranks, and between a checkpoint and the training that
+/// continues from it.
 ///
 /// # Errors
 /// If features cannot be read.

@@ -30,13 +30,13 @@ fn sampled(graph: &Adjacency, seeds: &[u32], fan_outs: Vec<FanOut>) -> Sample {
     sample
 }
 
-/// Numbers around 0 of a stream.
+/// Returns numbers around 0 from a random stream.
 fn numbers(step: u64, count: usize) -> Vec<f32> {
     let key = Key { seed: 9, step, tensor: 1 };
     (0..count as u64).map(|element| key.normal(element)).collect()
 }
 
-/// Features of all vertices.
+/// Returns the features of all vertices.
 fn features() -> Vec<f32> {
     numbers(0, FEATURES * VERTICES as usize)
 }
@@ -47,7 +47,7 @@ fn input<'a>(graph: &'a Adjacency, sample: &'a Sample) -> Input<'a> {
     Input { sample, graph, features: Matrix::new(FEATURES, rows.collect()), wanted: Wanted::All }
 }
 
-/// Values that are not 0, biases included.
+/// Returns values that are not 0, including biases.
 fn values(network: &Network, seed: u64) -> Vec<Vec<f32>> {
     let of = |(step, parameter): (u64, &crate::Parameter)| {
         numbers(100 * seed + step + 1, parameter.elements()).iter().map(|v| 0.7 * v).collect()
@@ -55,7 +55,7 @@ fn values(network: &Network, seed: u64) -> Vec<Vec<f32>> {
     (0..).zip(network.parameters()).map(of).collect()
 }
 
-/// Mean loss, all gradients, and that of the features last.
+/// Returns the mean loss and all gradients; that of the features is the last.
 fn gradients(
     network: &Network,
     values: &[Vec<f32>],
@@ -80,7 +80,7 @@ fn model() -> impl Strategy<Value = Model> {
     prop::sample::select(Model::ALL.to_vec())
 }
 
-/// The formula of a layer, vertex by vertex in f64.
+/// Computes a layer by its formula, vertex by vertex in f64.
 fn reference(
     layer: (Model, usize),
     weights: &[Vec<f32>],

@@ -19,29 +19,29 @@ use super::{Model, Wanted};
 use crate::error::{Error, Kind};
 use crate::{AdamW, AdamWOptions, Pace, Parameter};
 
-/// Adam as its paper has it; the weight decay is part of the gradient.
+/// Options of Adam, as in its paper; weight decay is added to the gradient.
 const ADAM: AdamWOptions =
     AdamWOptions { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
 
-/// Settings of a training, the same on all ranks but for the threads.
+/// Settings of a training; all but the threads are the same on all ranks.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Sort of layers.
+    /// Kind of layers.
     pub model: Model,
     /// Outputs of all layers but the last.
     pub hidden: usize,
     /// Heads of attention.
     pub heads: usize,
-    /// Fan-out of each layer's hop, that of the seeds first.
+    /// Fan-out of each layer's hop; that of the seeds comes first.
     pub fan_outs: Vec<FanOut>,
     /// Way to draw in-neighbours.
     pub draw: Draw,
-    /// Passes that the caller will make. Ranks that differ are refused: the one with fewer would leave the
-    /// others waiting.
+    /// Number of passes that the caller will make. It must be equal on all ranks, since a rank with fewer
+    /// would leave the others waiting.
     pub passes: u64,
     /// Learning rate of Adam.
     pub learning_rate: f32,
-    /// Times the values of matrices, added to their gradients.
+    /// Factor of the values of matrices, which are then added to their gradients.
     pub weight_decay: f32,
     /// Share of the inputs of every layer that is dropped, below 1.
     pub dropout: f32,
@@ -72,7 +72,7 @@ pub struct Totals {
     pub loading_s: f64,
     /// Seconds of waiting for gradients of other ranks.
     pub wait_s: f64,
-    /// Bytes of gradients that were sent, those of rows included.
+    /// Bytes of gradients that were sent, including those of rows.
     pub sent_bytes: u64,
 }
 
@@ -111,7 +111,7 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Creates a rank before its first step; `batches` has a rank for each of the group.
+    /// Creates a rank before its first step; `batches` has one rank for each rank of the group.
     ///
     /// # Errors
     /// If sizes do not fit each other, ranks disagree, or a thread cannot be started.
@@ -167,13 +167,13 @@ impl Trainer {
         &self.values
     }
 
-    /// Returns the rows of features that were trained, one after the other, if every rank has them; the same on
-    /// all ranks.
+    /// Returns the rows of features that were trained, one after the other, if every rank has them. They are
+    /// the same on all ranks.
     pub fn learned(&self) -> Option<&[f32]> {
         self.table.as_ref().map(Table::values)
     }
 
-    /// Returns the number of values that are trained, those of rows included.
+    /// Returns the number of trained values, including those of rows.
     pub fn elements(&self) -> u64 {
         let rows = u64::from(self.task.graph.vertices()) * u64::from(self.task.rows.columns());
         let of_rows = if let Rows::Read { .. } = self.task.rows { 0 } else { rows };
@@ -204,13 +204,13 @@ impl Trainer {
         safetensors::serialize(views, None).map_err(invalid)
     }
 
-    /// Returns what all steps so far have taken.
+    /// Returns the totals of all steps so far.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Trains one pass over the training vertices, or the rest of one. Returns the figures of all ranks' seeds,
-    /// each as it was before its step.
+    /// Trains one pass over the training vertices, or the rest of one. Returns the figures of all ranks'
+    /// seeds; those of each step are from before its update.
     ///
     /// # Errors
     /// If a batch cannot be loaded, or a peer is lost.
@@ -226,8 +226,8 @@ impl Trainer {
         self.gathered(figures)
     }
 
-    /// Computes the figures of vertices that are not trained on, such as those for validation. The batches of
-    /// their first pass are used.
+    /// Computes the figures of vertices that are not trained on, such as those for validation. Uses the
+    /// batches of their first pass.
     ///
     /// # Errors
     /// As [`Trainer::pass`].
@@ -245,7 +245,7 @@ impl Trainer {
         self.gathered(figures)
     }
 
-    /// Takes a step, of whose seeds this rank has a share.
+    /// Takes a step, in which this rank has the share `share` of the seeds.
     fn step(&mut self, share: f32) -> Result<Figures, Error> {
         let begun = Instant::now();
         let batch = self.loader.next().map_err(unloaded)?;
@@ -283,7 +283,7 @@ impl Trainer {
         Ok(figures)
     }
 
-    /// Updates the rows that the batches of all ranks used, unless the step is skipped. Where rows are on
+    /// Updates the rows that the batches of all ranks used, unless the step is skipped. If rows are on
     /// servers, a rank whose gradients are not finite pushes none.
     fn learn(
         &mut self,
@@ -318,7 +318,7 @@ impl Trainer {
     }
 }
 
-/// Returns a batch with its features, those that it was loaded with or trained ones.
+/// Returns a batch with its features: those with which it was loaded, or trained ones.
 ///
 /// # Errors
 /// If rows are on servers that do not answer.
@@ -341,7 +341,7 @@ fn input<'a>(task: &'a Task, table: Option<&Table>, batch: &'a Batch) -> Result<
     Ok(Input { sample, graph, features, wanted })
 }
 
-/// Starts to load the batches of a rank from a position on.
+/// Starts to load the batches of a rank, beginning at a position.
 pub(super) fn load(
     task: &Task,
     settings: &Settings,

@@ -11,11 +11,11 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 const JPEG: &[u8] = b"\xff\xd8";
 
-/// Decodes a picture of this shape, channels, rows and columns, into bytes in that order. Palettes and
-/// other depths become eight bits a channel.
+/// Decodes a picture into bytes, ordered by channel, row and column. `shape` has the expected numbers of
+/// these. Palettes and other depths become eight bits per channel.
 ///
 /// # Errors
-/// One line, if it is neither PNG nor JPEG, broken, or of another shape.
+/// A text in one line, if the file is neither PNG nor JPEG, is damaged, or has another shape.
 pub fn decode(file: &[u8], shape: [usize; 3]) -> Result<Vec<u8>, String> {
     let interleaved = match file {
         file if file.starts_with(PNG) => png(file, shape)?,
@@ -78,8 +78,8 @@ fn jpeg(file: &[u8], shape: [usize; 3]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Returns the sampling factors of the components of a JPEG, from the header of its frame: horizontal ones in
-/// the upper four bits, vertical ones in the lower.
+/// Returns the sampling factors of the components of a JPEG, from the header of its frame: the horizontal
+/// factor in the upper four bits, the vertical one in the lower.
 fn sampling(file: &[u8]) -> Option<Vec<u8>> {
     let mut rest = file.get(2..)?;
     loop {

@@ -1,4 +1,4 @@
-//! Files of images: a folder with a folder of pictures for each class, or arrays of NumPy.
+//! Files of images: a folder with one folder of pictures per class, or NumPy arrays.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use rayon::prelude::*;
 use super::{BYTES_MAX, Form, HINT, Images, Pixels, decode, numpy, of_file};
 use crate::error::{Error, Kind};
 
-/// Ends of names of pictures.
+/// Endings of the names of pictures.
 const ENDS: [&str; 3] = ["png", "jpg", "jpeg"];
-/// No picture is larger as a file.
+/// Largest size of a picture's file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 28;
 
 impl Images {
-    /// Reads a folder with a folder for each class, in the order of their names, a `.npz` file with `x`
-    /// and `y`, or a folder with `x.npy` and `y.npy`.
+    /// Reads one of three forms: a folder with one folder per class, in the order of their names; a `.npz`
+    /// file with `x` and `y`; or a folder with `x.npy` and `y.npy`.
     ///
     /// # Errors
-    /// If a file cannot be read, is no image of this form, or a label is outside of the classes; the
-    /// message has the path.
+    /// If a file cannot be read or is not an image of this form, or a label is not a class. The message
+    /// contains the path.
     pub fn from_path(path: &Path, form: Form) -> Result<Images, Error> {
         let metadata = fs::metadata(path);
         let metadata = metadata.map_err(|e| Error::io("read", path, e).with_hint(HINT))?;
@@ -36,7 +36,7 @@ impl Images {
     }
 }
 
-/// Reads all pictures. Classes count in the order of the names of their folders.
+/// Reads all pictures. Classes are numbered in the order of their folders' names.
 fn read(path: &Path, form: Form) -> Result<Images, Error> {
     let classes = entries(path)?;
     if let Some(file) = classes.iter().find(|class| !class.is_dir()) {
@@ -65,7 +65,7 @@ fn read(path: &Path, form: Form) -> Result<Images, Error> {
     Images::new(form, Pixels::Bytes(pixels), labels)
 }
 
-/// Refuses a number of images that memory is not for.
+/// Refuses a number of images that is too large for memory.
 fn check_size(path: &Path, images: usize, form: Form) -> Result<(), Error> {
     let bytes = images.saturating_mul(form.elements());
     if bytes <= BYTES_MAX {
@@ -90,7 +90,7 @@ fn picture(file: &Path, form: Form) -> Result<Vec<u8>, Error> {
     decode(&bytes, form.shape).map_err(|message| of_file(file, message))
 }
 
-/// What a folder has, but for what is hidden, in the order of names.
+/// Returns the entries of a folder that are not hidden, in the order of their names.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let failed = |error| Error::io("list", folder, error);
     let mut found = Vec::new();

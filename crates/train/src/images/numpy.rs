@@ -1,4 +1,4 @@
-//! Images as arrays of NumPy: `x` of shape `[N, C, H, W]`, bytes or f32, and labels `y` of shape `[N]`.
+//! Images as NumPy arrays: `x` of shape `[N, C, H, W]`, bytes or f32, and labels `y` of shape `[N]`.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
@@ -33,10 +33,10 @@ fn open(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Reads `x` and `y` of an archive of arrays.
+/// Reads the arrays `x` and `y` of an archive.
 ///
 /// # Errors
-/// One line, if there is no such array, or it has another shape, dtype or label than it should.
+/// A text in one line, if an array is missing or has the wrong shape, dtype or labels.
 pub fn arrays(stream: impl Read + Seek, form: Form) -> Result<Images, String> {
     let [x, y] = read::arrays(stream, ["x", "y"], BYTES_MAX as u64).map_err(|e| e.to_string())?;
     images(x, y, form)

@@ -1,4 +1,4 @@
-//! Images are what their files have; whatever else is in files is refused in one line.
+//! Images equal the content of their files; all other files are refused in one line.
 
 use std::fs;
 use std::io::Cursor;
@@ -27,7 +27,7 @@ fn npy(dtype: &str, shape: &str, values: &[u8]) -> Vec<u8> {
     [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), values].concat()
 }
 
-/// A folder with these files.
+/// Creates a folder with these files.
 fn folder(name: &str, files: &[(&str, Vec<u8>)]) -> Folder {
     let folder = Folder::new(name);
     for (name, bytes) in files {

@@ -1,11 +1,12 @@
-//! Adaptation of a training by its policies.
+//! Adaptation of a training by policies.
 //!
-//! Rank 0 asks its policies after each step. What they ask for is told to all ranks with the next step, and in force
-//! from the one after that. Rows are told in the exchange by which ranks agree on a step anyway. Where each rank trains
-//! on its own, they are known some steps later, and in force from the end of the next round on.
+//! Rank 0 asks its policies after each step. With the next step, all ranks receive the adjustment, which
+//! takes effect in the step after that. It is part of the row that ranks exchange anyway to agree on a step.
+//! If each rank trains independently, the others receive the row some steps later, and it takes effect at the
+//! end of the next round.
 //!
-//! Law: terms are the same on all ranks after the same step, and part of the state that joiners take over and
-//! checkpoints keep.
+//! Law: terms are the same on all ranks after the same step. They are part of the state that joiners take
+//! over and that checkpoints contain.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -20,13 +21,13 @@ use super::{Event, Session};
 use crate::data::rows;
 use crate::error::Error;
 
-/// Key of the terms in the manifest of a checkpoint, and of the seconds that the training had taken.
+/// Key, in the manifest of a checkpoint, of the terms and of the seconds that the training has taken.
 pub(super) const TERMS: &str = "terms";
 pub(super) const ELAPSED: &str = "elapsed_s";
-/// Time after which a job that has not answered is asked again.
+/// Time after which a job that did not answer is asked again.
 const ASKED_AGAIN: Duration = Duration::from_secs(30);
 
-/// Ways to change the number of ranks of a job.
+/// Interface for changing the number of ranks of a job.
 pub trait Resizer {
     /// Returns the numbers of ranks that the job may have.
     ///
@@ -34,7 +35,7 @@ pub trait Resizer {
     /// If the job does not answer.
     fn bounds(&self) -> Result<RangeInclusive<u32>, Error>;
 
-    /// Asks for a number of ranks.
+    /// Asks the job for a number of ranks.
     ///
     /// # Errors
     /// If the job does not answer, or refuses.
@@ -50,16 +51,16 @@ pub(super) struct Terms {
     pub first_batch: usize,
     /// Factor of the learning rate.
     pub rate: f32,
-    /// Error budget of `auto`, if it is not that of the beginning.
+    /// Error budget of `auto`, if it has changed since the beginning.
     pub error_budget: Option<f32>,
     /// The first step with this batch.
     since: u64,
-    /// Rows that were read before that step.
+    /// Number of rows that were read before that step.
     rows: u64,
 }
 
 impl Terms {
-    /// Terms of the beginning.
+    /// Returns the terms at the beginning of a training.
     pub fn new(batch: usize) -> Terms {
         Terms { batch, first_batch: batch, rate: 1.0, error_budget: None, since: 0, rows: 0 }
     }
@@ -68,7 +69,7 @@ impl Terms {
         self.rows + step.saturating_sub(self.since) * self.batch as u64
     }
 
-    /// Returns the steps of a training that reads as many rows as `steps` steps of the first batch.
+    /// Returns the number of steps of a training that reads as many rows as `steps` steps of the first batch.
     pub fn total(&self, steps: u64) -> u64 {
         let left = (steps * self.first_batch as u64).saturating_sub(self.rows);
         self.since + left.div_ceil(self.batch as u64)
@@ -79,7 +80,8 @@ impl Terms {
         (steps * self.first_batch as u64).saturating_sub(self.rows_before(step))
     }
 
-    /// Returns the step of the learning rate's schedule: that in which as many rows were read with the first batch.
+    /// Returns the step in the learning rate's schedule: the step at which the first batch would have read
+    /// the same number of rows.
     pub fn scheduled(&self, step: u64) -> u64 {
         self.rows_before(step) / self.first_batch as u64
     }
@@ -99,10 +101,10 @@ impl Terms {
     }
 }
 
-/// Numbers that a rank notes of a proposal, the time included.
+/// Number of values in the notes of a proposal, including the time.
 pub(super) const NOTES: usize = 4;
 
-/// What all ranks have noted with a step: a proposal each, and the sketch of the rank's gradients if one was due.
+/// Notes of all ranks with a step: a proposal each, and a sketch of the rank's gradients if one was due.
 #[derive(Debug, PartialEq)]
 pub(super) struct Told {
     /// Number of the step.
@@ -111,7 +113,7 @@ pub(super) struct Told {
     pub notes: Vec<Vec<f32>>,
 }
 
-/// Proposal that rank 0 tells all ranks with a step; zero for what stays as it is.
+/// Proposal that rank 0 sends to all ranks with a step; zero means no change.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Proposal {
     batch: usize,
@@ -120,7 +122,7 @@ struct Proposal {
 }
 
 impl Proposal {
-    /// Returns the proposal as notes of a step, of which f32 holds each exactly, with the seconds so far.
+    /// Returns the proposal and the seconds so far as notes of a step, all of which f32 represents exactly.
     fn notes(self, elapsed_s: f64) -> [f32; NOTES] {
         [self.batch as f32, self.rate, self.error_budget, elapsed_s as f32]
     }
@@ -130,39 +132,39 @@ impl Proposal {
     }
 }
 
-/// Adaptation of one rank's training, through all epochs.
+/// Adaptation of one rank's training, across all epochs.
 #[derive(Debug)]
 pub(super) struct Adaptation {
     policies: Vec<Spec>,
     noise: NoiseScale,
     proposal: Proposal,
-    /// The number of ranks that was asked for last.
+    /// The number of ranks that was last asked for.
     ranks: Option<u32>,
-    /// Numbers of ranks that the job may have, once it has said so.
+    /// Numbers of ranks that the job may have, once the job has answered.
     bounds: Option<RangeInclusive<u32>>,
-    /// Seconds of the training up to a moment.
+    /// Time that the training has taken, in seconds, up to a moment.
     elapsed_s: f64,
     at: Instant,
-    /// When the job was asked in vain for its bounds.
+    /// Time of the last request for the job's bounds that got no answer.
     unanswered: Option<Instant>,
 }
 
-/// Figures of a step for policies.
+/// Figures of a step, as policies see them.
 pub(super) struct Taken {
     /// Steps that are done.
     pub done: u64,
-    /// Steps of the whole training, each of the first batch.
+    /// Number of steps of the whole training, counted in steps of the first batch.
     pub steps: u64,
     /// Number of ranks.
     pub ranks: u32,
-    /// Time of a step lately.
+    /// Division of the recent time per step.
     pub time: Time,
     /// Error budget of `auto`, if it chooses codecs.
     pub error_budget: Option<f64>,
 }
 
 impl Adaptation {
-    /// Adaptation by policies, before the first step.
+    /// Returns an adaptation by policies, before the first step.
     pub fn new(policies: &[Spec]) -> Adaptation {
         Adaptation {
             policies: policies.to_vec(),
@@ -176,17 +178,17 @@ impl Adaptation {
         }
     }
 
-    /// Continues a training that has taken so many seconds before.
+    /// Continues a training that has taken this many seconds before.
     pub fn set_elapsed(&mut self, seconds: f64) {
         (self.elapsed_s, self.at) = (seconds, Instant::now());
     }
 
-    /// Returns the seconds of the training, those before a checkpoint included.
+    /// Returns the seconds of the training, including those before a checkpoint.
     pub fn elapsed_s(&self) -> f64 {
         self.elapsed_s + self.at.elapsed().as_secs_f64()
     }
 
-    /// Returns what this rank notes with the next step; nothing without policies.
+    /// Returns the notes of this rank for the next step; empty without policies.
     pub fn notes(&self) -> Vec<f32> {
         match self.policies.is_empty() {
             true => Vec::new(),
@@ -194,8 +196,8 @@ impl Adaptation {
         }
     }
 
-    /// Takes what all ranks have noted with steps that were applied, and puts rank 0's proposals in force from the
-    /// next step, number `step`, on. `unit` rows stay together.
+    /// Reads the notes of all ranks with steps that were applied, and puts rank 0's proposals in force from
+    /// the next step, number `step`, on. Batches stay multiples of `unit` rows.
     pub fn take(&mut self, told: Vec<Told>, terms: &mut Terms, step: u64, unit: usize) {
         for Told { step: noted, notes } in told {
             let Some(first) = notes.first().filter(|_| !self.policies.is_empty()) else { return };
@@ -225,12 +227,12 @@ impl Adaptation {
         }
     }
 
-    /// Forgets what this rank has asked for, since another one asks from now on.
+    /// Forgets the pending requests of this rank, because another rank asks the policies from now on.
     pub fn forget_proposal(&mut self) {
         (self.proposal, self.ranks) = (Proposal::default(), None);
     }
 
-    /// Whether something was asked for that is not in force yet.
+    /// Returns whether a request is not in force yet.
     pub fn is_pending(&self) -> bool {
         self.proposal != Proposal::default()
     }
@@ -240,7 +242,7 @@ impl Adaptation {
         self.noise.noise()
     }
 
-    /// Asks the policies on rank 0, after a step. Returns what was asked for, for people.
+    /// Asks the policies on rank 0, after a step. Returns their requests, for people.
     ///
     /// # Errors
     /// If the observer fails.
@@ -307,12 +309,12 @@ impl Adaptation {
 }
 
 impl Session<'_> {
-    /// Tells of a failure that does not end the training.
+    /// Reports a failure that does not end the training.
     fn warn(&self, error: Error) -> Result<(), Error> {
         self.observer.on(Event::Warning(error))
     }
 
-    /// Whether this rank asks the policies.
+    /// Returns whether this rank asks the policies.
     pub(super) fn decides(&self, world: World) -> bool {
         world.rank() == Rank(0) && !self.settings.policies.is_empty()
     }

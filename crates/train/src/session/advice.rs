@@ -1,19 +1,19 @@
-//! Advice of another mode, where no codec within the error budget hides what ranks send.
+//! Advice to use another mode, if no codec within the error budget hides the communication.
 
 use std::fmt;
 
 use thinwire_report::figures;
 
-/// Part of a step that ranks may wait before another mode is worth a line.
+/// Part of a step that ranks must spend waiting before another mode is proposed.
 const WAIT: f64 = 0.1;
-/// Steps between rounds that are proposed, in this order.
+/// Numbers of steps between rounds that are tried, in this order.
 const EVERY: [u64; 4] = [10, 30, 100, 300];
-/// Bytes of an element in the codec that is proposed, int4.
+/// Bytes per element in the codec that is proposed, int4.
 const ELEMENT_BYTES: f64 = 0.5;
-/// Part of the computation that rounds may take on the wire: more of it is no longer hidden for sure.
+/// Part of the computation that rounds may take on the wire. A larger part might not be hidden.
 const HIDDEN: f64 = 0.5;
 
-/// Steps as they have settled.
+/// Figures of steps once `auto` has settled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Settled {
     /// Seconds of a step.
@@ -28,7 +28,7 @@ pub(super) struct Settled {
     pub bytes_per_s: f64,
 }
 
-/// A mode that would hide what ranks send.
+/// A mode that would hide the communication.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Advice {
     seen: Settled,
@@ -37,8 +37,9 @@ pub(super) struct Advice {
 }
 
 impl Settled {
-    /// Returns a mode that would hide what ranks send, where steps do not and it would be faster. A round of each
-    /// fragment moves its part of all parameters as an all-reduce does, and travels while the next steps compute.
+    /// Returns a mode that would hide the communication, if the present mode does not and the other would be
+    /// faster. A round of each fragment moves its part of all parameters as an all-reduce does, and travels
+    /// while the next steps compute.
     pub fn advice(self) -> Option<Advice> {
         let Settled { step_s, wait_s, elements, ranks, bytes_per_s } = self;
         if ranks < 2 || wait_s <= WAIT * step_s {

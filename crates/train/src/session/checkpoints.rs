@@ -1,4 +1,5 @@
-//! Checkpoints of a training, which continues from them in as many ranks or in others, under any plan or none.
+//! Checkpoints of a training, from which it continues with any number of ranks, and under any plan or without
+//! one.
 
 use std::path::PathBuf;
 
@@ -18,10 +19,10 @@ use crate::Position;
 use crate::checkpoint::{Checkpoint, Progress, seal};
 use crate::error::{Error, Kind};
 
-/// Key in the manifest of the name of the elastic job that wrote it.
+/// Key, in the manifest, of the name of the elastic job that wrote the checkpoint.
 pub const JOB: &str = "job";
 
-/// A replica or a part of a plan, as a checkpoint keeps it.
+/// A replica, or a part of a plan, with everything that a checkpoint contains.
 pub(super) struct Replica<'r, 'a> {
     /// Settings of the training.
     pub settings: &'r Settings<'r>,
@@ -29,7 +30,7 @@ pub(super) struct Replica<'r, 'a> {
     pub name: Option<&'r str>,
     /// The rank at work.
     pub engine: &'r mut Engine<'a>,
-    /// Where the batch of the next step begins.
+    /// Position of the next step's batch.
     pub position: Position,
     /// Terms that policies have changed.
     pub terms: Terms,
@@ -94,10 +95,11 @@ impl Saved for Replica<'_, '_> {
 }
 
 impl Session<'_> {
-    /// Takes up a checkpoint, and says what is not as it was. Returns where the training continues.
+    /// Continues from a checkpoint, and reports differences to the user. Returns the place at which the
+    /// training continues.
     ///
     /// # Errors
-    /// If it is damaged or of another model.
+    /// If it is damaged or belongs to another model.
     pub(super) fn load(
         &self,
         checkpoint: &Checkpoint,
@@ -139,10 +141,11 @@ impl Session<'_> {
     }
 }
 
-/// Takes the folder of checkpoints on rank 0, or fails in all ranks, which call this. `what` names this for the others.
+/// Locks the folder of checkpoints on rank 0. If that fails, the call fails on all ranks, all of which call
+/// this. `what` names the operation in the other ranks' errors.
 ///
 /// # Errors
-/// If another training has it, it cannot be read, or a rank is lost.
+/// If another training has the folder, it cannot be read, or a rank is lost.
 pub fn hold_in_all(
     policy: Option<&Policy>,
     resumed: Option<&Checkpoint>,
@@ -154,10 +157,10 @@ pub fn hold_in_all(
     Ok(all_done(held, what, gather)?)
 }
 
-/// Makes sure that all ranks see what rank 0 writes to the folder of checkpoints; all ranks call this.
+/// Checks that all ranks see what rank 0 writes to the folder of checkpoints; all ranks call this.
 ///
 /// # Errors
-/// If some rank does not, or a rank is lost.
+/// If some rank does not see it, or a rank is lost.
 pub fn check_folder(policy: Option<&Policy>, group: &mut Group) -> Result<(), Error> {
     let Some(Policy { folder, .. }) = policy else { return Ok(()) };
     let rank = group.world().rank().0;
@@ -165,14 +168,15 @@ pub fn check_folder(policy: Option<&Policy>, group: &mut Group) -> Result<(), Er
     Ok(thinwire_checkpoint::check_folder(folder, rank, gather)?)
 }
 
-/// Way in which a checkpoint is written.
+/// Way in which a checkpoint is written, depending on its time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SaveKind {
-    /// After the last step: one that fails is saved elsewhere, which ends the training.
+    /// After the last step: if it fails, it is saved elsewhere, and the training ends with an error.
     Last,
-    /// Between steps of fixed ranks: one that fails ends the training, unless its place is away for a while.
+    /// Between steps of fixed ranks: a failure ends the training, unless the place of checkpoints is only
+    /// away for a while.
     Between,
-    /// Between steps of an elastic job: one that fails is left out.
+    /// Between steps of an elastic job: a checkpoint that fails is left out.
     Elastic,
 }
 

@@ -1,18 +1,19 @@
-//! Training as a member of an elastic job, from epoch to epoch.
+//! Training of a member of an elastic job, from epoch to epoch.
 //!
-//! Each epoch is a [`TrainingLoop`] among its members. It ends after a step that all agree on, or with the loss of
-//! a peer; this process keeps its [`TrainingProgress`] and its replica as a [`Detached`] one. The next epoch begins
-//! with the state of its state sources, which re-form their exchange; joiners take over the state. Without state
-//! sources all begin with the last checkpoint, or from the start.
+//! Each epoch is a [`TrainingLoop`] among its members. It ends after a step that all agree on, or with the
+//! loss of a peer; this process keeps its [`TrainingProgress`] and its replica, as a [`Detached`] one. The
+//! next epoch begins with the state of its state sources, which re-form their exchange; joiners take over
+//! this state. Without state sources, all members begin with the last checkpoint, or from the start.
 //!
-//! When all members leave, they save their state together in their last step. If nobody continues after a
-//! loss, a process saves its own state alone, unless another one has saved a state as new.
+//! When all members leave, they save their state together in their last step. If no other process continues
+//! after a loss, a process saves its own state alone, unless another process has saved one that is at least
+//! as new.
 //!
 //! Law: the members of the next epoch repeat a step in which a peer was lost, with the same rows of data.
 //!
-//! In a mode with rounds no step is repeated, since each rank takes its own. Ranks that stay keep their parameters and
-//! continue after the step of the one that was ahead; those that join begin with the parameters that all have in
-//! common, and with the state of rank 0's optimiser.
+//! In a mode with rounds, no step is repeated, since each rank takes its own steps. Ranks that stay keep
+//! their parameters and continue after the step of the rank that was furthest ahead. Joiners begin with the
+//! common parameters and the state of rank 0's optimiser.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,11 +40,11 @@ use crate::error::{During, Error, Kind};
 use crate::spmd::{Snapshot, zeros};
 use crate::{Adam, rows};
 
-/// Interval at which a process that waits for an epoch looks for signals.
+/// Interval at which a process that waits for an epoch checks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Time after which a process that waits for the coordinator says so.
+/// Time after which a process that waits for the coordinator reports this.
 const EXPLAINED_AFTER: Duration = Duration::from_secs(5);
-/// What rank 0 does with the folder of checkpoints, as the error of the other ranks says it.
+/// Operation of rank 0 on the folder of checkpoints, as the errors of the other ranks name it.
 const FOLDER: &str = "use the folder of checkpoints";
 const AWAY: &str =
     "the coordinator does not answer; waiting for it, because no epoch begins without it";
@@ -64,20 +65,20 @@ pub struct Members<'a> {
 struct Elastic<'a> {
     session: &'a Session<'a>,
     replicas: Replicas<'a>,
-    /// State of the training in this process; none before its first epoch.
+    /// State of the training in this process; `None` before its first epoch.
     kept: Option<(TrainingProgress, Detached)>,
     /// Mark of the folder of checkpoints when this process joined.
     mark: Option<String>,
     /// Number of the last epoch.
     number: u32,
-    /// Members of the last epoch; none before the first.
+    /// Members of the last epoch; empty before the first.
     members: Vec<Id>,
 }
 
-/// Trains in one epoch after another until the training is over, or this process has left.
+/// Trains in successive epochs until the training is over or this process has left.
 ///
 /// # Errors
-/// If the job refuses this process, or it fails by itself. The loss of a peer is no error.
+/// If the job refuses this process, or this process itself fails. The loss of a peer is not an error.
 pub(super) fn train(session: &Session<'_>, members: Members<'_>) -> Result<Ended, Error> {
     let Settings { mode, exchange, .. } = session.settings;
     let fixed = match (exchange.adam, mode) {
@@ -127,8 +128,8 @@ impl Elastic<'_> {
         }
     }
 
-    /// Waits for the next epoch. A signal ends a process that has no state yet at once, and makes one that
-    /// has a state leave.
+    /// Waits for the next epoch. A signal ends a process without a state at once, and makes a process with a
+    /// state leave.
     fn next(&self, membership: &mut Membership) -> Result<Next, Error> {
         if self.kept.is_none() {
             self.session.interrupt.end_at_once();
@@ -151,8 +152,8 @@ impl Elastic<'_> {
         }
     }
 
-    /// Writes a checkpoint of this process's state after its last epoch, unless one of the same step or a
-    /// later one exists.
+    /// Writes a checkpoint of this process's state after its last epoch, unless there is one of the same step
+    /// or a later one.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -180,8 +181,8 @@ impl Elastic<'_> {
         ))
     }
 
-    /// Writes a checkpoint of the replica, unless the job has one of the same step or a later one. Returns the
-    /// step and the path of the newest.
+    /// Writes a checkpoint of the replica, unless the job has one of the same step or a later one. Returns
+    /// the step and the path of the newest checkpoint.
     fn save_in_turn(
         &self,
         replica: &mut Replica<'_, '_>,
@@ -270,7 +271,7 @@ impl Elastic<'_> {
         })
     }
 
-    /// Tells the coordinator that all steps are done; if that fails, rank 0 says so.
+    /// Tells the coordinator that all steps are done; if that fails, rank 0 reports it.
     fn tell_completion(&self, membership: &Membership, world: World) -> Result<(), Error> {
         match membership.complete() {
             Err(error) if world.rank() == Rank(0) => {
@@ -280,7 +281,7 @@ impl Elastic<'_> {
         }
     }
 
-    /// Returns the replica with the newest state, and the course up to it. If this fails because a peer is
+    /// Returns the replica with the newest state, and the progress up to it. If this fails because a peer is
     /// lost, this process keeps its own state for the next epoch.
     fn begin<'b>(
         &mut self,
@@ -337,8 +338,8 @@ impl Elastic<'_> {
         Ok((engine, progress))
     }
 
-    /// Returns the replica of an epoch in a mode with rounds, and the course up to it. If this fails because a peer is
-    /// lost, this process keeps its own state for the next epoch.
+    /// Returns the replica of an epoch in a mode with rounds, and the progress up to it. If this fails
+    /// because a peer is lost, this process keeps its own state for the next epoch.
     fn begin_rounds<'b>(
         &mut self,
         epoch: &Epoch,
@@ -374,8 +375,7 @@ impl Elastic<'_> {
         Ok((engine, progress))
     }
 
-    /// Returns the replica of an epoch without state sources, which begins with a checkpoint, or at the
-    /// beginning.
+    /// Returns the replica of an epoch without state sources, which begins with a checkpoint, or at step 0.
     fn found<'b>(
         &self,
         epoch: &Epoch,
@@ -417,7 +417,7 @@ impl Elastic<'_> {
 }
 
 impl Session<'_> {
-    /// Says that the process has the state of an epoch, and trains in it.
+    /// Reports that the process has the state of an epoch, and trains in it.
     pub(super) fn say_joined(&self, epoch: u32, world: World, done: u64) -> Result<(), Error> {
         let (rank, ranks) = (world.rank().0, world.size());
         self.say_of_process(format!(
@@ -426,7 +426,7 @@ impl Session<'_> {
     }
 }
 
-/// Returns a place of the training as one rank tells it another.
+/// Returns a place of the training as a text for other ranks.
 fn text_of(about: About) -> String {
     json!(about).to_string()
 }
@@ -443,8 +443,8 @@ fn progress_of(epoch: &Epoch, first: u64, settings: &Settings<'_>) -> TrainingPr
     progress
 }
 
-/// Returns the line about a process that has left, and after which step if it has trained; or about the end of
-/// the job.
+/// Returns the line about a process that has left, with its last step if it has trained; or the line about
+/// the end of the job.
 fn left(done: Option<u64>, membership: &Membership) -> String {
     match (done, membership.is_over()) {
         (None, true) => "the job is over; this process was not needed".to_owned(),
@@ -454,8 +454,8 @@ fn left(done: Option<u64>, membership: &Membership) -> String {
     }
 }
 
-/// Returns the line about the checkpoint that an epoch without state sources begins with, or about its begin at step
-/// 0 although it is not the first.
+/// Returns the line about the checkpoint with which an epoch without state sources begins; or the line about
+/// a beginning at step 0 if the epoch is not the first.
 fn origin(epoch: u32, checkpoint: Option<&Checkpoint>) -> Option<String> {
     match checkpoint {
         Some(checkpoint) => {

@@ -24,30 +24,30 @@ use crate::spmd::{
 };
 use crate::{AdamWOptions, Batch, LearningRate, Pace, Sampling};
 
-/// Key in the manifest of whether all ranks exchange every gradient whole.
+/// Key, in the manifest, of whether all ranks exchange every gradient whole.
 pub(super) const WHOLE: &str = "whole";
 
-/// Key of the order of gradients in the manifest.
+/// Key, in the manifest, of the order of gradients.
 pub(super) const ORDER: &str = "order";
 
-/// Key in the manifest of the plan, with the text of its file.
+/// Key, in the manifest, of the plan, as the text of its file.
 const PLANNED: &str = "planned";
 
 const REORDERED: &str = "the checkpoint's gradients were in other buckets: the way in which they are sent is chosen again";
 
-/// Rank between two epochs, or between two batches of one.
+/// Rank between two epochs, or between two batches of an epoch.
 pub(super) struct Detached {
     /// Its parameters, and the state of its optimiser.
     pub replica: DetachedReplica,
-    /// Its rounds; none where every step exchanges gradients.
+    /// Its rounds; `None` if every step exchanges gradients.
     pub rounds: Option<Rounds>,
 }
 
 impl Detached {
-    /// Continues among the ranks of a channel, which all call this or begin anew.
+    /// Continues among the ranks of a channel; each of them calls this or starts new.
     ///
     /// # Errors
-    /// If ranks differ, or a peer is lost: the call may be made again with another channel.
+    /// If the settings of ranks differ, or a peer is lost. The call may be repeated with another channel.
     pub fn reform(&mut self, channel: &Channel) -> Result<(), Error> {
         match &mut self.rounds {
             Some(rounds) => rounds.reform(channel, self.replica.values_mut()),
@@ -62,7 +62,7 @@ impl Detached {
     }
 }
 
-/// Rank at work.
+/// Rank that is training.
 pub(super) struct Engine<'a> {
     /// The executor.
     pub executor: Executor<'a>,
@@ -71,13 +71,13 @@ pub(super) struct Engine<'a> {
     rate: LearningRate,
     adamw: AdamWOptions,
     terms: Terms,
-    /// Exchange of parameters every few steps; none where every step exchanges gradients.
+    /// Exchange of parameters every few steps; `None` if every step exchanges gradients.
     rounds: Option<Rounds>,
 }
 
 impl<'a> Engine<'a> {
-    /// A rank before its first step, which trains on its own where the mode has rounds. Ranks hear of each other's
-    /// wishes `lag` steps later there.
+    /// Returns a rank before its first step. In a mode with rounds, it trains independently, and ranks
+    /// receive each other's wishes `lag` steps later.
     ///
     /// # Errors
     /// As [`Engine::start`], or if ranks begin with other parameters.
@@ -96,10 +96,10 @@ impl<'a> Engine<'a> {
         Ok(engine.with_rounds(rounds))
     }
 
-    /// A rank that joins the rounds of others, with the state of rank 0's optimiser.
+    /// Returns a rank that joins the rounds of others, with the state of rank 0's optimiser.
     ///
     /// # Errors
-    /// If the state is of another model, ranks differ, or a peer is lost.
+    /// If the state belongs to another model, the settings of ranks differ, or a peer is lost.
     pub fn joining(
         settings: &Settings<'_>,
         channel: Channel,
@@ -117,8 +117,8 @@ impl<'a> Engine<'a> {
         Engine { executor, rounds: Some(rounds), ..self }
     }
 
-    /// A rank before its first step. Its parameters are those of `weights` where there are any, except those on
-    /// servers, else drawn.
+    /// Returns a rank before its first step. Its parameters are those of `weights`, or drawn if there are
+    /// none. With `weights`, the parameters on servers begin as zeros.
     ///
     /// # Errors
     /// If ranks disagree, the plan has no such rank, or a tensor is missing or has another shape.
@@ -145,8 +145,8 @@ impl<'a> Engine<'a> {
         Engine::over(settings, channel, computation, &start)
     }
 
-    /// A rank before its first step, whose parameters begin as `start` says; one that takes over the state of
-    /// the others begins with zeros.
+    /// Returns a rank before its first step, whose parameters begin as `start` says. A rank that takes over
+    /// the state of others begins with zeros.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -162,10 +162,10 @@ impl<'a> Engine<'a> {
         Engine::of(settings, executor, computation)
     }
 
-    /// A replica that continues in another epoch, after [`Detached::reform`] over the channel.
+    /// Returns a replica that continues in another epoch, after [`Detached::reform`] over the channel.
     ///
     /// # Errors
-    /// If the model is another one.
+    /// If it belongs to another model.
     pub fn resume(
         settings: &Settings<'_>,
         channel: Channel,
@@ -212,7 +212,7 @@ impl<'a> Engine<'a> {
         Ok(engine)
     }
 
-    /// Trains by these terms from the next step on.
+    /// Applies these terms from the next step on.
     ///
     /// # Errors
     /// If this rank has no part of the batch.
@@ -226,20 +226,20 @@ impl<'a> Engine<'a> {
         self.executor.set_share(share)
     }
 
-    /// Returns the terms that this rank trains by.
+    /// Returns the terms in force on this rank.
     pub fn terms(&self) -> Terms {
         self.terms
     }
 
-    /// Returns the error budget of `auto`; none where codecs were named.
+    /// Returns the error budget of `auto`; `None` if codecs were named.
     pub fn error_budget(&self, settings: &Settings<'_>) -> Option<f64> {
         let sync = &settings.exchange.sync;
         let budget = self.terms.error_budget.map_or(sync.error_budget, f64::from);
         Some(budget).filter(|_| sync.policy.keeps_a_budget())
     }
 
-    /// Returns how batches are dealt: under a plan every rank deals the whole batch, and cuts its part
-    /// out of it.
+    /// Returns the settings for dividing batches: under a plan, every rank reads the whole batch and cuts its
+    /// part out of it.
     pub fn sampling(&self, settings: &Settings<'_>, world: World) -> Sampling {
         Sampling {
             context: self.computation.context,
@@ -250,13 +250,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Whether this rank has a part of a plan.
+    /// Returns whether this rank has a part of a plan.
     pub fn is_planned(&self) -> bool {
         self.computation.file.is_some()
     }
 
-    /// Takes a step that began then, and tells the others of a wish; returns the step and the highest wish of
-    /// any rank.
+    /// Takes a step that began at `begun`, and sends the others a wish. Returns the step and the highest wish
+    /// of any rank.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -292,8 +292,8 @@ impl<'a> Engine<'a> {
         Ok((step, wish))
     }
 
-    /// Takes what all ranks have noted, each by [`Executor::note`], since this was last called: with the last step, or
-    /// with some before the last round that has ended.
+    /// Returns the notes of all ranks, each made by [`Executor::note`], since the last call: those of the
+    /// last step, or those of some steps before the end of the last round.
     pub fn told(&mut self) -> Vec<Told> {
         match &mut self.rounds {
             Some(rounds) => rounds.told(),
@@ -304,12 +304,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Passes of the last step; none of a replica, which has but one micro-batch after the other.
+    /// Returns the passes of the last step; empty for a replica, which computes one micro-batch after the
+    /// other.
     pub fn passes(&self) -> Vec<Passed> {
         if self.is_planned() { planned::passes(self.executor.times()) } else { Vec::new() }
     }
 
-    /// Returns this rank among those of the job that trains together.
+    /// Returns this rank among the ranks of the job that train together.
     pub fn world(&self) -> World {
         self.rounds.as_ref().map_or(self.executor.world(), Rounds::world)
     }
@@ -319,7 +320,7 @@ impl<'a> Engine<'a> {
         self.rounds.as_ref().map(Rounds::mode)
     }
 
-    /// Waits until nothing is on its way.
+    /// Waits until all exchanges have ended.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -330,8 +331,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Gives all ranks the same parameters after the last step, where each has trained on its own. Returns what rounds
-    /// have done since the last step.
+    /// Gives all ranks the same parameters after the last step, if each has trained independently. Returns
+    /// the record of rounds since the last step.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -345,7 +346,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The numbers of all ranks, in their order; where each trains on its own, after [`Engine::settle`].
+    /// Returns the numbers of all ranks, in order. If each rank trains independently, call [`Engine::settle`]
+    /// first.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -356,7 +358,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The bytes of all ranks, in their order; after [`Engine::settle`].
+    /// Returns the bytes of all ranks, in order. Call [`Engine::settle`] first.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -377,8 +379,8 @@ impl<'a> Engine<'a> {
         Ok(losses.sum::<Result<f64, Error>>()? / batches.len() as f64)
     }
 
-    /// Returns the seconds of forward and backward of a batch with nothing going out, in all ranks at
-    /// the same time; none under a plan, where ranks cannot work without each other.
+    /// Returns the seconds of the forward and backward passes of a batch without any exchange, on all ranks
+    /// at the same time; `None` under a plan, since ranks cannot compute without each other.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -395,8 +397,8 @@ impl<'a> Engine<'a> {
         Ok(Some(seconds))
     }
 
-    /// Writes this rank's files of a checkpoint: its part of the model, of which rank 0 has all without a
-    /// plan, and what its exchange keeps. Returns the plan of exchanges, for the manifest.
+    /// Writes this rank's files of a checkpoint: its part of the model (without a plan, rank 0 writes all of
+    /// it) and the state of its exchange. Returns the plan of exchanges, for the manifest.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -426,18 +428,18 @@ impl<'a> Engine<'a> {
         Ok(state.plan)
     }
 
-    /// Order in which gradients leave, which buckets follow: another version may have another one.
+    /// Returns the order in which gradients leave, on which buckets depend; it may differ between versions.
     pub fn order(&self) -> String {
         let names = self.executor.sync().parameters().iter().map(|parameter| &parameter.name[..]);
         let names = names.collect::<Vec<_>>().join(" ");
         format!("{:08x}", thinwire_wire::checksum(names.as_bytes()))
     }
 
-    /// Takes up a checkpoint, with or without a plan. Residuals are taken up where exchanges are
-    /// the same; a notice says where they are not.
+    /// Continues from a checkpoint, with or without a plan. Restores residuals if the exchanges are the same,
+    /// and otherwise returns a notice.
     ///
     /// # Errors
-    /// If it is damaged or of another model.
+    /// If it is damaged or belongs to another model.
     pub fn restore(
         &mut self,
         checkpoint: &Checkpoint,
@@ -494,8 +496,7 @@ impl<'a> Engine<'a> {
         Ok((!alike).then(|| REORDERED.to_owned()))
     }
 
-    /// Waits for all that is on its way, and returns predictions and counts of all ranks; none
-    /// without a plan.
+    /// Waits for all exchanges, and returns predictions and counts of all ranks; `None` without a plan.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -511,7 +512,7 @@ pub(super) fn alone(settings: &Settings<'_>) -> Channel {
     Channel::new(Group::new(mem::alone()).with_timeout(settings.exchange.sync.timeout))
 }
 
-/// Returns the settings of a rank whose gradients stay with it.
+/// Returns the settings of a rank whose gradients stay on it.
 fn apart<'s>(settings: &Settings<'s>) -> Settings<'s> {
     let timeout = settings.exchange.sync.timeout;
     let sync = thinwire_sync::Options { timeout, ..thinwire_sync::Options::default() };
@@ -519,7 +520,7 @@ fn apart<'s>(settings: &Settings<'s>) -> Settings<'s> {
     Settings { exchange, ..settings.clone() }
 }
 
-/// Options of the exchange of a rank's gradients.
+/// Returns the options of the exchange of a rank's gradients.
 fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptions {
     let sketches = settings.needs_noise();
     let delay = match settings.mode {
@@ -530,7 +531,7 @@ fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptio
     ExchangeOptions { remote, sketches, delay, ..settings.exchange.clone() }
 }
 
-/// Adds the flag to an error of an exchange that it would mend.
+/// Adds to an error of an exchange the flag that would fix it.
 fn hint_at_flags(error: thinwire_sync::Error) -> Error {
     let hint = match &error {
         Invalid(detail) if detail.contains("--bucket-bytes") => {

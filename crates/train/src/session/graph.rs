@@ -16,11 +16,11 @@ use crate::gnn::{Totals, Trainer};
 pub struct GraphSession<'a> {
     /// This rank before its first pass.
     pub trainer: &'a mut Trainer,
-    /// Passes over the training vertices, those before a checkpoint included.
+    /// Number of passes over the training vertices, including those before a checkpoint.
     pub passes: u64,
     /// Vertices on which accuracy is measured after each pass.
     pub validation: Option<&'a Batches>,
-    /// Where training continues from.
+    /// Checkpoint from which the training continues.
     pub resume: Option<&'a Checkpoint>,
     /// Whether and where a checkpoint is written after each pass.
     pub policy: Option<&'a Policy>,
@@ -34,7 +34,8 @@ impl GraphSession<'_> {
     /// Trains all passes; every rank calls this.
     ///
     /// # Errors
-    /// If a checkpoint is damaged, of another training or cannot be written, a rank is lost, or the loss is not finite.
+    /// If a checkpoint is damaged, belongs to another training or cannot be written, a rank is lost, or the
+    /// loss is not finite.
     pub fn run(&mut self) -> Result<(), Error> {
         self.restore()?;
         for number in self.trainer.position().pass + 1..=self.passes {
@@ -70,8 +71,8 @@ impl GraphSession<'_> {
         Ok(())
     }
 
-    /// Writes a checkpoint, if there is a folder. One that fails ends the training, and is saved elsewhere, unless
-    /// passes are left and the folder is away for a while.
+    /// Writes a checkpoint, if there is a folder. A failure ends the training, and the checkpoint is saved
+    /// elsewhere, unless passes are left and the folder is only away for a while.
     fn save(&mut self) -> Result<(), Error> {
         let Some(policy) = self.policy else { return Ok(()) };
         let (step, is_over) = (self.trainer.steps(), self.trainer.position().pass >= self.passes);

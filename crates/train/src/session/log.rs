@@ -1,4 +1,4 @@
-//! Log of a training on rank 0, step by step, and the medians that become its report.
+//! Log of a training on rank 0, step by step, and the medians for its report.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -6,21 +6,21 @@ use thinwire_report::figures::median;
 use thinwire_report::training::{Adjusted, Bucket, Change, Floors, Point, Run, Split};
 use thinwire_sync::{BucketRecord, RoundRecord, StepRecord, Time};
 
-/// No more steps than this are remembered in detail.
+/// Number of the last steps that are kept in detail.
 const WINDOW: usize = 500;
-/// So many steps are the present.
+/// Number of the last steps that count as recent.
 const RECENT: usize = 20;
 
-/// One step as it passed, in seconds.
+/// Figures of one step; times are in seconds.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// The step.
+    /// Number of the step.
     pub number: u64,
-    /// From its begin to its end.
+    /// Time from its start to its end.
     pub step_s: f64,
-    /// Clipping and AdamW.
+    /// Time of clipping and AdamW.
     pub optimizer_s: f64,
-    /// Waiting for others.
+    /// Time of waiting for others.
     pub wait_s: f64,
     /// Mean loss of all ranks.
     pub loss: f64,
@@ -28,15 +28,15 @@ pub struct Step {
     pub sent_bytes: u64,
     /// Record of the exchange.
     pub record: StepRecord,
-    /// Whether gradients were not finite, so that nothing was learnt.
+    /// Whether gradients were not finite, so that the step changed nothing.
     pub skipped: bool,
-    /// Rounds in which parameters were exchanged, where steps exchange no gradients.
+    /// Rounds in which parameters were exchanged, if steps exchange no gradients.
     pub rounds: RoundRecord,
-    /// What policies go by; none without policies.
+    /// Figures on which policies decide; `None` without policies.
     pub adapted: Option<Adapted>,
 }
 
-/// Figures of a step that policies adapt or adapt to.
+/// Figures of a step that policies change or depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Adapted {
     /// Rows of the step, all ranks together.
@@ -51,15 +51,15 @@ pub struct Log {
     pub losses: Vec<Point>,
     pub validation: Vec<Point>,
     skipped: u64,
-    /// Seconds of training: steps only, without validation, checkpoints and measurements.
+    /// Seconds of training: only steps, without validation, checkpoints and measurements.
     pub trained_s: f64,
     steps: VecDeque<Step>,
-    /// Steps before which something else was done, while what was on its way travelled on.
+    /// Steps before which something else was done, while exchanges under way continued.
     rested: BTreeSet<u64>,
     pause: bool,
-    /// Time of compute alone, relative to the step that it was measured beside.
+    /// Time of only computing, relative to the step with which it was measured.
     alone: Vec<f64>,
-    /// The line that `auto` said last.
+    /// The last line from `auto`.
     auto: Option<String>,
     /// Changes of the members of an elastic job.
     changes: Vec<Change>,
@@ -70,7 +70,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Takes note of a step.
+    /// Adds a step.
     pub fn step(&mut self, step: Step) {
         self.trained_s += step.step_s;
         self.skipped += u64::from(step.skipped);
@@ -87,7 +87,8 @@ impl Log {
         self.steps.push_back(step);
     }
 
-    /// Bytes that this rank has sent in the last step; where parameters are exchanged in rounds, per step so far.
+    /// Returns the bytes that this rank has sent in the last step, or per step so far if parameters are
+    /// exchanged in rounds.
     pub fn sent_bytes_per_step(&self) -> f64 {
         match self.rounds.begun {
             0 => self.last().map_or(0.0, |step| step.sent_bytes as f64),
@@ -95,7 +96,7 @@ impl Log {
         }
     }
 
-    /// Takes note of rounds after the last step.
+    /// Adds rounds after the last step.
     pub fn exchanged(&mut self, rounds: RoundRecord) {
         self.rounds += rounds;
     }
@@ -105,43 +106,43 @@ impl Log {
         self.rounds
     }
 
-    /// Takes note of the begin of an epoch.
+    /// Adds the beginning of an epoch.
     pub fn changed(&mut self, change: Change) {
         self.changes.push(change);
         self.pause();
     }
 
-    /// Takes note of what a policy has asked for.
+    /// Adds a request of a policy.
     pub fn adjusted(&mut self, adjusted: Adjusted) {
         self.adjusted.push(adjusted);
     }
 
-    /// Takes note of a validation after `step` steps.
+    /// Adds a validation after `step` steps.
     pub fn validated(&mut self, step: u64, loss: f64) {
         self.validation.push(Point { step, at_s: self.trained_s, value: loss });
         self.pause();
     }
 
-    /// Takes note of something that is no step, for which exchanges do not wait.
+    /// Notes that something other than a step was done, during which exchanges continued.
     pub fn pause(&mut self) {
         self.pause = true;
     }
 
-    /// Takes note of what forward and backward of the last step take without any exchange.
+    /// Adds the time of the last step's forward and backward passes without any exchange.
     pub fn alone(&mut self, seconds: f64) {
         if let Some(step) = self.steps.back() {
             self.alone.push((seconds + step.optimizer_s) / step.step_s);
         }
     }
 
-    /// Seconds per step lately.
+    /// Returns the recent seconds per step.
     pub fn recent_step_s(&self) -> f64 {
         median(
             &mut self.steps.iter().rev().take(RECENT).map(|step| step.step_s).collect::<Vec<_>>(),
         )
     }
 
-    /// Time of a step lately: medians of the last 20 steps.
+    /// Returns the recent time per step: medians of the last 20 steps.
     pub fn recent(&self) -> Time {
         let of = |figure: &dyn Fn(&Step) -> f64| {
             median(&mut self.steps.iter().rev().take(RECENT).map(figure).collect::<Vec<_>>())
@@ -158,18 +159,18 @@ impl Log {
         self.steps.back()
     }
 
-    /// Seconds per step: the median of the second half.
+    /// Returns the seconds per step: the median of the second half.
     pub fn settled_step_s(&self) -> f64 {
         median(&mut self.settled().iter().map(|step| step.step_s).collect::<Vec<_>>())
     }
 
-    /// Seconds per step in which nobody was waited for: the median of the second half.
+    /// Returns the seconds per step without waiting: the median of the second half.
     pub fn settled_busy_s(&self) -> f64 {
         let busy_s = |step: &Step| (step.step_s - step.wait_s).max(0.0);
         median(&mut self.settled().iter().map(busy_s).collect::<Vec<_>>())
     }
 
-    /// Returns a warning if most steps under `codec` were skipped, or all of the last tenth.
+    /// Returns a warning if most steps under `codec` were skipped, or all steps of the last tenth.
     pub fn warning(&self, codec: &str) -> Option<String> {
         let (skipped, steps) = (self.skipped, self.losses.len());
         let last = steps.div_ceil(10).min(WINDOW);
@@ -188,7 +189,7 @@ impl Log {
         })
     }
 
-    /// The report of this training: medians over its second half.
+    /// Returns the report of this training: medians over its second half.
     pub fn run(self, codec: String, tokens_per_step: f64, link_bytes_per_s: Option<f64>) -> Run {
         let steps = self.settled();
         let of = |figure: &dyn Fn(&Step) -> f64| {
@@ -235,8 +236,8 @@ impl Log {
         }
     }
 
-    /// The second half of the steps: caches are warm, and `auto` has chosen. Steps that follow a pause
-    /// count only if there are no others: part of what they would wait for has come meanwhile.
+    /// Returns the second half of the steps, in which caches are warm and `auto` has chosen. Steps that
+    /// follow a pause count only if there are no others, since exchanges have continued during the pause.
     fn settled(&self) -> Vec<Step> {
         let (Some(first), Some(last)) = (self.losses.first(), self.losses.last()) else {
             return Vec::new();
@@ -250,14 +251,13 @@ impl Log {
     }
 }
 
-/// Returns the seconds in which bytes were on their way and nothing of the exchange was being
-/// computed.
+/// Returns the seconds in which bytes were under way and the exchange computed nothing.
 fn wire_s(record: &StepRecord) -> f64 {
     let computed = record.total(|bucket| bucket.encode_s + bucket.decode_s);
     (record.exchange_s() - computed).max(0.0)
 }
 
-/// Each bucket's medians over the steps in which it travelled as it did in the last one.
+/// Returns each bucket's medians over the steps in which it travelled as in the last one.
 fn buckets(steps: &[Step]) -> Vec<Bucket> {
     let Some(last) = steps.last() else { return Vec::new() };
     let bucket = |(index, now): (usize, &BucketRecord)| {

@@ -1,11 +1,12 @@
 //! Trainings from the first step to the last, of one rank among others.
 //!
-//! A [`Session`] trains in one of several [`Ranks`]: a fixed number of them, with or without a plan; members of an
-//! elastic job, from epoch to epoch; or workers whose parameters are on servers. All of them take the same steps: a
-//! batch, gradients and their exchange, validation and checkpoints where they are due, and the agreement on whether to
-//! continue. A [`GraphSession`] trains a graph neural network, pass by pass. What a user sees goes to an [`Observer`].
+//! A [`Session`] trains with one of several kinds of [`Ranks`]: a fixed number of them, with or without a
+//! plan; members of an elastic job, from epoch to epoch; or workers whose parameters are on servers. All of
+//! them take the same steps: a batch, gradients and their exchange, validation and checkpoints when they are
+//! due, and the agreement on whether to continue. A [`GraphSession`] trains a graph neural network, pass by
+//! pass. An [`Observer`] receives everything that a user sees.
 //!
-//! Law: the result depends on the settings and the data alone, not on the observer.
+//! Law: the result depends only on the settings and the data, not on the observer.
 
 mod adaptation;
 mod advice;
@@ -51,7 +52,7 @@ use stretch::Stretches;
 const UNCUT: &str =
     "the plan cuts nothing: every rank computes the whole step, and nothing is sent";
 
-/// Ranks of a training, and how they come together.
+/// Ranks of a training, and the way in which they meet.
 pub enum Ranks<'a> {
     /// A fixed number of ranks, which have met.
     Fixed {
@@ -59,14 +60,14 @@ pub enum Ranks<'a> {
         channel: Channel,
         /// The model, or its plan.
         computation: &'a Computation,
-        /// The model for any number of rows, which policies of the batch need; none under a plan.
+        /// The model for any number of rows, for policies that change the batch; `None` under a plan.
         replicas: Option<Replicas<'a>>,
         /// The folder of checkpoints.
         lock: &'a FolderLock,
     },
     /// Members of an elastic job.
     Elastic(Members<'a>),
-    /// Workers of a job whose servers keep parameters.
+    /// Workers of a job whose servers have parameters.
     Workers(Workers<'a>),
 }
 
@@ -74,8 +75,8 @@ impl Session<'_> {
     /// Trains until the last step, or until this process leaves.
     ///
     /// # Errors
-    /// If settings are impossible, a rank is lost that the job cannot do without, or a checkpoint before the last
-    /// cannot be written.
+    /// If the settings are contradictory, a rank is lost without which the job cannot continue, or a
+    /// checkpoint before the last cannot be written.
     pub fn run(&self, ranks: Ranks<'_>) -> Result<Ended, Error> {
         match ranks {
             Ranks::Fixed { channel, computation, replicas, lock } => {

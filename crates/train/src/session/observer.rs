@@ -1,4 +1,4 @@
-//! Observers: sinks of what a user sees of a training.
+//! Observers: they receive the events of a training that a user sees.
 
 use thinwire_report::training::{Adjusted, Change, Passed};
 use thinwire_wire::World;
@@ -8,30 +8,31 @@ use super::settings::Computation;
 use crate::error::Error;
 use crate::gnn::Figures;
 
-/// Sink of what a user sees of a training.
+/// Receiver of the events of a training that a user sees.
 pub trait Observer {
-    /// Takes note of an event.
+    /// Handles an event.
     ///
     /// # Errors
     /// Any error ends the training.
     fn on(&self, event: Event<'_>) -> Result<(), Error>;
 
-    /// Returns the most bytes by which the process has grown since the last [`Event::Begun`], if that is known.
+    /// Returns the most bytes by which the process has grown since the last [`Event::Begun`], if this is
+    /// known.
     fn memory_bytes(&self) -> u64 {
         0
     }
 }
 
-/// Observes nothing.
+/// Observer that ignores all events.
 impl Observer for () {
     fn on(&self, _: Event<'_>) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// Events of a training, in all ranks unless it is said otherwise.
+/// Events of a training, on all ranks unless stated otherwise.
 pub enum Event<'a> {
-    /// A line to the user, on the rank that knows first.
+    /// A line for the user, on the rank that knows it first.
     Line(String),
     /// A line about this process in its job.
     OfProcess(String),
@@ -44,9 +45,9 @@ pub enum Event<'a> {
         /// Number of ranks.
         ranks: u32,
     },
-    /// Servers have parameters of this many bytes as f32; before the begin of the first epoch, on rank 0.
+    /// Servers have parameters; sent before the first epoch begins, on rank 0.
     Served {
-        /// Bytes of values that a rank pushes in a step.
+        /// Size of the values that a rank pushes in a step, as f32, in bytes.
         raw_bytes: u64,
     },
     /// The training or an epoch begins.
@@ -66,7 +67,7 @@ pub enum Event<'a> {
     Step {
         /// The step.
         step: &'a Step,
-        /// Returns the times of this rank's passes in it, if it has a part of a plan.
+        /// Returns the times of this rank's passes in the step, if it has a part of a plan.
         passes: &'a dyn Fn() -> Vec<Passed>,
     },
     /// The first step of an epoch has ended.
@@ -77,11 +78,11 @@ pub enum Event<'a> {
     Reached {
         /// The step.
         step: &'a Step,
-        /// Seconds per step lately.
+        /// Recent seconds per step.
         step_s: f64,
-        /// Bytes that this rank has sent per step lately.
+        /// Recent bytes per step that this rank has sent.
         sent_bytes: f64,
-        /// The validation loss, if it is fresh.
+        /// The validation loss, if it was measured after this step.
         validation: Option<f64>,
     },
     /// A pass of a graph training has ended.
@@ -93,17 +94,17 @@ pub enum Event<'a> {
 /// Figures of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass {
-    /// Number of the pass, from 1 on.
+    /// Number of the pass, from 1.
     pub number: u64,
-    /// Figures of the training vertices, each before its step.
+    /// Figures of the training vertices; those of each step are from before its update.
     pub trained: Figures,
     /// Figures of the vertices for validation, if there are any.
     pub validated: Option<Figures>,
     /// Seconds of training.
     pub seconds: f64,
-    /// Seconds of them in which this rank waited for batches.
+    /// Seconds of this time in which the rank waited for batches.
     pub loading_s: f64,
-    /// Seconds of them in which it waited for gradients of other ranks.
+    /// Seconds of this time in which it waited for gradients of other ranks.
     pub wait_s: f64,
     /// Bytes that this rank sent.
     pub sent_bytes: u64,

@@ -1,4 +1,4 @@
-//! Predictions and counts of a planned training, and the times of every rank's passes.
+//! Predictions and measurements of a planned training, and the times of every rank's passes.
 
 use thinwire_plan::report::PlanFile;
 use thinwire_program::Plan;
@@ -8,13 +8,13 @@ use thinwire_report::training::{Passed, Planned, PlannedRank};
 use crate::error::Error;
 use crate::spmd::{Executor, Times, Went};
 
-/// Of so many passes each rank tells at most: of more than a page draws.
+/// Most passes whose times each rank sends: more than a page draws.
 const PASSES_MAX: usize = 8192;
 
 /// Measurements of one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// Steps that were taken.
+    /// Number of steps that were taken.
     pub steps: u64,
     /// Seconds of a step.
     pub step_s: f64,
@@ -24,7 +24,7 @@ pub struct Measured {
     pub memory_bytes: u64,
 }
 
-/// The figures of all ranks, once everything has arrived.
+/// Returns the figures of all ranks, after all exchanges have ended.
 ///
 /// # Errors
 /// If a peer is lost.
@@ -65,7 +65,7 @@ pub fn gather(
     Ok(Planned { model: file.model.clone(), steps, predicted_step_s: file.step_s, step_s, ranks })
 }
 
-/// Returns ranks whose times count from the begin of the first pass of all.
+/// Returns ranks with times relative to the start of the first pass on any rank.
 fn since_the_first(mut ranks: Vec<PlannedRank>) -> Vec<PlannedRank> {
     let starts = ranks.iter().filter_map(|rank| Some(rank.passed.first()?.start_s));
     let zero_s = starts.fold(0.0, f64::min);

@@ -1,4 +1,4 @@
-//! One process of a training: what it is told, and how it ends.
+//! One process of a training: its inputs and its outcome.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +16,24 @@ use crate::spmd::Modality;
 pub struct Session<'a> {
     /// Settings of all ranks.
     pub settings: &'a Settings<'a>,
-    /// Place of this process; those whose number of ranks changes have their rank from their epochs.
+    /// Place of this process. In a job whose number of ranks changes, each epoch determines the rank.
     pub place: &'a Place,
     /// Signals.
     pub interrupt: &'a Interrupt,
-    /// Sink of what a user sees.
+    /// Receiver of the events that a user sees.
     pub observer: &'a dyn Observer,
-    /// Way to change the number of ranks; none where it is fixed.
+    /// Interface for changing the number of ranks; `None` if it is fixed.
     pub resizer: Option<&'a dyn Resizer>,
 }
 
-/// End of a training for one process.
+/// Way in which a training ends for one process.
 #[derive(Debug)]
 pub enum Ended {
-    /// The training is over; the place is that in the last epoch.
+    /// The training is over; the place is the one in the last epoch.
     Over(Place, Box<Outcome>),
     /// The process has left a training that continues.
     Left,
-    /// Nobody continues with the training, and this process has saved what it had.
+    /// No other process continues the training, and this process has saved its state.
     Alone,
 }
 
@@ -42,32 +42,32 @@ pub enum Ended {
 pub struct Outcome {
     /// Figures of all steps.
     pub run: Run,
-    /// Whether the last checkpoint, where one was asked for, could be written.
+    /// Whether the last checkpoint, if one was asked for, could be written.
     pub saved: Result<(), Error>,
     /// The trained model.
     pub model: TrainedModel,
-    /// Text or images, and how the model reads them on this rank.
+    /// Text or images, and the way in which the model reads them on this rank.
     pub modality: Modality,
 }
 
-/// Values of a model after the last step.
+/// Parameters of a model after the last step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrainedModel {
-    /// Rank 0 has them, or the training was stopped.
+    /// They are on rank 0, or the training was stopped.
     Elsewhere,
-    /// Ranks have parts of them.
+    /// Each rank has a part of them.
     InParts,
-    /// All parameters by name.
+    /// All parameters, by name.
     Whole(BTreeMap<String, Vec<f32>>),
 }
 
 impl Session<'_> {
-    /// Says a line to the user.
+    /// Reports a line to the user.
     pub(super) fn say(&self, line: impl Into<String>) -> Result<(), Error> {
         self.observer.on(Event::Line(line.into()))
     }
 
-    /// Says a line about this process.
+    /// Reports a line about this process.
     pub(super) fn say_of_process(&self, line: impl Into<String>) -> Result<(), Error> {
         self.observer.on(Event::OfProcess(line.into()))
     }

@@ -1,4 +1,4 @@
-//! Role of a rank in its job, on which its signals to other ranks and the end of its epoch depend.
+//! Role of a rank in its job, which determines its signals to other ranks and the end of its epoch.
 
 use serde_json::{Map, Value};
 use thinwire_job::elastic::{Membership, Presence, Wish};
@@ -64,9 +64,9 @@ impl Role<'_> {
     }
 }
 
-/// Returns the report of a new epoch. Ranks that were not members of the last epoch, `before`, count as
-/// joined. The number of state sources does not tell this: a member that lacks the last step also takes over the
-/// state.
+/// Returns the record of a new epoch's changes. Ranks that were not members of the last epoch, `before`,
+/// count as joined. The number of state sources does not show this, since a member that lacks the last step
+/// also takes over the state.
 pub fn change(epoch: &Epoch, before: &[Id]) -> Change {
     let ranks = epoch.members.len();
     let joined = match before.is_empty() {

@@ -1,4 +1,4 @@
-//! Rounds of a rank that trains its copy of the model on its own and exchanges parameters every few steps.
+//! Rounds of a rank that trains its copy of the model independently and exchanges parameters every few steps.
 
 use std::mem;
 use std::time::Instant;
@@ -16,13 +16,14 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::spmd::Executor;
 
-/// Steps after which ranks of a fixed number know each other's wishes: by so many a rank may be ahead of another.
+/// Number of steps after which ranks of a fixed number know each other's wishes: a rank may be this many
+/// steps ahead of another.
 pub(super) const LAG: usize = 16;
-/// The same of an elastic job, where a rank that joins waits for it.
+/// The same number in an elastic job, where a joining rank waits for it.
 pub(super) const ELASTIC_LAG: usize = 1;
-/// Name of the tensors of a rank's own copy in its file of a checkpoint.
+/// Prefix of the tensors of a rank's own copy in its file of a checkpoint.
 const OWN: &str = "own.";
-/// Name of the number of updates of that copy.
+/// Name of the number of updates of this copy.
 const UPDATES: &str = "updates";
 
 /// Rounds of one rank, with the ranks of its job.
@@ -31,15 +32,15 @@ pub(super) struct Rounds {
     averager: Averager,
     /// Wishes and notes of all ranks.
     rows: DelayedRows,
-    /// Steps after which they are known.
+    /// Number of steps after which they are known.
     lag: usize,
     /// Numbers in a row.
     width: usize,
-    /// Notes that are known, and wait for the end of a round.
+    /// Notes that are known, and take effect at the end of a round.
     held: Vec<Told>,
     /// Notes that were known when the last round ended.
     told: Vec<Told>,
-    /// What rounds have sent and waited since they were last asked.
+    /// Bytes that rounds have sent and time that they have waited, since the record was last read.
     record: RoundRecord,
 }
 
@@ -47,7 +48,7 @@ impl Rounds {
     /// Starts rounds over the copy of an executor that exchanges nothing; all ranks of the channel call this.
     ///
     /// # Errors
-    /// If ranks differ, or a peer is lost.
+    /// If the settings of ranks differ, or a peer is lost.
     pub(super) fn start(
         channel: Channel,
         settings: &Settings<'_>,
@@ -60,11 +61,11 @@ impl Rounds {
         Ok(Rounds::of(channel, averager, settings, lag))
     }
 
-    /// Joins the rounds of the other ranks of a channel, which call [`Rounds::reform`]: the executor gets the
-    /// parameters that all have in common, where they have any.
+    /// Joins the rounds of the other ranks of a channel, which call [`Rounds::reform`]. In a mode with common
+    /// parameters, the executor receives them.
     ///
     /// # Errors
-    /// If ranks differ, or a peer is lost.
+    /// If the settings of ranks differ, or a peer is lost.
     pub(super) fn join(
         channel: Channel,
         settings: &Settings<'_>,
@@ -90,7 +91,7 @@ impl Rounds {
     /// Continues among the ranks of another channel, with this rank's parameters.
     ///
     /// # Errors
-    /// If ranks differ, or a peer is lost: the call may be made again with another channel.
+    /// If the settings of ranks differ, or a peer is lost. The call may be repeated with another channel.
     pub(super) fn reform(
         &mut self,
         channel: &Channel,
@@ -102,32 +103,32 @@ impl Rounds {
         Ok(())
     }
 
-    /// Lets go of the other ranks after [`Rounds::settle`]; only [`Rounds::reform`] continues.
+    /// Releases the other ranks after [`Rounds::settle`]; only [`Rounds::reform`] may follow.
     pub(super) fn release(&mut self) {
         self.averager.release();
         self.channel = self.averager.channel().clone();
         self.forget_rows();
     }
 
-    /// Begins with rows anew, among the ranks of another epoch: policies tell again what is not in force.
+    /// Starts new rows among the ranks of another epoch. Policies send again what is not in force.
     fn forget_rows(&mut self) {
         self.lag = ELASTIC_LAG;
         self.rows = DelayedRows::new(self.channel.clone(), self.width, self.lag);
         self.held.clear();
     }
 
-    /// This rank among those of the job.
+    /// Returns this rank among those of the job.
     pub(super) fn world(&self) -> World {
         self.channel.world()
     }
 
-    /// The mode of the rounds.
+    /// Returns the mode of the rounds.
     pub(super) fn mode(&self) -> Mode {
         self.averager.mode()
     }
 
-    /// Ends a step of the executor: begins and ends the rounds that are due, and tells the others of a wish. Returns
-    /// the highest wish of some steps before, and what rounds have done.
+    /// Ends a step of the executor: begins and ends the rounds that are due, and sends the others a wish.
+    /// Returns the highest wish of all ranks some steps earlier, and the record of rounds.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -154,8 +155,8 @@ impl Rounds {
         Ok((Wish::of(highest as i32), record))
     }
 
-    /// Tells the others a wish and the notes of the executor's last step; returns the rows of all ranks of some steps
-    /// before, once there are any.
+    /// Sends the others a wish and the notes of the executor's last step. Returns the rows of all ranks of
+    /// some steps earlier, once there are any.
     fn tell(
         &mut self,
         executor: &Executor<'_>,
@@ -170,25 +171,26 @@ impl Rounds {
         Ok(rows.map(|rows| rows.chunks(self.width).map(<[f32]>::to_vec).collect()))
     }
 
-    /// Keeps the notes of a step some steps before the last one.
+    /// Keeps the notes of an earlier step; `last` is the last step.
     fn hold(&mut self, rows: Option<Vec<Vec<f32>>>, last: u64) {
         let Some(rows) = rows.filter(|_| self.width > 1) else { return };
         let notes = rows.into_iter().map(|row| row[1..].to_vec()).collect();
         self.held.push(Told { step: last.saturating_sub(self.lag as u64), notes });
     }
 
-    /// Whether a round was due to end after the last step.
+    /// Returns whether a round was due to end after the last step.
     fn is_round_over(&self) -> bool {
         let due = self.mode().timetable().map(|timetable| timetable.due(self.averager.steps()));
         due.is_none_or(|due| due.iter().any(|action| matches!(action, Action::End(_))))
     }
 
-    /// Takes the notes of all ranks that were known when the last round ended, unless they were taken.
+    /// Returns the notes of all ranks that were known when the last round ended, unless they were returned
+    /// before.
     pub(super) fn told(&mut self) -> Vec<Told> {
         mem::take(&mut self.told)
     }
 
-    /// Waits until nothing is on its way.
+    /// Waits until all exchanges have ended.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -201,7 +203,7 @@ impl Rounds {
         Ok(self.rows.settle()?)
     }
 
-    /// Gives all ranks the same parameters, by a last round. Returns what rounds have done since the last step.
+    /// Gives all ranks the same parameters by a last round. Returns the record of rounds since the last step.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -212,7 +214,7 @@ impl Rounds {
         Ok(mem::take(&mut self.record))
     }
 
-    /// The numbers of all ranks, in their order; after [`Rounds::settle`].
+    /// Returns the numbers of all ranks, in order. Call [`Rounds::settle`] first.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -220,7 +222,7 @@ impl Rounds {
         Ok(self.channel.gather(mine)?)
     }
 
-    /// The bytes of all ranks, in their order; after [`Rounds::settle`].
+    /// Returns the bytes of all ranks, in order. Call [`Rounds::settle`] first.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -228,8 +230,8 @@ impl Rounds {
         Ok(self.channel.gather_bytes(mine)?)
     }
 
-    /// Returns what a checkpoint keeps of this rank: its copy and the state of its rounds; and the progress, which is
-    /// the same on all ranks.
+    /// Returns this rank's state for a checkpoint: its copy and the state of its rounds; and also the
+    /// progress, which is the same on all ranks.
     pub(super) fn state(&self, executor: &Executor<'_>) -> AveragerState {
         let mut state = self.averager.state();
         let own = executor.shards().into_iter();
@@ -240,8 +242,8 @@ impl Rounds {
         state
     }
 
-    /// Returns the model of a checkpoint, with the optimiser's state of this rank: the parameters that all ranks have
-    /// in common, in a mode in which they have any, or else this rank's own.
+    /// Returns the model for a checkpoint, with the optimiser's state of this rank: the common parameters, in
+    /// a mode that has them, or otherwise this rank's own.
     pub(super) fn model(&self, executor: &mut Executor<'_>) -> Tensors {
         match self.averager.common() {
             Some(common) => executor.shards_of(common),
@@ -249,11 +251,11 @@ impl Rounds {
         }
     }
 
-    /// Continues from the files of a checkpoint, of which the executor has the model. Returns a notice if what ranks
-    /// had beside it is dropped.
+    /// Continues from the files of a checkpoint, whose model the executor already has. Returns a notice if
+    /// other state of the ranks is dropped.
     ///
     /// # Errors
-    /// If they are damaged, or a peer is lost.
+    /// If the files are damaged, or a peer is lost.
     pub(super) fn restore(
         &mut self,
         checkpoint: &Checkpoint,
@@ -303,5 +305,5 @@ impl Rounds {
     }
 }
 
-/// Key of the mode in the manifest of a checkpoint.
+/// Key, in the manifest of a checkpoint, of the mode.
 pub(super) const MODE: &str = "mode";

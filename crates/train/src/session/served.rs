@@ -1,4 +1,4 @@
-//! Parameters on servers, one table each, and the client by which a rank trains them.
+//! Parameters on servers, one table each, and the client with which a rank trains them.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -22,19 +22,19 @@ const LOSS: &str = "thinwire.loss";
 /// Shards per server, enough to divide them evenly over other numbers of servers.
 const SHARDS_PER_SERVER: u32 = 8;
 
-/// Called after each push of a rank, with the number of its pushes.
+/// Function that is called after each push of a rank, with the number of its pushes.
 pub type AfterPush = Box<dyn FnMut(u64)>;
 
-/// Settings of servers that keep values of a training.
+/// Settings of servers that have parameters of a training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerSettings {
     /// Number of servers with which the job begins.
     pub servers: u32,
-    /// How far a rank may be ahead of the slowest.
+    /// Rule for the number of steps by which a rank may be ahead of the slowest.
     pub consistency: Consistency,
     /// Optimiser of the servers.
     pub optimizer: Optimizer,
-    /// Servers beside the first one that have each value.
+    /// Number of servers, in addition to the first one, that have each value.
     pub backups: u32,
     /// Whether ranks average the gradients of some parameters among themselves.
     pub is_hybrid: bool,
@@ -115,12 +115,12 @@ struct Link {
     pulled: Vec<f32>,
     /// Number of the table with the loss; `None` if ranks average it among themselves.
     loss: Option<u32>,
-    /// Only on rank 0.
+    /// Called after each push; set only on rank 0.
     after_push: Option<AfterPush>,
 }
 
 impl Served {
-    /// Defines a table for each of the parameters of an engine that servers have, and waits for the servers.
+    /// Defines a table for each parameter of an engine that is on servers, and waits for the servers.
     ///
     /// # Errors
     /// If the job has other tables, or its servers are not ready in time.
@@ -171,18 +171,20 @@ impl Served {
         }))))
     }
 
-    /// Returns the bytes of values that a rank pushes in a step, in f32; it pulls equally many.
+    /// Returns the size of the values that a rank pushes in a step, as f32, in bytes; it pulls the same
+    /// number.
     pub fn raw_bytes(&self) -> u64 {
         let link = self.0.borrow();
         4 * (link.pulled.len() - usize::from(link.loss.is_some())) as u64
     }
 
-    /// Returns the bytes of values that a rank pushes in a step, as they are sent; it pulls equally many.
+    /// Returns the size of the values that a rank pushes in a step, as sent, in bytes; it pulls the same
+    /// number.
     pub fn step_bytes(&self) -> u64 {
         self.0.borrow().step_bytes()
     }
 
-    /// Sets what this rank does after each push.
+    /// Sets the function that this rank calls after each push.
     pub fn set_after_push(&self, after_push: Option<AfterPush>) {
         let mut link = self.0.borrow_mut();
         // Dropping a requester of snapshots waits for its snapshot, so an existing one is kept.
@@ -284,7 +286,7 @@ impl Link {
 /// Returns the definition of a job that begins with these files, if there are any.
 ///
 /// # Errors
-/// If they are of another model.
+/// If they belong to another model.
 fn begin(origin: Option<&Origin>, mut definition: Definition) -> Result<Definition, Error> {
     let Some(origin) = origin else { return Ok(definition) };
     if matches!(origin, Origin::Checkpoint(_)) {
@@ -308,7 +310,7 @@ fn loss_table() -> TableDefinition {
     }
 }
 
-/// Returns the rows of each table in the form that a pull takes.
+/// Returns the rows of each table in the form of a pull request.
 fn groups(rows: &[Vec<u64>]) -> Vec<(u32, &[u64])> {
     (0..).zip(rows).map(|(table, rows)| (table, &rows[..])).collect()
 }

@@ -1,4 +1,4 @@
-//! Settings of a training, and what its ranks compute.
+//! Settings of a training, and the computation of its ranks.
 
 use serde_json::Value;
 use thinwire_checkpoint::Policy;
@@ -13,17 +13,17 @@ use crate::error::Error;
 use crate::spmd::{ExchangeOptions, Modality};
 use crate::{AdamWOptions, Dataset, LearningRate};
 
-/// Name of trainings whose gradients travel as a plan says, in the place of a codec's.
+/// Name of trainings whose plan determines the codecs of gradients, used in place of a codec's name.
 pub const OF_PLAN: &str = "plan";
 
-/// Settings of a training, alike on all ranks.
+/// Settings of a training, equal on all ranks.
 #[derive(Clone)]
 pub struct Settings<'a> {
     /// Text or images.
     pub dataset: &'a Dataset,
     /// Rows per step, all ranks together.
     pub batch: usize,
-    /// All steps, those before a checkpoint included.
+    /// Number of all steps, including those before a checkpoint.
     pub steps: u64,
     /// The seed of everything random.
     pub seed: u64,
@@ -31,13 +31,13 @@ pub struct Settings<'a> {
     pub rate: LearningRate,
     /// Options of the optimiser.
     pub adamw: AdamWOptions,
-    /// The greatest norm of the averaged gradient; none does not clip.
+    /// The largest norm of the averaged gradient; `None` does not clip.
     pub gradient_norm_max: Option<f32>,
     /// Exchange of gradients; the names of parameters on servers are added to it.
     pub exchange: ExchangeOptions,
-    /// How ranks train together.
+    /// Mode in which ranks train together.
     pub mode: Mode,
-    /// Whether rank 0 says which other mode would hide what ranks send, where no codec does.
+    /// Whether rank 0 reports a mode that would hide the communication, if no codec does.
     pub advises: bool,
     /// Policies that adapt the training while it runs.
     pub policies: &'a [Spec],
@@ -47,46 +47,47 @@ pub struct Settings<'a> {
     pub link_bytes_per_s: Option<f64>,
     /// Values of parameters before the first step, if they are not drawn.
     pub weights: Option<&'a thinwire_server::Checkpoint>,
-    /// Where training continues from.
+    /// Checkpoint from which the training continues.
     pub resume: Option<&'a Checkpoint>,
     /// Whether and where checkpoints are written.
     pub policy: Option<&'a Policy>,
-    /// Settings that checkpoints keep for the caller.
+    /// The caller's settings, which checkpoints contain.
     pub config: Value,
 }
 
 impl Settings<'_> {
-    /// Whether a policy needs the noise of gradients, of which ranks then tell each other.
+    /// Returns whether a policy needs the noise of gradients; ranks then exchange sketches.
     pub(super) fn needs_noise(&self) -> bool {
         self.policies.iter().any(thinwire_policy::Policy::needs_noise)
     }
 }
 
-/// What ranks compute in every step.
+/// The computation of a step.
 pub struct Computation {
-    /// The plan as it was read; none where every rank has the whole model.
+    /// The plan as it was read; `None` if every rank has the whole model.
     pub file: Option<PlanFile>,
     /// The model with its gradients, for one micro-batch.
     pub training: Training,
-    /// The plan as it is run: of all ranks, or of one that is a replica.
+    /// The plan as it is run: for all ranks, or for one rank that is a replica.
     pub plan: Plan,
-    /// Text or images, and how the model reads them.
+    /// Text or images, and the way in which the model reads them.
     pub modality: Modality,
-    /// Bytes or numbers that a prediction is made from, at most.
+    /// Most bytes or numbers from which a prediction is made.
     pub context: usize,
-    /// Words about the model for its checkpoints.
+    /// Description of the model, for its checkpoints.
     pub description: String,
-    /// Rows that every part of a batch is a multiple of: those of a model for a fixed number of rows, or 1.
+    /// Number of rows of which every part of a batch is a multiple: the rows of a model that has a fixed
+    /// number, or 1.
     pub unit: usize,
-    /// Names of the parameters of a replica that servers have.
+    /// Names of the parameters of a replica that are on servers.
     pub served: Vec<String>,
 }
 
 /// The whole model, for any number of rows on a rank.
 #[derive(Clone, Copy)]
 pub struct Replicas<'a> {
-    /// Rows that every part of a batch is a multiple of.
+    /// Number of rows of which every part of a batch is a multiple.
     pub unit: usize,
-    /// Returns the model for so many rows on a rank.
+    /// Returns the model for this many rows on a rank.
     pub of_rows: &'a dyn Fn(usize) -> Result<Computation, Error>,
 }

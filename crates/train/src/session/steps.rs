@@ -25,14 +25,14 @@ use crate::{Batch, Position, Sampler, validation_batches, whole_validation_batch
 
 /// Number of measurements of the validation loss in a training.
 const VALIDATIONS: u64 = 10;
-/// Number of measurements of compute alone, in the second half of the steps.
+/// Number of measurements of only computing, in the second half of the steps.
 const ALONE_RUNS: u64 = 25;
-/// Step after which `auto` has settled: its whole error budget holds.
+/// Step after which `auto` has settled, because the whole error budget is in force.
 const SETTLED_AFTER: u64 = 400;
 /// Interval at which a member of an elastic job sends its figures to the coordinator.
 const FIGURES_EVERY: Duration = Duration::from_millis(500);
 
-/// A rank of a training with fixed ranks, or in one epoch of another one.
+/// A rank of a training with fixed ranks, or a rank in one epoch of another kind of training.
 pub(super) struct TrainingLoop<'a> {
     session: &'a Session<'a>,
     lock: &'a FolderLock,
@@ -42,20 +42,20 @@ pub(super) struct TrainingLoop<'a> {
     validation: Vec<Batch>,
     progress: TrainingProgress,
     role: Role<'a>,
-    /// The change that this epoch began with, until its first step has ended.
+    /// The change with which this epoch began, until its first step has ended.
     change: Option<Change>,
-    /// The time of the last figures.
+    /// The time at which the last figures were sent.
     told: Instant,
 }
 
-/// Progress of a training as one process has seen it, through all epochs.
+/// Progress of a training as one process has seen it, across all epochs.
 pub(super) struct TrainingProgress {
     log: Log,
     /// The step that the training began with.
     first: u64,
     /// Steps of this process.
     pub steps: Steps,
-    /// Where the batch of the next step begins.
+    /// Position of the next step's batch.
     pub position: Position,
     /// The end of the last step.
     at: Instant,
@@ -65,25 +65,25 @@ pub(super) struct TrainingProgress {
     pub terms: Terms,
     /// The policies, and what they see.
     adaptation: Adaptation,
-    /// Whether this process has told of the training's begin.
+    /// Whether this process has reported the beginning of the training.
     is_told: bool,
-    /// The last checkpoint, on rank 0, or why it could not be written.
+    /// The last checkpoint, on rank 0, or the reason why it could not be written.
     saved: Result<Option<PathBuf>, Error>,
 }
 
-/// Place of a training that all its ranks have alike.
+/// Place of a training, which is equal on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct About {
     /// The step that the training began with.
     pub first: u64,
-    /// Where the batch of the next step begins.
+    /// Position of the next step's batch.
     pub position: Position,
     /// Terms that policies have changed.
     pub terms: Terms,
 }
 
 impl TrainingProgress {
-    /// A training that begins after `first` steps.
+    /// Returns the progress of a training that begins after `first` steps.
     pub fn new(first: u64, settings: &Settings<'_>) -> TrainingProgress {
         let mut steps = Steps::default();
         steps.synced(first);
@@ -112,17 +112,17 @@ impl TrainingProgress {
         self.done() > self.first
     }
 
-    /// Returns what ranks that join take over.
+    /// Returns the state that joining ranks take over.
     pub fn about(&self) -> About {
         About { first: self.first, position: self.position, terms: self.terms }
     }
 
-    /// Returns the seconds that the training has taken, those before a checkpoint included.
+    /// Returns the seconds that the training has taken, including those before a checkpoint.
     pub fn elapsed_s(&self) -> f64 {
         self.adaptation.elapsed_s()
     }
 
-    /// Continues from a checkpoint, of which `about` was loaded.
+    /// Continues from a checkpoint; `about` is its place.
     pub fn resume(&mut self, checkpoint: &Checkpoint, about: About) {
         self.seek(checkpoint.progress().step, about);
         let elapsed_s = checkpoint.progress().config[ELAPSED].as_f64();
@@ -137,10 +137,10 @@ impl TrainingProgress {
 }
 
 impl<'a> TrainingLoop<'a> {
-    /// A rank that begins or continues with a training; `change` unless the training itself begins.
+    /// Returns a rank that begins or continues a training; `change` is set unless the training itself begins.
     ///
     /// # Errors
-    /// If the text is too short, or the batch too small for so many ranks.
+    /// If the text is too short, or the batch too small for this number of ranks.
     pub fn resume(
         session: &'a Session<'a>,
         lock: &'a FolderLock,
@@ -194,15 +194,15 @@ impl<'a> TrainingLoop<'a> {
         })
     }
 
-    /// The loop as one epoch of a job whose ranks come and go.
+    /// Returns the loop as one epoch of a job whose ranks may join and leave.
     #[must_use]
     pub fn with_role(self, role: Role<'a>) -> TrainingLoop<'a> {
         TrainingLoop { role, ..self }
     }
 
-    /// Takes steps until the training or the epoch is over, or the batch has changed, which [`Due::Step`] tells; returns
-    /// what is due then. Validation and checkpoints that are due after the last step of an epoch or of a batch are made
-    /// when the next one begins.
+    /// Takes steps until the training or the epoch is over, or until the batch has changed, in which case it
+    /// returns [`Due::Step`]. Returns what is due next. Validation and checkpoints that are due after the
+    /// last step of an epoch or of a batch are made when the next one begins.
     ///
     /// # Errors
     /// If a rank is lost, the observer fails, or a checkpoint before the last cannot be written.
@@ -249,12 +249,12 @@ impl<'a> TrainingLoop<'a> {
         self.progress.terms.total(self.session.settings.steps)
     }
 
-    /// Whether the next step has another batch than this loop.
+    /// Returns whether the next step has another batch than this loop.
     fn has_other_batch(&self) -> bool {
         self.engine.terms().batch != self.progress.terms.batch
     }
 
-    /// Waits for all ranks at the end of the training: a rank that is lost later has done all steps.
+    /// Waits for all ranks at the end of the training. A rank that is lost after this has done all steps.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -279,7 +279,7 @@ impl<'a> TrainingLoop<'a> {
         Ok((self.progress, self.engine.detach()))
     }
 
-    /// Does what is due after a step: validation, news, measurements and a checkpoint.
+    /// Performs everything that is due after a step: validation, reports, measurements and a checkpoint.
     fn rest(&mut self, batch: Option<&Batch>) -> Result<(), Error> {
         // A signal ends nothing for good: the training may continue from its checkpoint.
         if self.due() == Due::Finish && self.progress.done() >= self.total() {
@@ -337,7 +337,7 @@ impl<'a> TrainingLoop<'a> {
         Ok(batch)
     }
 
-    /// Returns the batch of the last step and the noise scale, where there are policies.
+    /// Returns the batch of the last step and the noise scale, if there are policies.
     fn adapted(&self) -> Option<Adapted> {
         let scale = self.progress.adaptation.noise().map(|noise| noise.scale());
         let noise_scale = scale.filter(|scale| scale.is_finite());
@@ -345,7 +345,7 @@ impl<'a> TrainingLoop<'a> {
         (!self.session.settings.policies.is_empty()).then_some(adapted)
     }
 
-    /// Says on rank 0 which other mode would hide what ranks send, once `auto` has settled.
+    /// Reports on rank 0 which other mode would hide the communication, once `auto` has settled.
     fn advise(&self) -> Result<(), Error> {
         let (session, done) = (self.session, self.progress.done());
         let settled = (self.total() / 2).clamp(1, SETTLED_AFTER);
@@ -363,7 +363,7 @@ impl<'a> TrainingLoop<'a> {
         advice.map_or(Ok(()), |advice| session.say(advice.to_string()))
     }
 
-    /// Puts terms that leave the batch as it is in force, and asks the policies on rank 0.
+    /// Puts terms in force that leave the batch unchanged, and asks the policies on rank 0.
     fn adapt(&mut self) -> Result<(), Error> {
         let (session, terms) = (self.session, self.progress.terms);
         if !self.has_other_batch() && self.engine.terms() != terms {
@@ -390,7 +390,7 @@ impl<'a> TrainingLoop<'a> {
         Ok(())
     }
 
-    /// Tells people of an elastic job: of the change before an epoch's first step, and of figures now and then.
+    /// In an elastic job, reports the change before an epoch's first step, and figures from time to time.
     fn tell(&mut self, loss: f64) -> Result<(), Error> {
         let (done, pause) = (self.progress.done(), self.progress.at.elapsed());
         self.progress.at = Instant::now();
@@ -430,7 +430,7 @@ impl<'a> TrainingLoop<'a> {
         }
     }
 
-    /// The validation loss over all ranks; none if the text is too short to hold any out.
+    /// Returns the validation loss over all ranks; `None` if the text is too short to hold any out.
     fn validate(&mut self) -> Result<Option<f64>, Error> {
         if self.validation.is_empty() {
             return Ok(None);
@@ -441,9 +441,10 @@ impl<'a> TrainingLoop<'a> {
         Ok(Some(loss))
     }
 
-    /// Writes a checkpoint where one is due. An error of the last one waits until the training has ended. Any other
-    /// one is only told in an elastic job, whose ranks would otherwise end one after the other: the checkpoint before
-    /// stays the newest, and the next one may find room.
+    /// Writes a checkpoint if one is due. An error of the last checkpoint is kept until the training has
+    /// ended. In an elastic job, an error of any other checkpoint is only reported, since otherwise its ranks
+    /// would end one after the other; the previous checkpoint remains the newest, and there may be room for
+    /// the next one.
     fn save(&mut self) -> Result<(), Error> {
         let (settings, done) = (self.session.settings, self.progress.done());
         let over = self.due() != Due::Step;
@@ -512,7 +513,7 @@ impl<'a> TrainingLoop<'a> {
         self.session.say(format!("stopped{by} after step {done} of {steps}{way}"))
     }
 
-    /// Ends the training: the figures of all steps, and the model.
+    /// Ends the training, and returns the figures of all steps and the model.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -588,7 +589,7 @@ impl<'a> TrainingLoop<'a> {
     }
 }
 
-/// Puts predictions and counts of a plan in the place of what buckets tell.
+/// Replaces the figures from buckets by predictions and counts of a plan.
 fn put(run: &mut Run, planned: Planned, world: World, rate: Option<f64>) {
     let mine = planned.ranks.iter().find(|rank| rank.rank == world.rank().index());
     run.sent_bytes = mine.map_or(0.0, |rank| rank.counted_bytes as f64 / planned.steps as f64);
@@ -597,7 +598,7 @@ fn put(run: &mut Run, planned: Planned, world: World, rate: Option<f64>) {
     run.planned = Some(planned);
 }
 
-/// Names the step in an error that does not: exchanges of gradients know theirs.
+/// Names the step in an error that does not name it; exchanges of gradients know theirs.
 fn in_step(error: Error, step: u64) -> Error {
     let names_it = error.chain().any(|cause| cause.to_string().contains(" of step "));
     match names_it {

@@ -1,4 +1,4 @@
-//! Stretches of steps with one batch: the model is built anew for another number of rows.
+//! Stretches of steps with one batch: for each, the model is built for the batch's number of rows.
 
 use thinwire_checkpoint::FolderLock;
 use thinwire_job::elastic::Due;
@@ -13,7 +13,7 @@ use super::{Computation, Replicas, Session};
 use crate::error::{Error, Kind};
 use crate::rows;
 
-/// Parts that all stretches of an epoch have in common.
+/// Parts that all stretches of an epoch share.
 pub(super) struct Stretches<'a> {
     /// The training.
     pub session: &'a Session<'a>,
@@ -23,7 +23,7 @@ pub(super) struct Stretches<'a> {
     pub world: World,
     /// Connection of all ranks.
     pub channel: Channel,
-    /// The model for any number of rows; none under a plan, whose batch stays as it is.
+    /// The model for any number of rows; `None` under a plan, whose batch does not change.
     pub replicas: Option<Replicas<'a>>,
     /// Role of the rank.
     pub role: Role<'a>,
@@ -36,8 +36,8 @@ enum Standing<'a> {
 }
 
 impl Stretches<'_> {
-    /// Takes the steps of an epoch, over one batch after the other, with an engine that was built for `batch` rows.
-    /// Hands the last stretch to `end`, with what is due after its last step.
+    /// Takes the steps of an epoch, with one batch after the other, starting with an engine that was built
+    /// for `batch` rows. Passes the last stretch to `end`, with what is due after its last step.
     ///
     /// # Errors
     /// If the model cannot be built for a batch, or `end` fails.

@@ -30,12 +30,12 @@ use super::{Computation, Ended, Event, Outcome, Replicas, Session, check_folder}
 use crate::error::{Error, Kind};
 use crate::{Sampler, rows};
 
-/// Interval at which a rank that has finished asks whether the others have.
+/// Interval at which a rank that has finished checks whether the others have.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// Figure that a rank reports when it has finished its steps.
+/// Name of the figure by which a rank reports that it has finished its steps.
 const DONE: &str = "done";
 
-/// Workers of a job whose servers keep parameters: what all their epochs share.
+/// Workers of a job whose servers have parameters, with everything that their epochs share.
 pub struct Workers<'a> {
     /// The model.
     pub replicas: Replicas<'a>,
@@ -51,7 +51,7 @@ pub struct Workers<'a> {
     pub presence: &'a Presence,
     /// The first epoch of this process.
     pub epoch: Epoch,
-    /// Returns what rank 0 does after each push.
+    /// Returns the function that rank 0 calls after each push.
     pub after_push: &'a dyn Fn() -> Option<AfterPush>,
 }
 
@@ -154,7 +154,7 @@ impl Worker<'_> {
     }
 
     /// Returns the replica and the progress of the training for an epoch: those of the previous epoch, or new
-    /// ones that begin where the job is.
+    /// ones that begin at the job's current step.
     fn begin<'b>(
         &self,
         epoch: &Epoch,
@@ -218,9 +218,9 @@ impl Worker<'_> {
     }
 
     /// Waits until all ranks have finished, which ends the job; a signal ends the wait. If ranks have joined
-    /// or left since the first epoch, others may have more steps to do, and servers must not wait for this rank
-    /// in them: it leaves, unless it is the last. Returns the place in the last epoch, where a rank that
-    /// leaves before others never has rank 0.
+    /// or left since the first epoch, others may have more steps to do, and servers must not wait for this
+    /// rank in those steps: so it leaves, unless it is the last. Returns its place in the last epoch; a rank
+    /// that leaves before others never has rank 0.
     fn finish(&self, place: Place) -> Place {
         let Worker { session, workers } = *self;
         let (presence, first) = (workers.presence, workers.epoch.number);

@@ -1,8 +1,8 @@
-//! The async exchanges of a rank: collectives and messages under way, on a thread of their own.
+//! The async exchanges of a rank: collectives and messages under way, on a separate thread.
 //!
-//! An exchange continues while this rank computes; whoever wants the result waits for it. Every
-//! exchange has an address made of the step and of its number in the program, so nothing depends on
-//! the order in which ranks come to it.
+//! An exchange continues while this rank computes; a reader of the result waits for it. The address of every
+//! exchange consists of the step and its number in the program, so nothing depends on the order in which
+//! ranks begin exchanges.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use thinwire_wire::{Rank, World};
 
 use crate::error::Error;
 
-/// A flat buffer on its way.
+/// Handle for a flat buffer that is under way.
 pub type Ticket = Receiver<Result<Vec<f32>, Failure>>;
 
-/// One schedule of an exchange, and what becomes of the values after it.
+/// One schedule of an exchange, and the rearrangements of its result.
 #[derive(Debug)]
 pub struct BoundPhase {
     /// The schedule with its codec.
     pub program: Arc<Program>,
-    /// Of a reduce-scatter, the elements that stay here: nobody encodes them.
+    /// For a reduce-scatter, the elements that stay on this rank, and are not encoded.
     pub own: Option<Range<usize>>,
     /// Rearrangements of the result.
     pub after: Vec<Rearrange>,
 }
 
 impl BoundPhase {
-    /// Binds a phase of a collective to the ranks of the whole job that are the group's.
+    /// Binds a phase of a collective to the ranks of its group, numbered within the whole job.
     pub fn of_phase(phase: Phase, members: &[Rank]) -> BoundPhase {
         let Phase { schedule, elements, codec, feedback, own, after } = phase.among(members);
         let program = match feedback {
@@ -45,70 +45,71 @@ impl BoundPhase {
     }
 }
 
-/// Several schedules, one after the other.
+/// Several schedules, which run one after the other.
 #[derive(Debug)]
 pub struct Exchange {
     /// Address of the exchange.
     pub address: Address,
-    /// Random group: ranks with equal values draw the same numbers for codecs.
+    /// Random group: ranks with equal values draw the same random numbers for codecs.
     pub random_group: World,
     /// The schedules.
     pub phases: Vec<BoundPhase>,
-    /// Residual, if a leg has feedback.
+    /// Residual, if a phase has feedback.
     pub residual: Option<Vec<f32>>,
-    /// Who waits for it.
+    /// Priority of the exchange.
     pub priority: Priority,
 }
 
-/// Who waits for an exchange.
+/// Priority of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Priority: an exchange whose result is computed with next overtakes the others.
+    /// The next computation waits for the result, so this exchange overtakes others.
     Next,
-    /// The end of the step, or the next one: gradients and new parameters.
+    /// The result is needed at the end of the step, or in the next one, such as gradients and new parameters.
     Later,
 }
 
-/// Bytes and non-finite numbers of exchanges.
+/// Sent bytes of exchanges, and whether they met non-finite numbers.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    /// Bytes handed to the links by exchanges that are over.
+    /// Bytes that completed exchanges have handed to the links.
     sent: Arc<AtomicU64>,
-    /// Whether some codec has met what is no number.
+    /// Whether a codec has met a value that is not finite.
     nonfinite: Arc<AtomicBool>,
 }
 
-/// The legs of an exchange are this far apart in their addresses' steps.
+/// Distance between the phases of an exchange in the step numbers of their addresses.
 const PHASE: u64 = 1 << 56;
-/// The number of what all ranks tell each other, which no other exchange has.
+/// Number of the exchange by which all ranks gather values; no other exchange has it.
 const GATHER: u32 = 3 << 30;
 
-/// The links of a rank.
+/// The async exchanges of a rank over its links.
 #[derive(Debug)]
 pub struct AsyncExchanges {
     channel: Channel,
     tally: Tally,
-    /// Whether what is started from now on counts.
+    /// Whether exchanges that start from now on are counted.
     pub counts: bool,
 }
 
 impl AsyncExchanges {
-    /// The async exchanges of a channel that has all ranks of the job.
+    /// Returns the async exchanges over a channel of all ranks of the job.
     pub fn new(channel: Channel) -> AsyncExchanges {
         AsyncExchanges { channel, tally: Tally::default(), counts: true }
     }
 
-    /// This rank among those of the channel.
+    /// Returns this rank among those of the channel.
     pub fn world(&self) -> World {
         self.channel.world()
     }
 
-    /// Starts an exchange; what is owed after it comes by the second ticket.
+    /// Starts an exchange; the second ticket is for the residual after it.
     pub fn start(&self, values: Vec<f32>, exchange: Exchange) -> (Ticket, Ticket) {
         self.counted(values, exchange, self.tally())
     }
 
-    /// The numbers of all ranks, which count for nothing. Every rank gives another micro-batch number each time.
+    /// Gathers the numbers of all ranks, without counting the exchange. Every call must have another
+    /// micro-batch number.
     pub fn gather(&self, mine: &[f32], micro_batch_number: u64) -> Ticket {
         let world = self.channel.world();
         let all = mine.len() * world.size();
@@ -128,7 +129,7 @@ impl AsyncExchanges {
         self.counted(values, exchange, Tally::default()).0
     }
 
-    /// The bytes of all ranks, in their order; nothing else may be on its way.
+    /// Returns the bytes of all ranks, in order. No other exchange may be under way.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -153,7 +154,7 @@ impl AsyncExchanges {
         if self.counts { self.tally.clone() } else { Tally::default() }
     }
 
-    /// The group that they were made of.
+    /// Returns the group over which they ran.
     ///
     /// # Errors
     /// If a peer was lost.
@@ -161,13 +162,13 @@ impl AsyncExchanges {
         self.channel.into_group().map_err(Error::exchange)
     }
 
-    /// Bytes handed to the links so far, headers included, by exchanges that are over.
+    /// Returns the bytes that completed exchanges have handed to the links so far, including headers.
     pub fn sent_bytes(&self) -> u64 {
         self.tally.sent.load(Ordering::Acquire)
     }
 
-    /// Whether no codec has met what is no number since this was last asked, on any rank of the
-    /// groups that this one is in; of exchanges that are over.
+    /// Returns whether no codec has met a value that is not finite since the last call, in completed
+    /// exchanges of this rank's groups, on any of their ranks.
     pub fn take_finite(&self) -> bool {
         !self.tally.nonfinite.swap(false, Ordering::AcqRel)
     }
@@ -184,7 +185,7 @@ pub fn finish(ticket: &Ticket) -> Result<Vec<f32>, Error> {
     }
 }
 
-/// An exchange between two legs.
+/// An exchange between two phases.
 struct UnderWay {
     phases: std::vec::IntoIter<BoundPhase>,
     address: Address,
@@ -197,7 +198,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// The next leg, or the end.
+    /// Returns the next phase, or the end.
     fn next(mut self, values: Result<Vec<f32>, Failure>) -> Next<Tensor> {
         let (values, phase) = match (values, self.phases.next()) {
             (Ok(values), Some(phase)) => (values, phase),
@@ -222,7 +223,7 @@ impl UnderWay {
         Next::Run(run, Box::new(then))
     }
 
-    /// Returns the result of a leg; the residual after it is kept.
+    /// Returns the result of a phase, and keeps the residual after it.
     fn end(
         &mut self,
         mut run: Run<Tensor>,

@@ -1,7 +1,7 @@
-//! A rank's parts of parameters and of what the optimiser keeps, into a checkpoint and out of one.
+//! A rank's parts of parameters and of the optimiser's state: writing them to a checkpoint, and reading them.
 //!
-//! Residuals of codecs are kept too: those of the synchroniser by parameter, those of sums that a plan makes
-//! in every micro-batch by the number of the exchange, which only the same plan has again.
+//! Residuals of codecs are kept too. Those of the synchroniser are stored by parameter. Those of sums that a
+//! plan makes in every micro-batch are stored by the number of the exchange, which only the same plan has.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn owed_name(number: u32) -> String {
 }
 
 impl Executor<'_> {
-    /// Returns the parts that this rank saves: of parts that lie on several ranks, the first one's.
+    /// Returns the parts that this rank saves; if several ranks have a part, only the first of them saves it.
     pub fn shards(&self) -> Tensors {
         let mut tensors = Tensors::new();
         for (index, parameter) in self.program.parameters.iter().enumerate() {
@@ -44,7 +44,8 @@ impl Executor<'_> {
         tensors
     }
 
-    /// Returns the same as [`Executor::shards`] with other values of the parameters, in the order of the program.
+    /// Returns the parts as [`Executor::shards`] does, with other values of the parameters, in the order of
+    /// the program.
     pub fn shards_of(&mut self, values: Vec<Vec<f32>>) -> Tensors {
         let own = std::mem::replace(&mut self.optimizer.values, values);
         let tensors = self.shards();
@@ -79,7 +80,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Everything that this rank's exchanges keep for the next step.
+    /// Returns the state that this rank's exchanges keep for the next step.
     pub fn exchange_state(&self) -> State {
         let mut state = self.sync().state();
         self.optimizer.state.variance.save(&mut state.tensors);
@@ -90,7 +91,8 @@ impl Executor<'_> {
         state
     }
 
-    /// Continues from the residuals of sums in micro-batches, of the same plan, and from the progress of 1-bit Adam.
+    /// Continues from the residuals of sums in micro-batches, of the same plan, and from the progress of
+    /// 1-bit Adam.
     ///
     /// # Errors
     /// If one has another length than its exchange.
@@ -112,7 +114,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Updates that the optimiser has made.
+    /// Returns the number of updates that the optimiser has made.
     pub fn updates(&self) -> u64 {
         self.optimizer.state.updates
     }
@@ -122,10 +124,10 @@ impl Executor<'_> {
         self.optimizer.state.updates = updates;
     }
 
-    /// Takes up parameters and the optimiser's state of a checkpoint, of this plan or of another one.
+    /// Loads parameters and the optimiser's state from a checkpoint, of this plan or another one.
     ///
     /// # Errors
-    /// If it is damaged, or of another model.
+    /// If it is damaged, or belongs to another model.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
         let mut wanted = Vec::new();
         for parameter in &self.program.parameters {
@@ -168,7 +170,7 @@ impl Executor<'_> {
         parts_of(shape, &self.program.slots[slot].layout, &self.program.mesh)
     }
 
-    /// Whether this rank updates a parameter, and is the first of those that have the same part.
+    /// Returns whether this rank updates a parameter, and is the first of the ranks that have the same part.
     fn keeps(&self, parameter: &Parameter) -> bool {
         let layout = &self.program.slots[parameter.reduced].layout;
         let places = layout.0.iter().zip(&self.program.mesh.coordinates);

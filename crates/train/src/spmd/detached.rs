@@ -1,11 +1,11 @@
 //! Replicas that continue in another epoch of an elastic job.
 //!
-//! A replica leaves an epoch as a [`DetachedReplica`]: its last step was taken, or was lost with a peer and left no trace.
-//! In the next epoch it re-forms its exchange and becomes an [`Executor`] again, for as many rows as it then
-//! has. Ranks that join begin with a machine of their own and take over a [`Snapshot`], which every rank
-//! that has the newest state makes, all of them the same bytes.
+//! A replica leaves an epoch as a [`DetachedReplica`]: its last step was taken, or was lost with a peer and
+//! has no effect. In the next epoch it re-forms its exchange and becomes an [`Executor`] again, for the
+//! number of rows that it then has. Ranks that join start a new executor and take over a [`Snapshot`]. Every
+//! rank that has the newest state makes this snapshot, all with the same bytes.
 //!
-//! Law: the steps after a change are those of a job of the new size that resumes from the same state.
+//! Law: the steps after a change equal those of a job of the new size that resumes from the same state.
 
 use thinwire_model::{Part, TensorId, Training};
 use thinwire_program::Plan;
@@ -20,14 +20,14 @@ use crate::adam::Variance;
 use crate::error::Error;
 use crate::{AdamW, Parameter};
 
-/// Replica between two epochs: parameters, moments, and its synchroniser with what is owed.
+/// Replica between two epochs: parameters, moments, and its synchroniser with its residuals.
 #[derive(Debug)]
 pub struct DetachedReplica {
     parameters: Vec<Parameter>,
     values: Vec<Vec<f32>>,
     moments: AdamW,
     sync: Synchronizer,
-    /// Gradients on their way, where these are applied later.
+    /// Gradients under way, if they are applied later.
     late: Option<Late>,
     step: u64,
 }
@@ -38,21 +38,21 @@ impl DetachedReplica {
         self.step
     }
 
-    /// Returns the values of the parameters, to change, in the order of the program.
+    /// Returns the values of the parameters, which may be changed, in the order of the program.
     pub fn values_mut(&mut self) -> &mut Vec<Vec<f32>> {
         &mut self.values
     }
 
-    /// Keeps what the encodings of the step under way have lost: another rank has applied this step before a
-    /// peer was lost. Without this call the step leaves no trace.
+    /// Keeps the codec errors of the step under way, because another rank had applied this step before a peer
+    /// was lost. Without this call the step has no effect.
     ///
     /// # Errors
-    /// If what peers sent is no encoding.
+    /// If the data that peers sent is not a valid encoding.
     pub fn keep_lost(&mut self) -> Result<(), Error> {
         self.sync.keep_lost().map_err(Error::exchange)
     }
 
-    /// Returns what this replica alone owes, as bytes for [`DetachedReplica::take_on`].
+    /// Returns the residuals of this replica, as bytes for [`DetachedReplica::take_on`].
     ///
     /// # Errors
     /// If it is too large for its format.
@@ -60,10 +60,10 @@ impl DetachedReplica {
         self.sync.owed().map_err(Error::exchange)
     }
 
-    /// Takes on what a replica owes that leaves.
+    /// Adds the residuals of a replica that leaves.
     ///
     /// # Errors
-    /// If the bytes are not what [`DetachedReplica::owed`] gives, or are of another model.
+    /// If the bytes are not from [`DetachedReplica::owed`], or belong to another model.
     pub fn take_on(&mut self, owed: &[u8]) -> Result<(), Error> {
         self.sync.take_on(owed).map_err(Error::exchange)
     }
@@ -73,16 +73,17 @@ impl DetachedReplica {
         self.sync.release();
     }
 
-    /// Continues with the exchange among the ranks of a channel; all of them call this or [`Executor::new`]. A
-    /// step under way leaves no trace.
+    /// Continues with the exchange among the ranks of a channel; each of them calls this or
+    /// [`Executor::new`]. A step under way has no effect.
     ///
     /// # Errors
-    /// If a peer of the channel is lost, or disagrees: the call may be made again with another channel.
+    /// If a peer of the channel is lost, or disagrees. The call may be repeated with another channel.
     pub fn reform(&mut self, channel: &Channel) -> Result<(), Error> {
         self.sync.reform_over(channel.clone()).map_err(Error::exchange)
     }
 
-    /// Returns the state that all replicas have alike, as the bytes of a [`Snapshot`]; `about` is the caller's.
+    /// Returns the state that is equal on all replicas, as the bytes of a [`Snapshot`]. `about` is any text
+    /// of the caller, which is stored with the state.
     ///
     /// # Errors
     /// If it is too large for its format.
@@ -106,11 +107,11 @@ impl<'a> Executor<'a> {
         DetachedReplica { parameters, values, moments, sync, late, step }
     }
 
-    /// A replica that continues in the next epoch, after [`DetachedReplica::reform`] over the same channel. The graph may
-    /// be for another number of rows.
+    /// Returns a replica that continues in the next epoch, after [`DetachedReplica::reform`] over the same
+    /// channel. The graph may be for another number of rows.
     ///
     /// # Errors
-    /// If the graph is of another model, or the plan is no replica's.
+    /// If the graph belongs to another model, or the plan is not that of a replica.
     pub fn resume(
         training: &'a Training,
         plan: &Plan,
@@ -139,10 +140,10 @@ impl<'a> Executor<'a> {
         Ok(executor)
     }
 
-    /// Takes over the state of the ranks that have the newest one; what this rank owes itself stays.
+    /// Takes over the state of the ranks that have the newest one; this rank's own residuals stay unchanged.
     ///
     /// # Errors
-    /// If it is of another model, or no state.
+    /// If the snapshot belongs to another model.
     pub fn take_over(&mut self, snapshot: Snapshot) -> Result<(), Error> {
         let Snapshot { step, updates, mut model, exchange, .. } = snapshot;
         for index in 0..self.program().parameters.len() {

@@ -1,4 +1,4 @@
-//! The machine: one rank at work on its program.
+//! The executor: one rank that runs its program.
 
 mod gradients;
 mod late;
@@ -35,33 +35,33 @@ pub use gradients::{Codecs, ExchangeOptions};
 pub use times::{Times, Went};
 pub use update::{Handover, Remote};
 
-/// Values that all ranks know alike after a step.
+/// Values that are equal on all ranks after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Agreed {
     /// The mean loss over the batch.
     pub loss: f64,
-    /// The highest number that any rank has said.
+    /// The highest number that any rank has sent by [`Executor::say`].
     pub said: f32,
 }
 
-/// One rank.
+/// One rank that runs its program.
 #[derive(Debug)]
 pub struct Executor<'a> {
     pub(super) training: &'a Training,
     pub(super) program: Program,
     declarations: Vec<Declaration>,
-    /// For every node, this rank's part of its axes; where parts of the batch do unequal work, that
-    /// of every part whose work it may do.
+    /// For every node, this rank's part of its axes. If parts of the batch have unequal work, this holds one
+    /// entry for every part whose work the rank may do.
     parts: Vec<Vec<Vec<Part>>>,
     pub(super) slots: Slots,
     sums: Vec<Sum>,
-    /// The parameters of whose gradients all shares are there, and no reduction has begun.
+    /// The parameters whose gradients have all their shares, and are not being reduced yet.
     complete: Vec<usize>,
     pub(super) optimizer: Optimizer,
-    /// Optimiser of other processes, in the place of this one's.
+    /// Optimiser of other processes, which replaces this rank's own.
     remote: Option<Remote<'a>>,
     exchange: Exchange,
-    /// Gradients are computed and dropped.
+    /// Whether gradients are computed and then dropped.
     muted: bool,
     seed: u64,
     pub(super) step: u64,
@@ -81,13 +81,13 @@ pub struct Executor<'a> {
     /// The notes of all ranks in the last step.
     all_notes: Vec<f32>,
     times: Times,
-    /// Pace and options of the last step, by which delayed gradients are applied early.
+    /// Pace and options of the last step, with which delayed gradients are applied early.
     last: Option<Last>,
-    /// This replica's part of the global batch, where parts are unequal.
+    /// This replica's part of the global batch, if parts are unequal.
     share: Option<f32>,
 }
 
-/// What the optimiser was told in a step.
+/// Settings of the optimiser in a step.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     pace: Pace,
@@ -95,11 +95,11 @@ struct Last {
 }
 
 impl<'a> Executor<'a> {
-    /// A rank of a plan, whose parameters start as `initial` says. A plan of one rank is followed by every
-    /// rank of the group: they are replicas, whose gradients are averaged.
+    /// Returns a rank of a plan, whose parameters start as `initial` says. If the plan is for one rank, every
+    /// rank of the group follows it: they are replicas, whose gradients are averaged.
     ///
     /// # Errors
-    /// If the plan is not one of this graph, or not one for so many ranks, or ranks disagree.
+    /// If the plan is not for this graph or this number of ranks, or if ranks disagree.
     pub fn new(
         training: &'a Training,
         plan: &Plan,
@@ -110,7 +110,7 @@ impl<'a> Executor<'a> {
         Executor::over(training, plan, Channel::new(group), initial, options)
     }
 
-    /// A rank of a plan among the ranks of a channel, as [`Executor::new`].
+    /// Returns a rank of a plan among the ranks of a channel, as [`Executor::new`] does.
     ///
     /// # Errors
     /// As [`Executor::new`].
@@ -124,7 +124,7 @@ impl<'a> Executor<'a> {
         Executor::build(training, plan, channel, initial, options, None)
     }
 
-    /// A rank of a plan, perhaps with a synchroniser that was re-formed over the channel.
+    /// Returns a rank of a plan, possibly with a synchroniser that was re-formed over the channel.
     pub(super) fn build(
         training: &'a Training,
         plan: &Plan,
@@ -202,33 +202,34 @@ impl<'a> Executor<'a> {
         })
     }
 
-    /// Sets this replica's part of the global batch, from 0 to 1, where parts are unequal: gradients and
-    /// losses are averaged by it.
+    /// Sets this replica's part of the global batch, from 0 to 1, if parts are unequal: the averages of
+    /// gradients and losses are weighted by it.
     ///
     /// # Errors
-    /// If it is no such part.
+    /// If it is not a valid part.
     pub fn set_share(&mut self, share: Option<f32>) -> Result<(), Error> {
         self.share = share;
         self.exchange.set_share(share)
     }
 
-    /// Returns the optimiser's side and the exchange's.
+    /// Returns the state of the optimiser and that of the exchange.
     pub(super) fn into_parts(self) -> (Optimizer, Earlier) {
         (self.optimizer, self.exchange.into_earlier())
     }
 
-    /// Clips the gradient of all parameters together to this norm. All ranks tell each other their
-    /// part of it, once a step; a step whose gradient is not finite is left out, clipped or not.
+    /// Clips the gradient of all parameters together to this norm. All ranks exchange their parts of the norm
+    /// once per step. A step whose gradient is not finite is skipped, with or without clipping.
     #[must_use]
     pub fn with_gradient_norm_max(self, gradient_norm_max: Option<f32>) -> Executor<'a> {
         Executor { gradient_norm_max, ..self }
     }
 
-    /// Lets other processes update the parameters of [`ExchangeOptions::remote`], from this rank's gradients: the
-    /// learning rate and the moments are theirs. `values` are those of the first step, in the order of the program.
+    /// Lets other processes update the parameters of [`ExchangeOptions::remote`], from this rank's gradients;
+    /// they determine the learning rate and have the moments. `values` are those of the first step, in the
+    /// order of the program.
     ///
     /// # Errors
-    /// If they are not as many as the parameters have.
+    /// If their lengths differ from those of the parameters.
     pub fn with_remote(
         mut self,
         remote: Remote<'a>,
@@ -253,43 +254,45 @@ impl<'a> Executor<'a> {
         Ok(self)
     }
 
-    /// Whether every gradient is exchanged whole by all ranks, as replicas do: then [`Executor::exchange_state`]
-    /// continues under any other such training, with any number of ranks.
+    /// Returns whether all ranks exchange every gradient whole, as replicas do. [`Executor::exchange_state`]
+    /// then continues in any other such training, with any number of ranks.
     pub fn exchanges_whole(&self) -> bool {
         self.exchange.is_whole
     }
 
-    /// This rank among all that exchange anything with it; under pipeline stages, the synchroniser has fewer.
+    /// Returns this rank among all that exchange anything with it; with pipeline stages, the synchroniser has
+    /// fewer ranks.
     pub fn world(&self) -> World {
         self.slots.exchanges.world()
     }
 
-    /// The synchroniser of this rank's gradients.
+    /// Returns the synchroniser of this rank's gradients.
     pub fn sync(&self) -> &Synchronizer {
         &self.exchange.sync
     }
 
-    /// Where the time of the last step's exchange went.
+    /// Returns the times of the last step's exchange.
     pub fn record(&self) -> StepRecord {
         self.exchange.record()
     }
 
-    /// Residuals of gradients that are delayed.
+    /// Returns the residuals of delayed gradients.
     pub(super) fn exchange_tensors(&self) -> Tensors {
         self.exchange.late_tensors()
     }
 
-    /// Continues with what delayed gradients owe, before the next step.
+    /// Continues with the residuals of delayed gradients, before the next step.
     pub(super) fn load_exchange(&mut self, tensors: &Tensors) -> Result<(), Error> {
         self.exchange.load_late(tensors, self.step)
     }
 
-    /// The synchroniser, to continue from a state.
+    /// Returns the synchroniser, so that it can continue from a state.
     pub fn sync_mut(&mut self) -> &mut Synchronizer {
         &mut self.exchange.sync
     }
 
-    /// The parameters of a replica as a synchroniser takes them, in the order of the program.
+    /// Returns the parameters of a replica in the form that a synchroniser takes, in the order of the
+    /// program.
     pub fn replicated(&self) -> Vec<thinwire_sync::Parameter> {
         let one = |parameter: &Parameter| {
             let tensor = &self.training.graph.tensors[parameter.tensor];
@@ -298,18 +301,18 @@ impl<'a> Executor<'a> {
         self.program.parameters.iter().map(one).collect()
     }
 
-    /// The values of the parameters that this rank updates, in the order of the program.
+    /// Returns the values of the parameters that this rank updates, in the order of the program.
     pub fn values(&self) -> &Vec<Vec<f32>> {
         &self.optimizer.values
     }
 
-    /// The values of the parameters of a replica, to change, in the order of the program; the next step uses them
-    /// after [`Executor::use_values`].
+    /// Returns the values of the parameters of a replica, which may be changed, in the order of the program.
+    /// The next step uses them after [`Executor::use_values`].
     pub fn values_mut(&mut self) -> &mut Vec<Vec<f32>> {
         &mut self.optimizer.values
     }
 
-    /// Brings changed values of a replica to where steps use them.
+    /// Makes the next steps use changed values of a replica.
     pub fn use_values(&mut self) {
         for (index, parameter) in self.program.parameters.iter().enumerate() {
             let values = self.optimizer.shown(index).into_owned();
@@ -318,82 +321,84 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Lets this replica drop out elements of its own, as others draw by another number.
+    /// Gives this replica its own dropouts, by a number that differs from those of other replicas.
     #[must_use]
     pub fn drawing_as(self, number: u64) -> Executor<'a> {
         Executor { seed: number, ..self }
     }
 
-    /// Seconds of handing gradients over in the last step, and of waiting for them after backward.
+    /// Returns the seconds of handing over gradients in the last step, and of waiting for them after the
+    /// backward pass.
     pub fn exchange_s(&self) -> [f64; 2] {
         [self.exchange.handover_s, self.exchange.exposed_wait_s]
     }
 
-    /// Number of the next step.
+    /// Returns the number of the next step.
     pub fn next_step(&self) -> u64 {
         self.step
     }
 
-    /// Goes to a step, before the first one of this rank: others have taken those before it.
+    /// Continues at a step, before this rank's first step; other ranks have taken the steps before it.
     pub fn seek(&mut self, step: u64) {
         (self.step, self.first) = (step, step);
     }
 
-    /// The norm of the last step's gradient before it was clipped.
+    /// Returns the norm of the last step's gradient before it was clipped.
     pub fn gradient_norm(&self) -> f64 {
         self.gradient_norm
     }
 
-    /// Tells all others a number with every step from now on.
+    /// Sends a number to all others with every step from now on.
     pub fn say(&mut self, number: f32) {
         self.said = number;
     }
 
-    /// Tells all others numbers with every step from now on, as many on all ranks.
+    /// Sends numbers to all others with every step from now on; all ranks send the same number of them.
     pub fn note(&mut self, notes: &[f32]) {
         notes.clone_into(&mut self.notes);
     }
 
-    /// Returns the notes of all ranks in the last step, in their order, each with the row of a sketch of the rank's
-    /// gradients if the exchange has [`ExchangeOptions::sketches`] and one was due.
+    /// Returns the notes of all ranks in the last step, in order. If the exchange has
+    /// [`ExchangeOptions::sketches`] and a sketch was due, each includes the row of the sketch of the rank's
+    /// gradients.
     pub fn notes(&self) -> impl Iterator<Item = &[f32]> {
         self.all_notes.chunks(self.all_notes.len().div_ceil(self.world().size()).max(1))
     }
 
-    /// Returns the values that all ranks have told each other in the last step. They do so before
-    /// parameters change: an exchange of its own after that would wait for all that brings new
-    /// parameters home, which the next forward hides.
+    /// Returns the values that all ranks exchanged in the last step. They do so before parameters change: a
+    /// separate exchange after that would wait for all new parameters to arrive, which the next forward pass
+    /// hides.
     pub fn agreed(&self) -> Agreed {
         self.agreed
     }
 
-    /// Program of this rank.
+    /// Returns the program of this rank.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Bytes handed to the links so far, headers included; of [`Executor::gather`], nothing.
+    /// Returns the bytes handed to the links so far, including headers but not those of [`Executor::gather`].
     pub fn sent_bytes(&self) -> u64 {
         self.slots.exchanges.sent_bytes() + self.exchange.sent_bytes
     }
 
-    /// Bytes that all steps so far should have handed to the links, by the program and by how gradients
-    /// travel.
+    /// Returns the bytes that all steps so far should have handed to the links, according to the program and
+    /// the transports of gradients.
     pub fn predicted_bytes(&self) -> u64 {
         (self.step - self.first) * self.program.other_bytes() + self.exchange.predicted_bytes
     }
 
-    /// Seconds so far in which this rank has waited for what others sent.
+    /// Returns the seconds so far in which this rank has waited for data of others.
     pub fn waited_s(&self) -> f64 {
         self.slots.waited_s.get()
     }
 
-    /// Seconds that the optimiser took in the last step.
+    /// Returns the seconds that the optimiser took in the last step.
     pub fn optimizer_s(&self) -> f64 {
         self.optimizer_s
     }
 
-    /// The numbers of all ranks, in their order.
+    /// Returns the numbers of all ranks, in order.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -401,7 +406,7 @@ impl<'a> Executor<'a> {
         self.slots.gather(mine)
     }
 
-    /// The bytes of all ranks, in their order. Nothing may be on its way: see [`Executor::settle`].
+    /// Returns the bytes of all ranks, in order. No exchange may be under way: see [`Executor::settle`].
     ///
     /// # Errors
     /// If a peer is lost.
@@ -409,18 +414,18 @@ impl<'a> Executor<'a> {
         self.slots.exchanges.gather_bytes(mine)
     }
 
-    /// When this rank did what in the last step.
+    /// Returns the times of this rank's passes in the last step.
     pub fn times(&self) -> &Times {
         &self.times
     }
 
-    /// The most elements that micro-batches have held at the end of a pass.
+    /// Returns the largest number of elements that micro-batches have held at the end of a pass.
     pub fn elements_max(&self) -> usize {
         self.elements_max
     }
 
-    /// One step on as many micro-batches as the plan has. The mean loss, on the ranks of the stage
-    /// that computes it.
+    /// Takes one step on as many micro-batches as the plan has. Returns the mean loss on the ranks of the
+    /// stage that computes it.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -452,7 +457,8 @@ impl<'a> Executor<'a> {
         Ok(self.loss.map(|_| self.agreed.loss as f32))
     }
 
-    /// Computes the gradients of micro-batches and drops them: the time of a step without exchange.
+    /// Computes the gradients of micro-batches and drops them, to measure the time of a step without
+    /// exchange.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -464,14 +470,15 @@ impl<'a> Executor<'a> {
         done
     }
 
-    /// Returns whether this rank knows a loss, and the loss: its mean over all ranks is that over the batch.
+    /// Returns whether this rank knows a loss, and the loss, scaled so that its mean over all ranks is that
+    /// over the batch.
     fn told_loss(&self) -> [f32; 2] {
         let weight = self.share.map_or(1.0, |share| share * self.sync().world().size() as f32);
         self.loss.map_or([0.0; 2], |loss| [1.0, loss * weight])
     }
 
-    /// The mean over so many micro-batches of the losses that ranks know. Where parts of the batch do
-    /// unequal work, each knows its own share of the sum.
+    /// Returns the mean over this many micro-batches of the losses that ranks know. If parts of the batch
+    /// have unequal work, each rank knows its own share of the sum.
     fn mean_loss(&self, known: &[Option<f32>], micro_batches: usize) -> f64 {
         let sums = known.iter().flatten().map(|sum| f64::from(*sum));
         let (sum, ranks) = sums.fold((0.0, 0.0), |(sum, ranks), one| (sum + one, ranks + 1.0));
@@ -482,8 +489,8 @@ impl<'a> Executor<'a> {
         sum / replicas / micro_batches as f64
     }
 
-    /// Waits for all that is on its way to and from this rank. Ranks that have taken steps on their own under 0/1 Adam
-    /// average their momenta, and gradients that are delayed are applied.
+    /// Waits for all exchanges of this rank. Ranks that have taken local steps under 0/1 Adam average their
+    /// momenta, and delayed gradients are applied.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -495,8 +502,8 @@ impl<'a> Executor<'a> {
         self.slots.flush()
     }
 
-    /// Every parameter by its name, if this rank works with the whole of each; waits for those that
-    /// are on their way home.
+    /// Returns every parameter by its name, if this rank computes with the whole of each. Waits for
+    /// parameters that are still under way.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -513,7 +520,8 @@ impl<'a> Executor<'a> {
         Ok((all.len() == graph.parameters().count()).then_some(all))
     }
 
-    /// This rank's part of every parameter that it updates, with where it begins.
+    /// Returns this rank's part of every parameter that it updates, and the position at which the part
+    /// begins.
     pub fn parameters(&self) -> Vec<(TensorId, Vec<usize>, Array)> {
         let owned = self.program.parameters.iter().zip(&self.optimizer.values);
         let owned = owned.filter(|(parameter, _)| matches!(parameter.owner, Owner::Here { .. }));
@@ -529,12 +537,12 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// The loss that a rank has told of, if it knows one.
+/// Returns the loss that a rank has sent, if it knows one.
 fn known_loss([known, loss]: [f32; 2]) -> Option<f32> {
     (known > 0.0).then_some(loss)
 }
 
-/// For every node, a rank's part of its axes.
+/// Returns, for every node, a rank's part of its axes.
 fn parts(assignment: &Assignment<'_>, mesh: &Mesh) -> Vec<Vec<Part>> {
     let part = |(declaration, strategy): (&Declaration, _)| {
         declaration.region(strategy, &mesh.sizes, &mesh.coordinates).parts().to_vec()

@@ -1,7 +1,7 @@
-//! Model of text or images: a graph of crate `model` with its gradients, as one rank trains it, writes with
-//! it and classifies by it.
+//! Model of text or images: a graph of crate `model` with its gradients, which one rank trains, and with
+//! which it writes text or classifies images.
 //!
-//! Laws: gradients are those of PyTorch, and a training is that of the same graph under a plan.
+//! Laws: gradients equal those of PyTorch, and a training equals that of the same graph under a plan.
 
 mod logits;
 mod sample;
@@ -24,7 +24,7 @@ use crate::{Batch, Parameter};
 use logits::Logits;
 pub use sample::Sampled;
 
-/// Graph that learns text or images.
+/// Graph that learns from text or images.
 #[derive(Debug)]
 pub struct GraphModel {
     training: Training,
@@ -34,16 +34,17 @@ pub struct GraphModel {
     plan: Plan,
     program: Program,
     parameters: Vec<Parameter>,
-    /// For every parameter of the program, which of these it is.
+    /// For every parameter of the program, its index among these.
     places: Vec<usize>,
 }
 
 impl GraphModel {
-    /// The model of a graph for some rows; perhaps the user says which input is the tokens.
+    /// Returns the model of a graph for some rows. `tokens` is the name of the input that is the tokens, if
+    /// the user gives one.
     ///
     /// # Errors
-    /// If the graph has no gradient by something that is to be trained, or is a model of neither text nor
-    /// images.
+    /// If the graph has no gradient with respect to something that can be trained, or is a model of neither
+    /// text nor images.
     pub fn new(graph: &Graph, tokens: Option<&str>) -> Result<GraphModel, Error> {
         let training = backward(graph).map_err(|error| invalid(error.to_string()))?;
         let untrained = graph.parameters().find(|(id, _)| training.gradients[*id].is_none());
@@ -75,39 +76,40 @@ impl GraphModel {
         })
     }
 
-    /// Rows of a micro-batch.
+    /// Returns the number of rows of a micro-batch.
     pub fn rows(&self) -> usize {
         self.modality.sizes()[0]
     }
 
-    /// Text or images, and how the model reads them.
+    /// Returns text or images, with the way in which the model reads them.
     pub fn modality(&self) -> &Modality {
         &self.modality
     }
 
-    /// Tokens of a sequence; of an image 1.
+    /// Returns the number of tokens of a sequence; 1 for an image.
     pub fn context(&self) -> usize {
         self.modality.sizes()[1]
     }
 
-    /// Parameters in the order in which their gradients are complete: last layer first.
+    /// Returns the parameters in the order in which their gradients are complete: the last layer comes first.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// The graph with its gradients.
+    /// Returns the graph with its gradients.
     pub fn training(&self) -> &Training {
         &self.training
     }
 
-    /// Plan of one rank for steps of so many micro-batches, forward and backward of one after the other.
+    /// Returns the plan of one rank for steps of this many micro-batches, each of which runs forward and
+    /// backward before the next.
     pub fn plan(&self, micro_batches: usize) -> Plan {
         let orders = Schedule::OneForwardOneBackward.orders(1, micro_batches);
         let orders = orders.expect("one stage has any number of micro-batches");
         Plan { micro_batches, orders, ..self.plan.clone() }
     }
 
-    /// The parameters as the program's lasting slots.
+    /// Returns the parameters as the contents of the program's lasting slots.
     fn homes(&self, values: &[Vec<f32>]) -> Vec<Option<Value>> {
         let mut slots = vec![None; self.program.slots.len()];
         for (parameter, place) in self.program.parameters.iter().zip(&self.places) {
@@ -117,10 +119,11 @@ impl GraphModel {
         slots
     }
 
-    /// The inputs of every micro-batch.
+    /// Returns the inputs of every micro-batch.
     ///
     /// # Panics
-    /// If the batch has no whole micro-batches, rows of another length, or is of another modality.
+    /// If the batch is not a whole number of micro-batches, or has rows of another length or another
+    /// modality.
     pub fn micro_batches(&self, batch: &Batch) -> Vec<Inputs> {
         let [rows, context] = self.modality.sizes();
         let length = match batch {
@@ -135,7 +138,7 @@ impl GraphModel {
         self.modality.inputs(batch)
     }
 
-    /// Returns how many rows of a batch the model puts in the class that their target names.
+    /// Returns the number of rows of a batch that the model assigns to the class that their target names.
     ///
     /// Batch norm takes the statistics of each micro-batch, as in training.
     ///
@@ -157,7 +160,8 @@ impl GraphModel {
     }
 }
 
-/// A part of forward by itself: what nobody in it reads any more is let go, but for some slots.
+/// Returns a part of the forward pass that runs alone: it frees every slot that it does not read again,
+/// except some.
 fn alone(program: &Program, list: Vec<Instruction>, lasting: &[Slot]) -> Vec<Instruction> {
     let kept = list.into_iter().filter(|it| !matches!(it, Instruction::Free { .. }));
     let homes = program.parameters.iter().map(|parameter| parameter.home);

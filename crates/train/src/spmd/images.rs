@@ -1,7 +1,7 @@
-//! Images for a classifier: a batch of images with labels as the inputs of micro-batches.
+//! Images for a classifier: converts a batch of images with labels to the inputs of micro-batches.
 //!
-//! The model reads floats `[batch, channels, rows, columns]`, its loss compares with an index for each
-//! image, and any other index with a number for each place, such as a patch, counts from 0.
+//! The model reads floats `[batch, channels, rows, columns]`, and its loss compares with one index per image.
+//! Any other index that has a number for each place, such as a patch, counts from 0.
 
 use thinwire_model::{Array, Element, Graph, Operator, Tensor, TensorId};
 
@@ -17,17 +17,17 @@ pub struct ImageInputs {
     targets: TensorId,
     /// Shape of the targets.
     labels: Vec<usize>,
-    /// What counts from 0, and its shape.
+    /// Indices that count from 0, with their shapes.
     positions: Vec<(TensorId, Vec<usize>)>,
     rows: usize,
     form: Form,
 }
 
 impl ImageInputs {
-    /// The inputs of a model, for micro-batches of its own size; none if it reads no images.
+    /// Returns the inputs of a model, for micro-batches of its own size; `None` if it reads no images.
     ///
     /// # Errors
-    /// If it reads anything else beside images, or there is not a target for every image.
+    /// If it reads anything other than images, or there is not one target per image.
     pub fn new(graph: &Graph) -> Result<Option<ImageInputs>, Error> {
         let is_image =
             |tensor: &Tensor| tensor.element == Element::Float && tensor.shape.len() == 4;
@@ -50,17 +50,17 @@ impl ImageInputs {
         Ok(Some(ImageInputs { images, targets, labels, positions, rows, form }))
     }
 
-    /// Images of a micro-batch.
+    /// Returns the number of images of a micro-batch.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Form of the images that the model reads.
+    /// Returns the form of the images that the model reads.
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// A batch, micro-batch by micro-batch.
+    /// Returns the inputs for a batch, micro-batch by micro-batch.
     pub fn inputs(&self, batch: &Labelled) -> Vec<Inputs> {
         let labels: Vec<f64> = batch.labels().map(f64::from).collect();
         let micro_batch = |(at, labels): (usize, &[f64])| {
@@ -80,7 +80,7 @@ impl ImageInputs {
     }
 }
 
-/// Returns an index that counts its only dimension, with its shape.
+/// Returns an index that counts along its only dimension, with its shape.
 fn position(id: TensorId, tensor: &Tensor) -> Result<(TensorId, Vec<usize>), Error> {
     let Tensor { name, shape, element, .. } = tensor;
     if *element == Element::Index && shape.last().is_some_and(|last| *last == tensor.elements()) {
@@ -90,7 +90,7 @@ fn position(id: TensorId, tensor: &Tensor) -> Result<(TensorId, Vec<usize>), Err
     Err(invalid(format!("the model reads '{name}' of shape {shape:?}, {expected}")))
 }
 
-/// Number of classes of the loss.
+/// Returns the number of classes of the loss.
 fn classes(graph: &Graph) -> usize {
     let logits = graph.nodes.iter().rev().find_map(|node| match node.operator {
         Operator::CrossEntropy(_) => Some(node.inputs[0]),

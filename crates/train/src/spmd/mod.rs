@@ -1,10 +1,10 @@
-//! The executor: any plan of any model, without autodiff.
+//! The executor: runs any plan of any model, without autodiff.
 //!
-//! `model` has derived the gradients as nodes, so a step is one list of nodes. A plan says where
-//! each node works, and crate `program` derives from it the program of one rank, as a value: what is
-//! sent is known before anything runs. An [`Executor`] runs it.
+//! Crate `model` has derived the gradients as nodes, so a step is one list of nodes. A plan determines where
+//! each node is computed, and crate `program` derives from it the program of one rank, as a value: so all
+//! transfers are known before anything runs. An [`Executor`] runs the program.
 //!
-//! Law: under every plan a step is what it is on one rank, within the precision of f32.
+//! Law: under every plan, a step equals that of one rank, within the precision of f32.
 
 mod async_exchanges;
 mod checkpoint;

@@ -1,4 +1,4 @@
-//! What a model reads, by its inputs: text or images.
+//! Modality of a model, from its inputs: text or images.
 
 use thinwire_model::Graph;
 
@@ -17,10 +17,11 @@ pub enum Modality {
 }
 
 impl Modality {
-    /// The inputs of a model; perhaps the user says which are the tokens.
+    /// Returns the inputs of a model. `tokens` is the name of the input that is the tokens, if the user gives
+    /// one.
     ///
     /// # Errors
-    /// If the model reads neither text nor images, or more than that.
+    /// If the model reads neither text nor images, or has further inputs.
     pub fn new(graph: &Graph, tokens: Option<&str>) -> Result<Modality, Error> {
         let images = if tokens.is_none() { ImageInputs::new(graph)? } else { None };
         match images {
@@ -29,7 +30,7 @@ impl Modality {
         }
     }
 
-    /// Rows of a micro-batch, and the tokens of one; of an image 1.
+    /// Returns the rows of a micro-batch, and the tokens of a row; 1 for an image.
     pub fn sizes(&self) -> [usize; 2] {
         match self {
             Modality::Text(text) => text.sizes(),
@@ -37,7 +38,7 @@ impl Modality {
         }
     }
 
-    /// A batch, micro-batch by micro-batch.
+    /// Returns the inputs for a batch, micro-batch by micro-batch.
     ///
     /// # Panics
     /// If the batch is of the other modality.

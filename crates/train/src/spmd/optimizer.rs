@@ -1,4 +1,4 @@
-//! The optimiser's side of a rank: its parts of the parameters and of what AdamW keeps for them.
+//! The optimiser of a rank: its parts of the parameters and of AdamW's state.
 
 use std::borrow::Cow;
 
@@ -14,14 +14,14 @@ use crate::{Adam, AdamW, AdamWOptions, Pace};
 #[derive(Debug)]
 pub struct Optimizer {
     parameters: Vec<crate::Parameter>,
-    /// Values, by parameter.
+    /// Values of these parts, by parameter.
     pub values: Vec<Vec<f32>>,
     /// Their means and means of squares, and the number of updates so far.
     pub state: AdamW,
 }
 
 impl Optimizer {
-    /// The state before the first step; `owned` gives the part of a parameter that is updated here.
+    /// Returns the state before the first step; `owned` gives the part of a parameter that this rank updates.
     pub fn new(
         graph: &Graph,
         program: &Program,
@@ -39,7 +39,7 @@ impl Optimizer {
         Optimizer { values: values.collect(), state: AdamW::new(&parameters), parameters }
     }
 
-    /// Returns the part of a parameter that is updated here, by name and shape.
+    /// Returns the part of a parameter that this rank updates, with its name and shape.
     pub fn parameter(&self, index: usize) -> &crate::Parameter {
         &self.parameters[index]
     }
@@ -60,7 +60,7 @@ impl Optimizer {
         (self.parameters, self.values, self.state)
     }
 
-    /// Updates all values once, in the way of a form of Adam in which this has travelled.
+    /// Updates all values once, by the rule for a form of Adam and the values that have travelled.
     pub fn update<'g>(
         &mut self,
         adam: Adam,
@@ -88,7 +88,7 @@ impl Optimizer {
         }
     }
 
-    /// Ends the steps of this rank alone by the momenta of all ranks, or drops them if there are none.
+    /// Ends local steps by the momenta of all ranks, or drops them if there are none.
     pub fn unite<'g>(&mut self, momentum: impl Fn(usize) -> Option<&'g [f32]>) {
         self.state.unite(&mut self.values, momentum);
     }

@@ -1,6 +1,6 @@
-//! The async exchanges of a rank under test: what exchanges take beside nothing, and beside computing.
+//! The async exchanges of a rank under test: the time of exchanges alone, and during computation.
 //!
-//! These are the executor's own exchanges, on the thread on which it has them.
+//! These are the executor's own exchanges, on the same kind of thread.
 
 use thinwire_collective::{Address, Group};
 use thinwire_model::{Collective, Reduction};
@@ -21,7 +21,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// The links of all ranks.
+    /// Returns a probe of the links of all ranks.
     pub fn new(group: Group) -> Probe {
         Probe {
             world: group.world(),
@@ -30,7 +30,7 @@ impl Probe {
         }
     }
 
-    /// Begins to sum so many tensors of so many elements over all ranks, one beside the other.
+    /// Begins to sum `tensors` tensors of `elements` elements over all ranks, all at the same time.
     pub fn begin(&mut self, tensors: usize, elements: usize) -> Vec<Ticket> {
         self.micro_batch_number += 1;
         let everybody: Vec<Rank> = (0..self.world.size() as u32).map(Rank).collect();
@@ -57,7 +57,7 @@ impl Probe {
         (0..tensors).map(start).collect()
     }
 
-    /// Waits for what has begun.
+    /// Waits for exchanges that have begun.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -65,7 +65,7 @@ impl Probe {
         begun.iter().try_for_each(|ticket| finish(ticket).map(drop))
     }
 
-    /// The numbers of all ranks, in their order.
+    /// Returns the numbers of all ranks, in order.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -74,12 +74,12 @@ impl Probe {
         finish(&self.exchanges.gather(mine, self.micro_batch_number))
     }
 
-    /// Bytes handed to the links so far, headers included, by exchanges that are over.
+    /// Returns the bytes that completed exchanges have handed to the links so far, including headers.
     pub fn sent_bytes(&self) -> u64 {
         self.exchanges.sent_bytes()
     }
 
-    /// The group, whose links these were.
+    /// Returns the group whose links were tested.
     ///
     /// # Errors
     /// If a peer was lost.

@@ -1,6 +1,6 @@
-//! Slots at work: what each holds, perhaps still on its way, and what is sent between them.
+//! Slots at run time: their contents, which may still be under way, and the messages between them.
 //!
-//! Who reads a slot waits for it, so every exchange overlaps with what is computed between its
+//! A reader of a slot waits for its content, so every exchange overlaps with the computation between its
 //! start and its first reader.
 
 use std::cell::Cell;
@@ -18,7 +18,7 @@ use super::async_exchanges::{AsyncExchanges, BoundPhase, Exchange, Priority, Tic
 use super::value::Value;
 use crate::error::Error;
 
-/// What messages of slots are called in errors.
+/// Name of messages of slots in errors.
 const MESSAGE: &str = "a message between stages";
 
 /// Content of a slot.
@@ -26,14 +26,14 @@ const MESSAGE: &str = "a message between stages";
 pub enum Content {
     /// A value.
     Here(Value),
-    /// A value on its way.
+    /// A value that is under way.
     Coming(Ticket),
 }
 
 /// This rank's end of a message between stages.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageEnd {
-    /// What is sent, or where it is received.
+    /// The slot that is sent, or into which the message is received.
     pub slot: Slot,
     /// The rank at the other end.
     pub peer: Rank,
@@ -41,35 +41,35 @@ pub struct MessageEnd {
     pub number: u32,
 }
 
-/// When an exchange takes place.
+/// Identity and priority of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct When {
-    /// A number for this, equal on all ranks.
+    /// A number for its micro-batch, equal on all ranks.
     pub micro_batch_number: u64,
-    /// Who waits for it.
+    /// Priority of the exchange.
     pub priority: Priority,
 }
 
 impl When {
-    /// For what is computed next.
+    /// Returns the values for an exchange whose result is needed next.
     pub fn next(micro_batch_number: u64) -> When {
         When { micro_batch_number, priority: Priority::Next }
     }
 
-    /// For the end of the step, or the next one.
+    /// Returns the values for an exchange whose result is needed at the end of the step, or in the next one.
     pub fn later(micro_batch_number: u64) -> When {
         When { micro_batch_number, priority: Priority::Later }
     }
 }
 
-/// All slots of a rank, and its links.
+/// All slots of a rank, and its exchanges.
 #[derive(Debug)]
 pub struct Slots {
-    /// The links.
+    /// The exchanges.
     pub exchanges: AsyncExchanges,
     /// Contents of micro-batches.
     held: HashMap<(usize, Slot), Content>,
-    /// Contents that last from step to step.
+    /// Contents that remain from step to step.
     lasting: HashMap<Slot, Content>,
     /// Residuals of codecs.
     pub residuals: Residuals,
@@ -77,12 +77,12 @@ pub struct Slots {
     outgoing: Vec<Ticket>,
     /// Number of gathers of all ranks so far.
     gathers: u64,
-    /// Seconds so far in which somebody waited for an exchange.
+    /// Seconds so far of waiting for exchanges.
     pub waited_s: Cell<f64>,
 }
 
 impl Slots {
-    /// No slot holds anything yet.
+    /// Returns slots that are all empty.
     pub fn new(channel: Channel) -> Slots {
         Slots {
             exchanges: AsyncExchanges::new(channel),
@@ -95,7 +95,7 @@ impl Slots {
         }
     }
 
-    /// The numbers of all ranks, for which this one waits.
+    /// Gathers the numbers of all ranks, and counts the time of waiting for them.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -106,7 +106,7 @@ impl Slots {
         all
     }
 
-    /// The numbers of all ranks.
+    /// Returns the numbers of all ranks.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -120,12 +120,12 @@ impl Slots {
         self.held.insert((micro_batch, slot), content);
     }
 
-    /// Whether a slot of a micro-batch holds something.
+    /// Returns whether a slot of a micro-batch holds something.
     pub fn is_filled(&self, micro_batch: usize, slot: Slot) -> bool {
         self.held.contains_key(&(micro_batch, slot))
     }
 
-    /// Fills a slot that lasts.
+    /// Fills a lasting slot.
     pub fn put_lasting(&mut self, slot: Slot, content: Content) {
         self.lasting.insert(slot, content);
     }
@@ -147,7 +147,7 @@ impl Slots {
         sizes.sum()
     }
 
-    /// Returns the value of a slot, waiting for it if need be.
+    /// Returns the value of a slot, waiting for it if necessary.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -164,7 +164,7 @@ impl Slots {
         arrived(content, &program.slots[slot].shape, &self.waited_s)
     }
 
-    /// Returns the value of a content, waiting for it if need be.
+    /// Returns the value of a content, waiting for it if necessary.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -172,7 +172,7 @@ impl Slots {
         arrived(&mut content, shape, &self.waited_s)
     }
 
-    /// Starts a collective; a gradient travels by its carriage, with what is owed of it.
+    /// Starts a collective. A gradient uses its transport, with its residual.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -218,7 +218,7 @@ impl Slots {
         Ok(Content::Coming(values))
     }
 
-    /// One collective after the other; the last is not waited for.
+    /// Runs one collective after the other, without waiting for the last one.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -236,7 +236,7 @@ impl Slots {
         Ok(content)
     }
 
-    /// Starts a message to another rank, of what a slot holds.
+    /// Starts a message to another rank with the content of a slot.
     pub fn send(
         &mut self,
         program: &Program,
@@ -267,7 +267,7 @@ impl Slots {
         self.outgoing.drain(..).try_for_each(|ticket| finish(&ticket).map(drop))
     }
 
-    /// Awaits a message from another rank, for a slot.
+    /// Begins to receive a message from another rank, into a slot.
     pub fn recv(
         &self,
         program: &Program,
@@ -289,22 +289,22 @@ impl Slots {
     }
 }
 
-/// Residuals by the number of an exchange: what codecs have lost of gradients and still owe.
+/// Residuals of gradients' codecs, by the number of the exchange.
 ///
-/// A step sends what is owed along and comes back with what is owed then. Law: results plus what is owed after
-/// are gradients plus what was owed before, and a step that is left out changes nothing: what was owed before
-/// it is kept until it is settled.
+/// A step sends the residuals with the gradients, and returns new ones. Law: results plus the residuals after
+/// the exchange equal gradients plus the residuals before it. A step that is skipped changes nothing: the
+/// earlier residuals are kept until the step is settled.
 #[derive(Debug, Default)]
 pub struct Residuals {
-    /// All that is owed between two steps.
+    /// All residuals between two steps.
     pub here: BTreeMap<u32, Vec<f32>>,
     coming: HashMap<u32, Ticket>,
-    /// Residuals before the step, where the step has changed them.
+    /// Residuals before the step, if the step has changed them.
     before: BTreeMap<u32, Vec<f32>>,
 }
 
 impl Residuals {
-    /// Returns the residual of an exchange of so many elements, for the next one to send along.
+    /// Returns the residual of an exchange of `elements` elements, to be sent with the next one.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -315,7 +315,7 @@ impl Residuals {
         Ok(owed)
     }
 
-    /// Takes note of a residual on its way.
+    /// Stores a residual that is under way.
     pub fn put(&mut self, number: u32, ticket: Ticket) {
         self.coming.insert(number, ticket);
     }
@@ -342,7 +342,7 @@ impl Residuals {
     }
 }
 
-/// The value of a content, which is waited for if it is on its way.
+/// Returns the value of a content, waiting for it if it is under way.
 fn arrived(content: &mut Content, shape: &[usize], waited_s: &Cell<f64>) -> Result<Value, Error> {
     if let Content::Coming(ticket) = content {
         let started = Instant::now();

@@ -1,8 +1,8 @@
-//! State of a training that all replicas have alike, as bytes: what ranks that join take over.
+//! State of a training that is equal on all replicas, as bytes: joining ranks take it over.
 //!
-//! A safetensors file in memory: `model/NAME`, `model/NAME.mean`, `model/NAME.square` and `exchange/NAME`, with
-//! the counts in its metadata. Laws: ranks with equal state make equal bytes; any other bytes are refused
-//! or are a state; nothing is lost.
+//! A safetensors file in memory, with `model/NAME`, `model/NAME.mean`, `model/NAME.square` and
+//! `exchange/NAME`, and the counts in its metadata. Laws: ranks with equal state make equal bytes; any other
+//! bytes are refused or are a state; nothing is lost.
 
 use std::collections::HashMap;
 
@@ -19,21 +19,21 @@ use crate::error::Error;
 /// Suffixes of a parameter's values, means and means of squares.
 pub(super) const SUFFIXES: [&str; 3] = ["", ".mean", ".square"];
 
-/// Key of the counts in the metadata; with one alone, equal states have equal bytes.
+/// Key of the counts in the metadata; there is only one key, so that equal states have equal bytes.
 const ABOUT: &str = "thinwire";
 const MODEL: &str = "model/";
 const EXCHANGE: &str = "exchange/";
 
-/// State that all replicas of a training have alike.
+/// State of a training that is equal on all replicas.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Steps that were taken.
+    /// Number of steps that were taken.
     pub step: u64,
-    /// Updates that the optimiser has made.
+    /// Number of updates that the optimiser has made.
     pub updates: u64,
     /// Parameters by name, with their moments as `NAME.mean` and `NAME.square`.
     pub model: Tensors,
-    /// State of the exchange that all ranks have alike.
+    /// State of the exchange that is equal on all ranks.
     pub exchange: State,
     /// Text of the caller, such as the position in the data.
     pub about: String,
@@ -97,7 +97,7 @@ impl Snapshot {
     /// Parses the bytes that another rank has sent.
     ///
     /// # Errors
-    /// If they are no state.
+    /// If they are not a state.
     pub fn parse(bytes: &[u8]) -> Result<Snapshot, Error> {
         parse(bytes).map_err(|why| invalid(format!("the state of another rank is damaged: {why}")))
     }

@@ -1,9 +1,9 @@
-//! Speed of this machine at the executor's kernels, as a cluster file describes a device.
+//! Speed of this machine with the executor's kernels, in the form of a device in a cluster file.
 //!
-//! Products are timed size by size, each with the products of its gradients; operators that read
-//! and write memory together; and the least operator, which is overhead alone. Nothing is fitted to
-//! trainings. Inputs of operators have left the cache since they were written, as in a training,
-//! where whole layers lie between.
+//! Products are timed size by size, each with the products of its gradients. Operators that are limited by
+//! memory are timed together. The smallest operator measures the overhead. Nothing is fitted to trainings.
+//! The inputs of operators have left the cache since they were written, as in a training, where whole layers
+//! are computed in between.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -19,7 +19,7 @@ use super::kernel;
 use super::value::Value;
 use crate::{AdamW, AdamWOptions, Pace, global_norm};
 
-/// Tokens, features in and features out of the products that are timed.
+/// Numbers of tokens, input features and output features of the products that are timed.
 const PRODUCTS: [[usize; 3]; 7] = [
     [16, 32, 32],
     [64, 64, 64],
@@ -29,63 +29,64 @@ const PRODUCTS: [[usize; 3]; 7] = [
     [1024, 256, 512],
     [1024, 512, 1024],
 ];
-/// Tokens, features in and features out of the product of a workload.
+/// Numbers of tokens, input features and output features of the product that serves as a workload.
 const CHORE: [usize; 3] = [128, 128, 128];
-/// Tokens and features of the operators on memory.
+/// Tokens and features of the operators that are limited by memory.
 const TOKENS: [usize; 2] = [512, 256];
 /// Duration of a measurement, and the number of rounds.
 const PATIENCE: Duration = Duration::from_millis(120);
 const ROUNDS: usize = 3;
-/// The model whose other operators are timed, its sequences and their tokens.
+/// The model whose other operators are timed, with its number of sequences and their length.
 const BLOCK: &str = "gpt:layers=1,width=128,heads=4,vocabulary=256,positions=128";
 const ROWS: usize = 4;
 const SEQUENCE: usize = 128;
-/// Operators on fewer elements are overhead alone.
+/// Operators on fewer elements count as pure overhead.
 const FEW: usize = 1024;
-/// Elements of a parameter, as the optimiser is timed, and how many there are.
+/// Elements of a parameter with which the optimiser is timed, and the number of such parameters.
 const WEIGHTS: usize = 1 << 17;
 const PARAMETERS: usize = 16;
-/// A few sequences, whose halves two ranks have: how they lie when they are sent, and how otherwise.
+/// Rearrangements of a few sequences, of which each of two ranks has half: to the order in which they are
+/// sent, and back.
 const AS_SENT: Rearrange = Rearrange::Split { outer: ROWS, parts: 2 };
 const AS_GATHERED: Rearrange = Rearrange::Join { outer: ROWS, parts: 2 };
 /// Bytes of an element.
 const ELEMENT: f64 = 4.0;
-/// More than a core's own cache holds.
+/// Number of bytes that exceeds a core's own cache.
 const CACHE_BYTES: f64 = (16 << 20) as f64;
-/// So many times the same operators with other inputs, at most.
+/// Most sets of inputs for the same operators.
 const SETS_MAX: f64 = 64.0;
 
 /// Measured speeds of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speed {
-    /// Floating-point operations of a product, and how many it does in a second.
+    /// Floating-point operations of a product, and its speed in floating-point operations per second.
     pub products: Vec<(f64, f64)>,
-    /// Bytes that operators on memory read and write in a second.
+    /// Bytes per second that operators limited by memory read and write.
     pub memory_bytes_per_s: f64,
-    /// Seconds of an operator on next to nothing.
+    /// Seconds of an operator on very few elements.
     pub overhead_s: f64,
-    /// Seconds of an operator of a block, and what it does.
+    /// Times of the operators of a block.
     pub operators: Vec<Timed>,
 }
 
-/// An operator, or all that one block of a transformer has of it.
+/// An operator, or all of this kind in one block of a transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timed {
     /// Name of the operator.
     pub name: &'static str,
-    /// Whether it multiplies.
+    /// Whether it is a matrix product.
     pub multiplies: bool,
-    /// Floating-point operations of each.
+    /// Floating-point operations of one execution.
     pub flops: f64,
-    /// Bytes that each reads and writes.
+    /// Bytes that one execution reads and writes.
     pub bytes: f64,
-    /// Seconds of each.
+    /// Seconds of one execution.
     pub seconds: f64,
 }
 
 impl Speed {
-    /// Times all of it some times over, and takes the medians; `meet` is called before each, so that
-    /// ranks which share cores are at work at the same time.
+    /// Times everything several times, and takes the medians. `meet` is called before each measurement, so
+    /// that ranks that share cores compute at the same time.
     ///
     /// # Errors
     /// Errors of `meet`.
@@ -140,26 +141,26 @@ impl Speed {
     }
 }
 
-/// A little computing, as trainings do it.
+/// A small workload, computed as trainings do it.
 pub struct Chore(Vec<Job>);
 
 impl Chore {
-    /// A linear layer with its gradients.
+    /// Returns a workload of a linear layer with its gradients.
     #[expect(clippy::new_without_default, reason = "it is no empty value")]
     pub fn new() -> Chore {
         Chore(product(CHORE))
     }
 
-    /// Does it once.
+    /// Runs the workload once.
     pub fn run(&self) {
         self.0.iter().for_each(|job| job.compute(job.inputs[0].clone()));
     }
 }
 
-/// An operator with what it reads.
+/// An operator with its inputs.
 struct Job {
     operator: Operator,
-    /// Of every set.
+    /// Inputs of every set.
     inputs: Vec<Vec<Value>>,
     flops: f64,
     bytes: f64,
@@ -176,7 +177,7 @@ impl Job {
         Job { inputs, flops: declaration.flops, bytes, operator }
     }
 
-    /// With as many sets of inputs.
+    /// Returns the job with this many sets of inputs.
     fn with_sets(mut self, sets: usize) -> Job {
         let shapes: Vec<Vec<usize>> =
             self.inputs[0].iter().map(|one| one.shape().to_vec()).collect();
@@ -185,14 +186,15 @@ impl Job {
         self
     }
 
-    /// Whether a training does it to what nobody reads any more: then it may work in place.
+    /// Returns whether a training runs the operator on inputs that are not read again, so that it may change
+    /// them in place.
     fn is_last_reader(&self) -> bool {
         matches!(self.operator, Operator::Arithmetic(_))
             || self.operator.name().ends_with("_backward")
     }
 
-    /// Does it with the inputs of a set, which are made anew if it may have changed them; how long it
-    /// takes.
+    /// Runs the operator with the inputs of a set, which are created again if it may have changed them.
+    /// Returns the duration.
     fn run(&mut self, set: usize) -> Duration {
         let (set, last) = (set % self.inputs.len(), self.is_last_reader());
         let shapes: Vec<Vec<usize>> =
@@ -215,21 +217,21 @@ impl Job {
     }
 }
 
-/// Some number between -0.4 and 0.6 everywhere.
+/// Returns a tensor of numbers between -0.4 and 0.6.
 fn value(shape: &[usize]) -> Value {
     let length: usize = shape.iter().product();
     let values = (0..length).map(|at| (at % 17) as f32 / 17.0 - 0.4).collect();
     Value::new(shape, values)
 }
 
-/// Returns jobs with so many sets of inputs that none is in the cache when its turn comes again.
+/// Returns jobs with enough sets of inputs that none is still in the cache when it is used again.
 fn apart(jobs: Vec<Job>) -> Vec<Job> {
     let bytes: f64 = jobs.iter().map(|job| job.bytes).sum();
     let sets = (CACHE_BYTES / bytes).ceil().min(SETS_MAX) as usize;
     jobs.into_iter().map(|job| job.with_sets(sets)).collect()
 }
 
-/// A linear layer and its gradients.
+/// Returns a linear layer and its gradients.
 fn product([tokens, k, n]: [usize; 3]) -> Vec<Job> {
     let (x, weight, y) = ([1, tokens, k], [k, n], [1, tokens, n]);
     vec![
@@ -252,7 +254,7 @@ fn on_memory([tokens, n]: [usize; 2]) -> Vec<Job> {
     ]
 }
 
-/// The operators of a small model and of its gradients, by name, that are no product with a weight.
+/// Returns the operators of a small model and of its gradients, by name, except products with a weight.
 fn of_block() -> BTreeMap<&'static str, Vec<Job>> {
     let graph = thinwire_model::named(BLOCK, ROWS, SEQUENCE).expect("a model of these sizes");
     let training = thinwire_model::backward(&graph).expect("a model with a loss");
@@ -279,7 +281,7 @@ fn timed(name: &'static str, jobs: &mut [Job], overhead_s: f64) -> Timed {
     Timed { name, multiplies, flops: each(|job| job.flops), bytes: each(|job| job.bytes), seconds }
 }
 
-/// Times the work on parameters, gradients and messages besides operators.
+/// Times the work on parameters, gradients and messages that is not part of operators.
 fn keeping() -> [Timed; 3] {
     let shape = vec![WEIGHTS];
     let of = crate::Parameter { name: String::new(), shape };
@@ -314,7 +316,7 @@ fn keeping() -> [Timed; 3] {
     [timed("update", 8.0, update), timed("add", 3.0, add), timed("layout", 4.0, layout)]
 }
 
-/// The mean seconds of all jobs in turn: where ranks share a core, waiting for it counts too.
+/// Returns the mean seconds of all jobs in sequence. If ranks share a core, waiting for it is included.
 fn seconds(jobs: &mut [Job]) -> f64 {
     let mut round = |set| jobs.iter_mut().map(|job| job.run(set)).sum::<Duration>();
     round(0);
@@ -326,7 +328,7 @@ fn seconds(jobs: &mut [Job]) -> f64 {
     spent.as_secs_f64() / rounds as f64
 }
 
-/// The mean seconds of some work.
+/// Returns the mean seconds of some work.
 fn mean_s(mut work: impl FnMut()) -> f64 {
     work();
     let started = Instant::now();

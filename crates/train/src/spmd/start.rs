@@ -1,12 +1,12 @@
 //! Parameters before the first step, part by part.
 //!
-//! A value depends on the seed, the parameter and the place in it alone, so every rank makes the
-//! parts that it has, and no rank ever holds the whole model.
+//! A value depends only on the seed, the parameter and the position in it. So every rank computes the parts
+//! that it has, and no rank ever holds the whole model.
 
 use thinwire_model::{Graph, Initial, Part, Role, TensorId};
 use thinwire_wire::random::Key;
 
-/// The values of a part of a parameter, in the order of its rows.
+/// Function that returns the values of a part of a parameter, in the order of its rows.
 pub type Start<'a> = &'a dyn Fn(TensorId, &[Part]) -> Vec<f32>;
 
 /// Returns a function that gives the initial values of a part of a parameter.
@@ -23,8 +23,8 @@ pub fn initial(graph: &Graph, seed: u64) -> impl Fn(TensorId, &[Part]) -> Vec<f3
     }
 }
 
-/// Returns zeros for a part of a parameter: the start of a rank that takes over the state of others before its
-/// first step, for which drawing [`initial`] values would be a second per ten million parameters.
+/// Returns zeros for a part of a parameter. A rank starts with them if it takes over the state of others
+/// before its first step; drawing [`initial`] values would cost it a second per ten million parameters.
 pub fn zeros(_: TensorId, parts: &[Part]) -> Vec<f32> {
     vec![0.0; parts.iter().map(|part| part.length).product()]
 }
@@ -34,7 +34,7 @@ pub fn part(whole: &[f32], shape: &[usize], parts: &[Part]) -> Vec<f32> {
     places(shape, parts).map(|place| whole[place as usize]).collect()
 }
 
-/// The places of a part's elements in the whole tensor.
+/// Returns the positions of a part's elements in the whole tensor.
 pub fn places(shape: &[usize], parts: &[Part]) -> impl Iterator<Item = u64> {
     let mut strides = vec![1; shape.len()];
     for dim in (1..shape.len()).rev() {

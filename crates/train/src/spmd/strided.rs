@@ -2,10 +2,10 @@
 
 use rayon::prelude::*;
 
-/// Elements that are worth a task of their own.
+/// Number of elements from which on a separate task pays.
 const CHUNK: usize = 1 << 14;
 
-/// View of values by a length and a stride for each dimension, in elements.
+/// View of values, given by a length and a stride for each dimension, in elements.
 ///
 /// Invariant: every index within `sizes` lies within `values`.
 #[derive(Clone, Debug)]
@@ -16,10 +16,10 @@ pub struct Strided<'a> {
 }
 
 impl<'a> Strided<'a> {
-    /// View of row-major values.
+    /// Returns a view of row-major values.
     ///
     /// # Panics
-    /// If there are more or fewer than the shape has places.
+    /// If the number of values differs from that of the shape.
     pub fn new(values: &'a [f32], shape: &[usize]) -> Strided<'a> {
         assert_eq!(shape.iter().product::<usize>(), values.len(), "values for shape {shape:?}");
         let mut strides = vec![1; shape.len()];
@@ -29,28 +29,28 @@ impl<'a> Strided<'a> {
         Strided { values, sizes: shape.to_vec(), strides }
     }
 
-    /// Values from the view's first element on.
+    /// Returns the values from the view's first element on.
     pub fn values(&self) -> &'a [f32] {
         self.values
     }
 
-    /// Lengths of the dimensions.
+    /// Returns the lengths of the dimensions.
     pub fn sizes(&self) -> &[usize] {
         &self.sizes
     }
 
-    /// Elements from one index to the next, of every dimension.
+    /// Returns, for every dimension, the distance between neighbouring indices, in elements.
     pub fn strides(&self) -> &[usize] {
         &self.strides
     }
 
-    /// View with its dimensions in another order.
+    /// Returns the view with its dimensions in another order.
     pub fn permuted(&self, order: &[usize]) -> Strided<'a> {
         let ordered = |of: &[usize]| order.iter().map(|dim| of[*dim]).collect();
         Strided { sizes: ordered(&self.sizes), strides: ordered(&self.strides), ..*self }
     }
 
-    /// View with its last two dimensions exchanged: the transposed matrices.
+    /// Returns the view with its last two dimensions exchanged: the transposed matrices.
     pub fn transposed(mut self) -> Strided<'a> {
         let last = self.sizes.len() - 1;
         self.sizes.swap(last - 1, last);
@@ -58,7 +58,7 @@ impl<'a> Strided<'a> {
         self
     }
 
-    /// View of a range of one dimension.
+    /// Returns a view of a range of one dimension.
     ///
     /// # Panics
     /// If the range is not within the dimension.
@@ -71,10 +71,11 @@ impl<'a> Strided<'a> {
         self
     }
 
-    /// View of these sizes in which dimensions of length one repeat; missing ones are added in front.
+    /// Returns a view of these sizes, in which dimensions of length one repeat; missing ones are added in
+    /// front.
     ///
     /// # Panics
-    /// If a dimension has another length than one and than the one that is asked for.
+    /// If a dimension has neither length one nor the requested length.
     pub fn broadcast(mut self, sizes: &[usize]) -> Strided<'a> {
         let missing = sizes.len() - self.sizes.len();
         self.sizes.splice(..0, std::iter::repeat_n(1, missing));
@@ -88,7 +89,8 @@ impl<'a> Strided<'a> {
         self
     }
 
-    /// Offset of the element at an index that counts all but the last `inner` dimensions row by row.
+    /// Returns the offset of the element at an index that counts all but the last `inner` dimensions row by
+    /// row.
     pub fn offset(&self, mut index: usize, inner: usize) -> usize {
         let outer = self.sizes.len() - inner;
         let mut offset = 0;
@@ -99,7 +101,7 @@ impl<'a> Strided<'a> {
         offset
     }
 
-    /// Values in row-major order.
+    /// Returns the values in row-major order.
     pub fn contiguous(&self) -> Vec<f32> {
         let merged = self.merged();
         let (width, stride) = match (merged.sizes.last(), merged.strides.last()) {
@@ -119,7 +121,7 @@ impl<'a> Strided<'a> {
         made
     }
 
-    /// The view with neighbouring dimensions that lie together as one.
+    /// Returns the view with neighbouring dimensions joined if they are contiguous in memory.
     fn merged(&self) -> Strided<'a> {
         let mut merged: Vec<(usize, usize)> = Vec::new();
         for (size, stride) in self.sizes.iter().copied().zip(self.strides.iter().copied()) {
@@ -138,7 +140,7 @@ impl<'a> Strided<'a> {
 mod tests {
     use super::*;
 
-    /// Values of a view, index by index.
+    /// Returns the values of a view, index by index.
     fn one_by_one(view: &Strided<'_>) -> Vec<f32> {
         let count = view.sizes().iter().product();
         (0..count).map(|index| view.values()[view.offset(index, 0)]).collect()

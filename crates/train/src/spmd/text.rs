@@ -1,9 +1,9 @@
-//! Text for a language model: a batch of bytes as the inputs of micro-batches.
+//! Text for a language model: converts a batch of bytes to the inputs of micro-batches.
 //!
-//! Inputs are told by their roles and shapes, so that models of other programs may name them
-//! freely: targets are compared with by the loss, tokens are the other index for every place of
-//! every sequence, positions an index for every place. Where that is not clear, names decide; what
-//! is called segments is of the first one.
+//! Inputs are recognised by their roles and shapes, so that models from other programs may name them freely.
+//! The loss compares with the targets; tokens are the other index that has a value for every position of
+//! every sequence; positions are an index for every position. If this is ambiguous, names decide. Segments
+//! are recognised by name, and all tokens belong to the first one.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use super::invalid;
 use crate::error::Error;
 use crate::{VOCABULARY, Windows};
 
-/// Inputs of one micro-batch, whole: each rank cuts its part out of them.
+/// Inputs of one micro-batch, whole; each rank cuts its part out of them.
 pub type Inputs = HashMap<TensorId, Array>;
 
 /// Inputs of a model of text, by their tensors.
@@ -36,7 +36,7 @@ enum What {
     Tokens,
     Positions,
     Targets,
-    /// Number of the text, of two, that a token belongs to: there is but one.
+    /// Number of the text (of two) to which a token belongs; here there is only one text.
     Segments,
 }
 
@@ -44,12 +44,12 @@ enum What {
 const SEGMENTS: [&str; 2] = ["segments", "token_type_ids"];
 
 impl Text {
-    /// The inputs of a model, for micro-batches of its own size; perhaps the user says which are the
-    /// tokens.
+    /// Returns the inputs of a model, for micro-batches of its own size. `named` is the name of the input
+    /// that is the tokens, if the user gives one.
     ///
     /// # Errors
-    /// If it reads anything else than tokens, positions and targets, or it is not clear what it
-    /// reads, or there is not a target for every token, or it knows fewer tokens than there are bytes.
+    /// If the model reads anything other than tokens, positions and targets, its inputs are ambiguous, there
+    /// is not one target per token, or it has fewer tokens than there are byte values.
     pub fn new(graph: &Graph, named: Option<&str>) -> Result<Text, Error> {
         let targets = targets(graph)?;
         let tokens = tokens(graph, targets, named)?;
@@ -91,12 +91,12 @@ impl Text {
         Ok(Text { inputs, rows, length })
     }
 
-    /// The sequences of a micro-batch, and the tokens of a sequence.
+    /// Returns the number of sequences of a micro-batch, and of tokens per sequence.
     pub fn sizes(&self) -> [usize; 2] {
         [self.rows, self.length]
     }
 
-    /// A batch, micro-batch by micro-batch.
+    /// Returns the inputs for a batch, micro-batch by micro-batch.
     pub fn inputs(&self, batch: &Windows) -> Vec<Inputs> {
         let rows: Vec<&[u8]> = batch.rows().collect();
         rows.chunks(self.rows).map(|rows| self.micro_batch(rows, batch.context())).collect()
@@ -126,7 +126,7 @@ pub(super) fn inputs(graph: &Graph) -> impl Iterator<Item = (TensorId, &Tensor)>
     graph.tensors.iter().enumerate().filter(|(_, tensor)| tensor.role == Role::Input)
 }
 
-/// Returns the tensor that the loss compares with.
+/// Returns the tensor with which the loss compares.
 pub(super) fn targets(graph: &Graph) -> Result<TensorId, Error> {
     let compared = graph.nodes.iter().rev().find_map(|node| match node.operator {
         Operator::CrossEntropy(_) => Some(node.inputs[1]),
@@ -137,7 +137,7 @@ pub(super) fn targets(graph: &Graph) -> Result<TensorId, Error> {
     found.ok_or_else(|| invalid(message.to_owned()))
 }
 
-/// An index for every place of every sequence that is not what the loss compares with.
+/// Returns the index for every position of every sequence with which the loss does not compare.
 fn tokens(graph: &Graph, targets: TensorId, named: Option<&str>) -> Result<TensorId, Error> {
     let fits = |(id, tensor): &(TensorId, &Tensor)| {
         let other = *id == targets || SEGMENTS.contains(&&tensor.name[..]);

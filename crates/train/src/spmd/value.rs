@@ -1,7 +1,7 @@
 //! Tensor of a rank: a shape, and f32 values in row-major order.
 //!
-//! Values are shared until somebody changes them. Indices are values too: below 2^24, where f32
-//! still tells all whole numbers apart.
+//! Values are shared until they are changed. Indices are stored as values too; they are below 2^24, up to
+//! which f32 represents all whole numbers exactly.
 
 use std::sync::Arc;
 
@@ -17,37 +17,37 @@ pub struct Value {
 }
 
 impl Value {
-    /// Tensor of these values, in row-major order.
+    /// Returns a tensor of these values, in row-major order.
     ///
     /// # Panics
-    /// If there are more or fewer than the shape has places.
+    /// If the number of values differs from that of the shape.
     pub fn new(shape: &[usize], values: Vec<f32>) -> Value {
         assert_eq!(shape.iter().product::<usize>(), values.len(), "values for shape {shape:?}");
         Value { shape: shape.to_vec(), values: Arc::new(values) }
     }
 
-    /// Lengths of the dimensions.
+    /// Returns the lengths of the dimensions.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.values.len()
     }
 
-    /// Product of all dimensions but the last, and the last.
+    /// Returns the product of all dimensions but the last, and the last.
     pub fn rows(&self) -> [usize; 2] {
         let last = self.shape.last().copied().unwrap_or(1);
         [self.elements() / last.max(1), last]
     }
 
-    /// View under a shape with as many elements.
+    /// Returns a view under a shape with the same number of elements.
     pub fn view(&self, shape: &[usize]) -> Strided<'_> {
         Strided::new(&self.values, shape)
     }
 
-    /// Tensor of the same elements under another shape; shares the values.
+    /// Returns a tensor of the same elements under another shape; it shares the values.
     ///
     /// # Panics
     /// If the shape has more or fewer elements.
@@ -56,28 +56,28 @@ impl Value {
         Value { shape: shape.to_vec(), values: self.values.clone() }
     }
 
-    /// Values in row-major order.
+    /// Returns the values in row-major order.
     pub fn floats(&self) -> &[f32] {
         &self.values
     }
 
-    /// Values in row-major order, copied only if they are shared.
+    /// Returns the values in row-major order, copied only if they are shared.
     pub fn into_floats(self) -> Vec<f32> {
         Arc::unwrap_or_clone(self.values)
     }
 
-    /// Tensor with its values changed; in place, unless they are shared.
+    /// Returns the tensor after changing its values, in place unless they are shared.
     pub fn edited(mut self, edit: impl FnOnce(&mut [f32])) -> Value {
         edit(Arc::make_mut(&mut self.values).as_mut_slice());
         self
     }
 
-    /// Array of the reference implementation, in f64.
+    /// Returns an array of the reference implementation, in f64.
     pub fn array(&self) -> Array {
         Array::new(&self.shape[..], self.values.iter().map(|x| f64::from(*x)).collect::<Vec<_>>())
     }
 
-    /// Tensor of a reference array, rounded to f32.
+    /// Returns a tensor of a reference array, rounded to f32.
     pub fn from_array(array: &Array) -> Value {
         Value::new(array.shape(), array.values().iter().map(|value| *value as f32).collect())
     }

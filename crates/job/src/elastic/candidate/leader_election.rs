@@ -16,13 +16,13 @@ use crate::elastic::persistence::Persistence;
 use crate::elastic::views::Job;
 use crate::error::Error;
 
-/// Pause between two looks at the store, or at the coordinator.
+/// Pause between two checks of the store or of the coordinator.
 const PAUSE: Duration = Duration::from_millis(300);
-/// Pause between two looks at a process that is about to lead, or at whether this one still leads.
+/// Pause between two checks of a process that is about to lead, or of whether this one still leads.
 const SHORT: Duration = Duration::from_millis(50);
-/// Pause before another check whether a process has ended.
+/// Pause before the next check whether a process has ended.
 const MOMENT: Duration = Duration::from_millis(10);
-/// Time within which a coordinator answers whoever follows it.
+/// Time within which a coordinator answers a follower.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 type Tell = Arc<Mutex<dyn FnMut(&Event) + Send>>;
@@ -40,7 +40,7 @@ pub struct LeaderElection {
     seen: Seen,
 }
 
-/// State of the job as this process has told it last.
+/// State of the job that this process has reported last.
 #[derive(Debug, Default)]
 struct Seen {
     leader: Option<String>,
@@ -61,7 +61,7 @@ impl From<Failure> for Setback {
     }
 }
 
-/// Place where a process hosts the coordinator while it leads.
+/// Address and token with which a process hosts the coordinator while it leads.
 pub struct Place {
     /// Address that it listens on, as host:port.
     pub listen: String,
@@ -167,7 +167,7 @@ impl LeaderElection {
         }
     }
 
-    /// Looks at the coordinator of another process for as long as that leads.
+    /// Watches the coordinator of another process for as long as that process leads.
     fn follow(&mut self, leader: &Leader) -> Result<(), Setback> {
         let Some(address) = &leader.address else { return Ok(()) };
         let Ok(mut operator) = Operator::connect(address, &self.place.token, TIMEOUT) else {
@@ -192,8 +192,8 @@ impl LeaderElection {
         self.depose_if_dead(leader, address)
     }
 
-    /// Deposes a leader whose process has ended although the lease has not run out. The listener of a
-    /// process may end a little after its connections.
+    /// Deposes a leader whose process has ended before its lease has run out. The listener of a process may
+    /// end a little after its connections.
     fn depose_if_dead(&mut self, leader: &Leader, address: &str) -> Result<(), Setback> {
         let until = Instant::now() + PAUSE;
         while !self.hosted.is_over() && Instant::now() < until {
@@ -205,7 +205,7 @@ impl LeaderElection {
         Ok(())
     }
 
-    /// Tells people what has changed in the job, according to the status of its coordinator.
+    /// Reports what has changed in the job, according to the status of its coordinator.
     fn look(&mut self, status: &str) {
         // Only lines for people follow from the status, so one that cannot be read is passed over.
         let Ok(status) = serde_json::from_str::<Value>(status) else { return };

@@ -1,4 +1,5 @@
-//! Answers of etcd: JSON from outside, of which only a few fields matter. Numbers of 64 bits are texts.
+//! Answers of etcd: JSON from outside, of which only a few fields are read. etcd writes 64-bit numbers as
+//! strings.
 
 use serde_json::Value;
 
@@ -25,7 +26,7 @@ pub struct Outcome {
     pub entry: Option<Entry>,
 }
 
-/// Reads the answer to a range of one key: an entry, or that there is none.
+/// Reads the answer to a range of one key: the entry, or `Some(None)` if the key does not exist.
 pub fn entry(answer: &Value) -> Option<Option<Entry>> {
     let Some(found) = answer["kvs"].as_array().and_then(|all| all.first()) else {
         // Empty lists are left out, and a header is in every answer.

@@ -8,7 +8,7 @@ use super::Failure;
 use super::answer::{self, Entry, Outcome};
 use super::transport::{encode, post};
 
-/// Time after which no other server is asked in the same call.
+/// Time after which a call does not try another server.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Client of the servers of an etcd.
@@ -24,7 +24,7 @@ impl Client {
         Client { servers: servers.to_vec(), present: 0 }
     }
 
-    /// Returns the server that has answered last.
+    /// Returns the server that answered last.
     pub fn server(&self) -> &str {
         &self.servers[self.present]
     }
@@ -32,16 +32,16 @@ impl Client {
     /// Reads a key.
     ///
     /// # Errors
-    /// If etcd is away or refuses.
+    /// If etcd does not answer, or refuses.
     pub fn get(&mut self, key: &str) -> Result<Option<Entry>, Failure> {
         let answer = self.ask("kv/range", &json!({ "key": encode(key.as_bytes()) }))?;
         answer::entry(&answer).ok_or_else(|| self.strange())
     }
 
-    /// Makes a transaction: does `success` if all of `compare` hold, and else reads the key `otherwise`.
+    /// Makes a transaction: does `success` if all of `compare` hold, and otherwise reads the key `otherwise`.
     ///
     /// # Errors
-    /// If etcd is away or refuses; the transaction may have taken effect nevertheless.
+    /// If etcd does not answer, or refuses; the transaction may have taken effect nevertheless.
     pub fn transact(
         &mut self,
         compare: &[Value],
@@ -54,20 +54,20 @@ impl Client {
         answer::outcome(&answer).ok_or_else(|| self.strange())
     }
 
-    /// Obtains a lease of at least `seconds`: its id and its time.
+    /// Obtains a lease of at least `seconds`, and returns its id and its time.
     ///
     /// # Errors
-    /// If etcd is away or refuses.
+    /// If etcd does not answer, or refuses.
     pub fn grant(&mut self, seconds: u64) -> Result<(String, Duration), Failure> {
         let answer = self.ask("lease/grant", &json!({ "TTL": seconds.to_string() }))?;
         let (id, seconds) = answer::lease(&answer).ok_or_else(|| self.strange())?;
         Ok((id, Duration::from_secs(seconds)))
     }
 
-    /// Keeps a lease alive; false if it has run out.
+    /// Keeps a lease alive; returns false if it has run out.
     ///
     /// # Errors
-    /// If etcd is away or refuses.
+    /// If etcd does not answer, or refuses.
     pub fn keep_alive(&mut self, lease: &str) -> Result<bool, Failure> {
         let answer = self.ask("lease/keepalive", &json!({ "ID": lease }))?;
         answer::is_alive(&answer).ok_or_else(|| self.strange())
@@ -76,13 +76,13 @@ impl Client {
     /// Ends a lease.
     ///
     /// # Errors
-    /// If etcd is away, or the lease has run out.
+    /// If etcd does not answer, or the lease has run out.
     pub fn revoke(&mut self, lease: &str) -> Result<(), Failure> {
         self.ask("lease/revoke", &json!({ "ID": lease })).map(drop)
     }
 
-    /// Asks one server after the other, as long as they fail quickly. The next call begins with the one after
-    /// the last that has failed.
+    /// Asks one server after the other, as long as they fail quickly. The next call begins with the server
+    /// after the last one that failed.
     fn ask(&mut self, path: &str, body: &Value) -> Result<Value, Failure> {
         let begun = Instant::now();
         let body = body.to_string().into_bytes();
@@ -113,7 +113,7 @@ impl Client {
     }
 }
 
-/// Compares the revision at which a key was created; zero if there is none.
+/// Compares the revision at which a key was created; `revision` 0 means that the key does not exist.
 pub fn was_created(key: &str, revision: i64) -> Value {
     json!({
         "key": encode(key.as_bytes()), "target": "CREATE", "result": "EQUAL",
@@ -121,7 +121,7 @@ pub fn was_created(key: &str, revision: i64) -> Value {
     })
 }
 
-/// Compares the revision of the last change of a key; zero if there is none.
+/// Compares the revision of the last change of a key; `revision` 0 means that the key does not exist.
 pub fn was_modified(key: &str, revision: i64) -> Value {
     json!({
         "key": encode(key.as_bytes()), "target": "MOD", "result": "EQUAL",
@@ -129,7 +129,7 @@ pub fn was_modified(key: &str, revision: i64) -> Value {
     })
 }
 
-/// Sets a key for as long as a lease lives, or for ever.
+/// Sets a key for as long as a lease lives, or for ever without one.
 pub fn put(key: &str, value: &[u8], lease: Option<&str>) -> Value {
     let lease = lease.unwrap_or("0");
     json!({ "request_put": { "key": encode(key.as_bytes()), "value": encode(value), "lease": lease } })

@@ -17,13 +17,13 @@ use crate::error::Error;
 const ADDRESS_BYTES_MAX: usize = 300;
 /// Longest time of an attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(1);
-/// Pause before another look.
+/// Pause before the next check.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The process that leads a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Address of its coordinator, as host:port; none before it listens.
+    /// Address of its coordinator, as host:port; `None` until the coordinator listens.
     pub address: Option<String>,
     /// Revision at which its key was created, which no other leader has.
     pub created: i64,
@@ -41,15 +41,15 @@ impl Directory {
         Directory { client: Client::new(store.servers()), store: store.clone() }
     }
 
-    /// Returns the name of the store for people.
+    /// Returns the name of the store, for messages to people.
     pub fn place(&self) -> String {
         self.store.to_string()
     }
 
-    /// Returns the process that leads, if any does.
+    /// Returns the process that leads, if there is one.
     ///
     /// # Errors
-    /// If etcd is away, or has something else under the job's key.
+    /// If etcd does not answer, or the value of the job's key is malformed.
     pub fn leader(&mut self) -> Result<Option<Leader>, Failure> {
         let key = self.store.leader_key();
         let Some(entry) = self.client.get(&key)? else { return Ok(None) };
@@ -69,7 +69,7 @@ impl Directory {
     /// Waits until etcd answers.
     ///
     /// # Errors
-    /// If it does not in time, or refuses.
+    /// If etcd does not answer in time, or refuses.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Failure> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -83,14 +83,14 @@ impl Directory {
     /// Removes the key of a leader that has ended, before its lease has run out.
     ///
     /// # Errors
-    /// If etcd is away.
+    /// If etcd does not answer.
     pub fn depose(&mut self, leader: &Leader) -> Result<(), Failure> {
         let key = self.store.leader_key();
         let compare = [was_created(&key, leader.created)];
         self.client.transact(&compare, &[delete(&key)], &key).map(drop)
     }
 
-    /// Returns the address of this machine towards etcd, with a port that the system chooses.
+    /// Returns the address from which this machine reaches etcd, with a port that the system chooses.
     ///
     /// # Errors
     /// If etcd cannot be reached.
@@ -103,11 +103,11 @@ impl Directory {
     }
 }
 
-/// Returns the address of the coordinator, host:port, once one accepts connections, waiting for `timeout` at
-/// most.
+/// Returns the address of the coordinator, host:port, as soon as a coordinator accepts connections. Waits at
+/// most `timeout`.
 ///
 /// # Errors
-/// If there is none in time, or etcd refuses.
+/// If no coordinator accepts connections in time, or etcd refuses.
 pub fn address(store: &Store, timeout: Duration) -> Result<String, Error> {
     let deadline = Instant::now() + timeout;
     let mut directory = Directory::new(store);
@@ -137,10 +137,10 @@ pub fn address(store: &Store, timeout: Duration) -> Result<String, Error> {
     }
 }
 
-/// Returns the address of the coordinator as host:port. `place` is that address, or the store that knows it.
+/// Returns the address of the coordinator as host:port. `place` is this address, or the store that has it.
 ///
 /// # Errors
-/// If the store knows none within `timeout`, or refuses.
+/// If the store has none within `timeout`, or refuses.
 pub fn locate(place: &str, timeout: Duration) -> Result<String, Error> {
     match Store::is_meant(place) {
         true => address(&place.parse()?, timeout),
@@ -148,7 +148,7 @@ pub fn locate(place: &str, timeout: Duration) -> Result<String, Error> {
     }
 }
 
-/// Returns whether a machine says that nothing listens at an address: the process there has ended.
+/// Returns whether a machine refuses connections to an address, because the process there has ended.
 pub fn is_refused(address: &str) -> bool {
     connect(address).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }

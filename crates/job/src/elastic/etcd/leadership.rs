@@ -1,4 +1,4 @@
-//! Leadership of a job: a key in etcd that is bound to a lease, and the state that only its holder writes.
+//! Leadership of a job: a key in etcd that is bound to a lease, and the state, which only the leader writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -17,7 +17,7 @@ use crate::error::Error;
 /// Time of a lease in seconds. It is the shortest that etcd grants with its usual election timeout of one
 /// second (one and a half times that, rounded up).
 const LEASE_S: u64 = 2;
-/// Pause before another attempt to save, in which the coordinator hears its members.
+/// Pause before the next attempt to save, in which the coordinator reads messages of its members.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// State of a job that is over.
@@ -27,7 +27,7 @@ const STOP: &[u8] = b"over: stop";
 /// Leadership as its two threads see it: one keeps it alive, the other writes the state.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// Revision at which the leader's key was created.
+    /// Revision at which the leader's key was created: its fencing token.
     created: AtomicI64,
     /// Revision of the state that was read or written last.
     modified: AtomicI64,
@@ -64,10 +64,10 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Takes the leadership, if nobody has it.
+    /// Takes the leadership, unless another process has it.
     ///
     /// # Errors
-    /// If etcd is away.
+    /// If etcd does not answer.
     pub fn take(directory: &Directory) -> Result<Option<Leadership>, Failure> {
         let mut directory = directory.clone();
         let (lease, time) = directory.client.grant(LEASE_S)?;
@@ -81,21 +81,22 @@ impl Leadership {
         Ok(outcome.has_succeeded.then_some(lead))
     }
 
-    /// Returns the state of the leadership.
+    /// Returns the part of the leadership that its two threads share.
     pub fn held(&self) -> Arc<Held> {
         Arc::clone(&self.held)
     }
 
-    /// Returns the time between two calls of [`Leadership::keep`]: one may fail before the lease runs out.
+    /// Returns the time between two calls of [`Leadership::keep`]. It is so short that one call may fail
+    /// before the lease runs out.
     pub fn period(&self) -> Duration {
         self.time / 3
     }
 
-    /// Reads the job's state, and returns the registry that has it and writes it from now on. For a new
-    /// process (`Novice::Yes`), a job that is over does not exist.
+    /// Reads the job's state, and returns the registry that writes it from now on. A new process
+    /// (`Novice::Yes`) ignores the state of a job that is over.
     ///
     /// # Errors
-    /// If etcd is away.
+    /// If etcd does not answer.
     pub fn registry(&mut self, novice: Novice) -> Result<EtcdRegistry, Failure> {
         let found = self.directory.client.get(&self.directory.store.state_key())?;
         self.held.modified.store(found.as_ref().map_or(0, |it| it.modified), Ordering::Release);
@@ -111,7 +112,8 @@ impl Leadership {
         Ok(EtcdRegistry { directory, held, found, over, failed: None })
     }
 
-    /// Removes the state of a job that is over, so that whoever leads next does not take it for this one.
+    /// Removes the state of a job that is over, so that the next leader does not take it for the state of its
+    /// job.
     fn forget(&mut self) -> Result<(), Failure> {
         let (key, state) = (self.directory.store.leader_key(), self.directory.store.state_key());
         let compare = [was_created(&key, self.held.created.load(Ordering::Acquire))];
@@ -123,7 +125,7 @@ impl Leadership {
     /// Publishes the address of the coordinator; returns false if another process leads.
     ///
     /// # Errors
-    /// If etcd is away.
+    /// If etcd does not answer.
     pub fn publish(&mut self, address: &str) -> Result<bool, Failure> {
         let key = self.directory.store.leader_key();
         let created = self.held.created.load(Ordering::Acquire);
@@ -136,7 +138,7 @@ impl Leadership {
     /// Keeps the leadership alive. A lease that has run out is replaced if nobody has led since.
     ///
     /// # Errors
-    /// If etcd is away.
+    /// If etcd does not answer.
     pub fn keep(&mut self) -> Result<Upkeep, Failure> {
         let key = self.directory.store.leader_key();
         self.directory.client.keep_alive(&self.lease)?;
@@ -150,7 +152,7 @@ impl Leadership {
         }
     }
 
-    /// Takes the leadership again, if the state is still the one that this process knows.
+    /// Takes the leadership again, if nobody has changed the state since this process read or wrote it.
     fn take_again(&mut self) -> Result<Upkeep, Failure> {
         let (key, state) = (self.directory.store.leader_key(), self.directory.store.state_key());
         (self.lease, self.time) = self.directory.client.grant(LEASE_S)?;
@@ -181,9 +183,9 @@ impl Drop for Leadership {
 /// Whether a process is new to the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Novice {
-    /// The process has just begun: a job that is over is not its own.
+    /// The process has just begun: if the state is that of a job that is over, this is another job.
     Yes,
-    /// The process has led the job or followed its leader.
+    /// The process has led the job, or followed its leader.
     No,
 }
 
@@ -191,7 +193,7 @@ pub enum Novice {
 pub struct EtcdRegistry {
     directory: Directory,
     held: Arc<Held>,
-    /// State that was there in the beginning.
+    /// State that was in etcd at the beginning.
     found: Option<Vec<u8>>,
     over: Option<End>,
     /// Last attempt that has failed, and why.
@@ -246,7 +248,7 @@ impl Registry for EtcdRegistry {
         self.write(bytes)
     }
 
-    /// Members ask etcd many times per second.
+    /// Members look up the address in etcd many times per second, so they find a new coordinator soon.
     fn way(&self, options: &Options) -> Duration {
         2 * options.heartbeat()
     }

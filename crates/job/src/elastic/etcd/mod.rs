@@ -1,9 +1,10 @@
 //! The state of a coordinator in etcd, and which process leads.
 //!
-//! Two keys belong to a job: `/thinwire/JOB/leader` has the address of the coordinator and is bound to a
-//! lease, `/thinwire/JOB/state` its state. The revision at which the leader's key was created is a fencing
-//! token. Law: a state is written only in a transaction that finds that the key is still the writer's. A
-//! coordinator that was stopped for longer than its lease can therefore save nothing, and so decide nothing.
+//! Two keys belong to a job. `/thinwire/JOB/leader` has the address of the coordinator, and is bound to a
+//! lease; `/thinwire/JOB/state` has the coordinator's state. The revision at which the leader's key was
+//! created is a fencing token. Law: a state is written only in a transaction that finds the writer's own key
+//! unchanged. A coordinator that was stopped for longer than its lease can therefore save nothing, and so
+//! decide nothing.
 
 mod answer;
 mod client;
@@ -25,7 +26,7 @@ pub enum Failure {
     /// No server answers at the moment.
     #[error("{0}")]
     Away(String),
-    /// Refusal that later attempts would meet too.
+    /// Refusal that would be repeated at every attempt.
     #[error("{text}")]
     Final {
         /// Reason in one line.

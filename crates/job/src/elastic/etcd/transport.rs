@@ -8,15 +8,15 @@ use base64::engine::general_purpose::STANDARD;
 use super::Failure;
 use crate::elastic::persistence::STATE_BYTES_MAX;
 
-/// Longest time of a request in seconds. A coordinator that saves hears nobody meanwhile; it then takes in
-/// what members have sent before it looks who is silent.
+/// Longest time of a request in seconds. A coordinator that is saving reads no messages; afterwards it first
+/// reads what members have sent, and only then checks which of them are silent.
 const TIMEOUT_S: u64 = 2;
-/// Most bytes of an answer: a state in base64 and what is around it.
+/// Most bytes of an answer: a state in base64, and the JSON around it.
 const ANSWER_BYTES_MAX: usize = 2 * STATE_BYTES_MAX + (16 << 10);
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 const STATUS_BYTES_MAX: usize = 1 << 10;
 
-/// Status that minreq gives to an answer without one.
+/// Status that minreq gives to an answer that has none.
 const NO_STATUS: u16 = 503;
 /// Answer of a server whose clients must use TLS.
 const NEEDS_TLS: &str = "HTTP request to an HTTPS server";

@@ -1,5 +1,5 @@
-//! Events in the life of a job's servers. Their kinds have other names than those of workers, since most
-//! readers of events look for the epochs of workers.
+//! Events in the life of a job's servers. Their kinds have names that differ from those of workers, since
+//! most readers of events look for the epochs of workers.
 
 use serde_json::json;
 use thinwire_member::{Epoch, Gone, Id, Note};
@@ -8,7 +8,7 @@ use super::{Change, Event, changes, count, interrupted, waiting, why_gone};
 use crate::elastic::role::Role;
 
 impl Event {
-    /// Returns the event that a coordinator's note of its servers tells of.
+    /// Returns the event for a note of the servers' roster.
     pub(in crate::elastic) fn of_servers(note: &Note, epoch: Option<&Epoch>) -> Event {
         match note {
             Note::Started { number, joined, gone, interruption } => {

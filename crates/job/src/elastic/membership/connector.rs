@@ -1,4 +1,4 @@
-//! Calls to the coordinator: a connection, and the welcome on it.
+//! Connections to the coordinator, and its welcome.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::elastic::job_spec::JobSpec;
 use crate::elastic::store::Store;
 use crate::error::{Error, Kind};
 
-/// Time of the first attempt at an address from a store; doubled for each further attempt.
+/// Time limit of the first attempt at an address from a store; doubled for each further attempt.
 const ATTEMPT_MIN: Duration = Duration::from_millis(300);
 /// Pause after a malformed answer of a store.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -27,22 +27,22 @@ pub struct Call {
     pub connection: Connection,
     /// Id of the coordinator.
     pub coordinator: Id,
-    /// Time within which the coordinator notices that a process is silent.
+    /// Heartbeat timeout: time after which the coordinator notices that a process is silent.
     pub silence: Duration,
 }
 
-/// Everything that is needed to call the coordinator.
+/// Everything that is needed to connect to the coordinator.
 #[derive(Debug)]
 pub struct Caller {
     place: Place,
-    /// Address of the coordinator that was called last.
+    /// Address to which this process connected last.
     address: Mutex<String>,
     pub token: Token,
     join: Vec<u8>,
     cancelled: AtomicBool,
 }
 
-/// Place where the coordinator is found.
+/// The coordinator's address, or the store that has it.
 #[derive(Debug)]
 enum Place {
     /// Address of the coordinator, as host:port.
@@ -55,7 +55,8 @@ impl Caller {
     /// Returns a caller for the job at this address.
     ///
     /// # Errors
-    /// If the token is missing or too short beyond this machine, or the coordinator's address is malformed.
+    /// If the token is missing or too short for a job beyond this machine, or the coordinator's address is
+    /// malformed.
     pub fn new(job_address: &JobAddress, spec: JobSpec) -> Result<Caller, Error> {
         let join = Request::Join { id: job_address.id, spec }.to_bytes();
         let token = job_address.secret()?;
@@ -67,12 +68,12 @@ impl Caller {
         Ok(Caller { place, address, token, join, cancelled })
     }
 
-    /// Returns the address of the coordinator that was called last, as host:port.
+    /// Returns the address to which this process connected last, as host:port.
     pub fn address(&self) -> String {
         self.address.lock().expect("no holder panics").clone()
     }
 
-    /// Checks in a thread of its own whether another process coordinates the job now, and calls `moved` if so.
+    /// Checks in a separate thread whether another process coordinates the job now, and calls `moved` if so.
     /// Does nothing if the coordinator's address is fixed.
     pub fn look(self: &Arc<Caller>, moved: impl FnOnce() + Send + 'static) {
         let Place::Store(store) = &self.place else { return };
@@ -88,7 +89,7 @@ impl Caller {
         let _ = thread::Builder::new().name("thinwire look".to_owned()).spawn(look);
     }
 
-    /// Ends calls in other threads soon.
+    /// Makes calls in other threads end soon.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
@@ -129,7 +130,7 @@ impl Caller {
         }
     }
 
-    /// Connects to the coordinator, wherever it is by then.
+    /// Connects to the coordinator, at its address at that time.
     fn connect(&self, deadline: Instant) -> Result<(String, Connection), Error> {
         let left = || deadline.saturating_duration_since(Instant::now());
         let store = match &self.place {
@@ -151,7 +152,8 @@ impl Caller {
         }
     }
 
-    /// Calls again and again in a thread of its own, until `answer` has got a connection or a refusal.
+    /// Tries to connect in a separate thread until it has a connection or a refusal, and passes it to
+    /// `answer`.
     pub fn call_until_answered(
         self: &Arc<Caller>,
         answer: impl FnOnce(Result<Call, Error>) + Send + 'static,

@@ -1,7 +1,7 @@
 //! The meeting of an epoch: its members find each other through the coordinator's store.
 //!
-//! It runs in a thread of its own, so that it can be given up at once when the epoch ends before all
-//! have met; the thread itself then ends within seconds.
+//! It runs in a separate thread, so that the caller can abandon it at once if the epoch ends before all
+//! members have met; the thread then ends within seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::meeting::{PrefixedStore, Settings};
 
 /// Shortest time after which a member that has not appeared counts as lost.
 const ABSENCE_MIN: Duration = Duration::from_secs(5);
-/// Longest attempt to connect to a member, only to see whether that can be done.
+/// Longest attempt to connect to a member when only its reachability is checked.
 const PROBE: Duration = Duration::from_secs(1);
 /// Shortest heartbeat timeout of a link.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(500);
 
-/// Way in which the members of this job meet.
+/// Settings with which the members of this job meet.
 #[derive(Clone, Debug)]
 pub struct Meeting {
     caller: Arc<Caller>,
@@ -32,7 +32,7 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Returns the way in which members of a job with these `options` meet.
+    /// Returns the settings with which members of a job with these `options` meet.
     pub fn new(
         settings: &Settings,
         options: &Options,
@@ -70,7 +70,8 @@ impl Meeting {
         tcp::connect(world, &PrefixedStore::new(&client, self.role.prefix(number)), &self.options)
     }
 
-    /// Returns a member of an epoch that this process, which is none of them, cannot connect to.
+    /// Returns a member of an epoch to which this process cannot connect. The process itself is not in the
+    /// epoch.
     pub fn unreachable(&self, epoch: &Epoch) -> Option<Id> {
         let (token, address) = (&self.options.token, self.caller.address());
         let client = Client::connect(&address, token, PROBE).ok()?;

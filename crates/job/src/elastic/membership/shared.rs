@@ -1,4 +1,4 @@
-//! State that the process's own thread and the thread of its membership share.
+//! State that the process's own thread shares with the thread of its membership.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -13,7 +13,7 @@ use thinwire_wire::{Rank, World};
 use super::meeting::Meeting;
 use crate::error::Error;
 
-/// Value of [`Shared::done`] before the state of an epoch is there.
+/// Value of [`Shared::done`] until the process has the state of the epoch.
 pub const NOTHING_DONE: u64 = u64::MAX;
 
 /// Callback that ends a run.
@@ -21,7 +21,7 @@ pub type Stop = Box<dyn Fn() + Send>;
 /// Callback for changes of a process that follows the epochs.
 pub type Change = Arc<dyn Fn() + Send + Sync>;
 
-/// What a process does in its epochs.
+/// How a process takes part in its epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Participation {
     /// It waits for each epoch, meets the other members, and ends its run when it is told.
@@ -64,18 +64,18 @@ struct State {
     /// Epoch of the run.
     epoch: Option<Epoch>,
     finishing: Option<Vec<Id>>,
-    /// The run is to end at once.
+    /// The run has to end at once.
     is_aborted: bool,
     stop: Option<Stop>,
     change: Option<Change>,
     meeting: Option<Meeting>,
     met: Option<Met>,
     has_left: bool,
-    /// Others continue with the state of this process, or need it no more.
+    /// Others continue with the state of this process, or do not need it any more.
     is_succeeded: bool,
     is_over: bool,
     refusal: Option<Error>,
-    /// What the coordinator has said last of why this process is in no epoch.
+    /// The coordinator's last reason why this process is in no epoch.
     obstacle: Option<Obstacle>,
     /// Time at which the coordinator went away.
     away: Option<Instant>,
@@ -87,7 +87,7 @@ struct State {
 /// Reason why this process is in no epoch.
 struct Obstacle {
     reason: String,
-    /// Time at which people are told, unless it is over by then.
+    /// Time at which people are told, unless the obstacle has gone by then.
     due: Instant,
     is_told: bool,
 }
@@ -109,7 +109,7 @@ enum Run {
 }
 
 impl State {
-    /// Returns whether the process is in no further epoch.
+    /// Returns whether the process will be in no further epoch.
     fn is_at_end(&self) -> bool {
         self.has_left || self.refusal.is_some()
     }
@@ -133,7 +133,7 @@ impl Shared {
 
 /// The side of the process's own thread.
 impl Shared {
-    /// Waits until an epoch has started or the process has left; none at the deadline.
+    /// Waits until an epoch has started or the process has left; returns `None` at the deadline.
     ///
     /// # Errors
     /// If the coordinator refuses the process, or is away for the whole timeout.
@@ -169,7 +169,7 @@ impl Shared {
         }
     }
 
-    /// Meets the members of an epoch; none if the epoch ends before.
+    /// Meets the members of an epoch; returns `None` if the epoch ends first.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -211,8 +211,8 @@ impl Shared {
         }
     }
 
-    /// Looks in a thread of its own whether this process reaches all members of an epoch, which it is none of,
-    /// and calls `tell` with one that it does not.
+    /// Checks in a separate thread whether this process reaches all members of an epoch, in which it is not a
+    /// member, and calls `tell` with one that it does not reach, or `None`.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -240,8 +240,8 @@ impl Shared {
         self.lock().finishing.clone()
     }
 
-    /// Waits until the coordinator has named the leavers. Returns none if it has not by the deadline, or the
-    /// run is to end at once.
+    /// Waits until the coordinator has named the leavers. Returns an empty list if it has not by the
+    /// deadline, or if the run has to end at once.
     pub fn wait_for_leavers(&self, deadline: Instant) -> Vec<Id> {
         let mut state = self.lock();
         loop {
@@ -276,19 +276,20 @@ impl Shared {
         drop(stop);
     }
 
-    /// Waits until the job is over or the process has left; returns whether it is so by the deadline.
+    /// Waits until the job is over or the process has left; returns whether that has happened by the
+    /// deadline.
     pub fn wait_for_end(&self, deadline: Instant) -> bool {
         self.wait_until(deadline, |state| state.is_over || state.has_left)
     }
 
-    /// Waits until `is_so`; returns whether it is so by the deadline.
+    /// Waits until `is_so` holds; returns whether it holds by the deadline.
     fn wait_until(&self, deadline: Instant, is_so: impl Fn(&State) -> bool) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
         let waited = self.changed.wait_timeout_while(self.lock(), left, |state| !is_so(state));
         is_so(&waited.expect("no holder panics").0)
     }
 
-    /// Returns why this process is in no epoch, once for as long as the reason lasts, and after a while.
+    /// Returns why this process is in no epoch: once per reason, after the reason has lasted for a while.
     pub fn obstacle(&self) -> Option<String> {
         let mut state = self.lock();
         let obstacle = state.obstacle.as_mut()?;
@@ -334,7 +335,8 @@ impl Shared {
         self.lock().epoch.clone()
     }
 
-    /// Waits until an epoch after `seen` has started; none at the deadline, or when no epoch follows.
+    /// Waits until an epoch after `seen` has started; returns `None` at the deadline, or when no epoch
+    /// follows.
     pub fn wait_for_epoch_after(&self, seen: u32, deadline: Option<Instant>) -> Option<Epoch> {
         let mut state = self.lock();
         loop {
@@ -350,7 +352,7 @@ impl Shared {
         }
     }
 
-    /// Waits until no epoch follows for this process; returns whether it is so by the deadline.
+    /// Waits until no epoch follows for this process; returns whether that is so by the deadline.
     pub fn wait_for_departure(&self, deadline: Instant) -> bool {
         self.wait_until(deadline, State::is_at_end)
     }
@@ -367,7 +369,7 @@ impl Shared {
         }
     }
 
-    /// Calls nothing any more: the process has dropped its presence.
+    /// Stops calling the callback, because the process has dropped its presence.
     pub fn forget_change(&self) {
         let change = self.lock().change.take();
         // What it owns is dropped without the lock.
@@ -416,7 +418,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Ends the run at once. Returns whether there is nothing to end: the process did not know of it yet.
+    /// Ends the run at once. Returns true if there is nothing to end, since the process did not know of the
+    /// epoch yet.
     pub fn abort(&self) -> bool {
         let mut state = self.lock();
         state.is_aborted = true;
@@ -438,7 +441,7 @@ impl Shared {
         std::mem::take(&mut self.lock().unreachable)
     }
 
-    /// Notes that the process runs nothing.
+    /// Notes that the process has no run.
     pub fn idle(&self) {
         self.lock().run = Run::None;
         self.done.store(NOTHING_DONE, Ordering::Release);
@@ -451,7 +454,7 @@ impl Shared {
         epoch.map(|epoch| epoch.members.clone())
     }
 
-    /// Notes that the process has left, and whether its state is of no use to anybody any more.
+    /// Notes that the process has left, and whether others may still need its state.
     pub fn left(&self, after: Left) {
         let mut state = self.lock();
         // The first news is the reason.
@@ -468,8 +471,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Notes why this process is in no epoch, which people are told once it has lasted for `patience`. The
-    /// coordinator says so once per heartbeat.
+    /// Notes why this process is in no epoch. People are told once the reason has lasted for `patience`. The
+    /// coordinator repeats the reason once per heartbeat.
     pub fn hindered(&self, reason: String, patience: Duration) {
         let mut state = self.lock();
         if state.obstacle.as_ref().is_none_or(|obstacle| obstacle.reason != reason) {
@@ -478,7 +481,7 @@ impl Shared {
         }
     }
 
-    /// Notes that the coordinator names no reason why this process is in no epoch.
+    /// Notes that nothing keeps this process from an epoch any more.
     pub fn unhindered(&self) {
         self.lock().obstacle = None;
     }
@@ -489,7 +492,7 @@ impl Shared {
         self.notify(state);
     }
 
-    /// Notes that the coordinator is here, or that it is away.
+    /// Notes that the coordinator is connected, or away.
     pub fn connected(&self, waker: Option<Waker>) {
         let mut state = self.lock();
         state.away = match waker {

@@ -1,5 +1,5 @@
-//! The thread of a membership: the state machine of the process, fed by commands of the process, messages
-//! of the coordinator and the clock.
+//! The thread of a membership: it feeds the state machine of the process with commands of the process,
+//! messages of the coordinator, and the time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,17 +15,17 @@ use crate::elastic::event;
 use crate::elastic::role::Role;
 use crate::error::Error;
 
-/// Time for which a lost peer is not reported: if the epoch ends meanwhile, the peer has merely been told so
-/// first.
+/// Time before a lost peer is reported. If the epoch ends within this time, the peer is not lost: it was only
+/// told of the end first.
 const GRACE: Duration = Duration::from_millis(50);
-/// Longest time that the coordinator has to close the connection of a process that has left.
+/// Longest wait, after a process has left, for the coordinator to close the connection.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Time for which no epoch can be formed before people are told why: most changes are over sooner.
+/// Time for which no epoch can be formed before people are told why: most changes take less.
 const OBSTACLE_LASTS: Duration = Duration::from_secs(1);
 /// Longest wait without a look at the clock.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Command of the process, or news of its connector.
+/// Command of the process, or event of its connector.
 pub enum Command {
     Lost(Id),
     Halted,
@@ -36,7 +36,7 @@ pub enum Command {
     Called(Box<Result<Call, Error>>),
     /// The process at this address no longer coordinates the job.
     Moved(String),
-    /// A member of the last epoch that this process, a newcomer, cannot reach, if there is one.
+    /// A member of the last epoch that this newcomer cannot reach, if there is one.
     Unreachable(Option<Id>),
     Quit,
 }
@@ -57,25 +57,25 @@ pub struct Worker {
     commands: Receiver<Command>,
     caller: Arc<Caller>,
     call: Option<Call>,
-    /// Time of the last message of the coordinator, or of the last look for another one.
+    /// Time of the last message of the coordinator, or of the last check for another one.
     heard: Instant,
     /// Peers that seem lost, and when that is reported.
     suspects: Vec<(Instant, Id)>,
-    /// The last figures, which a coordinator that comes back does not have.
+    /// The last figures, to send them to a coordinator that has been replaced.
     figures: Option<String>,
-    /// The run has ended, which is reported after the suspects.
+    /// The run has ended. This is reported after the suspects.
     has_halted: bool,
     /// Leavers of the epoch that ends.
     leavers: Vec<Id>,
     wants_to_leave: bool,
-    /// Whether all steps are done. The coordinator is told so until it answers.
+    /// Whether all steps are done. The thread tells the coordinator until it answers.
     is_complete: bool,
     /// The job ends.
     end: Option<End>,
-    /// Time at which the run is aborted if the job is to stop and the process has not ended it by then.
+    /// Time at which the run is aborted if the job is stopping and the process has not ended the run.
     stopping: Option<Instant>,
     participation: Participation,
-    /// Time of the last look for members that cannot be reached; none while one is under way.
+    /// Time of the last check for members that cannot be reached; `None` while a check is under way.
     probed: Option<Instant>,
     /// Time zero of the state machine.
     base: Instant,
@@ -113,7 +113,7 @@ impl Worker {
         }
     }
 
-    /// Returns what sends commands to this thread.
+    /// Returns the sender of commands to this thread.
     pub fn sender(&self) -> Sender<Command> {
         self.sender.clone()
     }
@@ -214,8 +214,8 @@ impl Worker {
         }
     }
 
-    /// Looks whether a coordinator that is silent has a successor. A process that is stopped keeps its
-    /// connections.
+    /// Checks whether a silent coordinator has been replaced. The connections of a coordinator whose process
+    /// is stopped (SIGSTOP) stay open.
     fn look(&mut self) {
         // The next look is sooner than the first.
         self.heard += self.options.silence / 4;
@@ -262,7 +262,7 @@ impl Worker {
         Flow::On
     }
 
-    /// Reports that the run has ended, once it is clear which peers are reported as lost.
+    /// Reports that the run has ended, after the peers that count as lost.
     fn halt_if_told(&mut self) {
         if !self.has_halted || !self.suspects.is_empty() {
             return;
@@ -334,7 +334,7 @@ impl Worker {
         }
     }
 
-    /// Tells the state machine of steps that were applied since it was last asked.
+    /// Tells the state machine which steps were applied since the last call.
     fn note_progress(&mut self) {
         let done = self.shared.done.load(Ordering::Acquire);
         if done != NOTHING_DONE {
@@ -383,8 +383,9 @@ impl Worker {
         }
     }
 
-    /// Looks, not too often, whether all members of the last epoch can be reached: this process is invited when
-    /// they can. Until the first look is over, the member that the coordinator names counts as unreachable.
+    /// Checks from time to time whether all members of the last epoch can be reached; this process is invited
+    /// only if they can. Until the first check is over, the member that the coordinator names counts as
+    /// unreachable.
     fn probe(&mut self, named: Id) {
         let is_due = self.probed.is_some_and(|at| at.elapsed() >= self.options.silence / 4);
         let Some(epoch) = self.member.epoch().filter(|_| is_due).cloned() else { return };
@@ -411,7 +412,8 @@ impl Worker {
         self.halt_if_following();
     }
 
-    /// Notes that the run has ended, if nobody else does.
+    /// Notes that the run has ended, for a process that only follows the epochs and does not report it
+    /// itself.
     fn halt_if_following(&mut self) {
         if self.participation == Participation::Follows {
             self.shared.run_ended();
@@ -437,7 +439,7 @@ impl Worker {
         self.on(MemberEvent::Lost(call.coordinator));
     }
 
-    /// Waits until the coordinator has heard the farewell, and closes the connection.
+    /// Waits until the coordinator has read the last message, and closes the connection.
     fn farewell(&mut self) {
         let deadline = Instant::now() + FAREWELL;
         let Some(mut call) = self.call.take() else { return };

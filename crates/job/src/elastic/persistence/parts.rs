@@ -1,4 +1,4 @@
-//! Saved state of a coordinator with servers: three parts in one piece, so that they are of one moment.
+//! Saved state of a coordinator with servers: three parts in one file, so that they are always consistent.
 //!
 //! `TWJS`, version, the parts, CRC-32 in four little-endian bytes. Law: `parse(to_bytes(x)) == x`.
 

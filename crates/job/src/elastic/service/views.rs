@@ -1,6 +1,6 @@
-//! Views on the coordinator's port: who asks for them, and when they leave.
+//! Views on the coordinator's port: who requests them, and when they are sent.
 //!
-//! Law: no state of a view service, and nothing that it decides from one, leaves before that state is saved.
+//! Law: no state of a view service, and no decision based on one, is sent before that state is saved.
 
 use thinwire_link::endpoint::{ClientId, Outbox};
 use thinwire_member::Id;
@@ -9,7 +9,7 @@ use super::{CoordinatorService, NO_SERVERS};
 use crate::elastic::envelope::Reply;
 
 impl CoordinatorService {
-    /// Answers a request about views. Nothing is decided while the last decision is not saved.
+    /// Answers a request about views. No request is passed on until the last state is saved.
     pub(super) fn answer_views(
         &mut self,
         client: ClientId,
@@ -36,14 +36,14 @@ impl CoordinatorService {
         }
     }
 
-    /// Sends views that have changed to all subscribers, and the present ones to `asker`, once they are saved.
+    /// Once they are saved, sends changed views to all subscribers, and the present ones to `asker`.
     pub(super) fn publish(&mut self, asker: Option<ClientId>, out: &mut Outbox) {
         if self.are_views_saved() {
             self.roles.views().into_iter().for_each(|views| views.publish(asker, out));
         }
     }
 
-    /// Saves the views if they have changed; returns whether they are saved, and this coordinator's to tell.
+    /// Saves the views if they have changed. Returns whether they are saved and this coordinator still leads.
     fn are_views_saved(&mut self) -> bool {
         let Some(views) = self.roles.views() else { return true };
         let is_due = views.is_due();
@@ -71,7 +71,7 @@ mod tests {
     use crate::elastic::views::{Job, Servers, ViewService};
     use crate::error::Error;
 
-    /// Counts what it is told, and refuses `no`.
+    /// View service that counts its requests, and refuses `no`.
     #[derive(Default)]
     struct Count(u8);
 
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// Keeps the last state, unless it is broken.
+    /// Registry that keeps the last state in memory, unless it is set to fail.
     #[derive(Clone, Default)]
     struct Memory {
         state: Arc<Mutex<Option<Vec<u8>>>>,
@@ -154,7 +154,7 @@ mod tests {
             Coordinator { service, base }
         }
 
-        /// Hands in a request; returns what leaves.
+        /// Passes a request to the coordinator; returns the messages that it sends.
         fn hear(&mut self, client: u64, request: &Request) -> Vec<(u64, Reply)> {
             let mut out = Outbox::new();
             let client = ClientId(client);
@@ -166,7 +166,7 @@ mod tests {
             self.hear(client, &Request::Views { from: Id(0), request: request.to_vec() })
         }
 
-        /// Lets a process join and ask to be in the next epoch; returns what leaves then.
+        /// Lets a process join and ask to be in the next epoch; returns the messages that are sent then.
         fn join(&mut self, client: u64, id: Id) -> Vec<(u64, Reply)> {
             let spec = JobSpec::default();
             let (fingerprint, options) = (spec.fingerprint(), job().workers);

@@ -13,20 +13,20 @@ use crate::elastic::etcd;
 use crate::error::Error;
 use crate::rendezvous::secret;
 
-/// Connection of a process to the view service: requests there, states back. It does not reconnect: after an
-/// error its owner connects anew, and subscribes again.
+/// Connection of a process to the view service: it sends requests and receives states. It does not reconnect:
+/// after an error its owner makes a new connection, and subscribes again.
 #[derive(Debug)]
 pub struct ViewsConnection {
     connection: Connection,
     from: Id,
-    /// Time of the last message of the coordinator, and of the last question for a sign of life.
+    /// Time of the last message of the coordinator, and of the last request for a sign of life.
     heard: Instant,
     asked: Instant,
 }
 
 impl ViewsConnection {
     /// Connects the process `from` (`Id(0)` if it only reads) to the coordinator at `address`, host:port or
-    /// the store that knows it (`etcd://host:port/JOB`).
+    /// the store that has its address (`etcd://host:port/JOB`).
     ///
     /// # Errors
     /// If the coordinator does not answer within `timeout`, or has another token.
@@ -45,8 +45,8 @@ impl ViewsConnection {
         Ok(ViewsConnection { connection, from, heard: now, asked: now })
     }
 
-    /// Sends a request, and subscribes; an empty request does only that. The answer is the state as it is
-    /// then, or a refusal, perhaps behind states that were on their way.
+    /// Sends a request, and subscribes; an empty request only subscribes. The answer is the state after the
+    /// request, or a refusal. States that were sent earlier may arrive before it.
     ///
     /// # Errors
     /// If the request is longer than [`VIEWS_REQUEST_BYTES_MAX`], or the coordinator has ended.
@@ -61,8 +61,8 @@ impl ViewsConnection {
         Ok(self.connection.send(&request.to_bytes())?)
     }
 
-    /// Waits for a state, or for the text of a refusal; none when `timeout` has passed or a waker was used. A
-    /// coordinator that is silent is asked for a sign of life.
+    /// Waits for a state, or for the text of a refusal. Returns `None` when `timeout` has passed or a waker
+    /// was used. Asks a silent coordinator for a sign of life.
     ///
     /// # Errors
     /// If the coordinator has ended, does not answer for ten seconds, or sends a malformed message. The

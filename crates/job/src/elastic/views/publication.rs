@@ -1,4 +1,4 @@
-//! Publication of views: who gets them, and which of them are saved.
+//! Publication of views: which processes get them, and which states are saved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use super::{VIEWS_BYTES_MAX, ViewService};
 use crate::elastic::envelope::Reply;
 use crate::elastic::role::Role;
 
-/// View service, and everybody who gets its states.
+/// A view service, and everybody who receives its states.
 ///
-/// Law: a subscriber gets every state that was saved while it was there, in their order.
+/// Law: a subscriber receives every state that is saved while it is subscribed, in order.
 pub struct Publication {
     service: Box<dyn ViewService>,
     subscribers: BTreeSet<ClientId>,
-    /// Number of the last epoch that the service was told of, by role.
+    /// Number of the last epoch that was reported to the service, by role.
     told: BTreeMap<Role, u32>,
     /// Version of the last state that was saved.
     saved: u64,
@@ -25,7 +25,7 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// Returns the publication of a service in its first state, which needs no saving.
+    /// Returns the publication of a new service, whose first state need not be saved.
     pub fn new(service: Box<dyn ViewService>) -> Publication {
         let version = service.version();
         let (subscribers, told) = (BTreeSet::new(), BTreeMap::new());
@@ -41,7 +41,7 @@ impl Publication {
         Ok(Publication::new(service))
     }
 
-    /// Tells the service of an epoch that has started, unless it knows of it.
+    /// Reports an epoch that has started to the service, unless it knows of it.
     pub fn started(&mut self, role: Role, epoch: &Epoch) {
         let told = self.told.insert(role, epoch.number);
         if told.is_none_or(|told| told < epoch.number) {
@@ -49,7 +49,7 @@ impl Publication {
         }
     }
 
-    /// Lets the service look which servers are dead.
+    /// Tells the service which servers are dead.
     pub fn look(&mut self, is_dead: &dyn Fn(Id) -> bool) {
         self.service.look(is_dead);
     }
@@ -59,10 +59,10 @@ impl Publication {
         self.service.stats()
     }
 
-    /// Hands a request to the service.
+    /// Passes a request to the service.
     ///
     /// # Errors
-    /// If it refuses it.
+    /// If the service refuses the request.
     pub fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String> {
         self.service.request(from, request)
     }
@@ -70,7 +70,7 @@ impl Publication {
     /// Returns the state, to be saved or sent.
     ///
     /// # Panics
-    /// If it is longer than a view service may make it.
+    /// If the state is longer than [`VIEWS_BYTES_MAX`].
     pub fn state(&self) -> Vec<u8> {
         let state = self.service.state();
         let found = state.len();
@@ -78,7 +78,7 @@ impl Publication {
         state
     }
 
-    /// Returns whether the state has changed since it was saved.
+    /// Returns whether the state has changed since it was last saved.
     pub fn is_due(&self) -> bool {
         self.service.version() != self.saved
     }
@@ -96,7 +96,7 @@ impl Publication {
         self.subscribers.remove(&client);
     }
 
-    /// Sends the state, which is saved, to `asker`, and to all subscribers if it is new.
+    /// Sends the state, which is saved already, to `asker`; if it is new, also to all subscribers.
     pub fn publish(&mut self, asker: Option<ClientId>, out: &mut Outbox) {
         let version = self.service.version();
         let is_new = std::mem::replace(&mut self.published, version) != version;

@@ -1,5 +1,5 @@
-//! Subscription of a node to the view service of its job's coordinator, over a connection that its endpoint
-//! dials, and dials again when it ends.
+//! Subscription of a node to the view service of its job's coordinator. The node's endpoint dials the
+//! connection, and dials again when it ends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,10 +17,11 @@ use crate::elastic::etcd;
 use crate::elastic::job_address::JobAddress;
 use crate::error::Error;
 
-/// Subscription of one node: requests there, states back. The node passes it the events of its connection.
+/// Subscription of one node: it sends requests and receives states. The node passes it the events of its
+/// connection.
 ///
-/// Law: after every `opened` the coordinator answers at least one state or refusal, and every later state
-/// follows until `hung_up`.
+/// Law: after every call of `opened` the coordinator sends at least one state or refusal, and after that
+/// every new state until `hung_up`.
 #[derive(Debug)]
 pub struct Subscription {
     coordinator: String,
@@ -31,7 +32,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Returns the subscription of the process at this job address, which is not dialled yet.
+    /// Returns the subscription of the process with this job address, which is not dialled yet.
     pub fn new(job_address: &JobAddress) -> Subscription {
         let (coordinator, from) = (job_address.coordinator.clone(), job_address.id);
         let (client, is_open, backoff) = (None, false, Backoff::default());
@@ -48,7 +49,7 @@ impl Subscription {
         self.client == Some(client)
     }
 
-    /// Returns whether requests reach the coordinator.
+    /// Returns whether the connection to the coordinator is open.
     pub fn is_open(&self) -> bool {
         self.is_open
     }
@@ -63,8 +64,8 @@ impl Subscription {
         self.send(request, out);
     }
 
-    /// Sends a request, if the connection is open. The answer is the state as it is then, or a refusal, perhaps
-    /// behind states that were on their way.
+    /// Sends a request, if the connection is open. The answer is the state after the request, or a refusal.
+    /// States that were sent earlier may arrive before it.
     ///
     /// # Panics
     /// If the request is longer than [`VIEWS_REQUEST_BYTES_MAX`].
@@ -80,7 +81,7 @@ impl Subscription {
     /// Returns the state in a message of the coordinator, or the text of a refusal.
     ///
     /// # Errors
-    /// If the message is malformed; the connection is to be closed then.
+    /// If the message is malformed. The caller must then close the connection.
     pub fn received(&self, message: &[u8]) -> Result<Result<Vec<u8>, String>, Error> {
         state(message)
     }
@@ -99,11 +100,11 @@ impl Subscription {
     }
 }
 
-/// Returns the addresses of a job's coordinator, host:port or the store that knows it (`etcd://host:port/JOB`);
-/// for [`thinwire_link::endpoint::Node::resolve`]. May block for two seconds.
+/// Returns the addresses of a job's coordinator, given as host:port or as the store that has its address
+/// (`etcd://host:port/JOB`); for [`thinwire_link::endpoint::Node::resolve`]. May block for two seconds.
 ///
 /// # Errors
-/// If the name is unknown, or the store knows no coordinator.
+/// If the name is unknown, or the store has no coordinator's address.
 pub fn coordinator_addresses(coordinator: &str) -> io::Result<Vec<SocketAddr>> {
     system_addresses(
         &etcd::locate(coordinator, Deadline::Dial.duration()).map_err(io::Error::other)?,

@@ -1,5 +1,5 @@
-//! The chunk and the strategy of a node of a training graph: the model's as the plan says, gradients
-//! as their node, sums as their terms.
+//! The chunk and the strategy of a node of a training graph: for the model's nodes from the plan, for
+//! gradients from their nodes, for sums from their terms.
 
 use thinwire_model::{
     Cut, Declaration, Layout, NodeId, Origin, Placement, Reduction, Strategy, TensorId, conversion,
@@ -8,8 +8,8 @@ use thinwire_model::{
 use super::{Assignment, End};
 
 impl Assignment<'_> {
-    /// Makes each part of the batch do whole whatever all parts want whole, instead of gathering it:
-    /// parts that do unequal work cannot exchange anything.
+    /// If all parts of the batch need the whole of a tensor, makes each of them compute the whole instead of
+    /// gathering it, since parts with unequal work cannot exchange anything.
     pub(super) fn gather_nothing(&mut self) {
         for node in (0..self.forward.len()).rev() {
             let outputs = self.training.graph.nodes[node].outputs.iter().enumerate();
@@ -31,7 +31,7 @@ impl Assignment<'_> {
         self.sum_later();
     }
 
-    /// Takes operators that are linear, as the mean of a loss is, of partial sums as they are.
+    /// Applies linear operators, such as the mean of a loss, to partial sums without reducing them first.
     fn sum_later(&mut self) {
         for node in 0..self.forward.len() {
             let inputs = self.training.graph.nodes[node].inputs.iter();
@@ -101,8 +101,8 @@ impl Assignment<'_> {
         (chunk, best.map_or_else(|| cuts(declaration, &wanted), |(_, strategy)| strategy))
     }
 
-    /// Returns the elements that a rank sends to bring tensors of one shape to a layout; infinitely many if that
-    /// cannot be.
+    /// Returns the number of elements that a rank sends to convert tensors of one shape to a layout; infinite
+    /// if that is impossible.
     fn sent<'b>(
         &self,
         tensor: TensorId,
@@ -118,7 +118,7 @@ impl Assignment<'_> {
     }
 }
 
-/// Returns the strategy of a sum of two tensors with which all three lie so.
+/// Returns the strategy of a sum of two tensors if all three have this layout.
 fn cuts(declaration: &Declaration, layout: &Layout) -> Strategy {
     Strategy(layout.0.iter().map(|placement| cut_of(declaration, *placement)).collect())
 }

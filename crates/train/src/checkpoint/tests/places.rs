@@ -1,4 +1,4 @@
-//! Laws that hold in a folder and in a bucket of an object store alike.
+//! Laws that hold both in a folder and in a bucket of an object store.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Place {
         [Place::Folder(Folder::new(name)), Place::Bucket(ObjectStore::start())]
     }
 
-    /// Store of the place, or of a checkpoint in it.
+    /// Returns the store of the place, or of a checkpoint in it.
     fn store(&self, name: &str) -> Arc<dyn Store> {
         let Place::Bucket(store) = self else {
             return Location::from(self.path(name)).store().unwrap();

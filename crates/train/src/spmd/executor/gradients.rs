@@ -1,14 +1,14 @@
-//! Gradients of a rank: from the last share that it computes to the sum over all ranks with a share.
+//! Gradients of a rank: from the last share that it computes to the sum over all ranks that have a share.
 //!
-//! Every gradient leaves as a bucket of crate `sync`, with its codecs, feedback, skipping and plans of
+//! Every gradient leaves in a bucket of crate `sync`, with its codecs, feedback, skipping and plans of
 //! `auto`, in one of two ways:
 //!
 //! - **Replicas**: every rank runs the plan of one rank on its own rows. Gradients are averaged over all
 //!   ranks, in buckets of several parameters.
 //! - **A plan for all ranks**: a gradient is summed along one dimension of the mesh, whole or in shards.
-//!   Gradients that leave by the plan's own codecs have a bucket each; those that leave by the codec of a
-//!   policy share buckets with others of their ranks. Sums along other dimensions before, and sums
-//!   in every micro-batch, are transfers of the program like those of activations.
+//!   Gradients that use the plan's own codecs have a bucket each; those that use the codec of a policy share
+//!   buckets with others of the same ranks. Earlier sums along other dimensions, and sums in every
+//!   micro-batch, are transfers of the program like those of activations.
 //!
 //! Law: replicas of a parameter are equal bit for bit after every step.
 
@@ -39,30 +39,32 @@ use crate::{Adam, Gradients};
 pub struct ExchangeOptions {
     /// The options of their synchroniser; the executor sets its reduction.
     pub sync: thinwire_sync::Options,
-    /// Who decides on codecs.
+    /// Source of the choice of codecs.
     pub codecs: Codecs,
-    /// The precision that gradients are rounded to before they leave.
+    /// The precision to which gradients are rounded before they leave.
     pub gradients: Gradients,
     /// Names of the parameters of a replica whose gradients stay with their rank, until its
     /// [`Remote`](super::Remote) takes them.
     pub remote: Vec<String>,
-    /// Whether the gradients of a replica stay with their rank, whose own optimiser applies them.
+    /// Whether the gradients of a replica stay on their rank, and its own optimiser applies them.
     pub is_local: bool,
-    /// Whether each replica sketches its gradients in the steps in which a sketch is due, for [`Executor::notes`](super::Executor::notes).
+    /// Whether each replica sketches its gradients in the steps in which a sketch is due, for
+    /// [`Executor::notes`](super::Executor::notes).
     pub sketches: bool,
-    /// Number of steps between the gradients of replicas and their update, while they are on their way.
+    /// Number of steps between computing the gradients of replicas and applying them, while they are under
+    /// way.
     pub delay: u64,
-    /// Form of Adam, which decides whether gradients or momenta travel.
+    /// Form of Adam, which determines whether gradients or momenta travel.
     pub adam: Adam,
 }
 
-/// Who decides on the codecs of gradients.
+/// Source of the choice of gradients' codecs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codecs {
-    /// The plan, gradient by gradient.
+    /// The plan chooses a codec for each gradient.
     #[default]
     OfPlan,
-    /// The policy of the synchroniser.
+    /// The policy of the synchroniser chooses codecs.
     OfPolicy,
 }
 
@@ -71,59 +73,59 @@ pub enum Codecs {
 pub(crate) struct Earlier {
     /// The synchroniser.
     pub sync: Synchronizer,
-    /// Gradients on their way.
+    /// Gradients under way.
     pub late: Option<Late>,
 }
 
-/// A rank's gradients on their way.
+/// The exchange of a rank's gradients.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub sync: Synchronizer,
-    /// For every parameter of the program, its place among the synchroniser's; none of those whose gradients
-    /// stay here.
+    /// For every parameter of the program, its index among the synchroniser's parameters; `None` if its
+    /// gradients stay on this rank.
     places: Vec<Option<usize>>,
-    /// For every parameter of the program, its gradient if that stays here.
+    /// For every parameter of the program, its gradient if the gradient stays on this rank.
     kept: Vec<Vec<f32>>,
-    /// Whether this rank's optimiser applies the gradients that stay here.
+    /// Whether this rank's optimiser applies the gradients that stay on this rank.
     is_local: bool,
     /// For every parameter of the program, whether its gradient is rounded before it leaves.
     rounded: Vec<bool>,
-    /// For every parameter of the program, how its gradient is brought into the order of its shards.
+    /// For every parameter of the program, the rearrangements of its gradient into the order of its shards.
     before: Vec<Vec<Rearrange>>,
-    /// For every parameter of the program, whether the last of its sums is the synchroniser's.
+    /// For every parameter of the program, whether the synchroniser makes the last of its sums.
     ends: Vec<bool>,
     /// Whether this rank is one of several with the whole model, each of which draws its own dropouts.
     pub is_replica: bool,
-    /// Whether every gradient is exchanged whole by all ranks of the job, so that the state for the next
-    /// step is that of replicas.
+    /// Whether all ranks of the job exchange every gradient whole, so that the state for the next step is
+    /// that of replicas.
     pub is_whole: bool,
     /// Form of Adam.
     pub adam: Adam,
-    /// Whether the variance decides on the end of the warm-up.
+    /// Whether the variance determines the end of the warm-up.
     settles: bool,
     /// The values that are handed over in this step.
     pub sending: Sending,
-    /// Gradients on their way, where these are applied later.
+    /// Gradients under way, if they are applied later.
     late: Option<Late>,
-    /// When the step began.
+    /// Time at which the step began.
     begun: Instant,
     /// Exchange of the gradients of 0/1 Adam, which travel raw.
     raw: Option<Synchronizer>,
-    /// Bytes handed to the links so far, headers included, and those that were expected.
+    /// Bytes handed to the links so far, including headers, and the bytes that were expected.
     pub sent_bytes: u64,
     pub predicted_bytes: u64,
     /// Whether gradients are sketched in the steps in which a sketch is due.
     sketches: bool,
-    /// Sketch of the gradients of this step, if one is made.
+    /// Sketch of the gradients of this step, if one is due.
     sketch: Option<Sketch>,
-    /// Seconds of handing gradients over in this step, and of waiting after the last one.
+    /// Seconds of handing over gradients in this step, and of waiting after the last one.
     pub handover_s: f64,
     pub exposed_wait_s: f64,
 }
 
 impl Exchange {
-    /// Starts the exchange of a program's gradients; `named` are the parameters as they are called, with
-    /// their whole shapes. All ranks of the plan call this. A replica may continue with a synchroniser that was
+    /// Starts the exchange of a program's gradients; `named` has the names and whole shapes of the
+    /// parameters. All ranks of the plan call this. A replica may continue with a synchroniser that was
     /// re-formed over the channel.
     ///
     /// # Errors
@@ -247,7 +249,7 @@ impl Exchange {
         &parameter.reduce[..parameter.reduce.len() - usize::from(self.ends[index])]
     }
 
-    /// Begins a step in which this is handed over.
+    /// Begins a step in which `sending` is handed over.
     pub fn begin(&mut self, step: u64, sending: Sending) -> Result<(), Error> {
         let started = Instant::now();
         (self.handover_s, self.exposed_wait_s) = (0.0, 0.0);
@@ -262,7 +264,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Returns the synchroniser of what travels in this step; none where nothing does.
+    /// Returns the synchroniser for this step; `None` if nothing travels.
     fn sync_of_step(&mut self) -> Option<&mut Synchronizer> {
         match self.sending.travel {
             Travel::Nothing => None,
@@ -271,7 +273,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the averages of this step.
+    /// Returns the synchroniser that has the averages of this step.
     fn averages(&self) -> &Synchronizer {
         match self.sending.travel {
             Travel::Gradients => self.raw.as_ref().unwrap_or(&self.sync),
@@ -279,13 +281,13 @@ impl Exchange {
         }
     }
 
-    /// Returns the place of a parameter of the program among those of the synchroniser; none if its gradient stays here
-    /// in this step.
+    /// Returns the index of a parameter of the program among those of the synchroniser; `None` if its
+    /// gradient stays on this rank in this step.
     fn place(&self, index: usize) -> Option<usize> {
         self.places[index].filter(|_| self.sending.travel != Travel::Nothing)
     }
 
-    /// Returns the record of what has travelled for this step.
+    /// Returns the record of the exchange for this step.
     pub fn record(&self) -> StepRecord {
         if let Some(late) = &self.late {
             return late.record.clone();
@@ -296,12 +298,12 @@ impl Exchange {
         }
     }
 
-    /// Whether averages of this step are there, where any are awaited.
+    /// Returns whether the averages of this step have arrived, or none are expected.
     pub fn has_averages(&self) -> bool {
         self.sending.travel == Travel::Nothing || self.averages().has_averages()
     }
 
-    /// Sets this rank's part of the global batch, where parts are unequal.
+    /// Sets this rank's part of the global batch, if parts are unequal.
     pub fn set_share(&mut self, share: Option<f32>) -> Result<(), Error> {
         if let Some(late) = &mut self.late {
             late.set_share(share)?;
@@ -315,7 +317,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Averages the momenta of all ranks between two steps, before step `next`, as gradients of 0/1 Adam are averaged.
+    /// Averages the momenta of all ranks between two steps, before step `next`, in the same way as gradients
+    /// of 0/1 Adam.
     pub fn average_momenta(
         &mut self,
         next: u64,
@@ -336,8 +339,8 @@ impl Exchange {
         Ok(outcome)
     }
 
-    /// Hands over the gradient of a parameter, summed over this rank's part of so many micro-batches; their
-    /// mean leaves, or what `turn` makes of it.
+    /// Hands over the gradient of a parameter, summed over this rank's part of `micro_batches` micro-batches.
+    /// The mean leaves, after `turn` has converted it.
     pub fn ready(
         &mut self,
         index: usize,
@@ -369,17 +372,18 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether the variance after this step decides if the warm-up is over, or the variance fixed.
+    /// Returns whether the variance after this step may end the warm-up, or may be fixed.
     pub fn may_settle(&self) -> bool {
         self.sending.travel == Travel::Gradients && (self.settles || self.raw.is_some())
     }
 
-    /// Returns the row of the sketch of this step's gradients; none if none is made.
+    /// Returns the row of the sketch of this step's gradients; empty if there is no sketch.
     pub fn sketch(&self) -> impl Iterator<Item = f32> {
         self.sketch.iter().flat_map(Sketch::row)
     }
 
-    /// Waits for all gradients; returns what is to become of the step by those that this rank has part in.
+    /// Waits for all gradients. Returns the outcome of the step, as far as this rank's gradients determine
+    /// it.
     pub fn wait(&mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
         let outcome = match self.sync_of_step() {
@@ -400,7 +404,7 @@ impl Exchange {
         Ok(if finite { outcome } else { Outcome::Skipped })
     }
 
-    /// Puts averages that are due in the place of this rank's gradients.
+    /// Replaces this rank's gradients by averages that are due.
     fn take_late(&mut self, averages: Averages) -> Outcome {
         let outcome = averages.outcome;
         if let Some(late) = &mut self.late {
@@ -411,24 +415,24 @@ impl Exchange {
         outcome
     }
 
-    /// Waits for gradients that are on their way, at the end of the steps; none if there are no more.
+    /// Waits for gradients under way, at the end of the steps; returns `None` if there are none left.
     pub fn end_late(&mut self) -> Result<Option<Outcome>, Error> {
         let Some(late) = &mut self.late else { return Ok(None) };
         let due = late.end()?;
         Ok(due.map(|due| self.take_late(due)))
     }
 
-    /// Whether gradients of this step are applied later, and none of an earlier one now.
+    /// Returns whether gradients of this step are applied later, and no earlier ones are applied now.
     pub fn is_pending(&self) -> bool {
         self.late.as_ref().is_some_and(|late| late.is_pending)
     }
 
-    /// Returns what delayed gradients owe.
+    /// Returns the residuals of delayed gradients.
     pub fn late_tensors(&self) -> Tensors {
         self.late.as_ref().map_or_else(Tensors::new, Late::tensors)
     }
 
-    /// Continues with what delayed gradients owe, before a step.
+    /// Continues with the residuals of delayed gradients, before a step.
     pub fn load_late(&mut self, tensors: &Tensors, step: u64) -> Result<(), Error> {
         match &mut self.late {
             Some(late) => late.load(tensors, step),
@@ -436,12 +440,12 @@ impl Exchange {
         }
     }
 
-    /// Returns what another executor continues with.
+    /// Returns the state with which another executor continues.
     pub fn into_earlier(self) -> Earlier {
         Earlier { sync: self.sync, late: self.late }
     }
 
-    /// Keeps the step, or leaves everything as it was before.
+    /// Applies the step, or leaves everything as it was before.
     pub fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
         if let Some(sync) = self.sync_of_step() {
             sync.commit(outcome)?;
@@ -451,8 +455,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Returns the reduced gradient of a parameter of the program: its mean or its sum, this rank's shard
-    /// of it where the plan shards it. One that stays here is this rank's own.
+    /// Returns the reduced gradient of a parameter of the program: its mean or its sum, or this rank's shard
+    /// of it if the plan shards it. If the gradient stays on this rank, it is this rank's own.
     pub fn gradient(&self, index: usize) -> &[f32] {
         match self.place(index) {
             Some(place) => self.averages().gradient(place),
@@ -460,8 +464,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the gradients that this rank's optimiser applies: those that left, in the order in which they did, or
-    /// those that stay here.
+    /// Returns the gradients that this rank's optimiser applies: those that left, in that order, or those
+    /// that stayed on this rank.
     pub fn gradients(&self) -> impl Iterator<Item = &[f32]> {
         let is_kept = self.is_local || self.sending.travel == Travel::Nothing;
         let places = if is_kept { 0 } else { self.sync.parameters().len() };
@@ -470,23 +474,24 @@ impl Exchange {
         left.chain(stayed)
     }
 
-    /// Returns the gradients that stay here for others.
+    /// Returns the gradients that stay on this rank for other processes.
     pub fn kept(&self) -> impl Iterator<Item = &[f32]> {
         self.remote().map(|index| &self.kept[index][..])
     }
 
-    /// Returns the parameters whose gradients stay here for others, by their number in the program.
+    /// Returns the parameters whose gradients stay on this rank for other processes, by their number in the
+    /// program.
     pub fn remote(&self) -> impl Iterator<Item = usize> {
         (0..self.places.len()).filter(|index| self.is_remote(*index))
     }
 
-    /// Whether the gradient of a parameter of the program stays here for others.
+    /// Returns whether the gradient of a parameter of the program stays on this rank for other processes.
     pub fn is_remote(&self, index: usize) -> bool {
         self.places[index].is_none() && !self.is_local
     }
 }
 
-/// Refuses a form of Adam whose momenta some gradients would not reach.
+/// Refuses a form of Adam if momenta of some gradients could not be exchanged.
 fn check_adam(options: &ExchangeOptions, program: &Program) -> Result<(), Error> {
     let why = match options {
         ExchangeOptions { adam: Adam::AdamW, .. } => return Ok(()),
@@ -501,8 +506,8 @@ fn check_adam(options: &ExchangeOptions, program: &Program) -> Result<(), Error>
     Err(invalid(format!("optimizer {} cannot be used {why}, expected adamw", options.adam)))
 }
 
-/// Refuses a policy for a plan that sums some gradients in every micro-batch, where they leave by the
-/// plan's codecs or as they are.
+/// Refuses a policy for a plan that sums some gradients in every micro-batch, since these use the plan's
+/// codecs or travel raw.
 fn check_policy(program: &Program, policy: &Policy) -> Result<(), Error> {
     let lists = program.backward.iter().chain(&program.weight).flatten();
     let sums = |instruction: &Instruction| match instruction {
@@ -521,7 +526,7 @@ fn check_policy(program: &Program, policy: &Policy) -> Result<(), Error> {
     }
 }
 
-/// Returns a parameter of a plan's program as its synchroniser takes it.
+/// Returns a parameter of a plan's program in the form that its synchroniser takes.
 fn planned(program: &Program, index: usize, name: &str, codecs: Codecs) -> Parameter {
     let parameter = &program.parameters[index];
     let Some(convert) = program.exchanged(index) else {

@@ -1,7 +1,7 @@
 //! Gradients of replicas that are applied some steps after they were computed.
 //!
-//! While they are on their way ranks compute the next steps. Law: after step s the optimiser has seen the averages of
-//! steps 0 to s − K, each once and in this order; at the end of the steps those of all.
+//! While they are under way, ranks compute the next steps. Law: after step s, the optimiser has applied the
+//! averages of steps 0 to s − K, each once and in order; at the end of the training, those of all steps.
 
 use std::time::Instant;
 
@@ -9,22 +9,22 @@ use thinwire_sync::{Channel, Delayed, Due, Options, Outcome, Parameter, StepReco
 
 use crate::error::Error;
 
-/// Gradients on their way.
+/// Gradients under way.
 #[derive(Debug)]
 pub(crate) struct Late {
     delayed: Delayed,
-    /// The parameters in the order of their exchange, by their number in the program.
+    /// The parameters in the order of their exchange, by their numbers in the program.
     order: Vec<usize>,
     /// Whether no gradients were due in the last step.
     pub is_pending: bool,
-    /// What has travelled of those that were due last.
+    /// Record of the exchange of the gradients that were due last.
     pub record: StepRecord,
 }
 
 /// Averages of the step that is due.
 pub(crate) struct Averages {
     pub outcome: Outcome,
-    /// By parameter, in the order of the exchange; none of a step that was skipped.
+    /// Values by parameter, in the order of the exchange; empty if the step was skipped.
     values: Vec<Vec<f32>>,
     record: StepRecord,
 }
@@ -39,7 +39,7 @@ impl Averages {
 }
 
 impl Late {
-    /// Starts the exchange of gradients in this order, so many steps later; a collective call.
+    /// Starts the exchange of gradients in this order, delayed by `steps` steps; a collective call.
     pub fn start(
         channel: &Channel,
         parameters: &[Parameter],
@@ -51,12 +51,13 @@ impl Late {
         Ok(Late { delayed, order, is_pending: true, record: StepRecord::default() })
     }
 
-    /// Sets this rank's part of the global batch, where parts are unequal.
+    /// Sets this rank's part of the global batch, if parts are unequal.
     pub fn set_share(&mut self, share: Option<f32>) -> Result<(), Error> {
         Ok(self.delayed.set_share(share)?)
     }
 
-    /// Sends gradients, by parameter of the program, of a step that began then; returns the averages that are due.
+    /// Sends gradients, by parameter of the program, of a step that began at `begun`; returns the averages
+    /// that are due.
     pub fn exchange(
         &mut self,
         gradients: &[Vec<f32>],
@@ -68,12 +69,12 @@ impl Late {
         Ok(due)
     }
 
-    /// Waits for averages that are on their way, at the end of the steps; none if there are no more.
+    /// Waits for averages under way, at the end of the steps; returns `None` if there are none left.
     pub fn end(&mut self) -> Result<Option<Averages>, Error> {
         Ok(self.delayed.end()?.map(Averages::of))
     }
 
-    /// Puts averages in the place of gradients. Returns the bytes that this rank has sent for them.
+    /// Replaces gradients by averages. Returns the bytes that this rank has sent for them.
     pub fn put(&mut self, averages: Averages, gradients: &mut [Vec<f32>]) -> u64 {
         let Averages { values, record, .. } = averages;
         for (index, values) in self.order.iter().zip(values) {
@@ -83,12 +84,12 @@ impl Late {
         self.record.total(|bucket| bucket.sent_bytes)
     }
 
-    /// Returns what the exchange owes. Nothing may be on its way.
+    /// Returns the residuals of the exchange. No gradients may be under way.
     pub fn tensors(&self) -> Tensors {
         self.delayed.tensors()
     }
 
-    /// Continues with what the exchange owes, before a step.
+    /// Continues with the residuals of the exchange, before a step.
     pub fn load(&mut self, tensors: &Tensors, step: u64) -> Result<(), Error> {
         Ok(self.delayed.load(tensors, step)?)
     }
@@ -107,7 +108,8 @@ mod tests {
     const STEPS: u64 = 6;
     const PACE: Pace = Pace { learning_rate: 0.01, gradient_scale: 1.0 };
 
-    /// Parameters of each of two ranks before every step and after the last, and after all was applied.
+    /// Returns the parameters of each of two ranks before every step, after the last one, and after all
+    /// gradients were applied.
     fn trained(delay: u64, codec: &str) -> Vec<Vec<Vec<Vec<f32>>>> {
         spawn(Network::Mem, 2, |link| {
             let (model, rank) = (model(8), u64::from(link.world().rank().0));

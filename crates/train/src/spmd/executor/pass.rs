@@ -1,5 +1,4 @@
-//! Passes: what a rank does with one micro-batch, instruction by instruction. An evaluation has those of
-//! forward alone.
+//! Passes: the instructions of a rank for one micro-batch. An evaluation has only those of the forward pass.
 
 use thinwire_model::{Array, Layout, Operator, Region};
 use thinwire_program::pipeline::{Kind, Pass};
@@ -12,7 +11,7 @@ use crate::spmd::slots::{Content, MessageEnd, When};
 use crate::spmd::text::Inputs;
 use crate::spmd::value::Value;
 
-/// Evaluations' moments begin here, where no training comes.
+/// First micro-batch number of evaluations, which no training reaches.
 const EVALUATIONS: u64 = 1 << 52;
 
 impl Executor<'_> {
@@ -104,7 +103,7 @@ impl Executor<'_> {
         *self.list(pass) = list;
     }
 
-    /// Begins to receive a message, unless that has begun.
+    /// Begins to receive a message, unless it has begun already.
     fn recv(&mut self, micro_batch: usize, end: MessageEnd) {
         if !self.slots.is_filled(micro_batch, end.slot) {
             let micro_batch_number = self.micro_batch_number(micro_batch);
@@ -141,7 +140,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// A number for a micro-batch of this step that no other one has.
+    /// Returns a number for a micro-batch of this step that no other micro-batch has.
     pub(super) fn micro_batch_number(&self, micro_batch: usize) -> u64 {
         match self.evaluating {
             true => EVALUATIONS + self.evaluations + micro_batch as u64,
@@ -149,7 +148,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Returns which micro-batch of the data this rank's one is, and which part of it.
+    /// Returns the micro-batch of the data to which this rank's micro-batch belongs, and its part of it.
     fn source(&self, micro_batch: usize) -> (usize, usize) {
         match self.evaluating {
             true => (micro_batch, self.program.mesh.first()),
@@ -161,8 +160,8 @@ impl Executor<'_> {
         self.slots.value(&self.program, micro_batch, slot)
     }
 
-    /// The mean loss of some micro-batches; all ranks call this. Nothing is dropped out, no bytes and no
-    /// waiting are counted, and nothing of it is left in any slot.
+    /// Returns the mean loss of some micro-batches; all ranks call this. There is no dropout, bytes and
+    /// waiting are not counted, and no slot holds anything afterwards.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -198,7 +197,7 @@ impl Executor<'_> {
     }
 }
 
-/// A rank's part of a tensor.
+/// Returns a rank's part of a tensor.
 fn cut(whole: &Array, layout: &Layout, mesh: &Mesh) -> Array {
     whole.slice(&parts_of(whole.shape(), layout, mesh))
 }

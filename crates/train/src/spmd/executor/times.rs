@@ -1,30 +1,30 @@
-//! When a rank did what in a step.
+//! Times of a rank's passes in a step.
 
 use std::time::Instant;
 
 use thinwire_program::pipeline::Pass;
 
-/// One pass, as it went.
+/// One pass with its times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Went {
     /// The pass.
     pub pass: Pass,
-    /// When it began and ended, in seconds; see [`Times`].
+    /// Time at which it began, in seconds; see [`Times`].
     pub start_s: f64,
-    /// When it ended, in seconds.
+    /// Time at which it ended, in seconds.
     pub end_s: f64,
     /// Seconds of it in which the rank waited for others.
     pub waited_s: f64,
 }
 
-/// A step, as it went. Times are seconds since all ranks had told each other of their gradients, before
-/// parameters changed: a micro-batch number that comes to all of them at about the same time, whatever their
-/// clocks say. Times before it are negative.
+/// Times of a step, in seconds since the moment at which all ranks had told each other of their gradients,
+/// before parameters changed. All ranks reach this moment at about the same time, whatever their clocks show.
+/// Times before it are negative.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// The passes, in their order.
+    /// The passes, in order.
     pub passes: Vec<Went>,
-    /// When the rank was done with what it updates.
+    /// Time at which the rank had finished its updates.
     pub end_s: f64,
 }
 
@@ -36,22 +36,22 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Before the first pass.
+    /// Starts a step, before the first pass.
     pub fn start() -> Watch {
         Watch { passes: Vec::new(), told: Instant::now() }
     }
 
-    /// Takes note of a pass that began then, ends now, and has waited so long.
+    /// Notes a pass that began at `begun`, ends now, and has waited for `waited_s`.
     pub fn pass(&mut self, pass: Pass, begun: Instant, waited_s: f64) {
         self.passes.push((pass, [begun, Instant::now()], waited_s));
     }
 
-    /// All ranks have told each other of their gradients.
+    /// Notes that all ranks have told each other of their gradients.
     pub fn told(&mut self) {
         self.told = Instant::now();
     }
 
-    /// After the last pass, and after parameters have changed.
+    /// Ends a step, after the last pass and after parameters have changed.
     pub fn end(self) -> Times {
         let since = |at: Instant| match at.checked_duration_since(self.told) {
             Some(after) => after.as_secs_f64(),

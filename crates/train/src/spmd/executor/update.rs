@@ -1,4 +1,4 @@
-//! Updates: gradients are summed and brought to who updates, and new values are brought home.
+//! Updates: gradients are summed and brought to the ranks that update them, and new values are distributed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,15 +17,15 @@ use crate::spmd::slots::{Content, MessageEnd, Slots, When};
 use crate::spmd::value::Value;
 use crate::{Adam, AdamW, AdamWOptions, Pace, clip_scale, global_norm};
 
-/// The sum of a parameter's gradient, as far as it is.
+/// The sum of a parameter's gradient so far.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     shares: usize,
     total: Option<Vec<f32>>,
 }
 
-/// Step of one rank, as it is handed to the optimiser of other processes. Items are the parameters of
-/// `ExchangeOptions::remote`, in the order of the program.
+/// Step of one rank, as it is handed to the optimiser of other processes. Each field has an item per
+/// parameter of `ExchangeOptions::remote`, in the order of the program.
 #[derive(Debug)]
 pub struct Handover<'a> {
     /// Gradients; `None` for a step that is skipped because they are not finite.
@@ -63,7 +63,7 @@ impl fmt::Debug for Remote<'_> {
 }
 
 impl Executor<'_> {
-    /// Adds a share of a gradient; after the last one of a step it is to be reduced.
+    /// Adds a share of a gradient; after the last share of a step, the gradient can be reduced.
     pub(super) fn share(&mut self, index: usize, value: Value) {
         if self.muted {
             return;
@@ -80,7 +80,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Hands over the gradients of which all shares are there.
+    /// Hands over the gradients that have all their shares.
     pub(super) fn reduce(&mut self) -> Result<(), Error> {
         let when = When::later(self.micro_batch_number(0));
         for index in std::mem::take(&mut self.complete) {
@@ -100,7 +100,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Ends a step: gradients are waited for, the optimiser works, and values are brought home.
+    /// Ends a step: waits for gradients, runs the optimiser, and distributes new values.
     pub(super) fn update(
         &mut self,
         pace: Pace,
@@ -144,8 +144,9 @@ impl Executor<'_> {
         planned
     }
 
-    /// Gathers one row per rank in a step: whether what this rank knows is finite, its share of the loss,
-    /// the number that it says, its notes, and a sketch of its gradients if one is made. Returns what all ranks make of the step.
+    /// Gathers one row per rank in a step: whether this rank's values are finite, its share of the loss, its
+    /// number, its notes, and a sketch of its gradients if one is due. Returns the outcome of the step for
+    /// all ranks.
     fn tell(&mut self, outcome: Outcome) -> Result<Outcome, Error> {
         let finite = outcome == Outcome::Averaged && self.slots.exchanges.take_finite();
         let [known, loss] = self.told_loss();
@@ -165,7 +166,7 @@ impl Executor<'_> {
         Ok(if all_finite { Outcome::Averaged } else { Outcome::Skipped })
     }
 
-    /// Brings all sums to their owners, clips them, and lets the optimisers work.
+    /// Brings all sums to their owners, clips them, and runs the optimiser.
     fn optimize(&mut self, pace: Pace, options: &AdamWOptions) -> Result<(), Error> {
         let micro_batch_number = self.micro_batch_number(0);
         let (slots, program, exchange) = (&mut self.slots, &self.program, &self.exchange);
@@ -199,7 +200,7 @@ impl Executor<'_> {
         self.update_remotely(Some(pace.gradient_scale))
     }
 
-    /// Returns what this rank hands over in the next step.
+    /// Returns the values that this rank hands over in the next step.
     pub(super) fn sending(&mut self, pace: Pace, options: &AdamWOptions) -> Result<Sending, Error> {
         let adam = self.exchange.adam;
         let form = match adam {
@@ -216,8 +217,8 @@ impl Executor<'_> {
         Ok(Sending { travel, beta1: options.beta1, rate })
     }
 
-    /// Lets what is owed count as much as before where momenta are sent that count for all steps since the last ones,
-    /// the next one with this rate.
+    /// Rescales the residuals so that they have the same effect as before. Momenta take effect for all steps
+    /// since the last exchange, of which the next one has this rate.
     fn rescale(&mut self, rate: f32) -> Result<(), Error> {
         let AdamW { variance, local, .. } = &mut self.optimizer.state;
         let sent_rate = local.rate + rate;
@@ -228,8 +229,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Ends the warm-up of 1-bit Adam, or fixes the variance of 0/1 Adam, where the variance has settled: after the same
-    /// step on all ranks.
+    /// Ends the warm-up of 1-bit Adam, or fixes the variance of 0/1 Adam, if the variance has settled. This
+    /// happens after the same step on all ranks.
     fn look_at_variance(&mut self, options: &AdamWOptions) {
         let state = &mut self.optimizer.state;
         if !self.exchange.may_settle() {
@@ -245,8 +246,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Applies what ranks have on their own or on its way before its time, so that all have the same parameters and
-    /// moments; all ranks call this after the same step.
+    /// Applies local steps and delayed gradients early, so that all ranks have the same parameters and
+    /// moments. All ranks call this after the same step.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -262,7 +263,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Averages the momenta of all ranks if each has taken steps on its own since the last exchange.
+    /// Averages the momenta of all ranks, if each has taken local steps since the last exchange.
     fn end_local_steps(&mut self) -> Result<(), Error> {
         if self.optimizer.state.local.steps == 0 {
             return Ok(());
@@ -281,8 +282,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Hands over the gradients that stay here, times a scale or as a skipped step without one, and takes the new
-    /// values of their parameters.
+    /// Hands over the gradients that stay on this rank, times a scale, or a skipped step if there is no
+    /// scale. Stores the new values of their parameters.
     fn update_remotely(&mut self, scale: Option<f32>) -> Result<(), Error> {
         let gradients: Vec<_> = self.exchange.kept().map(Cow::Borrowed).collect();
         let Some(remote) = &mut self.remote else {
@@ -308,7 +309,7 @@ impl Executor<'_> {
     }
 }
 
-/// Values of the parameters that other processes update, out of the reach of this rank's optimiser.
+/// Values of the parameters that other processes update, which this rank's optimiser must not change.
 struct Away {
     places: Vec<usize>,
     values: Vec<Vec<f32>>,
@@ -326,8 +327,8 @@ impl Away {
     }
 }
 
-/// Returns the norm of the gradient of replicas. Of gradients that stay on their ranks it takes the mean of
-/// squared norms, which is at least the squared norm of their mean: so all ranks clip alike.
+/// Returns the norm of the gradient of replicas. For gradients that stay on their ranks, it uses the mean of
+/// squared norms, which is at least the squared norm of their mean. So all ranks clip alike.
 fn norm_of_replicas(
     slots: &mut Slots,
     exchange: &Exchange,
@@ -344,7 +345,7 @@ fn norm_of_replicas(
     Ok((norm.powi(2) + theirs).sqrt())
 }
 
-/// Returns the norm of the gradients of all ranks together, of which each tells the others its share.
+/// Returns the norm of the gradients of all ranks together; each rank sends the others its share.
 fn norm_of_all(
     slots: &mut Slots,
     program: &Program,
@@ -359,7 +360,7 @@ fn norm_of_all(
     Ok(all.iter().map(|norm| f64::from(*norm)).sum::<f64>().sqrt())
 }
 
-/// On how many ranks of a mesh the same part of a tensor lies.
+/// Returns the number of ranks of a mesh that have the same part of a tensor.
 fn replicas(layout: &Layout, mesh: &Mesh) -> usize {
     let placements = layout.0.iter().zip(&mesh.sizes);
     let replicated = placements.filter(|(placement, _)| **placement == Placement::Replicated);
@@ -390,7 +391,7 @@ fn whole_gradient<'g>(
     Ok(total)
 }
 
-/// Brings new values of a parameter to where they are used; what comes to this rank's home.
+/// Brings new values of a parameter to the ranks that use them; returns those for this rank.
 fn bring_home(
     slots: &mut Slots,
     program: &Program,

@@ -1,4 +1,4 @@
-//! Forward of one micro-batch up to its logits.
+//! Forward pass of one micro-batch up to its logits.
 
 use thinwire_model::{Operator, Region};
 use thinwire_program::{Instruction, Slot, freed};
@@ -8,7 +8,7 @@ use crate::spmd::kernel;
 use crate::spmd::text::Inputs;
 use crate::spmd::value::Value;
 
-/// A model that predicts, with what its parameters are.
+/// A model for predictions, with the values of its parameters.
 pub struct Logits<'a> {
     /// The model.
     pub model: &'a GraphModel,
@@ -18,7 +18,7 @@ pub struct Logits<'a> {
 }
 
 impl<'a> Logits<'a> {
-    /// Takes values of the parameters in the model's order.
+    /// Stores values of the parameters, given in the model's order.
     pub fn new(model: &'a GraphModel, values: &[Vec<f32>]) -> Logits<'a> {
         let forward = &model.program.forward[0];
         let nodes = &model.training.graph.nodes;
@@ -34,7 +34,7 @@ impl<'a> Logits<'a> {
         Logits { model, homes: model.homes(values), list, slot }
     }
 
-    /// The logits of a micro-batch, a row for each prediction.
+    /// Returns the logits of a micro-batch, one row per prediction.
     pub fn of(&self, inputs: &Inputs) -> Value {
         let mut run = Run::new(self.model, inputs, self.homes.clone());
         run.through(&self.list);
@@ -50,12 +50,12 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Starts before the first instruction, with the values of slots that last.
+    /// Starts before the first instruction, with the values of lasting slots.
     fn new(model: &'a GraphModel, inputs: &'a Inputs, slots: Vec<Option<Value>>) -> Run<'a> {
         Run { model, inputs, slots }
     }
 
-    /// Follows a list of forward. Nothing is dropped out.
+    /// Runs a list of instructions of the forward pass, without dropout.
     fn through(&mut self, list: &[Instruction]) {
         for (at, instruction) in list.iter().enumerate() {
             match instruction {
@@ -92,8 +92,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the values of slots. A slot that is freed right afterwards is emptied first, so that
-    /// its last reader has the value for itself.
+    /// Returns the values of slots. A slot that is freed directly afterwards is emptied first, so that its
+    /// last reader does not share the value.
     fn read(&mut self, slots: &[Slot], rest: &[Instruction]) -> Vec<Value> {
         let values = slots.iter().map(|slot| self.value(*slot).clone()).collect();
         freed(rest).iter().for_each(|slot| self.slots[*slot] = None);

@@ -1,7 +1,7 @@
 //! Text from a model, byte by byte.
 //!
-//! The text so far stands at the start of a row, and what follows it does not matter: a prediction
-//! sees no later byte. Models whose predictions do are found by trying, and refused.
+//! The text so far is at the start of a row, and the bytes after it do not matter, since a prediction must
+//! not depend on later bytes. Models whose predictions do are detected by a test, and refused.
 
 use thinwire_wire::random::Key;
 
@@ -20,17 +20,17 @@ const SAMPLE_STREAM: u32 = 0x7361_6d70;
 pub struct Sampled {
     /// Number of bytes.
     pub bytes: usize,
-    /// Divisor of logits: 1 samples as the model predicts, 0 takes the likeliest byte.
+    /// Divisor of logits: 1 samples by the model's probabilities, 0 takes the likeliest byte.
     pub temperature: f32,
     /// The seed: the same seed gives the same text.
     pub seed: u64,
 }
 
 impl GraphModel {
-    /// The bytes that follow `prompt`. An empty prompt starts as a new line does.
+    /// Returns the bytes that follow `prompt`. An empty prompt counts as the start of a new line.
     ///
     /// # Errors
-    /// If a prediction of this model sees later bytes, or it is one of images.
+    /// If a prediction of this model depends on later bytes, or it is a model of images.
     pub fn sample(
         &self,
         values: &[Vec<f32>],
@@ -53,7 +53,7 @@ impl GraphModel {
     }
 }
 
-/// A model that reads, with what its parameters are.
+/// A model with the values of its parameters, and the text that it reads.
 struct Reader<'a> {
     logits: Logits<'a>,
     text: &'a Text,
@@ -77,7 +77,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The logits of the byte after a text, of which the end is read; what stands behind it is `rest`.
+    /// Returns the logits of the byte after a text, of which the model reads the end; the row is filled up
+    /// with `rest`.
     fn last_logits(&self, text: &[u8], rest: u8) -> Vec<f32> {
         let [rows, context] = self.text.sizes();
         let seen = &text[text.len().saturating_sub(context)..];
@@ -116,7 +117,7 @@ mod tests {
         GraphModel::new(&thinwire_model::named(name, 2, 8).unwrap(), None).unwrap()
     }
 
-    /// A model whose predictions depend a good deal on what it reads.
+    /// Returns a model whose predictions depend strongly on the text that it reads.
     fn opinionated() -> (GraphModel, Vec<Vec<f32>>) {
         let gpt = model(&Config { context: 8, width: 8, layers: 1, heads: 2 }.name());
         let mut values = start(&gpt, 7);

@@ -1,4 +1,4 @@
-//! Gradients and trainings are those of PyTorch; dropout; refusals.
+//! Gradients and trainings equal those of PyTorch; dropout; refusals.
 
 use super::*;
 use crate::testing::{
@@ -14,14 +14,14 @@ fn model(name: &str, rows: usize, context: usize) -> GraphModel {
     GraphModel::new(&graph, None).unwrap()
 }
 
-/// Golden values of PyTorch, by `testdata/gpt.py`.
+/// Golden values of PyTorch, from `testdata/gpt.py`.
 #[derive(serde::Deserialize)]
 struct Golden {
     losses: Vec<f32>,
     gradients: Vec<GoldenGradient>,
 }
 
-/// Norm of a parameter's gradient, and seven or eight of its elements, equally far apart.
+/// Norm of a parameter's gradient, and seven or eight of its elements at equal distances.
 #[derive(serde::Deserialize)]
 struct GoldenGradient {
     name: String,
@@ -36,7 +36,7 @@ impl Golden {
         serde_json::from_str(include_str!("../../../testdata/gpt.json")).unwrap()
     }
 
-    /// Values that the script begins with, by its formula, in the order of a model's parameters.
+    /// Returns the initial values of the script, by its formula, in the order of a model's parameters.
     fn start(&self, parameters: &[Parameter]) -> Vec<Vec<f32>> {
         let of = |parameter: &Parameter| {
             let index = self.gradients.iter().position(|one| one.name == parameter.name).unwrap();
@@ -141,7 +141,7 @@ fn what_the_loss_does_not_depend_on_is_refused() {
     assert_eq!(error, "unread: the loss does not depend on it, expected it to");
 }
 
-/// A GPT without dropouts, and the same with them.
+/// Returns a GPT without dropout, and the same one with dropout.
 fn dropping() -> [GraphModel; 2] {
     let gpt = thinwire_model::Gpt {
         layers: 1,

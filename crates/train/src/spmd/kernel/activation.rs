@@ -1,4 +1,4 @@
-//! Functions of every element.
+//! Functions that are applied to every element.
 
 use thinwire_model::Activation;
 
@@ -55,7 +55,7 @@ pub fn backward(function: Activation, inputs: Vec<Value>) -> Value {
     })
 }
 
-/// Twice what GELU takes the tanh of: (1 + tanh u) / 2 is the sigmoid of 2u.
+/// Returns twice the argument of the tanh in GELU: (1 + tanh u) / 2 is the sigmoid of 2u.
 #[inline(always)]
 fn twice_inner(x: f32) -> f32 {
     2.0 * GELU[0] * x * (1.0 + GELU[1] * x * x)

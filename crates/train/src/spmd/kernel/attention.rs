@@ -1,6 +1,6 @@
-//! Attention, with its weights computed again for backward.
+//! Attention, which computes its weights a second time in the backward pass.
 //!
-//! Queries, keys and values stay where they are: products see them by head with strides.
+//! Queries, keys and values are not copied: products read them by head, with strides.
 
 use thinwire_model::{Attention, Region};
 
@@ -9,7 +9,7 @@ use super::rows;
 use crate::spmd::strided::Strided;
 use crate::spmd::value::Value;
 
-/// Queries by head are `[b, g, i, s, d]`, keys and values `[b, g, 1, t, d]`.
+/// Queries by head, `[b, g, i, s, d]`, and keys and values, `[b, g, 1, t, d]`.
 struct Heads<'a> {
     attention: &'a Attention,
     batch: usize,
@@ -37,7 +37,7 @@ impl<'a> Heads<'a> {
         k.view(&[self.batch, self.keys, self.groups, 1, d]).permuted(&[0, 2, 3, 1, 4])
     }
 
-    /// Scores or weights of every query for every key.
+    /// Returns a view of scores or weights of every query for every key.
     fn of_pairs<'v>(&self, x: &'v [f32]) -> Strided<'v> {
         let i = self.attention.queries_per_key;
         Strided::new(x, &[self.batch, self.groups, i, self.queries, self.keys])
@@ -50,7 +50,7 @@ impl<'a> Heads<'a> {
         Value::new(&shape, by_head.permuted(&[0, 3, 1, 2, 4]).contiguous())
     }
 
-    /// Sums of all queries that share a key.
+    /// Returns sums over all queries that share a key.
     fn back_to_keys(&self, x: Vec<f32>) -> Value {
         let Attention { head_size: d, queries_per_key: i, .. } = *self.attention;
         let x = if i == 1 { x } else { rows::sum_middle(&x, i, self.keys * d) };
@@ -72,7 +72,7 @@ impl<'a> Heads<'a> {
     }
 }
 
-/// Every query's mean of the values.
+/// Returns every query's mean of the values.
 pub fn forward(attention: &Attention, inputs: &[&Value], region: &Region<'_>) -> Value {
     let heads = Heads::new(attention, inputs, region);
     let [k, v] = [1, 2].map(|at| heads.of_keys(inputs[at]));
@@ -80,7 +80,7 @@ pub fn forward(attention: &Attention, inputs: &[&Value], region: &Region<'_>) ->
     heads.back_to_queries(product(&heads.of_pairs(&weights), &v))
 }
 
-/// The gradients of q, k and v.
+/// Returns the gradients of q, k and v.
 pub fn backward(attention: &Attention, inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     let heads = Heads::new(attention, inputs, region);
     let [q, dy] = [0, 3].map(|at| heads.of_queries(inputs[at]));

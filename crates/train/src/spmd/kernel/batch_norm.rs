@@ -6,13 +6,13 @@ use thinwire_model::{Epsilon, Region};
 use super::rows;
 use crate::spmd::value::Value;
 
-/// Images `[b, c, ..]` as planes: their channels and the elements of a plane.
+/// Returns images `[b, c, ..]` as planes: the number of channels, and of elements per plane.
 fn planes(x: &Value) -> [usize; 2] {
     let (b, c) = (x.shape()[0], x.shape()[1]);
     [c, (x.elements() / (b * c).max(1)).max(1)]
 }
 
-/// Sum of every channel `[c]` over planes of which each has a sum.
+/// Returns the sum of every channel `[c]`, from the sum of each plane.
 fn by_channel(channels: usize, planes: Vec<f32>) -> Value {
     Value::new(&[channels], rows::sum_rows(&planes, channels))
 }
@@ -37,7 +37,7 @@ pub fn moments_backward(inputs: &[&Value]) -> Value {
     })
 }
 
-/// Mean, and one over the deviation, of a channel.
+/// Mean of a channel, and one over its standard deviation.
 type Statistics = (f32, f32);
 
 /// Returns the number of values of a channel, and every channel's statistics.
@@ -52,7 +52,7 @@ fn statistics(epsilon: Epsilon, inputs: &[&Value], region: &Region<'_>) -> (f32,
     (count, inputs[1].floats().iter().zip(inputs[2].floats()).map(channel).collect())
 }
 
-/// Mean zero and variance one, then gain and bias.
+/// Normalises to mean zero and variance one, then applies gain and bias.
 pub fn batch_norm(epsilon: Epsilon, inputs: &[&Value], region: &Region<'_>) -> Value {
     let [c, plane] = planes(inputs[0]);
     let (_, statistics) = statistics(epsilon, inputs, region);

@@ -6,7 +6,8 @@ use super::operands::operands;
 use super::rows;
 use crate::spmd::value::Value;
 
-/// The logarithm of the sum of exponentials, and the target's logit, or zero if it is not here.
+/// Returns the logarithm of the sum of exponentials, and the target's logit, or zero if this rank does not
+/// have it.
 pub fn cross_entropy(inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     let (logits, targets) = (inputs[0], inputs[1]);
     let here = place(targets, region);
@@ -18,7 +19,7 @@ pub fn cross_entropy(inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     [total, chosen].map(|term| Value::new(targets.shape(), term)).into()
 }
 
-/// The gradient of the logits, from logits, targets, total, dtotal, dchosen.
+/// Returns the gradient of the logits, from logits, targets, total, dtotal, dchosen.
 pub fn backward(inputs: Vec<Value>, region: &Region<'_>) -> Value {
     let [logits, targets, total, dtotal, dchosen] = operands(inputs);
     let here = place(&targets, region);
@@ -32,7 +33,7 @@ pub fn backward(inputs: Vec<Value>, region: &Region<'_>) -> Value {
     })
 }
 
-/// The places of the targets among the classes of a region.
+/// Returns the indices of the targets among the classes of a region.
 fn place(targets: &Value, region: &Region<'_>) -> Vec<Option<usize>> {
     let classes = region.part('v');
     let local = |target: f32| (target as usize).checked_sub(classes.start);

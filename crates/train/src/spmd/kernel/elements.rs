@@ -9,7 +9,7 @@ use super::rows;
 use crate::spmd::start::part;
 use crate::spmd::value::Value;
 
-/// x and y, which may be broadcast.
+/// Applies an operation to x and y, which may be broadcast.
 pub fn arithmetic(operation: Arithmetic, inputs: Vec<Value>) -> Value {
     let [x, y] = operands(inputs);
     let shape = x.shape().to_vec();
@@ -28,7 +28,7 @@ pub fn arithmetic(operation: Arithmetic, inputs: Vec<Value>) -> Value {
     })
 }
 
-/// Every element times a number.
+/// Multiplies every element by a number.
 pub fn scale(factor: f64, inputs: Vec<Value>) -> Value {
     let [x] = operands(inputs);
     x.edited(|x| rows::each(x, |x| x * factor as f32))
@@ -39,13 +39,13 @@ pub fn fill(value: f64, shape: &[usize]) -> Value {
     Value::new(shape, vec![value as f32; shape.iter().product()])
 }
 
-/// Returns a part of known numbers.
+/// Returns a part of a constant.
 pub fn constant(constant: &Constant, parts: &[Part]) -> Value {
     let shape: Vec<usize> = parts.iter().map(|part| part.length).collect();
     Value::new(&shape, part(&constant.values, &constant.shape, parts))
 }
 
-/// Some elements zero, by their places in the whole tensor.
+/// Sets some elements to zero, depending on their positions in the whole tensor.
 pub fn dropout(dropout: &Dropout, inputs: Vec<Value>, region: &Region<'_>) -> Value {
     let [x] = operands(inputs);
     let key = Key { tensor: dropout.stream, ..region.key() };

@@ -1,10 +1,10 @@
-//! Rows of a table, of which this rank may have a part.
+//! Rows of a table, of which this rank may have only a part.
 
 use thinwire_model::{EmbeddingBackward, Part, Region};
 
 use crate::spmd::value::Value;
 
-/// The rows of these ids; zeros for those that are not here.
+/// Returns the rows with these ids; zeros for rows that this rank does not have.
 pub fn embedding(inputs: &[&Value], rows: Part) -> Value {
     let (table, ids) = (inputs[0], inputs[1]);
     let n = table.shape()[1];
@@ -17,7 +17,7 @@ pub fn embedding(inputs: &[&Value], rows: Part) -> Value {
     Value::new(&[ids.shape(), &[n]].concat(), y)
 }
 
-/// The sum of dy over the ids of every row but the one that is padding.
+/// Returns, for every row except the padding row, the sum of dy over its ids.
 pub fn backward(rule: &EmbeddingBackward, inputs: &[&Value], region: &Region<'_>) -> Value {
     let (ids, dy) = (inputs[0], inputs[1]);
     let n = dy.rows()[1];
@@ -32,7 +32,7 @@ pub fn backward(rule: &EmbeddingBackward, inputs: &[&Value], region: &Region<'_>
     Value::new(&[rows.length, n], table)
 }
 
-/// Where each id's row is in a part of the table.
+/// Returns the index of each id's row in a part of the table.
 fn local(ids: &Value, rows: Part) -> impl Iterator<Item = Option<usize>> + '_ {
     let place =
         move |id: f32| (id as usize).checked_sub(rows.start).filter(|row| *row < rows.length);

@@ -1,11 +1,11 @@
 //! GELU in its exact form: `x Phi(x)`, where `Phi` is the normal distribution.
 //!
-//! "Gaussian Error Linear Units" (Hendrycks and Gimpel). `Phi` is Abramowitz and Stegun's formula
-//! 7.1.26, within 1e-7. Without a branch that depends on a value, the compiler vectorises it.
+//! "Gaussian Error Linear Units" (Hendrycks and Gimpel). `Phi` is computed by Abramowitz and Stegun's formula
+//! 7.1.26, within 1e-7. No branch depends on a value, so the compiler vectorises it.
 
 use crate::vector::exp;
 
-/// The normal distribution up to x, and `e^(-x^2/2)`.
+/// Returns the cumulative normal distribution at x, and `e^(-x^2/2)`.
 #[inline(always)]
 pub fn normal(x: f32) -> (f32, f32) {
     let bell = exp(-0.5 * x * x);

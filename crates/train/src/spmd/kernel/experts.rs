@@ -1,13 +1,12 @@
-//! Mixtures of experts: gates, and tokens brought to their experts' places and back.
+//! Mixtures of experts: gates, and moving tokens to their experts' places and back.
 //!
-//! Places of tokens are worked out once from the gates; rows of features are then copied or added
-//! whole.
+//! Places of tokens are computed once from the gates; rows of features are then copied or added as a whole.
 
 use thinwire_model::{Combine, Dispatch, Region};
 
 use crate::spmd::value::Value;
 
-/// The softmax over each token's largest logits.
+/// Returns the softmax over each token's largest logits.
 pub fn route(chosen: usize, logits: &Value) -> Value {
     let [_, experts] = logits.rows();
     let mut order: Vec<usize> = Vec::with_capacity(experts);
@@ -36,7 +35,7 @@ struct Taken {
     place: usize,
 }
 
-/// Every token that has a place; gates are `[b, s, e]`, places `[b, e, c]`.
+/// Returns every token that has a place; gates are `[b, s, e]`, places `[b, e, c]`.
 fn taken(gates: &Value, values: &[f32], capacity: usize) -> Vec<Taken> {
     let [batch, tokens, experts] = *gates.shape() else { return Vec::new() };
     let mut all = Vec::new();
@@ -52,7 +51,7 @@ fn taken(gates: &Value, values: &[f32], capacity: usize) -> Vec<Taken> {
     all
 }
 
-/// Tokens at their places; inputs x and gates.
+/// Returns tokens at their places; inputs are x and gates.
 pub fn dispatch(dispatch: &Dispatch, inputs: &[&Value], region: &Region<'_>) -> Value {
     let (x, gates) = (inputs[0], inputs[1].floats());
     let moves = taken(inputs[1], gates, dispatch.capacity).into_iter().map(|taken| {
@@ -62,7 +61,7 @@ pub fn dispatch(dispatch: &Dispatch, inputs: &[&Value], region: &Region<'_>) -> 
     add_rows(x, moves, &region.output_shape(0))
 }
 
-/// The sum of every token's places; inputs y and gates.
+/// Returns the sum over every token's places; inputs are y and gates.
 pub fn combine(combine: &Combine, inputs: &[&Value], region: &Region<'_>) -> Value {
     let (y, gates) = (inputs[0], inputs[1].floats());
     let moves = taken(inputs[1], gates, y.shape()[2]).into_iter().map(|taken| {
@@ -72,7 +71,7 @@ pub fn combine(combine: &Combine, inputs: &[&Value], region: &Region<'_>) -> Val
     add_rows(y, moves, &region.output_shape(0))
 }
 
-/// Zeros of a shape, with rows of features added, each times a factor: `(from, to, factor)`.
+/// Returns zeros of a shape to which rows of features were added, each times a factor: `(from, to, factor)`.
 fn add_rows(
     rows: &Value,
     moves: impl Iterator<Item = (usize, usize, f32)>,
@@ -87,7 +86,7 @@ fn add_rows(
     Value::new(shape, sums)
 }
 
-/// The gradient of the gates; inputs y, gates and dx.
+/// Returns the gradient of the gates; inputs are y, gates and dx.
 pub fn combine_gates(inputs: &[&Value]) -> Value {
     let [y, gates, dx] = [0, 1, 2].map(|at| inputs[at].floats());
     let (capacity, [_, n]) = (inputs[0].shape()[2], inputs[0].rows());

@@ -21,12 +21,12 @@ struct Windows {
 }
 
 impl Windows {
-    /// Rows and columns of the matrix.
+    /// Returns the numbers of rows and columns of the matrix.
     fn sizes(&self) -> [usize; 2] {
         [self.channels * self.kernel[0] * self.kernel[1], self.result[0] * self.result[1]]
     }
 
-    /// Calls a function with every place of the matrix and the place of the image that it shows.
+    /// Calls a function with every position in the matrix and the corresponding position in the image.
     fn each(&self, mut visit: impl FnMut(usize, usize)) {
         let Windows { convolution, channels, image, kernel, result } = *self;
         let Conv2d { stride, padding, dilation, .. } = convolution;
@@ -49,7 +49,7 @@ impl Windows {
         }
     }
 
-    /// The windows of all images: `[b, c·size·size, rows·columns]`.
+    /// Returns the windows of all images: `[b, c·size·size, rows·columns]`.
     fn of(&self, x: &Value) -> Value {
         let [rows, columns] = self.sizes();
         let batch = x.shape()[0];
@@ -62,7 +62,7 @@ impl Windows {
         Value::new(&[batch, rows, columns], values)
     }
 
-    /// Adds windows up in the images.
+    /// Adds the values of windows to the images from which they come.
     fn back(&self, matrices: &Value) -> Value {
         let batch = matrices.shape()[0];
         let length = self.channels * self.image[0] * self.image[1];
@@ -82,7 +82,7 @@ fn last_two(shape: &[usize]) -> [usize; 2] {
     [shape[2], shape[3]]
 }
 
-/// Images `[b, g·c, ..]` and weight `[g·o, c, ..]` to `[b, g·o, ..]`, of this shape.
+/// Convolves images `[b, g·c, ..]` with a weight `[g·o, c, ..]` to `[b, g·o, ..]`, of this shape.
 pub fn conv2d(convolution: Conv2d, inputs: &[&Value], shape: &[usize]) -> Value {
     let (x, weight) = (inputs[0].shape(), inputs[1].shape());
     let (image, kernel, result) = (last_two(x), last_two(weight), last_two(shape));
@@ -94,7 +94,7 @@ pub fn conv2d(convolution: Conv2d, inputs: &[&Value], shape: &[usize]) -> Value 
     Value::new(shape, product(&weight_rows, &matrices.view(&[x[0], groups, k, columns])))
 }
 
-/// The gradient of the images, of this shape, from dy and the weight.
+/// Returns the gradient of the images, of this shape, from dy and the weight.
 pub fn conv2d_input(conv: &Conv2dInput, inputs: &[&Value], shape: &[usize]) -> Value {
     let (dy, weight) = (inputs[0].shape(), inputs[1].shape());
     let (convolution, image) = (conv.forward, conv.image);
@@ -107,7 +107,7 @@ pub fn conv2d_input(conv: &Conv2dInput, inputs: &[&Value], shape: &[usize]) -> V
     windows.back(&Value::new(&[dy[0], k, columns], matrices))
 }
 
-/// The gradient of the weight, of this shape, from the images and dy.
+/// Returns the gradient of the weight, of this shape, from the images and dy.
 pub fn conv2d_weight(conv: &Conv2dWeight, inputs: &[&Value], shape: &[usize]) -> Value {
     let (x, dy) = (inputs[0].shape(), inputs[1].shape());
     let (image, kernel, result) = (last_two(x), conv.kernel, last_two(dy));

@@ -1,7 +1,7 @@
-//! Kernels: what a rank computes of a node, one function per operator.
+//! Kernels: the computation of a node on a rank, one function per operator.
 //!
-//! Law: a kernel gives what the reference of crate `model` gives, within the precision of f32.
-//! Products that sum an axis which only one of both has go by the reference.
+//! Law: a kernel gives the same result as the reference of crate `model`, within the precision of f32.
+//! Products that sum over an axis which only one of the operands has use the reference.
 
 mod activation;
 mod attention;
@@ -30,8 +30,8 @@ use crate::error::{Error, Kind};
 
 pub(crate) use multiply::product;
 
-/// Computes an operator for its inputs on a part of its axes. An input that nobody else holds is
-/// changed in place where that is possible.
+/// Computes an operator for its inputs on a part of its axes. An input that is not shared is changed in place
+/// if possible.
 pub fn compute(operator: &Operator, inputs: Vec<Value>, region: &Region<'_>) -> Vec<Value> {
     match operator {
         Operator::LayerNorm(norm) => vec![norm::layer_norm(norm.0, inputs)],
@@ -103,11 +103,12 @@ fn pure(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Valu
     }
 }
 
-/// Runs `work` with `count` threads for its arithmetic, itself on one of them. 0 is one per core.
+/// Runs `work` with `count` threads for its arithmetic, including the one that runs `work`. 0 means one per
+/// core.
 ///
-/// Kernels run on the rayon pool of the thread that calls them. A pool of our own caps it without touching the
-/// process-wide one; with one thread everything runs in place. Local ranks share a machine's cores, so each
-/// should take its part of them.
+/// Kernels run on the rayon pool of the thread that calls them. A separate pool limits the number without
+/// changing the process-wide pool; with one thread, everything runs in place. Local ranks share a machine's
+/// cores, so each should use its part of them.
 ///
 /// # Errors
 /// If the threads cannot be started.

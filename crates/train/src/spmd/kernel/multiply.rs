@@ -1,6 +1,6 @@
-//! Batched matrix product of strided views, on the crate `gemm`'s kernels for f32.
+//! Batched matrix product of strided views, with the kernels of crate `gemm` for f32.
 //!
-//! Law: the result does not depend on the number of threads, because every element is summed by one.
+//! Law: the result does not depend on the number of threads, because one thread sums each element.
 
 use gemm_common::Parallelism;
 use gemm_f32::gemm::f32::get_gemm_fn;
@@ -8,14 +8,14 @@ use rayon::prelude::*;
 
 use crate::spmd::strided::Strided;
 
-/// Multiplications in one product from which on it uses several threads.
+/// Number of multiplications from which on one product uses several threads.
 const PARALLEL_MIN: usize = 192 * 192 * 192;
-/// Multiplications in a whole batch from which on its products are shared out among threads.
+/// Number of multiplications from which on the products of a batch are divided among threads.
 const BATCH_PARALLEL_MIN: usize = 128 * 128 * 128;
-/// Products in a batch that are enough for all threads.
+/// Number of products in a batch that is enough to keep all threads busy.
 const BATCH_MIN: usize = 4;
 
-/// Product of `[.., m, k]` and `[.., k, n]` as row-major `[.., m, n]`; leading dimensions are
+/// Returns the product of `[.., m, k]` and `[.., k, n]` as row-major `[.., m, n]`. Leading dimensions are
 /// equal, or one and repeated.
 ///
 /// # Panics
@@ -49,7 +49,7 @@ pub fn product(left: &Strided<'_>, right: &Strided<'_>) -> Vec<f32> {
     made
 }
 
-/// Leading dimensions and the last two.
+/// Returns the leading dimensions, and the last two.
 fn split(sizes: &[usize]) -> (&[usize], [usize; 2]) {
     let (outer, last) = sizes.split_last_chunk().expect("a matrix has two dimensions");
     (outer, *last)
@@ -73,14 +73,14 @@ impl<'a> Matrix<'a> {
         Matrix { values: &view.values()[view.offset(at, 2)..], sizes, strides }
     }
 
-    /// Index behind the last element.
+    /// Returns the index after the last element.
     fn end(&self) -> usize {
         let last = self.sizes.iter().zip(&self.strides);
         last.map(|(size, stride)| (size - 1) * stride).sum::<usize>() + 1
     }
 }
 
-/// Writes `left right`, of no empty dimension, to row-major `made`.
+/// Writes the product of `left` and `right`, without empty dimensions, to row-major `made`.
 #[expect(unsafe_code, reason = "kernels of another crate take pointers")]
 fn multiply(made: &mut [f32], left: Matrix<'_>, right: Matrix<'_>, parallelism: Parallelism) {
     let ([m, k], [_, n]) = (left.sizes, right.sizes);
@@ -124,7 +124,7 @@ mod tests {
         (0..length).map(|at| (at * 7 % 13) as f32 - 6.0).collect()
     }
 
-    /// Sums in f64; whole numbers make every order of sums equal.
+    /// Returns the product summed in f64; with whole numbers, every order of summation gives the same result.
     fn plain(left: &[f32], right: &[f32], [m, k, n]: [usize; 3]) -> Vec<f32> {
         let element = |at: usize| {
             let (row, column) = (at / n, at % n);

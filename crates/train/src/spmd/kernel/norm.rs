@@ -7,7 +7,7 @@ use super::rows::{centred_dot, dot, each_row, each_row_backward, sum_of};
 use crate::spmd::value::Value;
 use crate::vector::sum;
 
-/// Mean zero and variance one, then gain and bias.
+/// Normalises to mean zero and variance one, then applies gain and bias.
 pub fn layer_norm(epsilon: Epsilon, inputs: Vec<Value>) -> Value {
     let [x, gain, bias] = operands(inputs);
     let (gain, bias) = (gain.floats(), bias.floats());
@@ -20,14 +20,14 @@ pub fn layer_norm(epsilon: Epsilon, inputs: Vec<Value>) -> Value {
     x.edited(|x| each_row(x, gain.len(), norm))
 }
 
-/// The gradients of x, gain and bias.
+/// Returns the gradients of x, gain and bias.
 pub fn layer_norm_backward(epsilon: Epsilon, inputs: Vec<Value>) -> Vec<Value> {
     backward(inputs, |x, gain, dy, sums| {
         norm_row_backward(x, &moments(x, epsilon), gain, dy, sums);
     })
 }
 
-/// One row of it.
+/// Computes one row of these gradients.
 fn norm_row_backward(
     x: &[f32],
     moments: &Moments,
@@ -49,7 +49,7 @@ fn norm_row_backward(
     }
 }
 
-/// The mean of a row, and one over its deviation.
+/// The mean of a row, and one over its standard deviation.
 struct Moments {
     mean: f32,
     scale: f32,
@@ -62,7 +62,7 @@ fn moments(row: &[f32], epsilon: Epsilon) -> Moments {
     Moments { mean, scale: 1.0 / (variance + epsilon.value as f32).sqrt() }
 }
 
-/// Mean square one, then gain.
+/// Normalises to mean square one, then applies the gain.
 pub fn rms_norm(epsilon: Epsilon, inputs: Vec<Value>) -> Value {
     let [x, gain] = operands(inputs);
     let gain = gain.floats();
@@ -73,7 +73,7 @@ pub fn rms_norm(epsilon: Epsilon, inputs: Vec<Value>) -> Value {
     x.edited(|x| each_row(x, gain.len(), norm))
 }
 
-/// The gradients of x and gain.
+/// Returns the gradients of x and gain.
 pub fn rms_norm_backward(epsilon: Epsilon, inputs: Vec<Value>) -> Vec<Value> {
     backward(inputs, |x, gain, dy, [dgain]| {
         let scale = inverse_root(x, epsilon);
@@ -86,12 +86,12 @@ pub fn rms_norm_backward(epsilon: Epsilon, inputs: Vec<Value>) -> Vec<Value> {
     })
 }
 
-/// One over the root of a row's mean square.
+/// Returns one over the root of a row's mean square.
 fn inverse_root(row: &[f32], epsilon: Epsilon) -> f32 {
     1.0 / (dot(row, row) / row.len() as f32 + epsilon.value as f32).sqrt()
 }
 
-/// The gradients of x, in the place of dy, and of the vectors that a function of rows adds to.
+/// Returns the gradients of x, in place of dy, and of the vectors to which a function of rows adds.
 fn backward<const N: usize>(
     inputs: Vec<Value>,
     row: impl Fn(&[f32], &[f32], &mut [f32], &mut [Vec<f32>; N]) + Sync,

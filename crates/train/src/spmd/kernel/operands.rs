@@ -1,11 +1,11 @@
-//! Inputs of an operator by their number.
+//! Inputs of an operator, as an array of known length.
 
 use crate::spmd::value::Value;
 
-/// Returns the inputs of an operator that has so many.
+/// Returns the inputs of an operator that has `N` of them.
 ///
 /// # Panics
-/// If there are more or fewer.
+/// If their number differs.
 pub fn operands<const N: usize>(inputs: Vec<Value>) -> [Value; N] {
     inputs.try_into().expect("as many as were declared")
 }

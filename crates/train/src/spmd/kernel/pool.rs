@@ -5,7 +5,7 @@ use thinwire_model::{Pool, PoolKind};
 
 use crate::spmd::value::Value;
 
-/// Height and width of images, and how many windows are in them.
+/// Height and width of images, and the number of windows in each.
 struct Plane {
     image: [usize; 2],
     result: [usize; 2],
@@ -40,7 +40,7 @@ impl Plane {
     }
 }
 
-/// Windows of x, to this shape.
+/// Pools the windows of x, to this shape.
 pub fn forward(pool: &Pool, x: &Value, shape: &[usize]) -> Value {
     let plane = Plane { image: [x.shape()[2], x.shape()[3]], result: [shape[2], shape[3]] };
     let [pixels, windows] = plane.pixels();
@@ -55,7 +55,7 @@ pub fn forward(pool: &Pool, x: &Value, shape: &[usize]) -> Value {
     Value::new(shape, y)
 }
 
-/// The gradient of x, from x and dy.
+/// Returns the gradient of x, from x and dy.
 pub fn backward(pool: &Pool, inputs: &[&Value]) -> Value {
     let (x, dy) = (inputs[0].shape(), inputs[1].shape());
     let plane = Plane { image: [x[2], x[3]], result: [dy[2], dy[3]] };

@@ -1,4 +1,4 @@
-//! Products with a weight or of two tensors: one batched matrix product.
+//! Products with a weight or of two tensors, computed as one batched matrix product.
 
 use thinwire_model::{Linear, MatMul};
 
@@ -8,12 +8,12 @@ use super::shape::permuted;
 use crate::spmd::strided::Strided;
 use crate::spmd::value::Value;
 
-/// Places of x, of y and of their product in the axes of a product.
+/// Indices of x, y and their product in the axes of a product.
 const X: usize = 0;
 const Y: usize = 1;
 const Z: usize = 2;
 
-/// `x[..,k] w[k,n] -> y[..,n]`, and perhaps a bias `[n]`; a turned weight is `w[n,k]`.
+/// Computes `x[..,k] w[k,n] -> y[..,n]`, with a bias `[n]` if there is one; a transposed weight is `w[n,k]`.
 pub fn linear(linear: Linear, inputs: &[&Value]) -> Value {
     let (x, weight) = (inputs[0], inputs[1]);
     let ([tokens, k], lengths) = (x.rows(), weight.rows());
@@ -32,7 +32,8 @@ pub fn linear(linear: Linear, inputs: &[&Value]) -> Value {
     Value::new(&shape, y)
 }
 
-/// A product over any axes; none if an axis is summed that only one of both has.
+/// Computes a product over any axes; returns `None` if it sums over an axis that only one of the operands
+/// has.
 pub fn matmul(matmul: &MatMul, inputs: &[&Value]) -> Option<Value> {
     let (x, y) = (inputs[0], inputs[1]);
     let axes =
@@ -59,8 +60,8 @@ pub fn matmul(matmul: &MatMul, inputs: &[&Value]) -> Option<Value> {
     Some(permuted(&Value::new(&shape, z), &order(&made, &[&output])))
 }
 
-/// An operand, or a copy with its dimensions in an order, and the place of each of three groups
-/// of dimensions in it.
+/// An operand, or a copy of it with its dimensions in another order. `places` are the positions of three
+/// groups of dimensions in it.
 struct Grouped {
     value: Value,
     places: [usize; 3],
@@ -69,7 +70,7 @@ struct Grouped {
 }
 
 impl Grouped {
-    /// Only strides change where each group lies together.
+    /// Groups the dimensions; if each group is contiguous in memory, this only changes strides.
     fn new(x: &Value, order: &[usize], sizes: [usize; 3]) -> Grouped {
         match together(x.shape(), order, sizes) {
             Some(places) => Grouped { value: x.clone(), places, sizes },
@@ -77,7 +78,7 @@ impl Grouped {
         }
     }
 
-    /// View as a batch of matrices.
+    /// Returns a view as a batch of matrices.
     fn matrices(&self) -> Strided<'_> {
         let mut lengths = [1; 3];
         self.places.iter().zip(self.sizes).for_each(|(place, size)| lengths[*place] = size);
@@ -85,7 +86,7 @@ impl Grouped {
     }
 }
 
-/// Where each group lies among the three, if its dimensions are neighbours and in their order.
+/// Returns the position of each of the three groups, if the dimensions of each are adjacent and in order.
 fn together(shape: &[usize], order: &[usize], sizes: [usize; 3]) -> Option<[usize; 3]> {
     let mut rest = order.iter().copied().peekable();
     let mut firsts = [usize::MAX; 3];
@@ -118,7 +119,7 @@ fn together(shape: &[usize], order: &[usize], sizes: [usize; 3]) -> Option<[usiz
     Some(places)
 }
 
-/// The letters that are in these lists and in no other, in the order of x, then of y.
+/// Returns the letters that are in exactly these lists, in the order of x, then of y.
 fn in_these_alone(axes: &[Vec<char>; 3], places: &[usize]) -> Vec<char> {
     let rest = axes[Y].iter().filter(|letter| !axes[X].contains(letter));
     let wanted = |letter: &&char| {
@@ -127,7 +128,7 @@ fn in_these_alone(axes: &[Vec<char>; 3], places: &[usize]) -> Vec<char> {
     axes[X].iter().chain(rest).filter(wanted).copied().collect()
 }
 
-/// For each letter of the lists, its dimension.
+/// Returns the dimension of each letter of the lists.
 fn order(letters: &[char], lists: &[&Vec<char>]) -> Vec<usize> {
     let wanted = lists.iter().flat_map(|list| list.iter());
     wanted.filter_map(|letter| letters.iter().position(|l| l == letter)).collect()

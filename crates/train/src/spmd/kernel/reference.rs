@@ -1,4 +1,4 @@
-//! Products that sum an axis which only one of both operands has: slow, in f64.
+//! Products that sum over an axis which only one of the operands has: slow, in f64.
 
 use thinwire_model::{Array, Operand, Region};
 

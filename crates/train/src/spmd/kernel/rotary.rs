@@ -1,4 +1,4 @@
-//! Rotary positions: a table of turns for each place, and one pass over the features.
+//! Rotary positions: a table of rotations per position, and one pass over the features.
 
 use rayon::prelude::*;
 use thinwire_model::{Region, Rotary};
@@ -6,7 +6,7 @@ use thinwire_model::{Region, Rotary};
 use super::operands::operands;
 use crate::spmd::value::Value;
 
-/// Pairs of features turned by an angle that grows with the place.
+/// Rotates pairs of features by an angle that grows with the position.
 pub fn rotary(rotary: &Rotary, inputs: Vec<Value>, region: &Region<'_>) -> Value {
     let [x] = operands(inputs);
     let (head, half) = (rotary.head_size, rotary.head_size / 2);
@@ -26,7 +26,7 @@ pub fn rotary(rotary: &Rotary, inputs: Vec<Value>, region: &Region<'_>) -> Value
     })
 }
 
-/// Sine and cosine of every place's angles.
+/// Returns sine and cosine of every position's angles.
 fn turns(rotary: &Rotary, first: usize, tokens: usize) -> Vec<[f32; 2]> {
     let half = rotary.head_size / 2;
     let turn = |index: usize| {

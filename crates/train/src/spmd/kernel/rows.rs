@@ -1,35 +1,35 @@
-//! Kernels as loops over rows: what would be many passes of a tensor's operations is one.
+//! Kernels as loops over rows, so that one pass replaces many passes of a tensor's operations.
 //!
-//! Rows are shared out among threads; what is summed over rows is summed in chunks of a fixed size,
-//! in their order, so that results do not depend on the number of threads.
+//! Rows are divided among threads. Sums over rows are formed in chunks of a fixed size, in order, so that
+//! results do not depend on the number of threads.
 
 use rayon::prelude::*;
 
 use crate::vector::{exp, maximum, sum};
 
-/// Elements that are worth a task of their own.
+/// Number of elements from which on a separate task pays.
 const CHUNK: usize = 1 << 14;
 
-/// Rows of about a chunk's elements.
+/// Returns the number of rows that have about a chunk's elements.
 fn rows_of(width: usize) -> usize {
     (CHUNK / width.max(1)).max(1)
 }
 
-/// Every element's function, in place.
+/// Applies a function to every element, in place.
 pub fn each(values: &mut [f32], function: impl Fn(f32) -> f32 + Sync) {
     values.par_chunks_mut(CHUNK).for_each(|values| {
         values.iter_mut().for_each(|x| *x = function(*x));
     });
 }
 
-/// `dy`, times the slope at x, in place.
+/// Multiplies `dy` by the slope at x, in place.
 pub fn each_slope(x: &[f32], dy: &mut [f32], slope: impl Fn(f32) -> f32 + Sync) {
     dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
         dy.iter_mut().zip(x).for_each(|(dy, x)| *dy *= slope(*x));
     });
 }
 
-/// Every element's function with one of `other`, which repeats, in place.
+/// Applies a function to every element and one of `other`, which repeats, in place.
 ///
 /// # Panics
 /// If `other` does not divide the values.
@@ -49,14 +49,14 @@ pub fn with_repeated(values: &mut [f32], other: &[f32], function: impl Fn(f32, f
     }
 }
 
-/// A function of every row of `width` values, in place.
+/// Applies a function to every row of `width` values, in place.
 pub fn each_row(values: &mut [f32], width: usize, row: impl Fn(&mut [f32]) + Sync) {
     values.par_chunks_mut(rows_of(width) * width.max(1)).for_each(|values| {
         values.chunks_mut(width.max(1)).for_each(&row);
     });
 }
 
-/// The sum of all rows of `width` values.
+/// Returns the sum of all rows of `width` values.
 pub fn sum_rows(values: &[f32], width: usize) -> Vec<f32> {
     let add = |mut sums: Vec<f32>, row: &[f32]| {
         sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
@@ -68,14 +68,14 @@ pub fn sum_rows(values: &[f32], width: usize) -> Vec<f32> {
     total
 }
 
-/// The sum over the middle of `[.., middle, width]`.
+/// Returns the sum over the middle dimension of `[.., middle, width]`.
 pub fn sum_middle(values: &[f32], middle: usize, width: usize) -> Vec<f32> {
     let groups = values.par_chunks((middle * width).max(1));
     groups.flat_map_iter(|group| sum_rows(group, width)).collect()
 }
 
-/// A softmax of every row of `width` scores times a factor, in place. A row of `causal` (the place
-/// of the first row's query, and how many queries there are) sees keys up to its own place.
+/// Applies a softmax to every row of `width` scores, times a factor, in place. With `causal` (the position of
+/// the first row's query, and the number of queries), a row sees only keys up to its own position.
 pub fn softmax(scores: &mut [f32], width: usize, factor: f32, causal: Option<(usize, usize)>) {
     let rows = rows_of(width);
     scores.par_chunks_mut(rows * width.max(1)).enumerate().for_each(|(chunk, scores)| {
@@ -93,7 +93,7 @@ pub fn softmax(scores: &mut [f32], width: usize, factor: f32, causal: Option<(us
     });
 }
 
-/// From the weights and their gradients those of the scores, times a factor, in place.
+/// Computes the gradients of the scores from the weights and their gradients, times a factor, in place.
 pub fn softmax_backward(weights: &[f32], gradients: &mut [f32], width: usize, factor: f32) {
     let size = rows_of(width) * width.max(1);
     gradients.par_chunks_mut(size).zip(weights.par_chunks(size)).for_each(
@@ -109,7 +109,8 @@ pub fn softmax_backward(weights: &[f32], gradients: &mut [f32], width: usize, fa
     );
 }
 
-/// A function of every row of `dy` beside that of x, in place; returns the sums that it adds to.
+/// Applies a function to every row of `dy` and the same row of x, in place; returns the sums to which it
+/// adds.
 pub fn each_row_backward<const N: usize>(
     x: &[f32],
     dy: &mut [f32],
@@ -127,7 +128,7 @@ pub fn each_row_backward<const N: usize>(
     total(sums.collect(), width)
 }
 
-/// The sum of a function of every value, in eight lanes.
+/// Returns the sum of a function of every value, in eight lanes.
 #[inline(always)]
 pub fn sum_of(values: &[f32], term: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0; 8];
@@ -139,12 +140,12 @@ pub fn sum_of(values: &[f32], term: impl Fn(f32) -> f32) -> f32 {
     lanes.iter().sum::<f32>() + rest
 }
 
-/// The sum of products.
+/// Returns the sum of products.
 pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     centred_dot(a, b, 0.0)
 }
 
-/// The sum of a times what b is beyond its mean.
+/// Returns the sum of a times the deviation of b from its mean.
 pub fn centred_dot(a: &[f32], b: &[f32], mean: f32) -> f32 {
     let mut lanes = [0.0; 8];
     let (left, right) = (a.chunks_exact(8), b.chunks_exact(8));
@@ -158,7 +159,7 @@ pub fn centred_dot(a: &[f32], b: &[f32], mean: f32) -> f32 {
     lanes.iter().sum::<f32>() + rest
 }
 
-/// Sums of sums, in their order.
+/// Adds up sums, in order.
 fn total<const N: usize>(sums: Vec<[Vec<f32>; N]>, width: usize) -> [Vec<f32>; N] {
     let mut total = std::array::from_fn(|_| vec![0.0; width]);
     for sums in sums {
@@ -169,7 +170,7 @@ fn total<const N: usize>(sums: Vec<[Vec<f32>; N]>, width: usize) -> [Vec<f32>; N
     total
 }
 
-/// For every row the logarithm of the sum of exponentials.
+/// Returns, for every row, the logarithm of the sum of exponentials.
 pub fn log_sum_exp(values: &[f32], width: usize) -> Vec<f32> {
     let row = |row: &[f32]| {
         let most = maximum(row);
@@ -178,7 +179,7 @@ pub fn log_sum_exp(values: &[f32], width: usize) -> Vec<f32> {
     values.par_chunks(width.max(1)).with_min_len(rows_of(width)).map(row).collect()
 }
 
-/// Exponentials of what every row is beyond its level, times a factor, in place.
+/// Replaces every row by the exponentials of its values minus the row's level, times a factor, in place.
 pub fn exponentials(values: &mut [f32], width: usize, levels: &[f32], factors: &[f32]) {
     let rows = values.par_chunks_mut(width.max(1)).with_min_len(rows_of(width));
     rows.zip(levels).zip(factors).for_each(|((row, level), factor)| {

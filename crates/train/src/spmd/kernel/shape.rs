@@ -1,11 +1,11 @@
-//! Sums, and the same elements at other places.
+//! Sums, and operators that move elements.
 
 use thinwire_model::{Pack, Sum, Summed, Transpose, Unpack};
 
 use super::rows;
 use crate::spmd::value::Value;
 
-/// The dimensions in another order.
+/// Returns the tensor with its dimensions in another order.
 pub fn permuted(x: &Value, order: &[usize]) -> Value {
     if order.windows(2).all(|pair| pair[0] < pair[1]) {
         return x.clone();
@@ -14,20 +14,20 @@ pub fn permuted(x: &Value, order: &[usize]) -> Value {
     Value::new(&shape, x.view(x.shape()).permuted(order).contiguous())
 }
 
-/// Dimensions in the order of their letters.
+/// Orders dimensions by their letters.
 pub fn transpose(transpose: &Transpose, x: &Value) -> Value {
     let place = |letter| transpose.input.chars().position(|l| l == letter);
     permuted(x, &transpose.output.chars().filter_map(place).collect::<Vec<_>>())
 }
 
-/// The dimensions that are summed, then those that stay.
+/// Returns the dimensions that are summed, and then the others.
 fn summed_first(sum: &Sum, ndim: usize) -> Vec<usize> {
     let stays = |dim: &usize| sum.dims.get(*dim).is_none_or(|summed| *summed == Summed::No);
     let (kept, summed): (Vec<usize>, Vec<usize>) = (0..ndim).partition(stays);
     [summed, kept].concat()
 }
 
-/// The sum over some dimensions.
+/// Returns the sum over some dimensions.
 pub fn sum(sum: &Sum, x: &Value, shape: &[usize]) -> Value {
     let columns = permuted(x, &summed_first(sum, x.shape().len()));
     Value::new(shape, rows::sum_rows(columns.floats(), shape.iter().product()))
@@ -41,7 +41,7 @@ pub fn broadcast(sum: &Sum, x: &Value, shape: &[usize]) -> Value {
     Value::new(shape, x.view(&once).broadcast(shape).contiguous())
 }
 
-/// A dimension taken apart.
+/// Splits one dimension into sections, each of which becomes a tensor.
 pub fn unpack(unpack: &Unpack, x: &Value) -> Vec<Value> {
     let (outer, inner) = around(x.shape(), unpack.dim);
     let whole: usize = unpack.sections.iter().sum();
@@ -57,7 +57,7 @@ pub fn unpack(unpack: &Unpack, x: &Value) -> Vec<Value> {
     unpack.sections.iter().map(part).collect()
 }
 
-/// A dimension put together.
+/// Joins sections of one dimension into a tensor.
 pub fn pack(pack: &Pack, inputs: &[&Value]) -> Value {
     let (outer, inner) = around(inputs[0].shape(), pack.dim);
     let pieces = inputs[0].shape()[pack.dim] / pack.sections[0];
@@ -73,7 +73,7 @@ pub fn pack(pack: &Pack, inputs: &[&Value]) -> Value {
     Value::new(&shape, packed)
 }
 
-/// The elements before a dimension and those after it.
+/// Returns the number of elements before a dimension and after it.
 fn around(shape: &[usize], dim: usize) -> (usize, usize) {
     (shape[..dim].iter().product(), shape[dim + 1..].iter().product())
 }

@@ -6,7 +6,7 @@ use super::operands::operands;
 use super::rows;
 use crate::spmd::value::Value;
 
-/// Exponentials that sum to one.
+/// Computes exponentials that sum to one.
 pub fn softmax(softmax: &Softmax, inputs: Vec<Value>, region: &Region<'_>) -> Value {
     let [x] = operands(inputs);
     let width = x.rows()[1];
@@ -16,7 +16,7 @@ pub fn softmax(softmax: &Softmax, inputs: Vec<Value>, region: &Region<'_>) -> Va
     x.edited(|scores| rows::softmax(scores, width, 1.0, causal))
 }
 
-/// The gradient of x, from y and dy.
+/// Returns the gradient of x, from y and dy.
 pub fn backward(inputs: Vec<Value>) -> Value {
     let [y, dy] = operands(inputs);
     let width = y.rows()[1];
