@@ -53,6 +53,8 @@ readme_2() {
 readme_3() {
     [ -n "$digits" ] || { say "skipped row 3: no --digits, a folder with MNIST's test files"; return; }
     again 3 seconds bench/run.sh time-to-loss --networks 1gbit,100mbit --data "$data" --digits "$digits" --seeds 3 --limit 40
+    again 3 long bench/run.sh time-to-loss --networks 100mbit --models gpt --data "$data" \
+        --methods fp16@1,powersgd-4:10@64,auto@1 --seeds 2 --target 2.0 --limit 150
 }
 
 readme_4() {
