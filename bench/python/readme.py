@@ -98,9 +98,9 @@ ROWS: list[tuple[str, tuple[str, ...], Callable[..., dict]]] = [
         chosen,
     ),
     (
-        "Time to a validation loss at 100 Mbit/s: `auto` is {long:.2f} times as fast as PyTorch's best hook in "
-        "{steps:.0f} steps of a GPT, and {least:.2f} to {most:.2f} times as fast in trainings of 70 to 160 "
-        "steps; at 1 Gbit/s, it is up to {slower:.2f} times slower",
+        "Time to a validation loss at 100 Mbit/s: `auto` is {long:.2f} times as fast as PyTorch's best "
+        "hook in {steps:.0f} steps of a GPT, and {least:.2f} to {most:.2f} times as fast in trainings of "
+        "70 to 160 steps; at 1 Gbit/s, it is up to {slower:.2f} times slower",
         ("seconds", "long"),
         seconds,
     ),
