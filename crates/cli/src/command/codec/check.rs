@@ -51,7 +51,7 @@ struct Report {
     /// A warning, if training with the codec may converge more slowly.
     warning: Option<String>,
     laws: Vec<Law>,
-    /// The result of compiling a text into kernels for a device.
+    /// State of the kernels for a device that are made from the codec's text, if it is written as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     device_source: Option<DeviceSource>,
 }
