@@ -23,7 +23,7 @@ pub enum What {
     Collective(collective::Args),
 }
 
-/// Measures.
+/// Runs a benchmark.
 ///
 /// # Errors
 /// If ranks cannot be started, or the connection between them is lost.
