@@ -115,7 +115,7 @@ ROWS: list[tuple[str, tuple[str, ...], Callable[..., dict]]] = [
     ),
     (
         "Loading a graph over 100 Mbit/s: {cached:.2f} s per pass with METIS and a cache, {plain:.2f} s "
-        "with hashed parts and none",
+        "with hashed parts and no cache",
         ("loading",),
         loaded,
     ),

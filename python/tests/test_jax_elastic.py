@@ -243,7 +243,7 @@ def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
         "rows": "data of 11 rows, expected the 12 of the loader's batch",
         "value": "gradient has returned dict, expected a value and gradients",
         "gradients": "the gradients are a different pytree",
-        "batch": "a new batch before a step with the last one",
+        "batch": "a new batch was requested before a step with the last one",
         "next": "in different containers from the 17 of the state",
         "data": "the data have [3, 4] rows",
         "leaf": 'name is "x", expected an array or a number',

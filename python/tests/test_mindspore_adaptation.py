@@ -74,7 +74,7 @@ def refused():
 def test_policies_that_cannot_be_followed_are_refused(ranks):
     unknown, fixed, odd = ranks(2, refused)[0]
     assert unknown.startswith("unknown policy 'noise', expected noise-scale:max=ROWS")
-    assert fixed.startswith("policies deadline:60 without resize= and ranks_allowed=")
+    assert fixed.startswith("policies deadline:60 need resize= and ranks_allowed=")
     assert odd == "a batch of 5 rows on 2 ranks, expected a multiple of 2"
 
 

@@ -204,7 +204,7 @@ def test_a_rank_with_fewer_batches_is_named(ranks, mode, way):
     said, nothing = ranks(2, uneven, arguments=[mode, way])
     assert nothing == "nothing"
     assert said.startswith("lost rank 1: it left before this was done")
-    assert said.endswith("one with fewer batches is done before the others)")
+    assert said.endswith("a rank with fewer batches ends before the others)")
 
 
 def disagree() -> dict[str, str]:

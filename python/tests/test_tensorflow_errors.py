@@ -118,7 +118,7 @@ def test_bad_input_is_refused_in_one_line(ranks):
         "shape": "the gradient of weight is float32 [2, 3], its variable float32 [3, 2]",
         "dtype": "is float16 [3, 2], its variable float32",
         "graph": "is float32 [2], its variable float32 [3, 2]",
-        "nothing": "no gradient of 1 variables",
+        "nothing": "none of 1 variables has a gradient",
         "variables": "variables have 3.0",
         "codec": "unknown codec 'zip'",
         "option": 'seed is "one", expected a whole number',
@@ -138,7 +138,7 @@ def test_bad_input_is_refused_in_one_line(ranks):
         "slices": "IndexedSlices, expected a tensor",
         "root": "root 2",
         "start": "rank 1 has variable 0 of float32 [4], rank 0 has variable 0 of float32 [3]",
-        "start in graph": "broadcast_variables in a tf.function",
+        "start in graph": "broadcast_variables was called in a tf.function",
         "fork": "is of the parent process, expected an open one",
         "closed": "is closed, expected an open one",
     }

@@ -106,7 +106,7 @@ def test_one_device_goes_on_from_two_and_two_from_one(ranks, tmp_path, env):
     for said, files in ranks(2, resized, arguments=[str(tmp_path)]):
         assert not said and files == ["thinwire.rank0.pt", "thinwire.rank1.pt"]
     ((said, files),) = ranks(1, resized, arguments=[str(tmp_path)], env=env)
-    assert said == ["one rank exchanges nothing: what codecs owed in the checkpoint is left out"]
+    assert said == ["one rank exchanges nothing: the residuals in the checkpoint are dropped"]
     assert files == []
     for said, files in ranks(2, resized, arguments=[str(tmp_path)]):
         assert said == ["the checkpoint has no state of Thinwire: codecs begin without residuals"]

@@ -76,9 +76,7 @@ def test_gradients_are_averaged_over_the_ranks_of_the_model(ranks):
     assert by_case["mesh"] == [2.0, 3.0, 2.0, 3.0]
     for rank, each in enumerate(seen):
         own = "0, 1" if rank < 2 else "2, 3"
-        line = (
-            f"the model averages over ranks {own}, its hook over ranks 0, 1, 2, 3 (hint: thinwire."
-        )
+        line = f"the model averages over ranks {own}, but its hook over ranks 0, 1, 2, 3 (hint: "
         assert each["hook"].startswith(("InvalidError: the model averages over ranks", "PeerError"))
         assert "hint: thinwire.torch.attach(model)" in each["hook"]
         assert each["attach"].startswith(f"InvalidError: {line}")
@@ -321,7 +319,7 @@ REFUSALS = {
     "python reducer": "optimize_ddp is 'python_reducer'",
     "python reducer, hook": "optimize_ddp is 'python_reducer'",
     "momentum": "momentum_correction would count twice (hint: zero_grad()",
-    "momentum, late": "momentum_correction with static_graph=True and parameters of several dtypes",
+    "momentum, late": "momentum_correction cannot be used with static_graph=True and parameters",
     "complex128": "gradients of a parameter [8] (torch.complex128) are torch.float64, expected one of",
     "unused": "backward ended (hint: DistributedDataParallel(..., find_unused_parameters=True)",
 }

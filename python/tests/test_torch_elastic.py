@@ -485,4 +485,4 @@ def test_a_torchrun_that_ends_all_its_ranks_is_refused_with_a_hint(tmp_path):
     command += ["--nproc-per-node", "2", str(program)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode != 0
-    assert "torchrun ends all its 2 ranks when one dies (hint: a torchrun" in ended.stderr
+    assert "torchrun ends all its 2 ranks when one dies (hint: start a torchrun" in ended.stderr

@@ -634,7 +634,7 @@ def test_files_that_are_no_parquet_are_named(tmp_path):
     with pytest.raises(InvalidError, match="e.parquet: "):
         read_parquet(path)
     parquet(path, src=[0], dst=[1])
-    with pytest.raises(InvalidError, match="without a file of vertices, expected vertices=FILE"):
+    with pytest.raises(InvalidError, match="need a file of vertices, expected vertices=FILE"):
         read_parquet(path, labels="y")
     for columns, found in (("src", '"src"'), (5, "5"), ({"src": 1, "dst": 2}, "{.*}")):
         with pytest.raises(InvalidError, match=f"columns {found}, expected those of source, dest"):

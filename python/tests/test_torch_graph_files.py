@@ -67,9 +67,9 @@ def test_parquet_may_call_vertices_what_it_likes(tmp_path):
             nodes = parquet(tmp_path / "v.parquet", id=wrong)
             with pytest.raises(InvalidError, match=message):
                 read_parquet(edges, vertices=nodes, ids="id")
-    with pytest.raises(InvalidError, match="relabel with vertices, expected ids"):
+    with pytest.raises(InvalidError, match="relabel needs ids with vertices"):
         read_parquet(edges, vertices=nodes, relabel=True)
-    with pytest.raises(InvalidError, match="ids without a file of vertices"):
+    with pytest.raises(InvalidError, match="ids need a file of vertices"):
         read_parquet(edges, ids="id")
 
 

@@ -103,7 +103,7 @@ def test_what_a_feature_cannot_do_is_named(stored):
 
     data, file = stored
     feature = Feature(file)
-    with pytest.raises(InvalidError, match="update of 2 rows of a feature that cannot be changed"):
+    with pytest.raises(InvalidError, match="2 rows of a feature cannot be updated"):
         feature.update(torch.zeros(2, 5), torch.tensor([0, 1]))
     with pytest.raises(InvalidError, match=r"row 60, expected rows of 0\.\.60"):
         feature.read(torch.tensor([VERTICES]))

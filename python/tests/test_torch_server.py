@@ -308,7 +308,8 @@ def err(address):
     users = model["users"]
     assert "has no servers (hint: make a" in said(users, torch.tensor(0))
     assert (
-        said(ParameterServer, "sgd:lr=1", replicas=2) == "2 replicas with 2 servers, expected fewer"
+        said(ParameterServer, "sgd:lr=1", replicas=2)
+        == "2 replicas with 2 servers, expected fewer replicas than servers"
     )
     alone = ParameterServer("sgd:lr=1")
     assert said(ServerOptimizer, alone, model).startswith("this process belongs to no elastic job")
@@ -354,7 +355,7 @@ def follow(address):
 
     torch.manual_seed(0)
     model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
-    with pytest.raises(thinwire.InvalidError, match="adamw for dense parameters"):
+    with pytest.raises(thinwire.InvalidError, match="adamw cannot be used for dense parameters"):
         ServerOptimizer(client(address, "adamw:lr=1"), model, model.parameters())
     with pytest.raises(thinwire.InvalidError, match="does not belong to Linear"):
         ServerOptimizer(client(address), model, other.parameters())

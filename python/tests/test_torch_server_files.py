@@ -87,7 +87,9 @@ def mistake(path):
 
     begins = {"initial": "checkpoint"}
     found = said(ServerEmbedding(ROWS, WIDTH, **begins))
-    assert found.startswith("table 'users' begins with a checkpoint, the job with none (hint: give")
+    assert found.startswith(
+        "table 'users' begins with a checkpoint, but the job has none (hint: give"
+    )
     found = said(ServerEmbedding(ROWS, WIDTH + 1, **begins), restore=path)
     assert found.endswith("model.safetensors is [40, 4], expected [40, 5]")
     found = said(ServerEmbedding(ROWS, WIDTH), restore=path)

@@ -189,9 +189,7 @@ def behave(address):
         assert model.state_dict().keys() == {"top.weight", "top.bias"}
         assert sum(each.numel() for each in model.parameters()) == 5
         for call in (copy.deepcopy, torch.optim.swa_utils.AveragedModel):
-            assert said(call, model).startswith(
-                "table 'a' is on servers, so that its module cannot"
-            )
+            assert said(call, model).startswith("table 'a' is on servers, so its module cannot")
         assert said(torch.save, model, io.BytesIO()).startswith("table 'a' is on servers")
 
         # An optimizer of all parameters neither applies gradients of tables nor remembers them.

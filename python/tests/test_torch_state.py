@@ -261,7 +261,7 @@ def test_auto_goes_on_with_its_trial_and_its_decision(ranks, tmp_path):
         for went_on, resumed, _ in of_rank:
             assert went_on == resumed
     trial, decision = first
-    assert "; trying it beside " in trial[2]
+    assert "; comparing it with " in trial[2]
     assert len({json.dumps(plan) for plan in decision[0][0]}) == 1
     assert decision[2].endswith("; 1 trial")
 

@@ -241,8 +241,8 @@ class Membership:
     def successors(self) -> list[tuple[int, int]]:
         """The ranks that leave when the epoch ends, each with the rank that takes on its residuals."""
     def leave(self) -> bool:
-        """Asks to leave after a step that all agree on. False, and nothing is done, between epochs, when
-        nobody depends on this process."""
+        """Asks to leave after a step that all agree on. Between epochs, when no other process depends
+        on this one, it does nothing and returns False."""
     def complete(self) -> None:
         """Reports that all steps are done: the job is over for every process."""
     def tell(self, figures: str) -> None:
@@ -265,8 +265,8 @@ class Epoch:
     def state_sources(self) -> int:
         """Number of ranks, counted from rank 0, that have the newest state; 0 when a job begins."""
     def hand_over(self, state_sources: int, address: int, bytes: int) -> bytes:
-        """The bytes of the first `state_sources` ranks, which are the same, on all ranks; the others'
-        addresses do not count."""
+        """The bytes of the first `state_sources` ranks, which are the same, on all ranks; the addresses
+        of other ranks are ignored."""
     def pass_on(self, source: int, target: int, mine: bytes) -> bytes:
         """The bytes of rank `source`, on it and on rank `target`; only these two ranks call it."""
     def gather(self, mine: bytes) -> list[bytes]:
@@ -364,8 +364,8 @@ class Group:
     def store(self) -> str:
         """Where the ranks have met, as host:port."""
     def split(self, name: str) -> Group:
-        """The same ranks over separate connections; all ranks call it. It ends together with
-        this group, or by itself."""
+        """Returns a group of the same ranks over separate connections; all ranks call it. It ends
+        together with this group, or by itself."""
     def all_reduce(
         self,
         address: int,
@@ -421,9 +421,9 @@ class Group:
     def gatherer(self, call: str) -> int | None:
         """A rank that has begun an `all_gather` with this description, which this rank has not begun."""
     def expect(self, ranks: list[int]) -> None:
-        """PeerError if one of these ranks has left this group, or ended it."""
+        """Raises PeerError if one of these ranks has left this group, or ended it."""
     def abort(self, reason: str) -> None:
-        """Ends this group, its splits and everything made from them; every rank fails with it."""
+        """Ends this group, its splits and everything made from them; every rank fails with `reason`."""
     def close(self) -> None:
         """Says goodbye for this group, its splits and everything made from them."""
     def counters(self) -> dict[str, int]:
@@ -498,8 +498,8 @@ class Averager:
         """Steps so far."""
     def step(self, addresses: list[int]) -> dict[str, float]:
         """Ends a step, in which this rank has changed its parameters: begins and ends the rounds that are
-        due. Returns the numbers of rounds that have "begun", "ended" and were "skipped", "wait_s" and
-        "sent_bytes"."""
+        due. Returns the numbers of rounds that have "begun" and "ended" and that were "skipped", with
+        "wait_s" and "sent_bytes"."""
     def settle(self, addresses: list[int]) -> dict[str, float]:
         """Ends all rounds under way early; all ranks together."""
     def finish(self, addresses: list[int]) -> dict[str, float]:
@@ -561,7 +561,8 @@ class Synchronizer:
     def set_share(self, share: float) -> None:
         """Sets the part of the global batch that this rank computes, from the next step on."""
     def begin(self, step: int | None = None) -> None:
-        """Begins a step, with the next number unless one is given; the same on all ranks."""
+        """Begins a step, with the next number unless `step` is given, which must be the same on all
+        ranks."""
     def ready(
         self, parameter: int, address: int, elements: int, device: Cuda | None = None
     ) -> None:
@@ -577,13 +578,14 @@ class Synchronizer:
     def keeps(self) -> bool:
         """Whether state of parameters is kept from step to step: residuals, momenta, factors."""
     def fault(self) -> str | None:
-        """The gradient for which the last step must be skipped, as far as this rank knows."""
+        """A description of the gradient because of which the last step must be skipped, as far as this
+        rank knows."""
     def staged(self) -> str | None:
         """The work for which gradients were copied to host memory in the last step, because the
         device cannot do it."""
     def finish(self) -> bool:
-        """Waits for all averages. False: a gradient of some rank was not finite, the step must be
-        skipped, and no residual has changed."""
+        """Waits for all averages. Returns False if a gradient of some rank was not finite: the step
+        must be skipped, and no residual has changed."""
     def write(
         self, parameter: int, address: int, elements: int, device: Cuda | None = None
     ) -> None:
@@ -657,7 +659,8 @@ class Scatter:
     ) -> None:
         """Gathers `elements` of every rank, rounded by `codec`: the same bits on all ranks."""
     def state(self) -> dict[int, tuple[int, bytes]]:
-        """For each key, the number of its exchanges and its residual, rank by rank, as bytes of f32."""
+        """For each key: the number of its exchanges, and its residual, rank by rank, as bytes of
+        f32."""
     def load(self, places: dict[int, tuple[int, bytes]]) -> None:
         """Continues from what `state` returned, at these keys."""
     def abort(self, reason: str) -> None:
@@ -841,7 +844,8 @@ class Server:
     def figures(self) -> str:
         """Figures for people, as JSON, at most a second old."""
     def refusal(self) -> str | None:
-        """The reason why the coordinator refuses this server, if it does: the server then serves nobody."""
+        """The reason why the coordinator refuses this server, if it does: the server then serves no
+        worker."""
     def leave(self) -> None:
         """Leaves the job: returns when the others continue without this server."""
 

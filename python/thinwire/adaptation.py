@@ -42,16 +42,16 @@ class Adapting:
         texts = [each for each in policies if isinstance(each, str)]
         self._functions = [each for each in policies if callable(each)]
         if len(texts) + len(self._functions) < len(policies):
-            raise InvalidError("a policy that is neither a string nor a function")
+            raise InvalidError("a policy is neither a string nor a function, expected one of them")
         self._core = _core.Policies(texts)
         if self._core.needs_ranks() and (resize is None or ranks_allowed is None):
             raise InvalidError(
-                f"policies {', '.join(texts)} without resize= and ranks_allowed=, by which the number of "
-                "ranks changes"
+                f"policies {', '.join(texts)} need resize= and ranks_allowed=, by which they change the "
+                "number of ranks"
             )
         for name, value, least in (("batch", batch, self._ranks), ("rows", rows, 1)):
             if value < least:
-                raise InvalidError(f"{name} of {value}, expected {least} or more")
+                raise InvalidError(f"{name} is {value}, expected {least} or more")
         self._expect_even(batch)
         self._resize, self._allowed = resize, ranks_allowed
         self._first_batch = batch
@@ -84,8 +84,9 @@ class Adapting:
         return variance / signal if signal > 0 else float("inf")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns batch, rate, rows that are left and what is asked for, between steps; those of rank
-        0 are for all. The noise of gradients and the times of steps are not in it: they are seen anew."""
+        """Returns batch, rate, rows that are left and pending requests, between steps; the state of
+        rank 0 is for all ranks. The gradient noise and the times of steps are not in it: they are
+        measured again."""
         told = [0.0, 0.0] if self._under_way is None else self._under_way[0]()[0][:ASKED]
         return {
             "batch": self.batch,
@@ -120,14 +121,14 @@ class Adapting:
         return _core.Sketch.is_due(self._steps)
 
     def _tell(self, asked: tuple[float, float]) -> Callable[[], Rows]:
-        """Begins to tell all ranks what was asked for and, where it is due, the sketch of this step.
+        """Begins to send all ranks the pending requests and, where it is due, the sketch of this step.
 
         Collective. The result waits for the rows of all ranks.
         """
         raise NotImplementedError
 
     def _end_step(self, wait_s: float) -> None:
-        """Ends a step; collective. What ranks tell each other is taken at the end of the next one."""
+        """Ends a step; collective. The reports of all ranks are used at the end of the next step."""
         # What is taken below is for the next step.
         batch, parts = self.batch, self._parts()
         self._take()
@@ -152,7 +153,7 @@ class Adapting:
         return [self.batch // self._ranks] * self._ranks
 
     def _take(self) -> None:
-        """Takes what ranks have told each other with the step before."""
+        """Takes the reports of all ranks on the previous step."""
         if self._under_way is None:
             return
         rows, parts = self._under_way
@@ -205,7 +206,7 @@ class Adapting:
         ranks = answer.get("ranks")
         if ranks is not None and ranks != self._ranks_asked:
             if self._resize is None:
-                raise InvalidError(f"a policy has asked for {ranks} ranks without resize=")
+                raise InvalidError(f"a policy has asked for {ranks} ranks, which needs resize=")
             self._ranks_asked = ranks
             self._resize(ranks)
             changed["ranks"] = ranks

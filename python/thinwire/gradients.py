@@ -31,7 +31,7 @@ Array = numpy.ndarray[Any, Any]
 Kind = Literal["none", "dense", "sparse"]
 Target = tuple[int, int, int]
 KINDS: tuple[Kind, ...] = ("none", "sparse", "dense")
-"""Kinds of gradients: where ranks differ, the last of theirs is that of all."""
+"""Kinds of gradients. If ranks differ, all use the one of their kinds that comes last here."""
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 """The dtypes of gradients, by the names that all frameworks give them."""
 
@@ -278,7 +278,7 @@ class Gradients:
                 )
 
     def _expect(self, place: int, array: Array) -> None:
-        """Refuses an array that is not this gradient: the core takes addresses at their word."""
+        """Refuses an array that is not this gradient, because the core does not check addresses."""
         expected = self.all[self.dense[place]]
         if array.shape != expected.shape or array.dtype != self._dtype(self.dense[place]):
             raise _core.InvalidError(
@@ -372,7 +372,8 @@ def expect_exchangeable(found: list[Gradient]) -> list[Gradient]:
             )
     if all(each.kind == "none" for each in found):
         raise _core.InvalidError(
-            f"no gradient of {len(found)} variables, expected one (hint: does the loss depend on them?)"
+            f"none of {len(found)} variables has a gradient, expected one (hint: does the loss depend "
+            "on them?)"
         )
     return found
 

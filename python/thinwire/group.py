@@ -45,21 +45,21 @@ def init(
 ) -> Group:
     """Joins the job that this process belongs to, and returns the group of all its ranks.
 
-    Without `rank`, `world` and `coordinator` (host:port of rank 0) they come from the environment
-    of `thinwire run`, torchrun, mpirun, srun or msrun. A process that nobody launched is a world of
-    one. A launcher's ranks meet only once: while their group exists, a call without any argument
-    returns that group, and any other call is refused. For several groups use `Group.split` or other
-    coordinators.
+    If `rank`, `world` and `coordinator` (host:port of rank 0) are not given, they come from the
+    environment of `thinwire run`, torchrun, mpirun, srun or msrun. A process that nobody launched is a
+    world of one. A launcher's ranks meet only once: while their group exists, a call without any
+    argument returns that group, and any other call is refused. For several groups use `Group.split` or
+    other coordinators.
 
     `token` is the job's secret (else THINWIRE_TOKEN), needed when ranks are on several hosts.
     Traffic between hosts is encrypted unless `encryption` is "never". `connections` is the number of TCP
-    connections to each peer, by default 1, and up to 16 to peers on other hosts whose round trip takes
-    more than 6.7 ms. `link` emulates a bandwidth, such as "100mbit". A wait fails if no awaited
-    data arrives for `timeout_s` seconds. A rank that is silent for `heartbeat_timeout_s` seconds
-    counts as lost: at least 1, at most `timeout_s`, by default THINWIRE_HEARTBEAT_TIMEOUT_S or 10.
-    All ranks of a host share the TCP port `port`, by default THINWIRE_PORT; without either, each
-    rank listens on its own free port. With `launched` another process hosts the rendezvous, for
-    instance a `thinwire.Store`.
+    connections to each peer, by default 1, but up to 16 to peers on other hosts whose round trip takes
+    more than 6.7 ms. `link` emulates a bandwidth, such as "100mbit". A wait fails if no awaited data
+    arrives for `timeout_s` seconds. A rank that is silent for `heartbeat_timeout_s` seconds counts as
+    lost: at least 1, at most `timeout_s`, by default THINWIRE_HEARTBEAT_TIMEOUT_S or 10. All ranks of a
+    host share the TCP port `port`, by default THINWIRE_PORT; without either, each rank listens on its
+    own free port. With `launched` another process hosts the rendezvous, for instance a
+    `thinwire.Store`.
 
     Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, or if
     this process has joined already; PeerError if a rank does not appear or has a different world.
@@ -135,7 +135,7 @@ class Group:
         return f"thinwire.Group(rank {self.rank} of {self.world})"
 
     def split(self, name: str) -> Group:
-        """The same ranks over separate connections; all ranks call it.
+        """Returns a group of the same ranks over separate connections; all ranks call it.
 
         It ends with this group, or earlier by its own `abort` or `close`.
         """
@@ -220,7 +220,7 @@ class Group:
         self.core.close()
 
     def _gathered(self, array: numpy.ndarray[Any, Any], call: str) -> numpy.ndarray[Any, Any]:
-        """What all ranks hold, stacked in rank order, for a call in these words."""
+        """Returns the arrays of all ranks, stacked in rank order, for a call with this description."""
         stacked = numpy.empty((self.world, *array.shape), array.dtype)
         addresses = array.ctypes.data, stacked.ctypes.data
         self.core.all_gather(*addresses, array.nbytes, call=call)

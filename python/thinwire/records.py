@@ -26,7 +26,7 @@ class Recorded(Protocol):
 
 
 class Log:
-    """Writes the record of every n-th step; `tensorboard` and `tracker` make one."""
+    """Writes the record of every n-th step. Create a `Log` with `tensorboard` or `tracker`."""
 
     def __init__(self, write: Callable[[dict[str, float], int], object], every: int) -> None:
         """Writes by `write(figures, step)`."""
@@ -36,7 +36,7 @@ class Log:
     def __call__(self, exchange: Recorded, step: int | None = None) -> None:
         """Call this after every step of the optimizer.
 
-        `step` is the number of the step in the curves; without it that of the record.
+        `step` is the number of the step in the curves, by default that of the record.
         """
         self._steps += 1
         if (self._steps - 1) % self._every:

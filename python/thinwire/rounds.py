@@ -41,7 +41,7 @@ class Copy:
     """The parameters of one rank, and their rounds.
 
     `read` returns them as f32, `write` sets the model to given values; `rounded` are the names of
-    the parameters that `write` rounds. All ranks begin with the same. A collective call.
+    the parameters that `write` rounds. All ranks begin with the same values. A collective call.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Copy:
         return addresses(self._exact)
 
     def _follow(self) -> None:
-        """Brings what is exchanged to where the model is."""
+        """Updates the exchanged parameters with the model's changes."""
         for name, now in self._read().items():
             if name in self._given:
                 exact = self._exact[name] + (now - self._given[name])
@@ -134,7 +134,7 @@ class Copy:
                 self._exact[name][...] = now
 
     def _take_up(self) -> None:
-        """Gives the model what was exchanged."""
+        """Writes the exchanged parameters to the model."""
         self._write(self._exact)
         if self._rounded:
             now = self._read()
@@ -142,8 +142,8 @@ class Copy:
 
 
 def as_arrays(found: Arrays) -> dict[str, numpy.ndarray[Any, Any]]:
-    """Copies as f32 in the order of dimensions, which the core exchanges and keeps: that of memory may be
-    another one on other ranks, or when a state is loaded."""
+    """Returns f32 copies in the order of dimensions, in which the core exchanges and keeps them: the
+    order in memory may differ between ranks, or when a state is loaded."""
     return {name: numpy.array(each, numpy.float32, order="C") for name, each in found.items()}
 
 
@@ -162,8 +162,8 @@ class InPlace:
     def step(self) -> dict[str, float]:
         """Ends a step: begins and ends the rounds that are due.
 
-        Returns the numbers of rounds that have "begun", "ended" and were "skipped", since some rank's
-        parameters were not finite, with "wait_s" and "sent_bytes".
+        Returns a dict with the numbers of rounds that have "begun" and "ended", and that were "skipped"
+        because some rank's parameters were not finite, and with "wait_s" and "sent_bytes".
         """
         return self.copy.step()
 

@@ -54,7 +54,7 @@ impl Error {
         // A full disk has the same remedy wherever it is noticed.
         let is_full =
             matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        let hint = is_full.then(|| "make room there, or write to another place".to_owned());
+        let hint = is_full.then(|| "free some space there, or write to another place".to_owned());
         let message = format!("cannot {doing} {}: {source}", path.display());
         Error { hint, ..Error::new(Kind::Io, message).with_source(source) }
     }

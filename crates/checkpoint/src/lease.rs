@@ -279,7 +279,9 @@ impl Shared {
             return Ok(false);
         }
         let (place, seconds) = (self.place.display(), term.as_secs_f64());
-        say(format!("a training has not given back {place}: watching it for {seconds} s"));
+        say(format!(
+            "another training has not released {place}: watching for {seconds} s whether it still runs"
+        ));
         loop {
             let is_over = begun.elapsed() >= term;
             match self.found()? {
@@ -309,7 +311,7 @@ pub(crate) fn term() -> Result<Duration, Error> {
     let (found, least) = (term.as_secs_f64(), LEASE_MIN.as_secs());
     let message = format!("{LEASE_VARIABLE} is {found} s, expected at least {least} s");
     Err(Error::new(Kind::Invalid, message)
-        .with_hint("unset it, or give all trainings of a bucket the same"))
+        .with_hint("unset it, or give all trainings of a bucket the same value"))
 }
 
 /// Returns the time in seconds from an environment variable, if it is set.

@@ -108,8 +108,8 @@ impl Location {
             Location::Bucket(_) => Err(Error::new(
                 crate::error::Kind::Invalid,
                 format!(
-                    "{self}: this build of thinwire reaches no object store, \
-                         cargo build --release --features s3 makes one that does"
+                    "{self}: this build of thinwire cannot use object stores; \
+                         cargo build --release --features s3 makes one that can"
                 ),
             )),
         }

@@ -281,7 +281,7 @@ impl Held {
     /// Takes a folder that was made again at the path, instead of the one that was held.
     fn adopt(&self, opened: &mut Opened) -> Result<(), Error> {
         let path = self.path.display();
-        let hint = "leave the folder of a training where it is until its end, or make it anew";
+        let hint = "do not move the folder of a training until its end, or create a new empty one";
         if !self.path.exists() {
             let message = format!("{path} was moved or removed while this training ran");
             return Err(Error::away(message).with_hint(hint));
@@ -300,7 +300,7 @@ impl Held {
             self.write(MARK, mark)?;
         }
         (opened.file, opened.is_locked) = (Some(found), true);
-        (self.say)(format!("{path} was made anew: checkpoints go there"));
+        (self.say)(format!("{path} is a new folder: checkpoints are written there"));
         Ok(())
     }
 
@@ -413,9 +413,9 @@ pub fn mark(folder: &Path) -> Result<String, Error> {
             return Ok(mark);
         }
         if begun.elapsed() >= MARKING {
-            let message = format!("{} is no mark of a folder", store.path("", MARK));
+            let message = format!("{} does not contain the mark of a folder", store.path("", MARK));
             return Err(Error::new(Kind::Invalid, message)
-                .with_hint("remove the file, before any process of the job starts"));
+                .with_hint("remove the file before any process of the job starts"));
         }
         thread::sleep(Duration::from_millis(5));
     }
@@ -430,8 +430,8 @@ fn warn_of_others(policy: &Policy, resumed: Option<&Path>) -> Result<Option<Path
     if let Some(newest) = newest.as_deref().filter(|newest| !is_resumed(newest)) {
         let (folder, newest) = (policy.folder.display(), newest.display());
         (policy.say)(format!(
-            "warning: this training does not continue from {newest}: it replaces checkpoints of equal \
-             steps, and --resume {folder} takes the newest of all"
+            "warning: this training does not continue from {newest}: it overwrites checkpoints of the same \
+             steps, and --resume {folder} would continue from the newest one"
         ));
     }
     Ok(newest)

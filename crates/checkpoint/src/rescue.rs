@@ -174,8 +174,9 @@ fn rescued(policy: &Policy, error: Error, written: Result<Option<PathBuf>, Error
         }
         Err(lost) if lost.kind() == Kind::Lost => lost,
         Err(other) => {
-            let message = format!("{error}; nor is the checkpoint saved elsewhere: {other}");
-            let room = || format!("set {FOLDER_VARIABLE} to a folder with room");
+            let message =
+                format!("{error}; the checkpoint could not be saved elsewhere either: {other}");
+            let room = || format!("set {FOLDER_VARIABLE} to a folder with free space");
             let hint = error.hint().map_or_else(room, str::to_owned);
             Error::new(Kind::Failed, message).with_hint(hint)
         }
@@ -189,7 +190,7 @@ fn elsewhere<S: Saved>(rank: &mut S, step: u64) -> Result<Option<PathBuf>, Error
     let is_first = rank.world().rank() == Rank(0);
     let mut folders = folders.filter(|_| is_first);
     let mut written =
-        if is_first { Err(Error::new(Kind::Io, "no folder takes it")) } else { Ok(None) };
+        if is_first { Err(Error::new(Kind::Io, "no folder can be written")) } else { Ok(None) };
     loop {
         let folder = if written.is_err() { folders.next() } else { None };
         let goes = rank.gather(&[f32::from(u8::from(folder.is_some()))])?;
@@ -217,7 +218,7 @@ fn write_all<S: Saved>(rank: &mut S, folder: &Path, step: u64) -> Result<PathBuf
             others = match S::Record::is_file(name) {
                 true => draft.write(name, &[bytes]),
                 false => {
-                    let message = format!("'{name}' is no file of a checkpoint");
+                    let message = format!("'{name}' is not a file of a checkpoint");
                     Err(Error::new(Kind::Invalid, message))
                 }
             };

@@ -116,7 +116,7 @@ pub fn check_origin<T: Record>(
     let other = if ranks[rank][0] == 0.0 { "the beginning" } else { "another checkpoint" };
     let path = |found: &Sealed<T>| found.path("").display().to_string();
     let mine = resumed.map_or("the beginning".to_owned(), path);
-    let message = format!("this rank continues from {mine}, rank {rank} from {other}");
+    let message = format!("this rank continues from {mine}, but rank {rank} from {other}");
     Err(Error::new(Kind::Invalid, message).with_hint("give every rank the same --resume"))
 }
 

@@ -44,7 +44,7 @@ const NOT_WRITTEN: [&str; 2] = ["token", "rank"];
 const FLAGS: Sort = Sort {
     name: "a file of flags",
     bytes_max: 1 << 20,
-    hint: "thinwire train --save-config FILE writes one; its lines are those such as steps = 400",
+    hint: "thinwire train --save-config FILE writes one; it has lines such as steps = 400",
 };
 
 /// Returns the words to parse: the typed ones, and the flags of the file that they name.
@@ -92,7 +92,9 @@ fn with_new_names(words: &mut [OsString]) {
         let Renamed { before, now, .. } = renamed;
         let mut found = words.iter_mut().filter(|word| name(word) == Some(before)).peekable();
         if found.peek().is_some() && !is_launched() {
-            say(format!("warning: --{before} is --{now} now; the next version has --{now} only"));
+            say(format!(
+                "warning: --{before} is now called --{now}; the next version has only --{now}"
+            ));
         }
         for word in found {
             let text = word.to_string_lossy().replacen(before, now, 1);

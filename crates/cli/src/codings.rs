@@ -21,12 +21,12 @@ pub struct Activations {
     /// Codecs that activations may be encoded with
     ///
     /// Applies to activations and their gradients, between stages and within them. Each level of the cluster takes
-    /// the cheapest codec, or none where no codec is cheaper.
+    /// the codec that takes the least time, or none if no codec saves time.
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',', hide_short_help = true)]
     activation_codecs: Vec<String>,
-    /// Error of one encoding of activations
+    /// Error that codecs may make in activations
     ///
-    /// The limit is on the largest relative squared error.
+    /// The limit is on the largest relative squared error of one encoding.
     #[arg(long, value_name = "ERROR", default_value_t = ACTIVATION_BUDGET, value_parser = fraction(), requires = "activation_codecs", hide_short_help = true)]
     activation_budget: f64,
 }
@@ -72,7 +72,7 @@ pub fn tell(settings: &Settings) {
     for coding in settings.activation_codings.iter().filter(|coding| coding.loss > budget) {
         let lost = coding.loss;
         say(format!(
-            "activations do not travel by {coding}: it loses {lost:.2e}, --activation-budget is {budget}"
+            "activations are not sent as {coding}: it loses {lost:.2e} of them, --activation-budget is {budget}"
         ));
     }
 }

@@ -81,7 +81,7 @@ pub fn or_resume_hint(error: Error, way: impl FnOnce() -> Option<String>) -> Err
 /// Returns the hint of an error of the libraries.
 fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if cause.downcast_ref::<io::Error>().is_some_and(is_full) {
-        return Some("make room there, or write to another place".to_owned());
+        return Some("free some space there, or write to another place".to_owned());
     }
     let found = hint_of::<Note>(cause)
         .or_else(|| hint_of::<thinwire_train::Error>(cause))
@@ -230,7 +230,7 @@ mod tests {
     fn a_full_disk_has_a_hint() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let (_, hint) = lines(&Error::new(full).context("cannot write report.html"));
-        assert_eq!(hint.as_deref(), Some("make room there, or write to another place"));
+        assert_eq!(hint.as_deref(), Some("free some space there, or write to another place"));
     }
 
     #[test]

@@ -21,19 +21,19 @@ use crate::units;
 pub struct Settings {
     /// Emulate a link, such as 100mbit or 1gbit, or none
     ///
-    /// Bandwidth per rank and direction. The default is none, and 100mbit between ranks that thinwire starts on one
-    /// machine.
+    /// The bandwidth is per rank and direction. The default is 100mbit between ranks that thinwire starts on one
+    /// machine, and otherwise none.
     #[arg(long = "link", value_name = "BANDWIDTH")]
     pub limit: Option<Limit>,
     /// Encrypt: auto, always or never
     ///
-    /// Traffic that leaves the machine (auto), all of it (always), or nothing (never).
+    /// auto encrypts traffic that leaves the machine, always all traffic, and never nothing.
     #[arg(long, value_name = "WHAT", default_value = "auto", hide_possible_values = true, value_parser = one_of(ENCRYPTION))]
     pub encryption: Encryption,
     /// TCP connections to each peer [default: by the round trip]
     ///
-    /// By default 1, and up to 16 to peers on other hosts whose round trip takes more than 6.7 ms; at least 2 in a
-    /// planned training, the second of them for gradients and new parameters, which then do not delay activations.
+    /// The default is 1, and up to 16 for peers on other hosts whose round trip takes more than 6.7 ms. A planned
+    /// training has at least 2; the second carries gradients and new parameters, which then do not delay activations.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), hide_short_help = true)]
     pub connections: Option<u16>,
     /// The least number of connections, unless a number is given.
@@ -41,11 +41,11 @@ pub struct Settings {
     connections_min: u16,
     /// Port of all ranks of a host [default: THINWIRE_PORT]
     ///
-    /// The one TCP port at which all of them are reached, for firewalls and containers. If neither it nor
-    /// THINWIRE_PORT is set, each rank takes a free port.
+    /// All ranks of the host are reached at this one TCP port, which suits firewalls and containers. If neither it
+    /// nor THINWIRE_PORT is set, each rank takes a free port.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// Give up after this time without news
+    /// Longest wait for data of other ranks
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = units::time(1..=86_400))]
     pub timeout: Duration,
     /// Silence after which a rank counts as lost [default: 10s]

@@ -62,9 +62,9 @@ impl Flags {
         let given = self.store.as_ref().map(Store::to_string).or_else(|| self.coordinator.clone());
         let given = given.or_else(|| process("THINWIRE_COORDINATOR"));
         let address = given.ok_or_else(|| {
-            let hint = "give --coordinator HOST:PORT as the job's launcher has said it, \
+            let hint = "give --coordinator HOST:PORT as the job's launcher printed it, \
                         or set THINWIRE_COORDINATOR";
-            hinted(anyhow!("no coordinator to talk with"), hint)
+            hinted(anyhow!("the address of the coordinator is missing"), hint)
         })?;
         let given =
             Overrides { token: self.token.clone(), form: Form::Flags, ..Overrides::default() };

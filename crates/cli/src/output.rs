@@ -32,12 +32,12 @@ impl From<bool> for Format {
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub struct Talk {
-    /// Say nothing but warnings and errors
+    /// Print only warnings and errors
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Say more, such as every step
+    /// Print more, such as every step
     ///
-    /// A line for every step, and for every process that starts.
+    /// Prints a line for every step, and for every process that starts.
     #[arg(short, long)]
     verbose: bool,
 }

@@ -12,10 +12,10 @@ use crate::failure::hinted;
 #[group(skip)]
 #[command(next_help_heading = "Ranks")]
 pub struct Flags {
-    /// Rank of this process, started by hand
+    /// Rank of this process, if started by hand
     #[arg(long, value_name = "R")]
     pub rank: Option<u32>,
-    /// Number of ranks, started by hand
+    /// Number of ranks, if started by hand
     #[arg(long, value_name = "N")]
     pub world: Option<u32>,
     /// Address of rank 0 for all ranks

@@ -80,14 +80,14 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Ranks")]
 pub struct ElasticFlags {
-    /// Replacements of ranks that die [default: 0]
+    /// Dead ranks to replace, at most [default: 0]
     ///
-    /// The upper limit of replacements, with --ranks MIN:MAX.
+    /// Needs --ranks MIN:MAX. The limit is on all replacements that this command starts.
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
     /// Largest number of ranks that this command starts [default: MAX]
     ///
-    /// With --ranks MIN:MAX, if other launchers also start ranks.
+    /// Use it with --ranks MIN:MAX if other launchers also start ranks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), hide_short_help = true)]
     local_ranks: Option<u32>,
     /// Keep the coordinator's state in etcd
@@ -158,11 +158,11 @@ impl ElasticFlags {
         let ranks =
             size.map_or("a fixed number of ranks".to_owned(), |size| format!("--ranks {size}"));
         let error = if let Some(restarts) = self.restarts {
-            anyhow!("--restarts {restarts} with {ranks}, whose ranks are not replaced")
+            anyhow!("--restarts {restarts} works only in an elastic job, found {ranks}")
         } else if let Some(here) = self.local_ranks {
-            anyhow!("--local-ranks {here} with {ranks}, all of which are started here")
+            anyhow!("--local-ranks {here} works only in an elastic job, found {ranks}")
         } else if let Some(store) = &self.store {
-            anyhow!("--store {store} with {ranks}, whose coordinator has no state to keep")
+            anyhow!("--store {store} works only in an elastic job, found {ranks}")
         } else {
             return Ok(());
         };
@@ -176,7 +176,7 @@ impl ElasticFlags {
 /// If the size is fixed.
 pub fn ensure_bounds(size: Size, what: &str) -> Result<RangeInclusive<u32>> {
     size.bounds().ok_or_else(|| {
-        let error = anyhow!("--ranks {size} with {what}, expected the fewest and the most");
+        let error = anyhow!("{what} needs the fewest and the most ranks, found --ranks {size}");
         hinted(error, format!("give both: --ranks {size}:{size}"))
     })
 }
@@ -188,7 +188,7 @@ pub fn ensure_bounds(size: Size, what: &str) -> Result<RangeInclusive<u32>> {
 pub fn ensure_fixed(size: Option<Size>, what: &str) -> Result<Option<u32>> {
     match size {
         Some(size @ Size::Elastic { max, .. }) => {
-            let error = anyhow!("--ranks {size} with {what}, which needs a fixed number of ranks");
+            let error = anyhow!("{what} needs a fixed number of ranks, found --ranks {size}");
             Err(hinted(error, format!("give one number: --ranks {max}")))
         }
         _ => Ok(size.and_then(Size::fixed)),
@@ -250,18 +250,18 @@ mod tests {
         assert_eq!(two.resolve(size("2:4"), &flags).unwrap(), elastic(2));
         assert_eq!(none.resolve(size("4"), &flags).unwrap(), None);
         let error = two.resolve(size("4"), &flags).unwrap_err();
-        let said = "--restarts 2 with --ranks 4, whose ranks are not replaced";
+        let said = "--restarts 2 works only in an elastic job, found --ranks 4";
         assert_eq!(error.to_string(), said);
         assert!(two.resolve(None, &flags).is_err());
         let half = ElasticFlags { local_ranks: Some(2), ..ElasticFlags::default() };
         assert_eq!(half.resolve(size("2:4"), &flags).unwrap().unwrap().here, 2);
         let error = half.resolve(size("4"), &flags).unwrap_err();
-        let said = "--local-ranks 2 with --ranks 4, all of which are started here";
+        let said = "--local-ranks 2 works only in an elastic job, found --ranks 4";
         assert_eq!(error.to_string(), said);
         let store = "etcd://a:1/j".parse().ok();
         let shared = ElasticFlags { store, ..ElasticFlags::default() };
         let error = shared.resolve(size("4"), &flags).unwrap_err();
-        let said = "--store etcd://a:1/j with --ranks 4, whose coordinator has no state to keep";
+        let said = "--store etcd://a:1/j works only in an elastic job, found --ranks 4";
         assert_eq!(error.to_string(), said);
     }
 }

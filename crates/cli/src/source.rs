@@ -81,7 +81,9 @@ impl Source {
         match self {
             Source::Onnx(path, file) => Ok(file.freeze(names).map_err(|error| error.at(path))?),
             Source::File(text, _) | Source::Name(text) if !names.is_empty() => {
-                bail!("--freeze with {text}, expected an ONNX file: others say what is trained")
+                bail!(
+                    "--freeze works only with an ONNX file, found {text}, which itself states what is trained"
+                )
             }
             _ => Ok(()),
         }
@@ -111,10 +113,14 @@ impl Source {
             (Source::File(_, file), _) => Ok(file.sequence),
             (Source::Onnx(_, file), asked) => match (file.has_sequence()?, asked) {
                 (true, Some(asked)) => Ok(asked),
-                (true, None) => bail!("the length of its sequences is open: --sequence says it"),
+                (true, None) => {
+                    bail!("it leaves the length of sequences open: give it with --sequence")
+                }
                 (false, None | Some(1)) => Ok(1),
                 (false, Some(asked)) => {
-                    bail!("sequences of {asked} tokens, and the file leaves no length open")
+                    bail!(
+                        "sequences of {asked} tokens, but the file does not leave their length open"
+                    )
                 }
             },
         }

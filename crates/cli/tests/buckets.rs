@@ -55,7 +55,7 @@ fn a_killed_training_goes_on_from_a_bucket_as_one_with_a_folder_that_nobody_kill
     let torn = "run/step-000199/0123456789abcdef/model.safetensors";
     store.objects().insert(torn.to_owned(), Vec::new());
     let ended = train(&folder, &store, &[&flags, &BUCKET, &["--resume", "s3://bucket/run"]]);
-    assert!(ended.stderr.contains("has not given back s3://bucket/run"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("has not released s3://bucket/run"), "{}", ended.stderr);
     let resumed = losses(ended);
     assert!(resumed.len() < 200);
     assert_eq!(resumed[..], whole[200 - resumed.len()..]);

@@ -33,7 +33,7 @@ fn the_answer_no_is_1_and_an_error_is_2() {
         (".", "unknown codec '.', expected one of "),
         ("zip", "unknown codec 'zip', expected one of "),
         ("topk:2", "topk ratio '2', expected a number above 0 and at most 1"),
-        ("good.codec:t=1", "good.codec: parameter 't', but the codec has none"),
+        ("good.codec:t=1", "good.codec: unknown parameter 't', the codec has none"),
         ("good.codec:t=1,t=2", "good.codec parameter t is given twice, as 1 and 2"),
     ] {
         let ended = folder.run(&["codec", "check", codec]);
@@ -127,8 +127,9 @@ fn a_feedback_of_nothing_is_refused() {
     let folder = Folder::new("codec-feedback");
     for codec in ["none", "intsgd", "int8:stochastic"] {
         let ended = folder.train(&["--codec", codec, "--feedback", "ef21"]);
-        let expected =
-            format!("--feedback ef21 with codec {codec}, which leaves nothing to feed back");
+        let expected = format!(
+            "--feedback ef21 has no effect with codec {codec}, which leaves nothing to feed back"
+        );
         assert_eq!(ended.error(), format!("error: {expected}"));
     }
 }

@@ -84,7 +84,7 @@ fn snapshots_of_servers_are_restored() {
     let from = ["--restore", snapshots.to_str().unwrap(), "--validation-batches", "0"];
     let ended =
         folder.run(&[&flags[..], &model, &places, &from, &SHORT[..7], &SHORT[9..]].concat());
-    let said = "snapshot-000001, which was taken after step 2, in 8 shards";
+    let said = "snapshot-000001, taken after step 2, in 8 shards";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     assert_eq!(values(&ended.json()[0], "losses").len(), 2);
 }

@@ -235,7 +235,7 @@ fn ranks_that_are_too_few_save_their_last_step() {
     kill(child_with(launcher.id(), "LOCAL_RANK=1").unwrap());
     let ended = finish(launcher);
     assert!(ended.error().contains("1 rank is left, expected at least 2"), "{}", ended.stderr);
-    let said = ended.stderr.split("nobody is known to continue: stopped after step ").nth(1);
+    let said = ended.stderr.split("no other rank is known to continue: stopped after step ").nth(1);
     let step = said.and_then(|said| said.split_whitespace().next()?.parse::<u64>().ok());
     assert_eq!(checkpoints(&kept).pop(), step, "{}", ended.stderr);
     let more = (step.unwrap() + 1).to_string();

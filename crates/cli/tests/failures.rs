@@ -216,10 +216,13 @@ fn mistakes_are_named_with_a_hint() {
         (&["--checkpoint-dir", "/proc/here"], "cannot write checkpoints to /proc/here"),
         (&["--codec", "int9"], "unknown codec 'int9', expected one of none, f16"),
         (&["--codec", "topk:2"], "topk"),
-        (&["--codec", "int8", "--error-budget", "0.3"], "--error-budget 0.3 with codec int8"),
+        (
+            &["--codec", "int8", "--error-budget", "0.3"],
+            "--error-budget 0.3 has no effect with codec int8",
+        ),
         (
             &["--codec", "none", "--codec-warmup-steps", "3"],
-            "--codec-warmup-steps 3 with codec none, which travels raw in every step",
+            "--codec-warmup-steps 3 has no effect with codec none, which travels raw in every step",
         ),
         (&["--algorithm", "star"], "unknown algorithm 'star'"),
         (&["--link", "fast"], "'fast' is no bandwidth"),
@@ -228,7 +231,7 @@ fn mistakes_are_named_with_a_hint() {
         (&["--heads", "5"], "width 16"),
         (&["--resume", "absent"], "no checkpoint at absent"),
         (&["--stepz", "3"], "unexpected argument '--stepz' found"),
-        (&["--rank", "0", "--world", "2"], "--rank 0 without --coordinator"),
+        (&["--rank", "0", "--world", "2"], "--rank 0 needs --coordinator"),
         (&["--rank", "0", "--world", "2", "--coordinator", "192.0.2.1:9"], "no token for a job"),
     ];
     for (flags, expected) in table {
@@ -295,7 +298,7 @@ fn a_rank_that_hangs_after_an_interrupt_is_killed() {
     let warnings = ended.stderr.lines().filter(|line| line.starts_with("warning: "));
     let warnings: Vec<&str> = warnings.collect();
     let [warning] = warnings[..] else { panic!("{}", ended.stderr) };
-    assert!(warning.contains("rank 1, not ended within 14 s"), "{warning}");
+    assert!(warning.contains("rank 1, which did not end within 14 s"), "{warning}");
     assert!(warning.ends_with("a last checkpoint may be missing"), "{warning}");
 }
 
@@ -437,7 +440,7 @@ fn a_full_output_is_named() {
         let ended = finish(command.stdout(full).spawn().unwrap());
         let expected = "rank 0: cannot write to standard output: No space left on device";
         assert_eq!(ended.error(), format!("error: {expected}"));
-        assert!(ended.hint().starts_with("hint: make room there"), "{}", ended.hint());
+        assert!(ended.hint().starts_with("hint: free some space there"), "{}", ended.hint());
     }
 }
 
@@ -474,7 +477,7 @@ fn a_folder_that_was_made_anew_gets_the_next_checkpoints() {
     signal(launcher.id(), "TERM");
     let ended = finish(launcher);
     assert_eq!(ended.code, Some(143), "{}", ended.stderr);
-    assert!(ended.stderr.contains("thinwire-checkpoints was made anew"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("thinwire-checkpoints is a new folder"), "{}", ended.stderr);
     folder.run(&["sample", "thinwire-checkpoints", "--length", "3"]).done();
 }
 

@@ -103,7 +103,8 @@ fn the_way_of_features_is_chosen_by_bytes_and_memory() {
     let bare = ["--output", "bare.graph", "--scale", "6"];
     folder.run(&[&["graph", "generate", "rmat"], &bare[..]].concat());
     let told = folder.run(&["graph", "partition", "bare.graph", "--parts", "2", "--fan-outs", "3"]);
-    let expected = "error: the graph has no features, whose bytes --fan-outs predicts\nhint: ";
+    let expected =
+        "error: the graph has no features, so --fan-outs cannot predict their bytes\nhint: ";
     assert!(told.code == Some(2) && told.stderr.contains(expected), "{}", told.stderr);
 }
 
@@ -200,11 +201,11 @@ fn weights_and_types_are_kept_shown_and_drawn_by() {
         (&["train", "n.graph", "--sampler", "weighted"], "n.graph has no weights\nhint: "),
         (
             &["train", "g.graph", "--sampler", "weighted", "--model", "gcn"],
-            "--sampler weighted with --model gcn, whose sum is that of all edges\nhint: ",
+            "--sampler weighted cannot be used with --model gcn: its sum must represent all edges\nhint: ",
         ),
         (
             &["train", "g.graph", "--sampler", "weighted", "--fan-outs", "-1"],
-            "--sampler weighted with --fan-outs of -1, which draw nothing\nhint: ",
+            "--sampler weighted has no effect with only -1 in --fan-outs: all edges are taken\nhint: ",
         ),
     ] {
         let output = if words[0] == "import" { &["--output", "o.graph"][..] } else { &[] };
@@ -362,7 +363,7 @@ fn a_resumed_training_is_the_uninterrupted_one() {
     done(&[&["--passes", "2"], &kept[..]].concat());
     let rest = ["--passes", "4", "--resume", "kept", "--output", "rest.safetensors"];
     let rest = done(&[&rest[..], &kept].concat());
-    assert!(rest.stderr.contains("going on from kept/step-"), "{}", rest.stderr);
+    assert!(rest.stderr.contains("continuing from kept/step-"), "{}", rest.stderr);
     let [whole, rest] = [whole, rest].map(|ended| {
         let line = |line: &str| line.split(", sent").next().unwrap().to_owned();
         // Everything but the seconds.
@@ -440,7 +441,7 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
         (&["x.graph"], "x.graph has no labels\nhint: thinwire graph import --labels"),
         (
             &["all.graph", "--features", "learned:8"],
-            "--features learned:8, but all.graph has 1 f32\nhint: leave it out",
+            "--features learned:8, but all.graph has features already, 1 f32\nhint: leave it out",
         ),
         (
             &["bare.graph", "--features", "learned:0"],
@@ -451,9 +452,9 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
         (&["all.graph"], "vertex 2 is for train and has no label\nhint: "),
         (
             &["x.graph", "--plan", "p.plan"],
-            "--plan p.plan with a graph neural network, which has no",
+            "--plan p.plan cannot be used with a graph neural network",
         ),
-        (&["x.graph", "--heads", "2"], "--heads with --model sage\nhint: "),
+        (&["x.graph", "--heads", "2"], "--heads cannot be used with --model sage\nhint: "),
         (
             &["x.graph", "--model", "gin"],
             "invalid value 'gin' for '--model <MODEL>': model 'gin', ex",
@@ -497,7 +498,7 @@ fn ranks_that_go_on_from_other_checkpoints_are_refused() {
         };
         let ended = finish_all([rank("0", &["--resume", "raw"]), rank("1", other)]);
         let expected =
-            format!("error: this rank continues from raw/step-000001, rank 1 from {found}\n");
+            format!("error: this rank continues from raw/step-000001, but rank 1 from {found}\n");
         let said = &ended[0].stderr;
         assert!(ended[0].code == Some(2) && said.contains(&expected), "{said}");
         assert_eq!(ended[1].code, Some(2));
@@ -534,7 +535,8 @@ fn classes_without_a_vertex_are_said() {
     std::fs::write(folder.path().join("y.npy"), labels).unwrap();
     let import = ["graph", "import", "e.csv", "--labels", "y.npy", "--output", "g.graph"];
     let said = folder.run(&import).stderr;
-    let expected = "labels are of 101 classes, of which 2 have a vertex: number classes from 0\n";
+    let expected =
+        "labels are of 101 classes, but only 2 of these have a vertex: number classes from 0\n";
     assert!(said.starts_with(expected), "{said}");
 }
 

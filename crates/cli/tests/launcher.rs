@@ -351,36 +351,32 @@ fn what_cannot_be_elastic_is_refused() {
         assert_eq!(ended.error(), format!("error: {error}"));
         assert!(ended.hint().contains(hint), "{}", ended.stderr);
     };
-    let fixed = "which needs a fixed number of ranks";
+    let fixed = "needs a fixed number of ranks, found --ranks 2:4";
     let train = |flags: &[&'static str]| {
         [&["train", "--data", "text.txt", "--ranks", "2:4"], flags].concat()
     };
-    refused(
-        &train(&["--plan", "plan.json"]),
-        &format!("--ranks 2:4 with --plan plan.json, {fixed}"),
-        "--ranks 4",
-    );
-    refused(
-        &train(&["--parallel", "auto"]),
-        &format!("--ranks 2:4 with --parallel auto, {fixed}"),
-        "--ranks 4",
-    );
+    refused(&train(&["--plan", "plan.json"]), &format!("--plan plan.json {fixed}"), "--ranks 4");
+    refused(&train(&["--parallel", "auto"]), &format!("--parallel auto {fixed}"), "--ranks 4");
     refused(
         &["compare", "--data", "text.txt", "--ranks", "2:4"],
-        &format!("--ranks 2:4 with compare, {fixed}"),
+        &format!("compare {fixed}"),
         "--ranks 4",
     );
     refused(
         &["run", "--ranks", "2", "--restarts", "1", "--", "true"],
-        "--restarts 1 with --ranks 2, whose ranks are not replaced",
+        "--restarts 1 works only in an elastic job, found --ranks 2",
         "--ranks MIN:MAX",
     );
     refused(
         &["coordinator", "--listen", "127.0.0.1:0", "--ranks", "3"],
-        "--ranks 3 with a coordinator, expected the fewest and the most",
+        "a coordinator needs the fewest and the most ranks, found --ranks 3",
         "--ranks 3:3",
     );
-    refused(&["resize", "3"], "no coordinator to talk with", "--coordinator HOST:PORT");
+    refused(
+        &["resize", "3"],
+        "the address of the coordinator is missing",
+        "--coordinator HOST:PORT",
+    );
     refused(
         &["run", "--ranks", "4:2", "--", "true"],
         "invalid value '4:2' for '--ranks <N>': at least 4 and at most 2 ranks exclude each other, expected MIN:MAX such as 2:4",
@@ -393,15 +389,19 @@ fn what_cannot_be_elastic_is_refused() {
     );
     refused(
         &["resize", "0"],
-        "invalid value '0' for '<N>': a job of no ranks would train nothing, expected at least 1; a signal to the launcher ends the job",
+        "invalid value '0' for '<N>': 0 ranks, expected at least 1; to end the job, send a signal to its launcher",
         "thinwire resize --help",
     );
     refused(
         &["run", "--coordinator", "127.0.0.1:7", "--", "true"],
-        "--coordinator 127.0.0.1:7 for ranks that meet on this machine alone",
+        "--coordinator 127.0.0.1:7 has no effect: all ranks are started on this machine",
         "THINWIRE_MEMBER=new",
     );
-    refused(&train(&["--trace", "trace"]), "--trace trace in an elastic job", "leave it out");
+    refused(
+        &train(&["--trace", "trace"]),
+        "--trace trace cannot be used in an elastic job",
+        "leave it out",
+    );
     let gone = ["coordinator", "--listen", "127.0.0.1:0", "--state", "gone/state"];
     let ended = folder.run(&gone);
     assert!(

@@ -110,7 +110,7 @@ fn a_checkpoint_loads_with_and_without_a_plan() {
         assert!((one - other).abs() < 0.02, "{found:?}, {straight:?}");
     }
     let refused = folder.run(&[&fixed[..], &resume, &plain, &["--pin", "block.*: b=dp"]].concat());
-    let message = "--pin 'block.*: b=dp' with --parallel none, which makes no plan";
+    let message = "--pin 'block.*: b=dp' cannot be used with --parallel none: it makes no plan";
     assert!(refused.stderr.contains(message), "{}", refused.stderr);
 }
 
@@ -221,11 +221,17 @@ fn what_a_plan_cannot_be_is_named() {
     assert_eq!(found, "error: plan.toml is for 4 ranks, --ranks says 2");
     assert_eq!(hint, "hint: start 4 ranks, or make a plan for 2");
     let (found, _) = error(&["--width", "32"]);
-    assert_eq!(found, "error: --width 32 with --plan, which has its model and batch");
+    assert_eq!(
+        found,
+        "error: --width 32 cannot be used with --plan: the plan has its own model and batch"
+    );
     for (flag, value) in [("--cluster", "cluster.toml"), ("--pin", "block.*.mlp.up: n=tp")] {
         let (found, hint) = error(&[flag, value]);
         assert!(found.starts_with(&format!("error: {flag} ")), "{found}");
-        assert!(found.ends_with(" with --plan, which is made already"), "{found}");
+        assert!(
+            found.ends_with(" cannot be used with --plan: that plan is already made"),
+            "{found}"
+        );
         assert!(hint.contains("--parallel"), "{hint}");
     }
 
@@ -413,7 +419,8 @@ fn what_was_learnt_under_a_plan_writes_text() {
     let alone = sample(&likeliest).done();
     plan(&folder, 4);
     let ended = train(&folder, &["--steps", "4"]);
-    let said = "the model lies in parts: thinwire sample thinwire-checkpoints/step-000004 lets it";
+    let said =
+        "each rank has only a part of the model: thinwire sample thinwire-checkpoints/step-000004";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     assert_eq!(sample(&likeliest).done(), alone);
     let prompt = |seed| sample(&["--prompt", "12 b", "--length", "20", "--seed", seed]).done();
@@ -448,9 +455,9 @@ fn ranks_plan_for_themselves() {
         }
     }
     let ended = run(&["--parallel", "auto", "--pin", "block.*.mlp.up: n=tp"]);
-    assert_eq!(ended.error(), "error: --pin block.*.mlp.up: n=tp without --parallel semi");
+    assert_eq!(ended.error(), "error: --pin block.*.mlp.up: n=tp needs --parallel semi");
     let ended = run(&["--parallel", "semi"]);
-    assert!(ended.error().contains("--parallel semi without --pin"), "{}", ended.error());
+    assert!(ended.error().contains("--parallel semi needs a --pin"), "{}", ended.error());
     let ended = run(&["--parallel", "semi", "--pin", "block.*.mlp.up: n"]);
     assert!(ended.error().contains("expected NODES: AXIS=DIMENSION"), "{}", ended.error());
     let ended = run(&["--parallel", "semi", "--pin", "block.*.nothing: n=tp"]);
@@ -511,7 +518,7 @@ fn ranks_plan_with_the_codecs_that_they_are_given() {
         };
         named("gradients", gradients);
         named("activations", activations);
-        let lossy = ended.stderr.contains("activations do not travel by int4: it loses ");
+        let lossy = ended.stderr.contains("activations are not sent as int4: it loses ");
         assert_eq!(lossy, activations == "f16", "{}", ended.stderr);
         let runs = ended.json();
         for rank in runs[0]["planned"]["ranks"].as_array().unwrap() {
@@ -558,10 +565,13 @@ fn codecs_that_no_plan_can_have_are_named() {
     let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "none"];
     let auto = ["--parallel", "auto"];
     for (flags, expected) in [
-        (&["--error-budget", "0.3"][..], "--error-budget 0.3 without --codec, by which nothing"),
+        (
+            &["--error-budget", "0.3"][..],
+            "--error-budget 0.3 has no effect without --codec: nothing",
+        ),
         (
             &["--codec", "none", "--error-budget", "0.3"],
-            "--error-budget 0.3 with codec none, by which nothing",
+            "--error-budget 0.3 has no effect with codec none: nothing",
         ),
         (
             &["--codec", "int8", "--algorithm", "hierarchical:3:two-shot", "--ranks", "2"],
@@ -578,10 +588,18 @@ fn codecs_that_no_plan_can_have_are_named() {
     }
     let (f16, budget) = (["--activation-codecs", "f16"], ["--error-budget", "0.3"]);
     for (flags, more, expected) in [
-        (&["--parallel", "data"][..], f16, "f16 with --parallel data, where no activations travel"),
-        (&[], f16, "f16 without --parallel"),
-        (&["--plan", "plan.toml"], f16, "f16 without --parallel"),
-        (&["--plan", "plan.toml"], budget, "0.3 with --plan, which was made within its own"),
+        (
+            &["--parallel", "data"][..],
+            f16,
+            "f16 cannot be used with --parallel data: no activations are sent there",
+        ),
+        (&[], f16, "f16 needs --parallel"),
+        (&["--plan", "plan.toml"], f16, "f16 needs --parallel"),
+        (
+            &["--plan", "plan.toml"],
+            budget,
+            "0.3 cannot be used with --plan: the plan has its own error budget",
+        ),
     ] {
         let ended = folder.run(&[&fixed[..], flags, &more].concat());
         assert_eq!(ended.error(), format!("error: {} {expected}", more[0]), "{flags:?}");

@@ -87,7 +87,7 @@ fn the_batch_grows(mode: &str) {
     // Another first batch is another training.
     let other = ["--batch", "6", "--steps", "500"];
     let ended = folder.run(&[&resumed[..], &other].concat());
-    let dropped = "a batch that a policy has changed from 4 to 8 rows: it is 6 again";
+    let dropped = "a policy had changed the batch from 4 to 8 rows; it is 6 again";
     assert!(ended.stderr.contains(dropped), "{}", ended.stderr);
     ended.done();
 }
@@ -123,27 +123,33 @@ fn policies_that_cannot_be_followed_are_refused() {
     let folder = Folder::new("no-policies");
     for (flags, error) in [
         (&["--policy", "noise"][..], "unknown policy 'noise'"),
-        (&["--policy", "noise-scale:max=7"], "and a batch of 4 rows, which doubles to more than 7"),
+        (
+            &["--policy", "noise-scale:max=7"],
+            "has no effect on a batch of 4 rows: twice as many are more than 7",
+        ),
         (
             &["--policy", "deadline:60"],
-            "--policy deadline:60 in a job with a fixed number of ranks",
+            "--policy deadline:60 cannot be used in a job with a fixed number of ranks",
         ),
         (
             &["--policy", "price:gone,max=1", "--ranks", "1:2"],
             "--policy price:gone,max=1 cannot be followed: gone: No such file",
         ),
-        (&["--policy", "wait:max=0.3", "--codec", "int8"], "--policy wait:max=0.3 with codec int8"),
+        (
+            &["--policy", "wait:max=0.3", "--codec", "int8"],
+            "--policy wait:max=0.3 cannot be used with codec int8",
+        ),
         (
             &["--policy", "wait:max=0.3", "--mode", "local:4"],
-            "--policy wait:max=0.3 with --mode local:4, whose codec is named",
+            "--policy wait:max=0.3 cannot be used with --mode local:4: its codec is named",
         ),
         (
             &["--policy", "noise-scale:max=64", "--parallel", "auto"],
-            "--policy noise-scale:max=64 with a plan",
+            "--policy noise-scale:max=64 cannot be used with a plan",
         ),
         (
             &["--policy", "noise-scale:max=64", "--mode", "server"],
-            "--policy noise-scale:max=64 in a training with servers",
+            "--policy noise-scale:max=64 cannot be used in a training with servers",
         ),
     ] {
         let ended = folder.train(&[&["--steps", "4", "--checkpoint-dir", "none"], flags].concat());

@@ -51,7 +51,7 @@ fn a_job_gets_the_open_files_that_it_needs_or_says_how_many_these_are() {
     for ranks in ["16", "2:16"] {
         let arguments = ["run", "--ranks", ranks, "--", "true"];
         let ended = run_limited(&folder, "ulimit -n 40", &arguments);
-        let said = "a job of 16 ranks on this machine needs 72 open files beside the ";
+        let said = "a job of 16 ranks on this machine needs 72 open files in addition to the ";
         assert!(ended.error().contains(said), "{}", ended.stderr);
         assert!(ended.error().contains(", at most 40 are allowed"), "{}", ended.stderr);
         assert!(ended.hint().contains("ulimit -n"), "{}", ended.stderr);
@@ -121,7 +121,7 @@ fn former_names_of_flags_are_taken_with_a_warning() {
     let warnings: Vec<_> =
         ended.stderr.lines().filter(|line| line.contains("warning: --")).collect();
     let of = |before: &str, now: &str| {
-        format!("warning: --{before} is --{now} now; the next version has --{now} only")
+        format!("warning: --{before} is now called --{now}; the next version has only --{now}")
     };
     let expected = [of("warmup", "lr-warmup-steps"), of("warmup-steps", "codec-warmup-steps")];
     assert_eq!(warnings, expected, "{}", ended.stderr);

@@ -358,18 +358,18 @@ fn servers_and_ranks_show_what_they_do() {
 fn flags_without_a_meaning_are_refused() {
     let folder = Folder::new("servers-refused");
     let refused = |flags: &[&str]| folder.train(flags).error().to_owned();
-    assert_eq!(refused(&["--servers", "2"]), "error: --servers 2 without servers");
+    assert_eq!(refused(&["--servers", "2"]), "error: --servers 2 needs servers");
     assert_eq!(
         refused(&["--mode", "server", "--codec", "int8"]),
-        "error: --codec int8 with --mode server, where --values says how gradients travel"
+        "error: --codec int8 cannot be used with --mode server: there, --values sets the encoding of gradients"
     );
     assert_eq!(
         refused(&["--mode", "server", "--lr", "0.5"]),
-        "error: --lr 0.5 with --mode server, where --optimizer has the learning rate"
+        "error: --lr 0.5 cannot be used with --mode server: there, --optimizer sets the learning rate"
     );
     assert_eq!(
         refused(&["--mode", "server", "--servers", "2", "--replicas", "2"]),
-        "error: --replicas 2 with 2 servers, of which each shard needs 3"
+        "error: --replicas 2 needs 3 servers for each shard, found 2"
     );
     let many = folder.train(&["--mode", "server", "--servers", "257"]);
     let expected = "error: --servers 257 on this machine, expected at most 256: ";
@@ -389,24 +389,24 @@ fn flags_without_a_meaning_are_refused() {
     );
     assert_eq!(
         refused(&["--mode", "hybrid"]),
-        "error: --mode hybrid without names of the servers' parameters"
+        "error: --mode hybrid needs the names of the parameters on servers"
     );
     assert_eq!(
         refused(&[&hybrid[..], &["--ranks", "1:2"]].concat()),
-        "error: --ranks 1:2 with --mode hybrid, which needs a fixed number of ranks"
+        "error: --mode hybrid needs a fixed number of ranks, found --ranks 1:2"
     );
     assert_eq!(
         refused(&["--mode", "server", "--server-params", "a"]),
-        "error: --server-params 'a' with --mode server, where servers have all"
+        "error: --server-params 'a' cannot be used with --mode server: servers have all parameters"
     );
-    assert_eq!(refused(&["--values", "int8"]), "error: --values int8 without servers");
+    assert_eq!(refused(&["--values", "int8"]), "error: --values int8 needs servers");
     assert_eq!(
         refused(&["--mode", "server", "--server-memory", "2GB"]),
-        "error: --server-memory 2.00 GB without a folder for the rows beyond it"
+        "error: --server-memory 2.00 GB needs a folder for the rows beyond it"
     );
     assert_eq!(
         refused(&["--mode", "server", "--spill-dir", "."]),
-        "error: --spill-dir . without a limit of memory"
+        "error: --spill-dir . needs a limit of memory"
     );
     let beyond = refused(&["--mode", "server", "--server-memory", "2GB", "--spill-dir", "none"]);
     let expected = "error: cannot make a file beyond the memory limit in none: No such file";
@@ -414,7 +414,7 @@ fn flags_without_a_meaning_are_refused() {
     let limits = ["--server-memory", "2GB", "--spill-dir", "."];
     let by_hand = train_arguments(&[&FLAGS[..], &limits].concat());
     let by_hand = folder.command(&by_hand).env("THINWIRE_MEMBER", "new").spawn().unwrap();
-    let expected = "error: --server-memory for a rank that starts no servers";
+    let expected = "error: --server-memory has no effect on a rank that starts no servers";
     assert_eq!(finish(by_hand).error(), expected);
     let ended = folder.run(&["server"]);
     assert_eq!(ended.error(), "error: no coordinator for this server");

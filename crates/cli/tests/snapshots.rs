@@ -255,7 +255,7 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
     let (error, all) = ended(&[], Some(name.clone()));
     let said = format!("error: the job continues from {name}, which this server does not have");
     assert_eq!(error, said);
-    assert!(all.contains("hint: give it: --restore PATH"), "{all}");
+    assert!(all.contains("hint: give --restore PATH"), "{all}");
     let mut job = Started::new(&folder, 1, &["--restore", "snapshots"]);
     let open = |restore: Option<String>, patience| {
         let job_address = JobAddress::new(job.address(), "").unwrap();
@@ -266,7 +266,7 @@ fn servers_and_ranks_go_on_from_one_snapshot() {
             let error = open(restore.clone(), Duration::from_secs(1)).unwrap_err();
             (error.kind() == Kind::Refused).then(|| error.to_string())
         });
-        let said = format!("this worker continues from {found}, server ");
+        let said = format!("this worker continues from {found}, but server ");
         assert!(refused.starts_with(&said) && refused.contains(&name), "{refused}");
     }
     open(Some(name.clone()), LONG).unwrap();
@@ -324,7 +324,7 @@ fn a_training_goes_on_from_a_snapshot_with_more_servers() {
     let first = losses(ended);
     let flags = ["--servers", "3", "--steps", "5", "--restore", "s"];
     let ended = trained(&[&rule[..], &flags].concat());
-    let said = "going on from s/snapshot-000001, which was taken after step 40, in 16 shards";
+    let said = "continuing from s/snapshot-000001, taken after step 40, in 16 shards";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let second = losses(ended);
     assert!(second[0] < 0.95 * first[0], "{first:?} {second:?}");
@@ -338,12 +338,12 @@ fn a_training_goes_on_from_a_snapshot_with_more_servers() {
     assert!(error.contains("is of another model: table '") && error.contains("in the snapshot"));
     assert_eq!(
         folder.train(&["--restore", "s"]).error(),
-        "error: --restore s without servers",
+        "error: --restore s needs servers",
         "flags of servers need servers"
     );
     assert_eq!(
         trained(&["--snapshot-every", "3"]).error(),
-        "error: --snapshot-every 3 without a folder for snapshots"
+        "error: --snapshot-every 3 needs a folder for snapshots"
     );
 }
 
@@ -425,7 +425,7 @@ fn a_training_begins_with_a_checkpoint_of_one_without_servers() {
     let warm = |mode: &[&str], checkpoints| {
         let more = [&restore[..], &rates, mode, &["--checkpoint-dir", checkpoints]].concat();
         let ended = trained(&more);
-        assert!(!ended.stderr.contains("begin anew"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("begin again"), "{}", ended.stderr);
         assert!(ended.stderr.contains("beginning with the values of model.safetensors ("));
         let some = ended.stderr.contains(" of 21 parameters are on servers (");
         assert_eq!(some, mode.contains(&"hybrid"), "{}", ended.stderr);

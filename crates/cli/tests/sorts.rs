@@ -112,7 +112,7 @@ fn what_is_planned_with_codecs_of_activations_runs() {
         }
     }
     let ended = price(&["--activation-codecs", "int4", "--activation-budget", "0.001"]);
-    let said = "activations do not travel by int4: it loses ";
+    let said = "activations are not sent as int4: it loses ";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
 }
 
@@ -132,7 +132,7 @@ fn what_codecs_owe_is_taken_up_or_dropped_aloud() {
     cluster(&folder, 1, 1, 1.0);
     plan(&folder, GPT, &[]).done();
     let other = train(&folder, &["--resume", "half/step-000003", "--checkpoint-dir", "none"]);
-    let said = "the checkpoint is of another plan: what its codecs still owed is dropped";
+    let said = "the checkpoint is of another plan: the residuals of its codecs are dropped";
     assert!(other.stderr.contains(said), "{}", other.stderr);
     other.done();
 }
@@ -226,14 +226,20 @@ fn a_model_by_name_goes_on_and_writes_text() {
     let text = folder.run(&["sample", "--prompt", "12 b", "--length", "20"]).done();
     assert!(text.starts_with("12 b"), "{text}");
     for (flags, expected) in [
-        (&["--model", GPT, "--width", "8"][..], "--width 8 with --model gpt:layers=2"),
+        (
+            &["--model", GPT, "--width", "8"][..],
+            "--width 8 cannot be used with --model gpt:layers=2",
+        ),
         (
             &["--model", "resnet50", "--batch", "2"],
             "text.txt is no folder of images and no .npz file",
         ),
         (&["--model", "gpt5"], "no model is called 'gpt5'"),
-        (&["--input", "tokens=x"], "--input tokens=x without --model or --plan"),
-        (&["--resume", "thinwire-checkpoints", "--width", "8"], "--width 8 with --model llama"),
+        (&["--input", "tokens=x"], "--input tokens=x needs --model or --plan"),
+        (
+            &["--resume", "thinwire-checkpoints", "--width", "8"],
+            "--width 8 cannot be used with --model llama",
+        ),
         (&["--resume", "thinwire-checkpoints", "--model", GPT], "the checkpoint's model has llama"),
     ] {
         let ended = run(flags);
@@ -271,7 +277,7 @@ fn inputs_may_have_any_names() {
     near(&learnt(&folder, &[]), &named, 1e-4);
     near(&learnt(&folder, &["--input", "tokens=input_ids"]), &named, 1e-4);
     let ended = train(&folder, &["--input", "tokens=x"]);
-    let expected = "error: plan.toml: the model reads no 'x' as tokens, but 'input_ids'";
+    let expected = "error: plan.toml: the model has no input 'x' for tokens, expected 'input_ids'";
     assert_eq!(ended.error(), expected);
     let ended = train(&folder, &["--input", "x"]);
     assert!(ended.error().contains("expected tokens=NAME"), "{}", ended.error());

@@ -37,7 +37,7 @@ fn a_text_too_short_to_hold_some_out_is_said() {
     fs::write(folder.path().join("text.txt"), [b'a'; 80]).unwrap();
     let flags = ["--ranks", "1", "--steps", "1", "--sample-bytes", "0", "--checkpoint-dir", "none"];
     let said = |more: &[&str]| folder.train(&[&flags[..], more].concat()).stderr;
-    let line = "no validation: the data held out does not fill a batch of 4\n";
+    let line = "no validation: the held-out data does not fill a batch of 4\n";
     assert!(said(&[]).contains(line));
     assert!(!said(&["--validation-batches", "0"]).contains(line));
 }
@@ -219,10 +219,10 @@ fn a_checkpoint_of_an_earlier_version_goes_on_and_writes() {
     let flags = ["train", "--resume", EARLIER, "--data", "text.txt", "--link", "none", "--json"];
     let places = ["--codec", "int8", "--report", "none", "--checkpoint-dir", "none"];
     let ended = folder.run(&[&flags[..], &places].concat());
-    let said = "the checkpoint's gradients were in other buckets: how they travel is chosen anew";
+    let said = "the checkpoint's gradients were in other buckets: the way in which they are sent is chosen again";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let said =
-        "does not tell how its gradients travelled: this continues with codec int8, algorithm";
+        "does not tell how its gradients were sent: training continues with codec int8, algorithm";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let found = losses(&ended.json()[0]);
     assert_eq!(found.len(), LATER.len());
@@ -312,13 +312,13 @@ fn a_training_by_rounds_goes_on_bit_for_bit() {
         }
         let fewer = ["--steps", "14", "--ranks", "1"];
         let ended = folder.run(&[&resumed[..], &fewer, &["--checkpoint-dir", "none"]].concat());
-        let dropped = "what those beyond 1 had learnt since their last rounds is dropped";
+        let dropped = "what ranks from 1 on had learnt since their last rounds is dropped";
         assert!(ended.stderr.contains(dropped), "{}", ended.stderr);
         ended.done();
         // Another mode begins with the model.
         let other = ["--steps", "14", "--mode", "local:3", "--checkpoint-dir", "none"];
         let ended = folder.run(&[&resumed[..], &other].concat());
-        let dropped = "all begin with its model, and what ranks had not exchanged is dropped";
+        let dropped = "all ranks begin with its model, and changes not exchanged yet are dropped";
         assert!(ended.stderr.contains(dropped), "{}", ended.stderr);
         ended.done();
         let others = ["--steps", "16", "--mode", "all-reduce", "--codec", "none"];
@@ -372,58 +372,70 @@ fn modes_that_cannot_be_are_refused() {
     for (flags, error) in [
         (&["--mode", "diloco:0"][..], "mode diloco has '0' steps"),
         (&["--mode", "gossip"], "unknown mode 'gossip'"),
-        (&["--mode", "diloco:4096,fragments=4096"], "4096 fragments of parameters with"),
-        (&["--mode", "delayed:2", "--codec", "auto"], "codec auto with mode delayed:2"),
-        (&["--mode", "delayed:2", "--ranks", "1:2"], "--mode delayed:2 in an elastic job"),
-        (&["--mode", "delayed:2", "--parallel", "auto"], "--mode delayed:2 with a plan"),
-        (&["--mode", "local:2", "--parallel", "auto"], "--mode local:2 with a plan"),
+        (&["--mode", "diloco:4096,fragments=4096"], "4096 fragments for parameters of"),
+        (
+            &["--mode", "delayed:2", "--codec", "auto"],
+            "codec auto cannot be used with mode delayed:2",
+        ),
+        (
+            &["--mode", "delayed:2", "--ranks", "1:2"],
+            "--mode delayed:2 cannot be used in an elastic job",
+        ),
+        (
+            &["--mode", "delayed:2", "--parallel", "auto"],
+            "--mode delayed:2 cannot be used with a plan",
+        ),
+        (&["--mode", "local:2", "--parallel", "auto"], "--mode local:2 cannot be used with a plan"),
         (
             &["--mode", "local:2", "--codec-warmup-steps", "3"],
-            "--codec-warmup-steps 3 with --mode local:2",
+            "--codec-warmup-steps 3 cannot be used with --mode local:2",
         ),
-        (&["--mode", "pair", "--algorithm", "ring"], "--algorithm ring with --mode pair"),
-        (&["--mode", "pair", "--codec", "int8"], "codec int8 with mode pair"),
+        (
+            &["--mode", "pair", "--algorithm", "ring"],
+            "--algorithm ring cannot be used with --mode pair",
+        ),
+        (&["--mode", "pair", "--codec", "int8"], "codec int8 cannot be used with mode pair"),
         (
             &["--mode", "pair", "--codec", "int8", "--ranks", "1:2"],
-            "error: codec int8 with mode pair, expected none",
+            "error: codec int8 cannot be used with mode pair, expected none",
         ),
         (&["--optimizer", "lamb"], "no optimiser 'lamb', expected one of sgd"),
         (&["--optimizer", "adam:lr=1"], "--optimizer adam:lr=1,beta1=0.9"),
         (
             &["--optimizer", "onebit-adam", "--codec", "auto"],
-            "--optimizer onebit-adam with codec auto, which measures gradients",
+            "--optimizer onebit-adam cannot be used with codec auto: it measures gradients, not momenta",
         ),
         (
             &["--optimizer", "zero-one-adam", "--codec-warmup-steps", "3"],
-            "--optimizer zero-one-adam with --codec-warmup-steps",
+            "--optimizer zero-one-adam cannot be used with --codec-warmup-steps",
         ),
         (
             &["--optimizer", "zero-one-adam", "--ranks", "1:2"],
-            "--optimizer zero-one-adam in an elastic job",
+            "--optimizer zero-one-adam cannot be used in an elastic job",
         ),
         (
             &["--optimizer", "onebit-adam", "--parallel", "auto"],
-            "--optimizer onebit-adam with a plan",
+            "--optimizer onebit-adam cannot be used with a plan",
         ),
         (
             &["--optimizer", "onebit-adam", "--mode", "local:2"],
-            "--optimizer onebit-adam with --mode local:2, in which parameters travel",
+            "--optimizer onebit-adam cannot be used with --mode local:2, expected all-reduce",
         ),
         (
             &["--optimizer", "onebit-adam", "--momentum-correction", "0.9"],
-            "--optimizer onebit-adam with --momentum-correction 0.9",
+            "--optimizer onebit-adam cannot be used with --momentum-correction 0.9",
         ),
         (
             &["--optimizer", "onebit-adam", "--mode", "server"],
-            "--optimizer onebit-adam with servers, which have rules of their own",
+            "--optimizer onebit-adam cannot be used with servers: they have rules of their own",
         ),
         (
             &["--mode", "local:2", "--momentum-correction", "0.9"],
-            "--momentum-correction 0.9 with --mode local:2",
+            "--momentum-correction 0.9 cannot be used with --mode local:2",
         ),
         (
             &["--mode", "diloco:4,fragments=4,delay=2", "--codec", "auto"],
-            "codec auto with mode diloco:4",
+            "codec auto cannot be used with mode diloco:4",
         ),
     ] {
         let ended = folder.train(&[&["--steps", "4", "--checkpoint-dir", "none"], flags].concat());

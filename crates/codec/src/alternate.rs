@@ -1,8 +1,8 @@
 //! PowerSGD with one message per step.
 //!
 //! Vogels et al. (see `powersgd`) improve both factors in every step, which takes two messages. Here
-//! a step improves one factor and the next step the other: half of a step of subspace iteration for
-//! half of the bytes and one all-reduce.
+//! steps improve the two factors in turn. A step is then half a step of subspace iteration, with half of
+//! the bytes, and one all-reduce instead of two.
 //!
 //! ```text
 //! M += residual;  message = M B, or Mᵀ B in every other step     project    all-reduce the message
@@ -57,8 +57,9 @@ impl Alternating {
         (&self.basis, self.side)
     }
 
-    /// Returns the state for a checkpoint: `low_rank` vectors as long as a row, then as many as long
-    /// as a column. Vectors of the side that the basis is not in are zeros.
+    /// Returns the state for a checkpoint: `low_rank` vectors of the length of a row, then `low_rank`
+    /// vectors of the length of a column. The basis is on one of these two sides; the vectors of the
+    /// other side are zeros.
     pub fn state(&self) -> Vec<f32> {
         let mut state = vec![0.0; self.low_rank * (self.rows + self.columns)];
         let place = match self.side {
@@ -93,7 +94,8 @@ impl Alternating {
         Finite::from(kernel::is_finite(message))
     }
 
-    /// Subtracts the matrix that the rank's own message stands for, which leaves the new residual.
+    /// Subtracts from `values` the matrix that the rank's own message represents. `values` is then the
+    /// new residual.
     ///
     /// # Panics
     /// If the length of a slice does not fit its shape.
@@ -101,8 +103,8 @@ impl Alternating {
         self.add_product(message, -1.0, values);
     }
 
-    /// Writes the matrix that the sum of all messages stands for: the sum of all matrices, less the
-    /// residuals.
+    /// Writes the matrix that the sum of all messages represents: the sum of all ranks' matrices minus
+    /// their new residuals.
     ///
     /// # Panics
     /// If the length of a slice does not fit its shape.
@@ -111,7 +113,7 @@ impl Alternating {
         self.add_product(message, 1.0, output);
     }
 
-    /// Takes the sum of messages as basis of the next step; not to be called for a skipped step.
+    /// Takes the sum of messages as the basis of the next step. Do not call it for a skipped step.
     ///
     /// # Panics
     /// If the message is of another length.

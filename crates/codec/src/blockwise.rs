@@ -1,15 +1,17 @@
 //! Largest elements of every block, with their values in another codec.
 //!
-//! Of every BLOCK elements the K of largest magnitude are sent, of equal magnitudes the first; of a last block
-//! of `r` elements `ceil(K r / BLOCK)`. Positions take `log2 C(BLOCK, K)` bits of each block (see `subsets`).
-//! The values of all blocks, in order, are encoded by VALUES as a tensor of their own: `none`, `bf16`,
-//! `lloyd:2`, `ecsq:0.5` and others. With 64 of 4,096 and two bits these are the messages of Sarfi et al.,
-//! "Communication efficient LLM pre-training with SparseLoCo" (2025), there with 12 bits for a position.
+//! Of every BLOCK elements, the K of largest magnitude are sent; of elements with equal magnitudes, the
+//! first ones. A last block of `r` elements sends `ceil(K r / BLOCK)`. The positions of a block take
+//! `log2 C(BLOCK, K)` bits (see `subsets`). The values of all blocks, in order, are encoded by VALUES as
+//! one tensor: `none`, `bf16`, `lloyd:2`, `ecsq:0.5` and others. With K = 64, BLOCK = 4096 and two bits
+//! per value, the messages hold the same as those of Sarfi et al., "Communication efficient LLM
+//! pre-training with SparseLoCo" (2025), where a position takes 12 bits.
 //!
-//! Format: where VALUES has a variable length, the length of all (u32, little-endian); the positions of every
-//! block in whole bytes; the encoding of the values.
+//! Format: if VALUES has a variable length, the length of the whole encoding (u32, little-endian); then
+//! the positions of every block, in whole bytes; then the encoding of the values.
 //!
-//! Law: an element is sent as VALUES has it, and the rest of it, or all, stays in the residual.
+//! Law: an element that is sent has the value that VALUES decodes, and its error stays in the residual;
+//! an element that is not sent stays in the residual as a whole.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A codec as users choose it, and how it gets into the table of codecs.
+//! A codec as users choose it, and its entry in the table of codecs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ impl Entry {
 }
 
 impl Choice {
-    /// Returns how encodings of several ranks are brought together. Sums of factors and of integers
-    /// are factors and integers, so low rank and integers are summable.
+    /// Returns how encodings of several ranks are combined. Sums of factors are factors and sums of
+    /// integers are integers, so low rank and integers are summable.
     pub fn exchange(&self) -> Exchange {
         match self {
             Choice::Bytes(codec) => codec.exchange(),

@@ -23,8 +23,8 @@ pub enum Bound {
     None,
 }
 
-/// Properties of a codec beside its [`Bound`], which tests check. All hold by default: a codec lists
-/// the ones that it gives up.
+/// Properties of a codec in addition to its [`Bound`], which tests check. By default a codec claims all
+/// of them; it lists those that it does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// Encoding decoded values gives the same bytes again.
@@ -44,7 +44,7 @@ impl Claims {
     /// Claim of every property.
     pub const ALL: Claims =
         Claims { idempotent: true, exact: true, nearest: true, separable: true, zero: true };
-    /// Claim of the properties that are left where random numbers decide.
+    /// Claim of the properties that a codec with random rounding has.
     pub const RANDOM: Claims =
         Claims { idempotent: false, exact: false, nearest: false, separable: false, ..Claims::ALL };
 }
@@ -151,28 +151,30 @@ pub trait Codec: Debug + Display + Send + Sync {
     /// Returns the bound of the codec error of `elements` values, up to the rounding of f32.
     fn bound(&self, elements: usize) -> Bound;
 
-    /// Returns the properties that hold beside the bound.
+    /// Returns the properties that hold in addition to the bound.
     fn claims(&self) -> Claims {
         Claims::ALL
     }
 
-    /// Returns whether all ranks must be given the same random numbers, so that their encodings are
-    /// about the same elements.
+    /// Returns whether all ranks must be given the same random numbers, so that all of them encode the
+    /// same elements.
     fn shares_randomness(&self) -> bool {
         false
     }
 
-    /// Replaces values that a rank does not encode by the values that encoding would give: the rank's
-    /// own values before encodings of others are added, and a sum that is not encoded again. Most
-    /// codecs keep the values, which are more exact. Values that are not finite must stay so.
+    /// Replaces values by those that encoding and decoding would give. It is called on values that a rank
+    /// does not encode: its own ones, before encodings of other ranks are added, and a sum that is not
+    /// encoded again. Most codecs leave the values as they are, which is more exact. Values that are not
+    /// finite must stay not finite.
     fn canonicalise(&self, _values: &mut [f32]) {}
 
-    /// Returns the type of the encoded elements, where the encoding is nothing but elements in order.
+    /// Returns the type of the encoded elements, if the encoding consists of elements in order and
+    /// nothing else.
     fn dtype(&self) -> Option<DType> {
         None
     }
 
-    /// Returns whether the encoding is the bytes of the values, so that no copy is needed.
+    /// Returns whether the encoding is the bytes of the values themselves, so that no copy is needed.
     fn is_raw(&self) -> bool {
         self.dtype() == Some(DType::F32)
     }
@@ -182,8 +184,8 @@ pub trait Codec: Debug + Display + Send + Sync {
         1
     }
 
-    /// Returns the exact length in bytes of the encoding of `elements` values; the longest of a codec
-    /// [of variable length](Codec::is_variable).
+    /// Returns the exact length in bytes of the encoding of `elements` values; for a codec [of variable
+    /// length](Codec::is_variable), the largest length.
     fn encoded_len(&self, elements: usize) -> usize;
 
     /// Returns whether the length depends on the values. Such an encoding begins with its own length as
@@ -192,7 +194,7 @@ pub trait Codec: Debug + Display + Send + Sync {
         false
     }
 
-    /// Returns the length of the encoding at the beginning of `bytes`, at most all of them.
+    /// Returns the length of the encoding at the beginning of `bytes`; it is at most `bytes.len()`.
     fn frame_len(&self, bytes: &[u8]) -> usize {
         match bytes.first_chunk() {
             Some(length) if self.is_variable() => {
@@ -202,31 +204,32 @@ pub trait Codec: Debug + Display + Send + Sync {
         }
     }
 
-    /// Returns the length in bytes to expect of the encoding of `elements` values: the exact one, or for
-    /// a codec of variable length that of normal values.
+    /// Returns the length in bytes to expect of the encoding of `elements` values: the exact length, or
+    /// for a codec of variable length, the length for normally distributed values.
     fn expected_len(&self, elements: usize) -> usize {
         self.encoded_len(elements)
     }
 
-    /// Returns the codec as kernels in CUDA C, or why it has none; `None` where the codec is no text.
+    /// Returns the codec as kernels in CUDA C, or the reason why it has none; `None` if the codec is not
+    /// defined by a text.
     fn cuda(&self) -> Option<Result<Cuda, &str>> {
         None
     }
 
-    /// Returns the bytes of an encoding that are padding of codes of a few bits.
+    /// Returns the number of bytes in an encoding that only pad codes of a few bits.
     fn padding(&self, _elements: usize) -> usize {
         0
     }
 
-    /// Encodes into the whole of `output`, with random numbers of `key` that count from the first
-    /// element of the input.
+    /// Encodes into `output`, with random numbers of `key` that count from the first element of the
+    /// input. Bytes of `output` after the first [`Codec::frame_len`] bytes are undefined.
     ///
     /// # Panics
     /// If `output` is not [`Codec::encoded_len`] bytes, or values and residual differ in length.
-    /// Behind [`Codec::frame_len`] bytes, what was there is left or overwritten.
     fn encode(&self, input: Input<'_>, key: Key, output: &mut [u8]) -> Finite;
 
-    /// Decodes any bytes into all of `values`, or adds to them.
+    /// Decodes `encoded` into all of `values`, or adds the decoded values to them. Any bytes are either
+    /// decoded or refused.
     ///
     /// # Errors
     /// If the length of `encoded` is not that of an encoding of `values`, or it names elements that do

@@ -31,7 +31,7 @@ pub struct Distortion {
 /// Ratio of the squared to the absolute error of a uniform quantiser of normal values.
 const NORMAL: f64 = 0.85;
 
-/// Weight of [`Distortion::excess`] beside the error in what a training loses.
+/// Weight of [`Distortion::excess`], relative to the error, in [`Distortion::weighted_error`].
 const EXCESS_WEIGHT: f64 = 2.0;
 
 impl Distortion {
@@ -56,9 +56,10 @@ impl Distortion {
         Distortion { error, absolute: NORMAL * (distance / sum).powi(2), excess, bytes }
     }
 
-    /// Returns the larger of both errors with the excess of energy, each weighted by what it costs a training.
-    /// Adam divides every gradient by its own root mean square, so that small ones count as much as large
-    /// ones; and it takes the excess for larger gradients, so that its steps become smaller (docs/numerics.md).
+    /// Returns the larger of the two errors, plus twice the excess of energy. The weights estimate what
+    /// each costs a training: Adam divides every gradient by its own root mean square, so small gradients
+    /// count as much as large ones. Adam also takes the excess for larger gradients, and its steps become
+    /// smaller (docs/numerics.md).
     pub fn weighted_error(&self) -> f64 {
         self.error.max(self.absolute) + EXCESS_WEIGHT * self.excess.max(0.0)
     }

@@ -1,7 +1,7 @@
 //! Choice of a fixed number of elements from those that reach a threshold.
 //!
-//! If more elements reach the threshold, some of them are chosen; if fewer do, all of them and others
-//! besides. The number is fixed, so that the length of an encoding is known beforehand.
+//! If more elements reach the threshold than are wanted, some of them are chosen; if fewer do, all of
+//! them and some others. The number is fixed, so the length of an encoding is known beforehand.
 //!
 //! Law: the chosen elements are exactly as many as asked for, and in order.
 

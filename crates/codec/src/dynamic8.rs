@@ -1,8 +1,9 @@
 //! One byte per element, finest near zero.
 //!
-//! Dettmers et al., "8-bit optimizers via block-wise quantization" (2021, section 2.1), with a
-//! symmetric table: decade `i` of seven, up to the largest magnitude of the block, has `2^i` evenly
-//! spaced magnitudes, 127 in all, and there is 0. A code is a number from -127 to 127.
+//! Dettmers et al., "8-bit optimizers via block-wise quantization" (2021, section 2.1), with a symmetric
+//! table. Magnitudes up to the largest one of the block are divided into seven decades; decade `i` has
+//! `2^i` evenly spaced magnitudes. With 0, that makes 128 magnitudes. A code is a number from -127 to
+//! 127.
 //!
 //! Law: every value becomes the nearest number of the table.
 

@@ -6,8 +6,9 @@
 //! of a bit of the rate-distortion function (Gish and Pierce, "Asymptotically efficient quantizing",
 //! 1968). One step for many values is reverse water-filling: values above the step all get the same
 //! distortion, and smaller ones wait in the residual until they reach a level. On dead zones: Sullivan,
-//! "Efficient scalar quantization of exponential and Laplacian random variables", 1996. One step for a whole
-//! message would leave small gradients beside large ones unsent for long.
+//! "Efficient scalar quantization of exponential and Laplacian random variables", 1996. With a single
+//! step for a whole message, small gradients that share a message with large ones would stay unsent for
+//! long.
 //!
 //! Format, little-endian: length of the encoding and number of escapes (u32 each). If all values are sent
 //! as 0, the encoding ends here. Otherwise come the values of levels 1 and 2 and the offset of further levels,
@@ -44,8 +45,8 @@ struct Ecsq {
     step: f32,
 }
 
-/// Smallest and largest step. Below, escapes, from 2.5 root mean squares on, would not be rare; above,
-/// equal values would all lie in the dead zone, and never be sent.
+/// Smallest and largest step. Escapes begin at 127 steps; with smaller steps they would be frequent. With
+/// larger steps, values that are all equal would lie in the dead zone, and never be sent.
 const STEPS: std::ops::RangeInclusive<f32> = 0.02..=1.6;
 
 /// Root mean square below which all values are sent as zeros.
@@ -84,7 +85,7 @@ impl Ecsq {
         0.5 * (std::f64::consts::TAU * e * (variance + 1.0 / 12.0)).log2()
     }
 
-    /// Returns the step of a section from the sum of its squares; none if a value is not finite.
+    /// Returns the step of a section from the sum of its squares; `None` if a value is not finite.
     fn step(self, squares: f64, elements: usize) -> Option<f32> {
         let rms = (squares / elements as f64).sqrt();
         let step = (rms * f64::from(self.step)).min(f32::MAX.into()) as f32;
@@ -92,7 +93,7 @@ impl Ecsq {
         squares.is_finite().then_some(if rms < SMALLEST_RMS { 0.0 } else { step })
     }
 
-    /// Adds the residual to values and quantises them; none if one is not finite.
+    /// Adds the residual to values and quantises them; `None` if one is not finite.
     fn quantise(self, input: &mut Input<'_>, symbols: &mut [u8]) -> Option<Quantised> {
         let mut quantised = Quantised::default();
         let mut is_finite = true;
@@ -116,7 +117,8 @@ impl Ecsq {
 #[derive(Debug)]
 struct Quantised {
     steps: Vec<f32>,
-    /// Sums of magnitudes by level, and how many there are, each weighted by the square of its step.
+    /// For every level, the sum of magnitudes; below, their number. Both are weighted by the square of
+    /// the section's step.
     sums: Sums,
     weights: Sums,
     counts: [u32; 256],
@@ -148,7 +150,7 @@ impl Quantised {
         self.steps.push(step);
     }
 
-    /// Writes the encoding of values with these symbols; returns the places of escapes, or none if the
+    /// Writes the encoding of values with these symbols; returns the places of escapes, or `None` if the
     /// encoding does not fit `output`.
     fn write(&self, values: &[f32], symbols: &[u8], output: &mut [u8]) -> Option<Vec<usize>> {
         let escapes = match self.counts[usize::from(ESCAPE)] {
@@ -169,7 +171,7 @@ impl Quantised {
         Some(escapes)
     }
 
-    /// Returns the values of levels: their centroids, the means of the values that have them.
+    /// Returns the values of levels. They are centroids: the means of the values that have the level.
     fn levels(&self) -> Levels {
         let mean = |sum: f64, weight: f64, other: f32| {
             if weight > 0.0 { (sum / weight) as f32 } else { other }
@@ -263,7 +265,7 @@ fn encode(input: Input<'_>, quantised: Quantised, symbols: &[u8], output: &mut [
     escapes.into_iter().for_each(|at| values[at] = 0.0);
 }
 
-/// Decodes an encoding that has symbols; none if the bytes are no encoding.
+/// Decodes an encoding that has symbols; `None` if the bytes are no encoding.
 fn restore(encoded: &[u8], write: Write, symbols: &mut [u8], values: &mut [f32]) -> Option<()> {
     let (head, rest) = encoded.split_at_checked(head_len(values.len()))?;
     let float = |place: usize| f32::from_bits(word(head, place));

@@ -20,13 +20,13 @@ const STREAM: usize = 1 << 14;
 /// Bytes of the states of a stream.
 const STATE_BYTES: usize = 4 * STATES;
 
-/// Most bytes beside the words.
+/// Returns the largest number of bytes of an encoding that are not words.
 pub(crate) fn overhead_max(symbols: usize) -> usize {
     2 + 2 * 256 + (2 + STATE_BYTES) * symbols.div_ceil(STREAM)
 }
 
 /// Encodes symbols, each of which occurs `counts[symbol]` times, at the beginning of `output`. Returns the
-/// length, or none if they do not fit.
+/// length, or `None` if they do not fit.
 pub(crate) fn encode(symbols: &[u8], counts: &[u32; 256], output: &mut [u8]) -> Option<usize> {
     let frequencies = normalise(counts);
     let encode_table = EncodeTable::new(&frequencies);
@@ -54,7 +54,7 @@ pub(crate) fn encode(symbols: &[u8], counts: &[u32; 256], output: &mut [u8]) -> 
     Some(table.len() + 2 * symbols.len().div_ceil(STREAM) + done)
 }
 
-/// Decodes `symbols.len()` symbols; none if the bytes are no encoding of so many.
+/// Decodes `symbols.len()` symbols; returns `None` if the bytes are no encoding of this many symbols.
 pub(crate) fn decode(bytes: &[u8], symbols: &mut [u8]) -> Option<()> {
     let (&[first, last], rest) = bytes.split_first_chunk::<2>()?;
     let count = usize::from(last).checked_sub(first.into())? + 1;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::shown::short;
 
-/// Sort of an [`Error`].
+/// Kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -92,7 +92,7 @@ impl Error {
         self.excerpt.as_deref()
     }
 
-    /// Returns the sort of the error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -13,7 +13,8 @@ use crate::kernel::{RANDOM_BITS, Rounding, Scale};
 use crate::least_squares::LeastSquares;
 use crate::{Bound, Claims, Error};
 
-/// One byte per element and one scale per 256: 8.125 bits, errors of at most 1/254 of the largest.
+/// One byte per element and one scale per 256: 8.125 bits, errors of at most 1/254 of the largest
+/// magnitude.
 pub(crate) const INT8: Entry = Entry {
     usage: "int8[:stochastic]",
     summary: "255 levels, 260 bytes per 256 elements",
@@ -21,7 +22,8 @@ pub(crate) const INT8: Entry = Entry {
     parse: parse::<8>,
 };
 
-/// Half a byte per element and one scale per 128: 4.25 bits, errors of at most 1/14 of the largest.
+/// Half a byte per element and one scale per 128: 4.25 bits, errors of at most 1/14 of the largest
+/// magnitude.
 pub(crate) const INT4: Entry = Entry {
     usage: "int4[:stochastic|:least-squares]",
     summary: "15 levels, 68 bytes per 128 elements",
@@ -29,7 +31,8 @@ pub(crate) const INT4: Entry = Entry {
     parse: parse::<4>,
 };
 
-/// Three bits per element and one scale per 128: 3.25 bits, off by at most 1/6 of the largest.
+/// Three bits per element and one scale per 128: 3.25 bits, errors of at most 1/6 of the largest
+/// magnitude.
 pub(crate) const INT3: Entry = Entry {
     usage: "int3[:stochastic|:least-squares]",
     summary: "7 levels, 52 bytes per 128 elements",
@@ -37,7 +40,8 @@ pub(crate) const INT3: Entry = Entry {
     parse: parse::<3>,
 };
 
-/// Integers of `BITS` bits, 3, 4 or 8, to the nearest or, if `STOCHASTIC`, so that the mean is the value.
+/// Integers of `BITS` bits (3, 4 or 8), rounded to the nearest or, if `STOCHASTIC`, at random and
+/// unbiased.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ints<const BITS: usize, const STOCHASTIC: bool>;
 

@@ -1,10 +1,10 @@
 //! Integers under a scale that all ranks share.
 //!
-//! Mishchenko et al., "IntSGD: Adaptive floatless compression of stochastic gradients" (2022,
-//! algorithm 1): every rank rounds its values at random to multiples of one unit. The unit follows
-//! from the averages of past steps, which all ranks know, so nobody has to tell it. Sums of such
-//! integers are integers, and nobody's are so large that a sum would overflow: partial sums are
-//! encoded again at every hop and lose nothing.
+//! Mishchenko et al., "IntSGD: Adaptive floatless compression of stochastic gradients" (2022, algorithm
+//! 1): every rank rounds its values at random to multiples of one unit. All ranks compute the unit from
+//! the averages of past steps, so it is never sent. Sums of such integers are integers, and the integers
+//! are limited so that no sum overflows. Partial sums are therefore encoded again at every hop without
+//! loss.
 //!
 //! ```text
 //! scale² = 9/10 scale² + 1/10 mean square of the average   follow
@@ -15,8 +15,8 @@
 //! Values are a rank's share of the average, as `sync` packs them: gradients over the number of
 //! ranks.
 //!
-//! Laws: right in the mean where nothing is clipped; a sum over ranks has the same bits in whatever
-//! order it is taken; what would not fit is refused, never wrapped.
+//! Laws: rounding is unbiased where nothing is clipped; a sum over ranks has the same bits in any order;
+//! integers that would not fit are refused, never wrapped around.
 
 use std::fmt;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl IntSgd {
     }
 
     /// Returns the largest magnitude of the integers of one of `ranks` ranks, such that no sum
-    /// overflows; none if there are too many ranks for any integers.
+    /// overflows; `None` if there are too many ranks for any integers.
     pub fn limit(&self, ranks: usize) -> Option<usize> {
         Some(self.ranks_max() / ranks.max(1)).filter(|limit| *limit > 0)
     }
@@ -87,7 +87,8 @@ impl IntSgd {
         finite
     }
 
-    /// Returns the scale after a step with these averages; a scale of 0 is none yet.
+    /// Returns the scale after a step with these averages; a `scale` of 0 means that there was none
+    /// before.
     pub fn follow(scale: f32, averages: &[f32]) -> f32 {
         let (old, new) = (f64::from(scale).powi(2), mean_square(averages));
         let square = if scale == 0.0 { new } else { KEPT * old + (1.0 - KEPT) * new };

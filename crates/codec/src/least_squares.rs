@@ -1,10 +1,10 @@
 //! Small integers under the scale per block that makes the squared error of the decoded block least.
 //!
-//! `int4:least-squares` and `int3:least-squares` choose the codes of `int4` and `int3`, then send another
-//! scale with them: for values `x` with levels `l` it is `s′ = Σ x l / Σ l²`. Under the scale that comes from
-//! the largest magnitude, decoded blocks have more energy than their values (3 to 5 percent with `int4`, 15
-//! to 23 with `int3`), which makes Adam take shorter steps; under this scale they have none. Bytes are
-//! decoded as those of `int4` and `int3`.
+//! `int4:least-squares` and `int3:least-squares` choose the same codes as `int4` and `int3`, but send
+//! another scale with them: for values `x` with levels `l` it is `s′ = Σ x l / Σ l²`. Under the scale
+//! that comes from the largest magnitude, decoded blocks have more energy than their values (3 to 5
+//! percent with `int4`, 15 to 23 with `int3`), which makes Adam take shorter steps. The scale of least
+//! squares removes this excess. Bytes are decoded as those of `int4` and `int3`.
 
 use crate::ints::Ints;
 use crate::kernel::Scale;
@@ -13,12 +13,12 @@ use crate::kernel::codes::Code;
 use crate::kernel::group::Layout;
 use crate::{Bound, Claims};
 
-/// Integers of `BITS` bits, 3 or 4, to the nearest, under a scale of least squares.
+/// Integers of `BITS` bits (3 or 4), rounded to the nearest, under a scale of least squares.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeastSquares<const BITS: usize>;
 
-/// Part of a scale that a value is rounded to before products are summed: sums of integers have no order, so
-/// that every machine and device gets the same bits.
+/// Values are rounded to multiples of this fraction of the scale before products are summed. Sums of
+/// integers do not depend on their order, so every machine and device gets the same bits.
 const PARTS: f32 = 4096.0;
 
 impl<const BITS: usize> LeastSquares<BITS> {

@@ -1,8 +1,9 @@
 //! Gradients to bytes and back.
 //!
-//! A [`Codec`] turns a range of f32 into bytes, and declares the [`Exchange`] of these bytes between ranks.
-//! Their length is known beforehand, or stated in the bytes ([`Codec::is_variable`]). The codec error stays in the residual, so that the next
-//! step sends it. [`PowerSgd`] sends sums of f32 instead of bytes, and [`IntSgd`] sums of integers.
+//! A [`Codec`] turns a range of f32 into bytes, and declares the [`Exchange`] of these bytes between
+//! ranks. Their length is known beforehand, or stated in the bytes ([`Codec::is_variable`]). The codec
+//! error stays in the residual and is sent in the next step. [`PowerSgd`] sends sums of f32 instead of
+//! bytes, and [`IntSgd`] sums of integers.
 //!
 //! Law: `decode(encode(values + residual)) + new residual == values + residual`.
 //!

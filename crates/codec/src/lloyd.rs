@@ -1,9 +1,10 @@
 //! Signs, and magnitudes at the centroids that fit a block best.
 //!
-//! Of each 128 elements the magnitudes, in order, are cut into 2^(BITS - 1) cells: first each cell in two,
-//! where the squared error is then least, then by Lloyd's algorithm, which moves cuts to the middle between
-//! centroids and centroids to the mean of their cells (Lloyd, "Least squares quantization in PCM", 1982). Unlike
-//! levels at equal distances these fit values without small ones among them, such as the largest of many.
+//! The sorted magnitudes of each 128 elements are divided into 2^(BITS - 1) cells. At first, all cells
+//! are repeatedly cut in two where the squared error becomes least. Then Lloyd's algorithm moves cuts to
+//! the middle between centroids, and centroids to the mean of their cells (Lloyd, "Least squares
+//! quantization in PCM", 1982). Such centroids fit values without small ones among them, such as the
+//! largest of many, better than levels at equal distances.
 //!
 //! Format of a block: the centroids in order, bf16, little-endian; then the codes as planes of bits (see
 //! `kernel::group`). The highest bit of a code is the sign, the others are the number of the centroid.
@@ -95,7 +96,7 @@ impl Sorted {
         best
     }
 
-    /// Returns the means of cells with these ends; that of an empty cell is that of the cell below.
+    /// Returns the means of cells with these ends; an empty cell has the mean of the cell below.
     fn means(&self, ends: &[usize]) -> [f64; CENTROIDS_MAX] {
         let (mut means, mut start, mut last) = ([0.0; CENTROIDS_MAX], 0, 0.0);
         for (mean, &end) in means.iter_mut().zip(ends) {
@@ -145,7 +146,7 @@ impl Lloyd {
         2 * self.cells() + Layout::Planes.len(elements, self.bits)
     }
 
-    /// Writes a block; returns its decoded values, or none if one is not finite.
+    /// Writes a block; returns its decoded values, or `None` if one is not finite.
     fn encode_block(self, values: &[f32], bytes: &mut [u8]) -> Option<[f32; GROUP]> {
         let (head, packed) = bytes.split_at_mut(2 * self.cells());
         let sorted = Sorted::new(values);
@@ -197,8 +198,8 @@ impl Codec for Lloyd {
         true
     }
 
-    /// One centroid has `‖x‖₁² / n` of the squared length, which is smallest where only one element is not
-    /// zero, less the rounding to bf16. More centroids have more.
+    /// One centroid has `‖x‖₁² / n` of the squared length, minus the rounding to bf16; this is smallest
+    /// if only one element is not zero. More centroids have more.
     fn bound(&self, elements: usize) -> Bound {
         Bound::Contraction((1.0 - 2.0f64.powi(-16)) / elements.clamp(1, GROUP) as f64)
     }

@@ -1,9 +1,9 @@
 //! Random rounding to powers of two: one byte per element.
 //!
-//! Horváth et al., "Natural compression for distributed deep learning" (2019, section 2): a value
-//! becomes one of the two neighbouring powers of two, so often that the mean is right. The sign is in
-//! the highest bit, the exponent plus 101 in the other seven: powers from 2^-100 to 2^26, and 0.
-//! Smaller values are sent as 0, larger ones cannot be held.
+//! Horváth et al., "Natural compression for distributed deep learning" (2019, section 2): a value becomes
+//! one of the two neighbouring powers of two, with probabilities that make it unbiased. The sign is in
+//! the highest bit, the exponent plus 101 in the other seven: powers from 2^-100 to 2^26, and 0. Smaller
+//! values are sent as 0; the codec cannot hold larger ones.
 //!
 //! Law: powers of two are exact, and a value at most doubles or halves.
 

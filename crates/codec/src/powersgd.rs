@@ -136,8 +136,9 @@ impl Factor {
         &self.q
     }
 
-    /// Adds the residual to `values`, and writes `p = values Q`, each vector times a power of two that is the
-    /// same on all ranks; returns whether `p` is finite. Only directions of vectors count.
+    /// Adds the residual to `values`, and writes `p = values Q`; returns whether `p` is finite. Each
+    /// vector is multiplied by a power of two, the same on all ranks, since only the directions of
+    /// vectors matter.
     ///
     /// # Panics
     /// If the length of a slice does not fit its shape.
@@ -173,7 +174,7 @@ impl Factor {
         reconstruct(p, q, output, self.rows);
     }
 
-    /// Starts the next step from `q`, the sum over ranks; not to be called for a skipped step.
+    /// Starts the next step from `q`, the sum over ranks. Do not call it for a skipped step.
     ///
     /// # Panics
     /// If `q` is of another length.
@@ -188,7 +189,7 @@ impl Factor {
     }
 }
 
-/// [`Factor::project`] of a matrix of so many rows from the subspace `q`.
+/// Does [`Factor::project`] for a matrix of `rows` rows from the subspace `q`.
 ///
 /// # Panics
 /// If the residual is of another length.
@@ -214,27 +215,28 @@ pub fn project(
     Finite::from(kernel::is_finite(p))
 }
 
-/// [`Factor::project_back`] of a matrix of so many rows.
+/// Does [`Factor::project_back`] for a matrix of `rows` rows.
 pub fn project_back(values: &[f32], p: &mut [f32], q: &mut [f32], rows: usize) {
     orthonormalise(p, rows);
     multiply(Side::Columns, values, p, values.len() / rows, q);
 }
 
-/// [`Factor::subtract`] from a matrix of so many rows.
+/// Does [`Factor::subtract`] for a matrix of `rows` rows.
 pub fn subtract(p: &[f32], q: &[f32], values: &mut [f32], rows: usize) {
     let columns = values.len() / rows;
     add_product(p, q, -1.0, columns, values);
 }
 
-/// [`Factor::reconstruct`] of a matrix of so many rows.
+/// Does [`Factor::reconstruct`] for a matrix of `rows` rows.
 pub fn reconstruct(p: &[f32], q: &[f32], output: &mut [f32], rows: usize) {
     output.fill(0.0);
     let columns = output.len() / rows;
     add_product(p, q, 1.0, columns, output);
 }
 
-/// Returns vectors with a largest magnitude from 1 to below 2. Those that a step has found are as large as its
-/// gradients, so that products with them would be squares, which overflow or vanish long before the gradients.
+/// Returns the vectors, each scaled so that its largest magnitude is at least 1 and below 2. The vectors
+/// that a step has found are as large as its gradients: without scaling, products with them would be as
+/// large as squares of gradients, and would overflow or vanish long before the gradients do.
 fn balanced(vectors: &[f32], length: usize) -> Vec<f32> {
     let mut balanced = vectors.to_vec();
     balanced.chunks_exact_mut(length).for_each(balance);
@@ -249,8 +251,8 @@ fn balance(vector: &mut [f32]) {
     vector.iter_mut().for_each(|x| *x *= factor);
 }
 
-/// Rows whose products are summed in order; sums of more rows add those of blocks in order. A device has a
-/// group of threads for each block.
+/// Number of rows whose products are summed in order. If there are more rows, the sums of such blocks are
+/// added in order; a device has a group of threads for each block.
 const BLOCK_ROWS: usize = 128;
 
 /// Writes the product of a matrix, or of its transpose for [`Side::Columns`], and the vectors of `basis`.

@@ -1,10 +1,10 @@
 //! Random rounding to evenly spaced levels.
 //!
-//! Alistarh et al., "QSGD: Communication-efficient SGD via gradient quantization and encoding"
-//! (2017, section 3), with codes of a fixed width, so that the length is known beforehand. Of `BITS`
-//! bits there are `2^(BITS - 1) - 1` levels on either side of 0, up to the norm of the block: the
-//! largest magnitude, which has the smallest codec error, or with `:l2` the Euclidean length, as in
-//! the paper.
+//! Alistarh et al., "QSGD: Communication-efficient SGD via gradient quantization and encoding" (2017,
+//! section 3), with codes of a fixed width, so that the length is known beforehand. With `BITS` bits
+//! there are `2^(BITS - 1) - 1` levels on either side of 0, up to the norm of the block. The norm is the
+//! largest magnitude, which gives the smallest codec error, or with `:l2` the Euclidean length, as in the
+//! paper.
 //!
 //! Law: unbiased, and a code is one of the two levels next to the value.
 
@@ -27,10 +27,10 @@ pub(crate) const QSGD: Entry = Entry {
 /// Three values, random: two bits per element.
 ///
 /// Wen et al., "TernGrad: Ternary gradients to reduce communication in distributed deep learning"
-/// (2017, section 3): 0, or the largest magnitude of the block with the sign of the element, so often
-/// that the mean is right. This is `qsgd` with one level. With `:CLIP` magnitudes above CLIP times the
-/// root mean square are clipped first (section 4, 2.5 in the paper); the clipped codec is biased, so
-/// it needs feedback.
+/// (2017, section 3): a value becomes 0, or the largest magnitude of the block with its own sign, with
+/// probabilities that make it unbiased. This is `qsgd` with one level. With `:CLIP`, magnitudes above
+/// CLIP times the root mean square are clipped first (section 4, 2.5 in the paper); the clipped codec
+/// is biased, so it needs feedback.
 ///
 /// Law: the variance is `s ‖x‖₁ - ‖x‖₂²` with the largest magnitude `s`.
 pub(crate) const TERNGRAD: Entry = Entry {

@@ -1,10 +1,10 @@
 //! Random elements, the same on every rank.
 //!
 //! Stich, Cordonnier and Jaggi, "Sparsified SGD with memory" (2018, definition 2.1). The elements, or
-//! with `:block` blocks of 128 of them, are cut into strata of equal size, and one is drawn of each
-//! stratum: none twice, and each as likely as the others. The draw follows from 8 bytes at the
-//! beginning, which follow from (seed, step, tensor), so no index is sent, and the encodings of all
-//! ranks can be added up. Values are f32; the rest stays in the residual.
+//! with `:block` blocks of 128 of them, are divided into strata of equal size, and one is drawn from each
+//! stratum. None is drawn twice, and all are equally likely. The draw follows from the 8 bytes at the
+//! beginning, which follow from (seed, step, tensor), so no index is sent, and the encodings of all ranks
+//! can be added up. Values are f32; the rest stays in the residual.
 //!
 //! Law: with the same key, the encoding of a sum is the sum of encodings.
 

@@ -1,10 +1,10 @@
 //! Selection of the largest elements.
 //!
-//! Exactly the `count` largest magnitudes are selected, of equal ones the first. Nothing is sorted:
-//! the bits of a magnitude are an unsigned number, and three histograms of its digits find the
-//! smallest one that is selected. Where few of many are selected, a sample gives a threshold below
-//! which elements are ignored, so that one pass over memory suffices; a sample that misleads costs
-//! time and does not change the result.
+//! Exactly the `count` largest magnitudes are selected; of equal ones, the first. Nothing is sorted: the
+//! bits of a magnitude are an unsigned number, and three histograms of its digits find the smallest one
+//! that is selected. If few of many are selected, a sample gives a threshold below which elements are
+//! ignored, so that one pass over memory suffices. A sample that misleads costs time and does not change
+//! the result.
 
 use crate::Input;
 use crate::kernel::{Candidate, imp};
@@ -75,7 +75,7 @@ impl Cut {
         Cut { bits: prefix, equal }
     }
 
-    /// Whether an element is kept, asked of each in order.
+    /// Returns whether an element is kept; to be called for each element in order.
     #[inline(always)]
     fn keeps(&mut self, bits: u32) -> bool {
         let magnitude = bits & MAGNITUDE;

@@ -1,9 +1,10 @@
 //! Signs under one unit per block of 128, one or two bits per element.
 //!
-//! `onebit` and `int2`. The lowest bit of a code says that the value is negative, the next one, if there
-//! is one, that it is three units instead of one. The unit is a fixed multiple of the mean magnitude of
-//! the block and keeps 17 of 24 binary digits, so three units are exact, and so is the mean of 128 equal
-//! magnitudes. The residual of a value is rounded once, since a value may be far smaller than the unit.
+//! `onebit` and `int2`. The lowest bit of a code is the sign: 1 for a negative value. The next bit of
+//! `int2` is 1 if the magnitude is three units instead of one. The unit is a fixed multiple of the mean
+//! magnitude of the block and keeps 17 of 24 binary digits, so three units are exact, and so is the mean
+//! of 128 equal magnitudes. The residual of a value is rounded once, since a value may be far smaller
+//! than the unit.
 //! Both need feedback: a small element is sent as large as the mean of its block until the residual
 //! turns its sign.
 
@@ -40,8 +41,8 @@ pub(crate) const ONEBIT: Entry = Entry {
     parse: |parameter| without_parameter("onebit", parameter, Coded(Signs::<1>)),
 };
 
-/// Signs under the mean magnitude, or of two `BITS` under one or three times 5/8 of it, which is nearly
-/// the best unit for normal values.
+/// Signs times the mean magnitude of the block. With two `BITS`, signs times one or three units of 5/8 of
+/// the mean magnitude, nearly the best unit for normal values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signs<const BITS: usize>;
 
@@ -50,7 +51,7 @@ pub(crate) const SHARE: f32 = 1.0 / GROUP as f32;
 
 impl<const BITS: usize> Signs<BITS> {
     /// Returns the unit of a block of `length` elements with the sum of magnitudes `sum`, each times
-    /// [`SHARE`]; none if the decoded values would not be finite.
+    /// [`SHARE`]; `None` if the decoded values would not be finite.
     #[inline(always)]
     pub(crate) fn unit(sum: f32, length: usize) -> Option<Scale> {
         let mean = sum / (length as f32 * SHARE);
@@ -107,13 +108,14 @@ impl<const BITS: usize> Code for Signs<BITS> {
         f32::from_bits(magnitude.to_bits() ^ code << 31)
     }
 
-    /// Of one bit, `‖x‖₁² / (n ‖x‖₂²)` is sent, which is smallest where only one element is not zero.
+    /// One bit sends `‖x‖₁² / (n ‖x‖₂²)` of the squared length, which is smallest if only one element is
+    /// not zero.
     ///
-    /// Of two bits, let the mean magnitude be 1. Of `y²` with a magnitude `y` the convex
-    /// `g(y) = max(5/4 y - 25/64, 15/4 y - 225/64)` is sent. In the mean over the block that is at least
-    /// `g(1) = 55/64`, and the mean of `y²` is at most `n`. From four elements on there is more:
-    /// `g(y) - δ y² >= 25/64 (y - 1)` from 0 to `n` with the `δ` below. One nonzero element attains this
-    /// ratio, so no larger bound holds.
+    /// For two bits, let the mean magnitude be 1. Of `y²`, for a magnitude `y`, the codec sends
+    /// `g(y) = max(5/4 y - 25/64, 15/4 y - 225/64)`, which is convex. Its mean over the block is
+    /// therefore at least `g(1) = 55/64`, and the mean of `y²` is at most `n`. From four elements on,
+    /// the bound is larger: `g(y) - δ y² >= 25/64 (y - 1)` from 0 to `n` with the `δ` below. One
+    /// nonzero element attains this ratio, so no larger bound holds.
     fn bound(&self, elements: usize) -> Bound {
         let n = elements as f64;
         Bound::Contraction(match BITS {

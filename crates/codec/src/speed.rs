@@ -1,7 +1,7 @@
 //! Speed of codecs on this machine.
 //!
-//! No other file of this crate reads the clock. All figures are bytes of f32 per second, beside those
-//! of a plain copy of the same values, measured in the same rounds.
+//! No other file of this crate reads the clock. All figures are bytes of f32 per second. For comparison,
+//! a plain copy of the same values is measured in the same rounds.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,14 +17,14 @@ pub struct Row {
     pub operation: &'static str,
     /// Median over all rounds, in bytes of f32 per second.
     pub bytes_per_s: f64,
-    /// Median of the speed over that of the copy of the same round.
+    /// Median over all rounds of the ratio of this speed to that of the copy in the same round.
     pub relative_to_copy: f64,
 }
 
 const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
 
-/// Times each operation of `choice` on `elements` normal values, `rounds` times in turns with a copy.
-/// The first row is the copy; a matrix that low rank does not compress gives no rows.
+/// Times each operation of `choice` on `elements` normal values, `rounds` times, each round with a copy.
+/// The first row is the copy. If low rank does not compress the matrix, there are no rows.
 ///
 /// # Panics
 /// If there are no elements or no rounds.
@@ -133,7 +133,7 @@ fn measure_sums<M>(
     })
 }
 
-/// Times operations by turns; returns medians without the first round, which touches memory for the
+/// Times operations in turns; returns medians without the first round, which touches memory for the
 /// first time.
 fn timed(
     operations: &[&'static str],

@@ -1,11 +1,12 @@
 //! Positions of some elements of a block, in the fewest bits.
 //!
-//! `log2 C(n, k)` bits are the least for a code that knows nothing but the numbers, since all sets of `k` of
-//! `n` elements are then alike: 471.3 bits for 64 of 4,096. An arithmetic code reaches them. It asks of one
-//! element after another whether it is in the set, with the probability `k / n` of the elements that are left
-//! and of those among them that are in the set. The product of the answers' probabilities is `1 / C(n, k)`
-//! whatever the set, so the length is known beforehand. Cover, "Enumerative source encoding" (1973), in the
-//! form of Rissanen and Langdon, "Arithmetic coding" (1979).
+//! `log2 C(n, k)` bits are the least for a code that knows only `n` and `k`, since all sets of `k` of `n`
+//! elements are then equally likely: 471.3 bits for 64 of 4,096. An arithmetic code reaches this minimum.
+//! For one element after another it encodes whether the element is in the set. The probability is the
+//! number of elements of the set that are left, divided by the number of all elements that are left. The
+//! product of these probabilities is `1 / C(n, k)` for every set, so the length is known beforehand.
+//! Cover, "Enumerative source encoding" (1973), in the form of Rissanen and Langdon, "Arithmetic coding"
+//! (1979).
 //!
 //! Laws: what was written is read back; any bytes of the length are some set of `k` elements.
 
@@ -49,7 +50,7 @@ impl Subsets {
     /// Returns the code for blocks of at most `elements`.
     ///
     /// # Panics
-    /// If that is above [`ELEMENTS_MAX`].
+    /// If `elements` is above [`ELEMENTS_MAX`].
     pub(crate) fn new(elements: usize) -> Subsets {
         assert!(elements <= ELEMENTS_MAX, "{elements} elements, at most {ELEMENTS_MAX}");
         let reciprocals = (0..=elements as u64).map(|left| u64::MAX / left.max(1));

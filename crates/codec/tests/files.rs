@@ -49,7 +49,7 @@ fn parameters_that_do_not_fit_are_refused() {
     for (parameters, expected) in [
         ("tau", "parameter 'tau', expected NAME=NUMBER"),
         ("tau=x", "parameter 'tau=x', expected NAME=NUMBER"),
-        ("rho=1", "parameter 'rho', expected one of tau"),
+        ("rho=1", "unknown parameter 'rho', expected one of tau"),
         ("tau=0", "tau = 0, expected"),
         ("tau=1e-300", "tau = 1e-300, expected"),
         ("tau=0.5,tau=0.7", "parameter tau is given twice, as 0.5 and 0.7"),

@@ -1,4 +1,4 @@
-//! The memory of a run: bytes, and the dtype that says what they are; and a pool of memory for messages.
+//! The memory of a run: bytes and their dtype; and a pool of memory for messages.
 //!
 //! A run moves bytes and looks at elements only where it sums, which it does in f32. Memory whose
 //! elements have no [`DType`] (bytes, integers) can therefore be gathered and broadcast, but not summed.
@@ -14,21 +14,21 @@ use thinwire_wire::DType;
 
 /// Memory that a run reads and writes.
 pub trait Buffer {
-    /// The type of the elements; `None` for bytes, whose elements have one byte each.
+    /// Returns the type of the elements; `None` for bytes, whose elements have one byte each.
     fn dtype(&self) -> Option<DType>;
 
-    /// The elements as bytes.
+    /// Returns the elements as bytes.
     fn bytes(&self) -> &[u8];
 
-    /// The elements as bytes, to be overwritten.
+    /// Returns the elements as bytes, to be overwritten.
     fn bytes_mut(&mut self) -> &mut [u8];
 
-    /// The number of elements.
+    /// Returns the number of elements.
     fn elements(&self) -> usize {
         self.bytes().len() / element_bytes(self.dtype())
     }
 
-    /// The elements of a buffer of f32.
+    /// Returns the elements of a buffer of f32.
     ///
     /// # Panics
     /// If the dtype is not f32.
@@ -41,7 +41,7 @@ pub trait Buffer {
         }
     }
 
-    /// The elements of a buffer of f32, to be overwritten.
+    /// Returns the elements of a buffer of f32, to be overwritten.
     ///
     /// # Panics
     /// If the dtype is not f32.
@@ -53,13 +53,13 @@ pub trait Buffer {
         }
     }
 
-    /// The device in whose memory the elements lie; none for host memory, where the link can read and write
-    /// them.
+    /// Returns the device in whose memory the elements lie; `None` for host memory, which the link can
+    /// read and write.
     fn device(&self) -> Option<&dyn Device> {
         None
     }
 
-    /// The elements of `range` of a buffer of f32, as work of a device takes them.
+    /// Returns the elements of `range` of a buffer of f32, as an operand of a device's work.
     ///
     /// # Panics
     /// If the dtype is not f32.
@@ -67,7 +67,7 @@ pub trait Buffer {
         Operand::Host(&mut self.values_mut()[range])
     }
 
-    /// The elements of `range` of a buffer of f32, as an encoding reads them.
+    /// Returns the elements of `range` of a buffer of f32, as the source of an encoding.
     ///
     /// # Panics
     /// If the dtype is not f32.
@@ -107,7 +107,7 @@ impl Buffer for Region {
     }
 }
 
-/// The bytes of one element.
+/// Returns the number of bytes of one element.
 pub(crate) fn element_bytes(dtype: Option<DType>) -> usize {
     dtype.map_or(1, DType::size)
 }
@@ -127,7 +127,7 @@ pub trait Number: Element {
     /// The dtype on the wire of sums that travel without a codec.
     const SUM: DType;
 
-    /// Calls `work` with `values` as f32, and rounds what it leaves to the nearest number of this type.
+    /// Calls `work` with `values` as f32, and rounds the results to the nearest numbers of this type.
     fn as_f32<T>(values: &mut [Self], work: impl FnOnce(&mut [f32]) -> T) -> T;
 }
 
@@ -186,7 +186,7 @@ macro_rules! buffer_of_elements {
 buffer_of_elements!(Vec<T>);
 buffer_of_elements!(&mut [T]);
 
-/// The most bytes that the pool keeps idle.
+/// The largest number of bytes that the pool keeps idle.
 const IDLE_BYTES_MAX: usize = 64 << 20;
 
 /// Byte buffers that are used again, so that a step allocates nothing after the first; by their length.
@@ -197,7 +197,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A buffer of `length` bytes with whatever was in it; a device has a pool of its own.
+    /// Returns a buffer of `length` bytes of any content; a device has a pool of its own.
     pub(crate) fn take(&mut self, length: usize, device: Option<&dyn Device>) -> HostBytes {
         if let Some(device) = device {
             return device.host(length);
@@ -211,7 +211,7 @@ impl Pool {
         }
     }
 
-    /// Gives a buffer back, for others once no device reads it any more.
+    /// Takes a buffer back, which is used again once no device reads it any more.
     pub(crate) fn put(&mut self, mut buffer: HostBytes) {
         let has_room = self.idle_bytes + buffer.len() <= IDLE_BYTES_MAX;
         let is_own = buffer.block::<Vec<u8>>().is_some();

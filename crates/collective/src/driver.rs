@@ -1,11 +1,12 @@
 //! A group with a thread of its own.
 //!
-//! The thread alone touches the group. Runs come in over a channel and leave through what was asked
-//! to follow them, by value, so nothing is shared and nothing is locked. Between runs it keeps
-//! listening, so that heartbeats are answered and a lost peer is noticed while everybody computes.
+//! Only the thread touches the group. Runs arrive over a channel, and are passed by value to the
+//! continuations that were given with them, so nothing is shared and nothing is locked. Between runs
+//! the thread keeps listening, so that heartbeats are answered and a lost peer is noticed while all
+//! ranks compute.
 //!
-//! Law: what was asked to happen next is called once, with what it waits for or with the error that
-//! has ended the group. A run that was under way then comes back with its buffers.
+//! Law: every continuation is called once, with its run or with the error that has ended the group. In
+//! the second case a run that was under way comes back with its buffers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -30,20 +31,20 @@ const LEFT_GRACE: Duration = Duration::from_secs(1);
 /// The next thing that the group does for a request.
 #[expect(clippy::large_enum_variant, reason = "it is moved once, and is nearly always a run")]
 pub enum Next<V> {
-    /// This run, and what follows it.
+    /// Do this run, and then its continuation.
     Run(Run<V>, Then<V>),
-    /// Nothing before a device has done something.
+    /// Wait until a device has done its work.
     Wait(Wait<V>),
-    /// Nothing more.
+    /// Do nothing more.
     End,
 }
 
 /// The continuation of a run, called when it is done or has failed.
 pub type Then<V> = Box<dyn FnOnce(Result<Run<V>, FailedRun<V>>) -> Next<V> + Send>;
 
-/// A question what comes next, asked whenever something may have happened until there is an answer; later
-/// questions wait behind it. With the error that has ended the group it is asked once more. Its own error ends
-/// the group.
+/// Asks for the next thing to do, whenever something may have happened, until it returns one; later
+/// requests wait behind it. If an error has ended the group, it is called once more with that error. If
+/// it returns an error itself, that ends the group.
 pub type Wait<V> = Box<dyn FnMut(Option<&Error>) -> Result<Option<Next<V>>, String> + Send>;
 
 /// A run that has failed with its group.
@@ -51,11 +52,12 @@ pub type Wait<V> = Box<dyn FnMut(Option<&Error>) -> Result<Option<Next<V>>, Stri
 pub struct FailedRun<V> {
     /// The error that has ended the group.
     pub error: Error,
-    /// The run as it was then: its residual is that of before the run, its values are undefined.
+    /// The run as it was when the group ended: its residual is that from before the run, its values are
+    /// undefined.
     pub run: Run<V>,
 }
 
-/// Answer of this rank to one that asks; none to let it wait.
+/// The answer of this rank to one that asks; `None` to let it wait.
 type Answer<V> = Box<dyn FnMut(Asked) -> Option<Next<V>> + Send>;
 type Begin<V> = Box<dyn FnOnce(Result<&mut Group, Error>) -> Next<V> + Send>;
 type Call = Box<dyn FnOnce(&mut Group) -> Result<(), Error> + Send>;
@@ -67,7 +69,7 @@ enum Request<V> {
     Answer(u32, Answer<V>),
 }
 
-/// The other threads' end.
+/// The other threads' handle of the thread.
 pub struct Driver<V> {
     world: World,
     requests: Option<Sender<Request<V>>>,
@@ -101,7 +103,7 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         Driver { world, requests: Some(requests), waker, stop, failure, left, thread: Some(thread) }
     }
 
-    /// My place among the ranks.
+    /// Returns this rank and the number of ranks.
     pub fn world(&self) -> World {
         self.world
     }
@@ -135,7 +137,8 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         })
     }
 
-    /// Begins a run on the group's thread, beside those under way; in the order of these calls.
+    /// Begins a run on the group's thread, in addition to those under way; runs begin in the order of
+    /// these calls.
     pub fn run(&self, begin: impl FnOnce(Result<&mut Group, Error>) -> Next<V> + Send + 'static) {
         self.request(Request::Run(Box::new(begin)));
     }
@@ -163,10 +166,11 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         answer.recv().unwrap_or_else(|_| Err(self.ended()))
     }
 
-    /// Takes part from now on in the counted exchanges of a tensor that other ranks begin: `answer` says what this
-    /// rank does when the first bytes of one have come, or lets that rank wait, with all that it sends on the same
-    /// connection, and is asked again. That rank waits beyond the timeout. There is one such tensor; a later call
-    /// replaces it.
+    /// Takes part, from now on, in the counted exchanges of a tensor that other ranks begin. `answer`
+    /// is called when the first bytes of such an exchange have come, and returns what this rank does.
+    /// If it lets the other rank wait, that rank's further messages on the same connection wait too,
+    /// and `answer` is called again later; such a wait may exceed the timeout. There can be one such
+    /// tensor; a later call replaces it.
     pub fn answer(
         &self,
         tensor: u32,
@@ -198,7 +202,7 @@ impl<V: Buffer + Send + 'static> Driver<V> {
 }
 
 impl<V> Driver<V> {
-    /// Ends the thread; the group, if it was still whole.
+    /// Ends the thread; returns the group, if it is still whole.
     fn close(&mut self) -> Option<Group> {
         self.requests = None;
         self.waker.wake();
@@ -208,7 +212,7 @@ impl<V> Driver<V> {
 }
 
 impl<V> Drop for Driver<V> {
-    /// Says goodbye to the peers, or aborts what is still under way.
+    /// Says goodbye to the peers, or aborts the runs that are still under way.
     fn drop(&mut self) {
         drop(self.close());
         // Ends further links that are made by this group's watch; an earlier failure stays.
@@ -222,7 +226,8 @@ impl<V> fmt::Debug for Driver<V> {
     }
 }
 
-/// Fails a request that cannot be carried out any more; a call's reply goes with it.
+/// Fails a request that cannot be carried out any more; dropping it also ends the wait for a call's
+/// reply.
 fn refuse<V>(request: Request<V>, error: Error) {
     if let Request::Run(begin) = request {
         begin(Err(error));
@@ -240,7 +245,7 @@ struct Loop<V> {
 }
 
 impl<V: Buffer> Loop<V> {
-    /// The group, once the other end is closed in good order.
+    /// Returns the group once the other end is closed in good order.
     fn run(mut self, inbox: &Receiver<Request<V>>) -> Option<Group> {
         loop {
             match self.round(inbox) {
@@ -254,7 +259,7 @@ impl<V: Buffer> Loop<V> {
         }
     }
 
-    /// One round; false when the other end is closed.
+    /// Makes one round; returns false when the other end is closed.
     fn round(&mut self, inbox: &Receiver<Request<V>>) -> Result<bool, Error> {
         loop {
             match inbox.try_recv() {
@@ -290,7 +295,7 @@ impl<V: Buffer> Loop<V> {
         Ok(true)
     }
 
-    /// Goes on with those that a device has let wait.
+    /// Calls every [`Wait`] again, and continues with those that have an answer.
     fn ask(&mut self) -> Result<(), Error> {
         while let Some(wait) = self.waits.front_mut() {
             match wait(None) {
@@ -308,7 +313,7 @@ impl<V: Buffer> Loop<V> {
         Ok(())
     }
 
-    /// Takes part in the exchange of a rank that asks for it; true if it has begun.
+    /// Takes part in the exchange of a rank that asks for it; returns whether it has begun.
     fn heed(&mut self) -> Result<bool, Error> {
         let Some((asked, answer)) = self.group.asked().zip(self.answer.as_mut()) else {
             return Ok(false);
@@ -333,7 +338,7 @@ impl<V: Buffer> Loop<V> {
         admitted
     }
 
-    /// Hands on what is done.
+    /// Passes runs that are done to their continuations.
     fn collect(&mut self) -> Result<(), Error> {
         let mut index = 0;
         while index < self.runs.len() {
@@ -347,7 +352,7 @@ impl<V: Buffer> Loop<V> {
         Ok(())
     }
 
-    /// Tells everybody who waits, and whoever asks until the other end is closed.
+    /// Reports the error to everything that waits, and to later requests until the other end is closed.
     fn fail(self, error: Error, inbox: &Receiver<Request<V>>) {
         // Only this thread sets it, and only here.
         let _ = self.failure.set(error.clone());
@@ -365,7 +370,8 @@ impl<V: Buffer> Loop<V> {
     }
 }
 
-/// Handle that ends the group it came from, from any thread; cheap to clone and to use twice.
+/// Handle that ends the group it came from, from any thread. It is cheap to clone, and may be used
+/// twice.
 #[derive(Clone, Debug)]
 pub struct Stop {
     reason: Arc<OnceLock<String>>,
@@ -385,7 +391,7 @@ impl Stop {
         self.waker.wake();
     }
 
-    /// Why the group is to end, if it is.
+    /// Returns the reason for which the group is to end, if there is one.
     pub(crate) fn reason(&self) -> Option<String> {
         self.reason.get().cloned()
     }

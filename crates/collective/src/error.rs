@@ -16,7 +16,7 @@ pub struct Error {
     source: Option<Arc<thinwire_link::Error>>,
 }
 
-/// The sort of an error.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -24,7 +24,7 @@ pub enum Kind {
     Invalid,
     /// A peer is gone or the link to it has failed.
     Peer,
-    /// Nothing has come for too long.
+    /// Nothing was received for too long.
     Timeout,
     /// A peer sent what no correct peer sends.
     Corrupt,
@@ -47,12 +47,12 @@ pub(crate) const CALLS: u64 = 1 << 63;
 /// Steps from here on are messages between two ranks.
 pub(crate) const MESSAGES: u64 = 3 << 62;
 
-/// Whether a step is a plain collective, which every rank calls in the same order.
+/// Returns whether a step is a plain collective, which every rank calls in the same order.
 pub(crate) fn is_call(step: u64) -> bool {
     (CALLS..MESSAGES).contains(&step)
 }
 
-/// Whether an address is that of a step of training.
+/// Returns whether an address is that of a step of training.
 pub(crate) fn is_training(step: u64) -> bool {
     step < COUNTS
 }
@@ -62,12 +62,12 @@ pub(crate) fn counted(step: u64) -> Option<u64> {
     (COUNTS..CALLS).contains(&step).then(|| step - COUNTS)
 }
 
-/// Says that a peer is at another step of training.
+/// Describes that a peer is at another step of training.
 pub(crate) fn different_steps(from: Rank, theirs: u64, mine: u64) -> String {
     format!("ranks are at different steps: {from} at step {theirs}, this rank at step {mine}")
 }
 
-/// Messages are numbered below this: what is left between `MESSAGES` and a count of 32 bits.
+/// Messages have numbers below this: the room between `MESSAGES` and a count of 32 bits.
 pub(crate) const NUMBERS: u32 = 1 << 30;
 
 impl Error {
@@ -111,15 +111,15 @@ impl Error {
         Error { step, rank, source, ..Error::new(Kind::Peer, operation, detail) }
     }
 
-    /// Returns the error with a step of training where it named none. The code between the collectives of
-    /// a step does not know of steps.
+    /// Returns the error with this step of training, unless it has one. Code between the collectives of
+    /// a step does not know the step.
     #[must_use]
     pub fn in_step(self, step: u64) -> Error {
         let step = self.step.filter(|step| *step < COUNTS).unwrap_or(step);
         Error { step: Some(step), ..self }
     }
 
-    /// The error as it travels to the peers: with the rank that is to blame.
+    /// Returns the error as it is sent to the peers: with the rank that is to blame.
     pub(crate) fn for_peers(&self) -> thinwire_link::Error {
         let kind = match self.kind {
             Kind::Timeout => thinwire_link::Kind::Timeout,
@@ -136,17 +136,17 @@ impl Error {
         }
     }
 
-    /// The sort of the error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The peer that it is about, where there is one.
+    /// Returns the peer that the error is about, if there is one.
     pub fn rank(&self) -> Option<Rank> {
         self.rank
     }
 
-    /// The operation that failed.
+    /// Returns the operation that failed.
     pub fn operation(&self) -> &'static str {
         self.operation
     }

@@ -22,11 +22,12 @@ use crate::error::{
 use crate::inbox::Inbox;
 use crate::run::{Address, Asked, Run};
 
-/// The most looks of a group at its link before it lets the thread sleep: a peer on this machine
-/// usually answers within this time, and sleeping costs more. Where it does not, looks are halved.
+/// Largest number of times that a group polls its link before it lets the thread sleep: a peer on this
+/// machine usually answers within this time, and sleeping costs more. If it does not answer, the number
+/// is halved.
 const SPINS_MAX: u32 = 32;
 
-/// A sleep shorter than this should have been a few more looks.
+/// If a sleep was shorter than this, polling a few more times would have been better.
 const SHORT_SLEEP: Duration = Duration::from_micros(60);
 
 /// Bytes within a timeout that count as progress although no run here waits for them yet: a peer
@@ -34,7 +35,7 @@ const SHORT_SLEEP: Duration = Duration::from_micros(60);
 /// not count, so that a peer cannot defeat the timeout by sending a frame now and then.
 const EARLY_PROGRESS_BYTES: usize = 256 << 10;
 
-/// One rank's membership in a group. After an error, all further calls give that error.
+/// One rank's membership in a group. After an error, all further calls return that error.
 pub struct Group {
     link: Link,
     inbox: Inbox,
@@ -43,19 +44,20 @@ pub struct Group {
     waker: std::task::Waker,
     epoch: u32,
     calls: u64,
-    /// Of these, how many have begun.
+    /// Number of them that have begun.
     begun: u64,
     /// Messages so far, by sender, receiver and number.
     messages: HashMap<(Rank, Rank, u32), u32>,
-    /// The ranks that calls are made among, while they are not all; and the number of calls of each such
-    /// subgroup.
+    /// The ranks among which calls are made, if these are not all ranks; and the number of calls of
+    /// each such subgroup.
     subgroup: Option<Subgroup>,
     subgroup_calls: HashMap<Arc<[Rank]>, u64>,
     timeout: Duration,
     /// The tensor of exchanges that other ranks begin, and the last message of one that waits for this rank.
     answered: Option<u32>,
     asked: Option<Asked>,
-    /// The time of the last progress for a run, and the bytes received for none since.
+    /// The time of the last progress for a run, and the number of bytes received since then that no run
+    /// awaits.
     moved: Instant,
     early_bytes: usize,
     spins: u32,
@@ -77,7 +79,7 @@ struct Subgroup {
 }
 
 impl Group {
-    /// The group of all ranks that `link` connects.
+    /// Returns the group of all ranks that `link` connects.
     pub fn new(link: Link) -> Group {
         Group {
             stop: Stop::new(link.waker()),
@@ -104,19 +106,19 @@ impl Group {
         }
     }
 
-    /// Ends a wait with an error once nothing awaited has moved for this long.
+    /// Sets the time after which a wait ends with an error if nothing awaited has moved.
     pub fn with_timeout(mut self, timeout: Duration) -> Group {
         self.timeout = timeout;
         self
     }
 
-    /// My place among the ranks; within [`Group::among`], among the members.
+    /// Returns this rank and the number of ranks; within [`Group::among`], those of the members.
     pub fn world(&self) -> World {
         self.subgroup.as_ref().map_or_else(|| self.link.world(), |subgroup| subgroup.world)
     }
 
-    /// Runs `call` as if `members`, in this order, were all ranks. All of them make the same calls; other
-    /// ranks need not know.
+    /// Runs `call` as if `members`, in this order, were all ranks. All members make the same calls;
+    /// other ranks do not take part.
     ///
     /// # Errors
     /// The error of `call`.
@@ -135,17 +137,17 @@ impl Group {
         result
     }
 
-    /// Whether another rank runs on the host of this one, as their addresses show.
+    /// Returns whether another rank runs on the host of this one, as their addresses show.
     pub fn shares_host(&self, peer: Rank) -> bool {
         self.link.shares_host(self.of_link(peer))
     }
 
-    /// Returns the link's number of a rank that calls are made among.
+    /// Returns the number in the link of a rank among which calls are made.
     fn of_link(&self, rank: Rank) -> Rank {
         self.subgroup.as_ref().map_or(rank, |subgroup| subgroup.members[rank.index()])
     }
 
-    /// Returns a schedule of the ranks that calls are made among, with the link's numbers of them.
+    /// Returns a schedule of the ranks among which calls are made, with their numbers in the link.
     pub(crate) fn bind(&self, schedule: Schedule) -> Schedule {
         match &self.subgroup {
             Some(subgroup) => schedule.among(&subgroup.members),
@@ -163,13 +165,14 @@ impl Group {
         self.stop.clone()
     }
 
-    /// The times at which ranks were found to have said goodbye, by rank, as they come.
+    /// Returns the times at which ranks were found to have said goodbye, by rank, filled in as they
+    /// come.
     pub(crate) fn left(&self) -> Arc<[OnceLock<Instant>]> {
         Arc::clone(&self.left)
     }
 
-    /// Returns a rank that has begun a call of `operation` in these words, see `Run::called`, which this rank
-    /// has not begun.
+    /// Returns a rank that has begun a call of `operation` with this description (see `Run::called`)
+    /// which this rank has not begun.
     pub fn caller(&self, operation: &str, words: &str) -> Option<Rank> {
         let checksum = |text: &str| thinwire_wire::checksum(text.as_bytes());
         self.inbox.caller(checksum(operation) ^ checksum(words), CALLS | self.calls)
@@ -185,12 +188,12 @@ impl Group {
         self.asked
     }
 
-    /// Bytes sent and received over the group's whole life.
+    /// Returns the bytes sent and received over the group's whole life.
     pub fn counters(&self) -> thinwire_link::Counters {
         self.link.counters()
     }
 
-    /// The address of the next plain call; equal on all ranks that make the same calls.
+    /// Returns the address of the next plain call; equal on all ranks that make the same calls.
     pub fn next_call(&mut self, operation: &'static str) -> Address {
         let mut words = operation.as_bytes().to_vec();
         if let Some(Subgroup { members, .. }) = &self.subgroup {
@@ -209,7 +212,7 @@ impl Group {
         Address { step: CALLS | self.calls, tensor, seed: self.calls, operation }
     }
 
-    /// The address of the next message numbered `number` between two ranks; equal at both ends.
+    /// Returns the address of the next message numbered `number` between two ranks; equal at both ends.
     ///
     /// # Errors
     /// If the number has no place in an address.
@@ -231,7 +234,7 @@ impl Group {
         Ok(Address { step, tensor: from.0 << 16 | to.0, seed: 0, operation })
     }
 
-    /// Begins a run: what has come for it already is handed over.
+    /// Begins a run, and gives it the messages that have come for it already.
     ///
     /// # Errors
     /// If an early message does not fit.
@@ -265,11 +268,11 @@ impl Group {
         Ok(())
     }
 
-    /// Moves what can be moved and computes at most one task, without blocking. True if anything
-    /// happened.
+    /// Moves what can be moved and computes at most one task, without blocking. Returns true if
+    /// anything happened.
     ///
     /// # Errors
-    /// If a peer is lost or misbehaves; every peer is told, and the group is over.
+    /// If a peer is lost or misbehaves. Every peer is told, and the group has ended.
     pub fn advance<V: Buffer>(&mut self, runs: &mut [Run<V>]) -> Result<bool, Error> {
         self.check()?;
         self.hand_over(runs);
@@ -350,7 +353,7 @@ impl Group {
         waited.map_err(|error| self.link_failed(runs, error))
     }
 
-    /// Runs to the end, in this thread.
+    /// Completes the runs, in this thread.
     ///
     /// # Errors
     /// As [`Group::advance`] and [`Group::wait`].
@@ -366,7 +369,7 @@ impl Group {
         Ok(())
     }
 
-    /// Tells all peers that this rank leaves in good order, and waits for them a little. The same
+    /// Tells all peers that this rank leaves in good order, and waits for them a little; does the same
     /// as dropping the group.
     pub fn leave(self) {}
 
@@ -385,7 +388,7 @@ impl Group {
         run.map_or((BETWEEN, self.step), |run| (run.address.operation, Some(run.address.step)))
     }
 
-    /// Fails if the group is over, or is to end now.
+    /// Fails if the group has ended, or is to end now.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         if let Some(error) = &self.error {
             return Err(error.clone());
@@ -442,7 +445,7 @@ impl Group {
                 let (messages, mib) = (held.messages, held.charged_bytes >> 20);
                 let _ = write!(
                     detail,
-                    "; {rank} is {messages} messages ahead, which take {mib} MiB: no more are taken in"
+                    "; {rank} is {messages} messages ahead ({mib} MiB), and no more are accepted"
                 );
             }
         }
@@ -456,7 +459,8 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// Says goodbye, so that peers can tell an end from a loss; or why it was told to stop.
+    /// Says goodbye, so that peers can tell an end from a loss; or sends the reason for which the group
+    /// was stopped.
     fn drop(&mut self) {
         let going_on = self.check().is_ok();
         if going_on && !std::thread::panicking() {

@@ -1,4 +1,4 @@
-//! Messages that came before anybody here asked for them.
+//! Messages that came before this rank has asked for them.
 //!
 //! A peer may be ahead by a bucket or a call. Early messages are kept, up to a limit; beyond the
 //! limit the link stops reading from that peer until the runs here have caught up. Law: an entry is
@@ -15,7 +15,8 @@ use crate::error::{is_call, is_training};
 /// so that no peer can take the others' room.
 pub(crate) const EARLY_BYTES_MAX: usize = 256 << 20;
 
-/// The charge of a message besides its payload: a growing table holds up to 3.5 places per entry.
+/// The charge of a message in addition to its payload: a growing table holds up to 3.5 places per
+/// entry.
 pub(crate) const ENTRY_BYTES: usize = 512;
 
 /// One early message.
@@ -48,7 +49,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// The empty inbox of one of `ranks`.
+    /// Returns the empty inbox of one of `ranks` ranks.
     pub(crate) fn new(ranks: usize) -> Inbox {
         Inbox {
             early: HashMap::new(),
@@ -59,17 +60,17 @@ impl Inbox {
         }
     }
 
-    /// The place of a message that has begun to arrive here, if it has.
+    /// Returns the place of a message that has begun to arrive here, if it has.
     pub(crate) fn begun(&mut self, from: Rank, tag: &Tag) -> Option<&mut [u8]> {
         self.early.get_mut(&(from, *tag)).map(|early| early.bytes.as_mut_slice())
     }
 
-    /// Whether a message is complete.
+    /// Returns whether a message is complete.
     pub(crate) fn is_complete(&self, from: Rank, tag: &Tag) -> bool {
         self.early.get(&(from, *tag)).is_some_and(|early| early.complete)
     }
 
-    /// A place for a new early message, or none while there is no room.
+    /// Returns a place for a new early message; `None` while there is no room.
     pub(crate) fn begin(&mut self, from: Rank, header: &Header) -> Option<&mut [u8]> {
         let length = header.length as usize;
         let charge = length + ENTRY_BYTES;
@@ -89,13 +90,13 @@ impl Inbox {
         Some(entry.into_mut().bytes.as_mut_slice())
     }
 
-    /// Notes that a message is here whole. False if it is none of the early ones.
+    /// Records that a message is complete. Returns false if it is not one of the early ones.
     pub(crate) fn complete(&mut self, from: Rank, tag: &Tag) -> bool {
         let early = self.early.get_mut(&(from, *tag));
         early.map(|early| early.complete = true).is_some()
     }
 
-    /// Takes a message out, if it is here whole.
+    /// Takes out a message, if it is complete.
     pub(crate) fn take(&mut self, from: Rank, tag: &Tag) -> Option<Early> {
         if !self.is_complete(from, tag) {
             return None;
@@ -110,12 +111,12 @@ impl Inbox {
         Some(early)
     }
 
-    /// The early messages of a rank whose messages find no more room.
+    /// Returns the charges of a rank whose messages find no more room.
     pub(crate) fn full_of(&self, rank: Rank) -> Option<Held> {
         self.full[rank.index()].then_some(self.held[rank.index()])
     }
 
-    /// A message of a plain call from a rank that takes it for another call than `tensor` says.
+    /// Returns a message of a plain call whose sender makes another call than `tensor` at this step.
     pub(crate) fn other(&self, step: u64, tensor: u32) -> Option<(Rank, &Header)> {
         let differs = |tag: &Tag| is_call(step) && tag.step == step && tag.tensor != tensor;
         let mut early = self.early.iter();
@@ -143,12 +144,12 @@ impl Inbox {
         self.early.keys().find(|(_, tag)| is_later(tag)).map(|(from, _)| *from)
     }
 
-    /// Whether nothing is waiting.
+    /// Returns whether nothing is waiting.
     pub(crate) fn is_empty(&self) -> bool {
         self.early.is_empty()
     }
 
-    /// The charge of all entries.
+    /// Returns the charge of all entries.
     pub(crate) fn charged_bytes(&self) -> usize {
         self.charged_bytes
     }

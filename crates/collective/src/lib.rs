@@ -1,10 +1,10 @@
 //! Runs schedules over links: all-reduce, reduce-scatter, all-gather, broadcast, barrier.
 //!
 //! A [`Program`] is a schedule bound to a codec. A [`Run`] is one execution of it on one buffer. A
-//! [`Group`] drives any number of runs over one link, in one thread and without blocking: it moves
-//! what the sockets take and give, and in between encodes and merges, lowest task first, so the
-//! partitions of a tensor pipeline through encode, wire and decode. The functions of
-//! [`operations`] are the plain blocking calls on top. A [`Driver`] gives a group a thread of its own.
+//! [`Group`] drives any number of runs over one link, in one thread and without blocking: it moves the
+//! bytes that sockets take and give. In between it encodes and merges, lowest task first, so the
+//! partitions of a tensor pipeline through encode, wire and decode. The functions of [`operations`] are
+//! plain blocking calls on top of it. A [`Driver`] gives a group a thread of its own.
 //!
 //! Law: after an all-reduce every rank holds the same bits, whatever the codec, because every rank
 //! decodes the same bytes; and messages are matched by tag, never by arrival order.

@@ -1,8 +1,7 @@
 //! Blocking collectives on plain buffers.
 //!
-//! Every rank of the group makes the same calls in the same order, with buffers of the same
-//! length; a difference in length is found by the peers and named. All of them return the same bits
-//! on all ranks.
+//! Every rank of the group makes the same calls in the same order, with buffers of the same length; if
+//! lengths differ, peers notice it and the error has both. All calls return the same bits on all ranks.
 
 mod hand_over;
 
@@ -30,7 +29,7 @@ pub fn all_reduce<T: Number>(
     })
 }
 
-/// Replaces every tensor by its sum over all ranks; many small ones travel as one.
+/// Replaces every tensor by its sum over all ranks; many small tensors travel as one.
 ///
 /// # Errors
 /// As [`all_reduce`].
@@ -53,8 +52,8 @@ pub fn all_reduce_many<T: Number>(
     Ok(())
 }
 
-/// Sums `values` over all ranks and leaves in my chunk of them, whose range is returned, the sum;
-/// the rest of `values` is undefined. Values of 16 bits are summed in f32, and the sum is rounded once.
+/// Sums `values` over all ranks. The sum is left in this rank's chunk of `values`, whose range is
+/// returned; the rest is undefined. Values of 16 bits are summed in f32, and the sum is rounded once.
 ///
 /// # Errors
 /// As [`all_reduce`].
@@ -71,7 +70,7 @@ pub fn reduce_scatter<T: Number>(
     Ok(shape.chunk(0, world.size(), world.rank().index()))
 }
 
-/// The elements of every rank, in rank order. All ranks give equally many.
+/// Returns the elements of every rank, in rank order. All ranks give the same number of elements.
 ///
 /// # Errors
 /// As [`all_reduce`].
@@ -84,7 +83,7 @@ pub fn all_gather<T: Element>(group: &mut Group, mine: &[T]) -> Result<Vec<T>, E
     Ok(values)
 }
 
-/// The bytes of every rank, in rank order, of any lengths.
+/// Returns the bytes of every rank, in rank order, of any lengths.
 ///
 /// # Errors
 /// As [`all_reduce`].
@@ -109,11 +108,11 @@ pub fn broadcast<T: Element>(group: &mut Group, values: &mut [T], root: Rank) ->
     group.complete(&mut [run])
 }
 
-/// The bytes of `root`, of any length up to `bytes_max`, on every rank; those of other ranks do not
-/// count.
+/// Returns the bytes of `root`, of any length up to `bytes_max`, on every rank; the bytes of other
+/// ranks are ignored.
 ///
 /// # Errors
-/// As [`all_reduce`], or if they are longer.
+/// As [`all_reduce`], or if the bytes of `root` are longer.
 pub fn broadcast_bytes(
     group: &mut Group,
     mine: &[u8],

@@ -1,8 +1,8 @@
 //! A schedule bound to a codec, ready to be run any number of times.
 //!
-//! Everything that does not change from step to step is worked out here once: encoded lengths, who
-//! waits for whom, which message belongs to which task, and which slots need no buffer because a
-//! raw codec lets the link read and write the tensor itself.
+//! Everything that does not change from step to step is computed here once: encoded lengths, the tasks
+//! that each task waits for, the message of each task, and the slots that need no buffer because a raw
+//! codec lets the link read and write the tensor itself.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use thinwire_wire::{DType, HEADER_BYTES, Rank};
 use crate::Buffer;
 use crate::buffer::element_bytes;
 
-/// Where the bytes of a slot are.
+/// Place of the bytes of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
     /// In a buffer of the slot's own.
@@ -31,21 +31,21 @@ pub struct Program {
     codec: Arc<dyn Codec>,
     /// The codec of raw slots.
     plain: Arc<dyn Codec>,
-    /// The number of slots, the first ones, that are raw.
+    /// The first `raw` slots are raw.
     raw: usize,
     /// The element from which random numbers are counted.
     pub(crate) origin: usize,
-    /// The dtype of messages; none for encodings and bytes.
+    /// The dtype of messages; `None` for encodings and bytes.
     wire: Option<DType>,
     /// The dtype of the tensor.
     pub(crate) dtype: Option<DType>,
-    /// The values become the residual, and results wait for [`crate::Run::commit`].
+    /// Whether the values become the residual, and results wait for [`crate::Run::commit`].
     pub(crate) feedback: bool,
     /// For each task, how many others it waits for.
     pub(crate) waits: Vec<u32>,
     /// For each task, those that wait for it.
     pub(crate) dependents: Vec<Vec<u32>>,
-    /// For each slot, its length in bytes, the longest of a codec of variable length.
+    /// For each slot, its length in bytes; for a codec of variable length, the largest one.
     pub(crate) lengths: Vec<usize>,
     /// For each slot, the length to expect.
     expected: Vec<usize>,
@@ -61,13 +61,13 @@ pub struct Program {
     pub(crate) first_merges: Vec<bool>,
     /// For each task, whether it is a merge into values that no task after it touches.
     pub(crate) last_merges: Vec<bool>,
-    /// The tasks that write the result and are left for [`crate::Run::commit`].
+    /// The tasks that write the result, which are left for [`crate::Run::commit`].
     pub(crate) deferred: Vec<u32>,
     pub(crate) elements: usize,
 }
 
 impl Program {
-    /// Binds `schedule`, over `elements` values, to `codec`; with feedback where the codec needs it.
+    /// Binds `schedule`, over `elements` values, to `codec`; with feedback if the codec needs it.
     pub fn new(schedule: Schedule, elements: usize, codec: Arc<dyn Codec>) -> Program {
         if !codec.needs_feedback() {
             return Program::plain(schedule, elements, codec);
@@ -80,8 +80,8 @@ impl Program {
         Program { feedback: true, deferred, homes, ..program }
     }
 
-    /// The program for values in the memory of a device: every message has bytes of its own in host memory,
-    /// also where the codec sends the values as they are.
+    /// Returns the program for values in the memory of a device: every message has bytes of its own in
+    /// host memory, even if the codec sends the values as they are.
     #[must_use]
     pub fn on_device(&self) -> Program {
         let unseen = self.homes.iter().map(|home| *home != Home::Buffer).collect();
@@ -89,13 +89,14 @@ impl Program {
         Program { homes, unseen, ..self.clone() }
     }
 
-    /// Whether a slot has values that in host memory would be sent from where they are, unseen.
+    /// Returns whether the values of a slot would, in host memory, be sent from the tensor without
+    /// being looked at.
     pub(crate) fn is_unseen(&self, slot: Slot) -> bool {
         self.unseen.get(slot.index()) == Some(&true)
     }
 
-    /// Binds `schedule`, over `elements` of `dtype` (bytes if there is none), to no codec: elements of
-    /// any type are moved as they are.
+    /// Binds `schedule`, over `elements` of `dtype` (`None` for bytes), to no codec: elements of any
+    /// type are moved as they are.
     ///
     /// # Panics
     /// If the schedule sums.
@@ -109,7 +110,7 @@ impl Program {
         Program { wire: dtype, dtype, expected: lengths.clone(), lengths, homes, ..program }
     }
 
-    /// Binds `schedule` without feedback whatever the codec: its error is lost.
+    /// Binds `schedule` without feedback, whatever the codec: the codec error is lost.
     pub fn plain(schedule: Schedule, elements: usize, codec: Arc<dyn Codec>) -> Program {
         let tasks = &schedule.tasks;
         let early = |task: &Task| {
@@ -166,40 +167,40 @@ impl Program {
         }
     }
 
-    /// The codec that this program encodes with.
+    /// Returns the codec that this program encodes with.
     pub fn codec(&self) -> &Arc<dyn Codec> {
         &self.codec
     }
 
-    /// The codec of one slot.
+    /// Returns the codec of one slot.
     pub(crate) fn codec_of(&self, slot: Slot) -> &Arc<dyn Codec> {
         if slot.index() < self.raw { &self.plain } else { &self.codec }
     }
 
-    /// The dtype of a slot on the wire; none for encodings and bytes.
+    /// Returns the dtype of a slot on the wire; `None` for encodings and bytes.
     pub(crate) fn wire(&self, slot: Slot) -> Option<DType> {
         if slot.index() < self.raw { self.plain.dtype() } else { self.wire }
     }
 
-    /// The number of values that it runs on.
+    /// Returns the number of values that the program runs on.
     pub fn elements(&self) -> usize {
         self.elements
     }
 
-    /// Whether `buffer` is what it runs on.
+    /// Returns whether the program can run on `buffer`.
     pub(crate) fn fits(&self, buffer: &impl Buffer) -> bool {
         let in_place = self.homes.iter().any(|home| *home != Home::Buffer);
         let is_reachable = !in_place || buffer.device().is_none();
         buffer.dtype() == self.dtype && buffer.elements() == self.elements && is_reachable
     }
 
-    /// Whether it turns its values into the new residual and leaves the result for a commit.
+    /// Returns whether a run turns its values into the new residual and leaves the result for a commit.
     pub fn feedback(&self) -> bool {
         self.feedback
     }
 
-    /// Bytes that this rank sends in one run, headers included; to be expected, by a codec of variable
-    /// length.
+    /// Returns the bytes that this rank sends in one run, headers included; for a codec of variable
+    /// length, the expected number.
     pub fn sent_bytes(&self) -> u64 {
         let sent = |operation: &Operation| match operation {
             Operation::Send { slot, .. } => (self.expected[slot.index()] + HEADER_BYTES) as u64,
@@ -231,8 +232,8 @@ fn last_merges(schedule: &Schedule) -> Vec<bool> {
     merges
 }
 
-/// Where each slot lives: if elements, of so many bytes, are `plain` in it, in the tensor itself where
-/// the schedule allows it, except where a slot is received to be added.
+/// Returns the place of each slot. It is the tensor itself if the slot is `plain` in elements of
+/// `element_bytes` bytes and the schedule allows it, except for slots that are received to be added.
 fn homes(schedule: &Schedule, element_bytes: usize, plain: impl Fn(Slot) -> bool) -> Vec<Home> {
     let mut homes = vec![Home::Buffer; schedule.slots.len()];
     if !schedule.in_place() {

@@ -18,15 +18,15 @@ use crate::{Address, Error, Program, Run};
 pub struct Replay {
     /// The error that would have ended the group, if any.
     pub outcome: Result<(), thinwire_link::Error>,
-    /// The charge of messages that no run awaits.
+    /// The charge of messages that no run awaits, in bytes.
     pub charged_bytes: usize,
     /// Whether everything that the runs await was received.
     pub is_done: bool,
 }
 
 /// Takes in `bytes` as data frames that rank 1 sends to rank 0 of three, in pieces of at most
-/// `piece_bytes`, while rank 0 runs a raw and an encoded all-reduce: the call numbered 1 and bucket
-/// 0 of step 5.
+/// `piece_bytes`. Meanwhile rank 0 runs a raw and an encoded all-reduce: the call numbered 1, and
+/// bucket 0 of step 5.
 pub fn replay(bytes: &[u8], piece_bytes: usize) -> Replay {
     let (mut inbox, mut pool) = (Inbox::new(3), Pool::default());
     let mut runs = runs();
@@ -41,7 +41,7 @@ pub fn replay(bytes: &[u8], piece_bytes: usize) -> Replay {
     Replay { outcome, charged_bytes: inbox.charged_bytes(), is_done }
 }
 
-/// The runs of rank 0.
+/// Returns the runs of rank 0.
 fn runs() -> [Run<Vec<f32>>; 2] {
     let world = World::new(0, 3).expect("rank 0 is in a world of three");
     let Ok(Choice::Bytes(int8)) = Choice::parse("int8:stochastic") else {

@@ -26,29 +26,30 @@ use crate::program::{Home, Program};
 pub struct Address {
     /// The training step or the number of the call.
     pub step: u64,
-    /// The bucket within the step; for a plain call the checksum of which call it is, in words.
+    /// The bucket within the step; for a plain call, a checksum that identifies the call by its
+    /// operation and arguments.
     pub tensor: u32,
-    /// The seed of random rounding, one for the whole job.
+    /// The seed of random rounding, the same in the whole job.
     pub seed: u64,
     /// The name of the operation in an error: "all_reduce".
     pub operation: &'static str,
 }
 
 impl Address {
-    /// The address of an exchange that is counted by itself and not by steps of training; `count` is
-    /// below 2^62.
+    /// Returns the address of an exchange that is counted by itself and not by steps of training;
+    /// `count` is below 2^62.
     pub fn counted(count: u64, tensor: u32, operation: &'static str) -> Address {
         Address { step: COUNTS | count, tensor, seed: 0, operation }
     }
 }
 
-/// A message of an exchange in which this rank takes part when another one asks for it, see
+/// A message of an exchange in which this rank takes part when another rank asks for it, see
 /// [`Driver::answer`](crate::Driver::answer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The rank that asks, by its number in the group.
     pub from: Rank,
-    /// The count of its exchange, as [`Address::counted`] takes it.
+    /// The count of its exchange, as in [`Address::counted`].
     pub count: u64,
 }
 
@@ -69,13 +70,13 @@ pub struct Times {
 pub struct Check(Box<dyn FnMut() -> Option<Result<Finite, Failure>> + Send>);
 
 impl Check {
-    /// A question whose answer `poll` returns, once there is one.
+    /// Returns a question; `poll` returns its answer once there is one.
     pub fn new(poll: impl FnMut() -> Option<Result<Finite, Failure>> + Send + 'static) -> Check {
         Check(Box::new(poll))
     }
 
-    /// Takes in the answers that are there, and leaves the other questions. Returns whether all of these
-    /// answers say that values are finite.
+    /// Removes the questions that have an answer. Returns whether all of these answers report finite
+    /// values.
     ///
     /// # Errors
     /// If the device has failed.
@@ -111,9 +112,9 @@ impl std::fmt::Debug for Check {
     }
 }
 
-/// A program at work on `values`, which are replaced by the result.
+/// One execution of a program on `values`, which are replaced by the result.
 ///
-/// With feedback the values become the new residual instead, and [`Run::commit`] gives the result.
+/// With feedback, the values become the new residual instead, and [`Run::commit`] returns the result.
 #[derive(Debug)]
 pub struct Run<V> {
     program: Arc<Program>,
@@ -131,7 +132,8 @@ pub struct Run<V> {
     slots: Vec<HostBytes>,
     readers: Vec<u32>,
     left: usize,
-    /// Questions about the values that a device has not answered yet: no message leaves before.
+    /// Questions about the values that a device has not answered yet: no message leaves before all are
+    /// answered.
     checks: Vec<Check>,
     nonfinite: bool,
     pub(crate) bulk: bool,
@@ -139,7 +141,8 @@ pub struct Run<V> {
 }
 
 impl<V: Buffer> Run<V> {
-    /// Starts a run in `world`. A program with feedback needs the `residual` of earlier runs.
+    /// Starts a run in `world`. A program with feedback needs the `residual` that earlier runs have
+    /// left.
     ///
     /// # Panics
     /// If `values` or `residual` do not have the program's length, or a residual is missing.
@@ -189,45 +192,46 @@ impl<V: Buffer> Run<V> {
         run
     }
 
-    /// Says that nobody waits for this run yet: its messages do not hold up those of other runs, if
-    /// there is a connection for such.
+    /// Declares that nothing waits for this run yet: its messages do not hold up those of other runs,
+    /// if there is a connection for bulk messages.
     pub fn bulk(mut self) -> Run<V> {
         self.bulk = true;
         self
     }
 
-    /// Says in words which plain call this is, before it begins: its arguments, as far as all ranks
-    /// should give the same. A rank that hears from one with other words fails.
+    /// Describes this plain call before it begins: its arguments that should be the same on all ranks.
+    /// If a peer's call has another description, the run fails.
     pub fn called(mut self, words: String) -> Run<V> {
         self.address.tensor ^= thinwire_wire::checksum(words.as_bytes());
         self.words = Some(words);
         self
     }
 
-    /// Whether everything that has to cross the network has done so.
+    /// Returns whether everything that has to cross the network has crossed it.
     pub fn is_done(&self) -> bool {
         self.left == 0 && self.checks.is_empty()
     }
 
-    /// Waits for the answers to these questions before any message leaves, and before the run is done. Peers
-    /// hear of values that are not finite as if [`Run::mark_nonfinite`] had been called.
+    /// Lets messages, and the end of the run, wait for the answers to these questions. Peers learn of
+    /// values that are not finite as if [`Run::mark_nonfinite`] had been called.
     pub fn check(&mut self, checks: Vec<Check>) {
         self.checks.extend(checks);
     }
 
-    /// Says that this rank's values have a NaN or an infinity. Codecs find out themselves; who gives
-    /// values to a raw exchange may know it for less than a look at all of them.
+    /// Declares that this rank's values have a NaN or an infinity. Codecs find this out themselves; for
+    /// a raw exchange, the caller may know it without looking at all values.
     pub fn mark_nonfinite(&mut self) {
         self.nonfinite = true;
     }
 
-    /// Whether no rank had a NaN or an infinity in what it gave. Final once the run is done, and
-    /// then the same on all ranks. Raw exchanges do not look, but are told.
+    /// Returns whether no rank gave a NaN or an infinity. The answer is final once the run is done, and
+    /// then the same on all ranks. Raw exchanges do not look at values, and need
+    /// [`Run::mark_nonfinite`].
     pub fn is_finite(&self) -> bool {
         !self.nonfinite
     }
 
-    /// Asks for the largest magnitude of the values, which [`thinwire_device::Done::largest`] tells.
+    /// Asks for the largest magnitude of the values, which [`thinwire_device::Done::largest`] returns.
     ///
     /// # Panics
     /// If they are not f32.
@@ -236,17 +240,17 @@ impl<V: Buffer> Run<V> {
         submit(Work::Change(self.values.operand(elements), Change::Measure), waker)
     }
 
-    /// The program that runs.
+    /// Returns the program that runs.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// The address of the run.
+    /// Returns the address of the run.
     pub fn address(&self) -> Address {
         self.address
     }
 
-    /// The values as they are now.
+    /// Returns the values as they are now.
     ///
     /// # Panics
     /// If they are not f32.
@@ -254,17 +258,17 @@ impl<V: Buffer> Run<V> {
         self.values.values()
     }
 
-    /// Time and traffic of the run since the last time that it was asked.
+    /// Returns time and traffic of the run since the last call.
     pub fn take_times(&mut self) -> Times {
         std::mem::take(&mut self.times)
     }
 
-    /// The values and the residual, given back. Without feedback the values are the result.
+    /// Returns the values and the residual. Without feedback the values are the result.
     pub fn into_parts(self) -> (V, Option<V>) {
         (self.values, self.residual)
     }
 
-    /// The result of a run with feedback, written over the old residual, and the new residual.
+    /// Returns the result of a run with feedback, written over the old residual, and the new residual.
     ///
     /// # Errors
     /// If the bytes that peers sent are no encodings.
@@ -289,7 +293,7 @@ impl<V: Buffer> Run<V> {
         Ok((result, self.values))
     }
 
-    /// The ranks from which messages are still missing.
+    /// Returns the ranks from which messages are still missing.
     pub(crate) fn awaited(&self) -> Vec<Rank> {
         let missing = |task: &u32| self.tasks[*task as usize] != TaskState::Done;
         let arrivals = self.program.arrivals.iter().filter(|(_, task)| missing(task));
@@ -304,7 +308,7 @@ impl<V: Buffer> Run<V> {
         same && tag.step == self.address.step
     }
 
-    /// The next message to hand to the link.
+    /// Returns the next message to hand to the link.
     pub(crate) fn next_send(&mut self, epoch: u32) -> Option<(Rank, Header)> {
         if !self.checks.is_empty() {
             return None;
@@ -322,7 +326,7 @@ impl<V: Buffer> Run<V> {
         Some((to, header))
     }
 
-    /// The payload of a message that was handed to the link.
+    /// Returns the payload of a message that was handed to the link.
     pub(crate) fn outgoing(&self, to: Rank, message: u32) -> &[u8] {
         let Some(&task) = self.program.departures.get(&(to, message)) else { return &[] };
         let slot = self.slot_of(task);
@@ -336,7 +340,7 @@ impl<V: Buffer> Run<V> {
         }
     }
 
-    /// The length of the encoding in a slot, if its values decided it.
+    /// Returns the length of the encoding in a slot, if it depends on the values.
     fn frame(&self, slot: Slot) -> Option<usize> {
         let codec = self.program.codec_of(slot);
         codec.is_variable().then(|| codec.frame_len(self.slots[slot.index()].as_slice()))
@@ -349,12 +353,12 @@ impl<V: Buffer> Run<V> {
         }
     }
 
-    /// The messages that this run expects.
+    /// Returns the messages that this run expects.
     pub(crate) fn arrivals(&self) -> impl Iterator<Item = (Rank, u32)> {
         self.program.arrivals.keys().copied()
     }
 
-    /// Why a message that begins to arrive cannot be taken, if it cannot.
+    /// Returns why a message that begins to arrive cannot be taken, if it cannot.
     pub(crate) fn fault(&self, from: Rank, header: &Header) -> Option<Error> {
         let message = header.tag.message;
         if header.tag.tensor != self.address.tensor {
@@ -386,7 +390,7 @@ impl<V: Buffer> Run<V> {
         (self.tasks[task as usize] == TaskState::Done).then(|| self.repeated(from, message))
     }
 
-    /// Where a message without a fault goes.
+    /// Returns the place of a message that has no fault.
     pub(crate) fn place(&mut self, from: Rank, header: &Header, pool: &mut Pool) -> &mut [u8] {
         let task = self.program.arrivals[&(from, header.tag.message)];
         let slot = self.slot_of(task);
@@ -435,7 +439,7 @@ impl<V: Buffer> Run<V> {
         }
     }
 
-    /// Marks a task done and releases those that waited for it.
+    /// Marks a task done and releases the tasks that waited for it.
     fn finish(&mut self, task: u32) {
         self.tasks[task as usize] = TaskState::Done;
         self.left -= 1;
@@ -480,7 +484,7 @@ impl<V: Buffer> Run<V> {
 /// State of a task of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskState {
-    /// Waits for so many other tasks; at 0 it is ready, or its message is under way.
+    /// Waits for this number of other tasks; at 0 it is ready, or its message is under way.
     Waiting(u32),
     /// A device computes it.
     Running,

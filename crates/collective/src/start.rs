@@ -1,9 +1,9 @@
-//! Collectives as runs, to be driven beside others.
+//! Collectives as runs, to be driven together with other runs.
 //!
 //! Each function makes the run of one call; [`crate::operations`] has the same calls blocking. Every
-//! rank makes the same calls in the same order; messages between two ranks are counted apart. A rank
-//! that hears from one that makes another call at this place fails, and so do all; no result is made of
-//! two calls.
+//! rank makes the same calls in the same order; messages between two ranks are counted separately. If a
+//! peer makes another call at this place, the call fails on all ranks; the data of two different calls
+//! is never combined.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use thinwire_wire::{DType, Rank};
 
 use crate::{Address, Buffer, Error, Group, Program, Run};
 
-/// The choices of an all-reduce.
+/// The options of an all-reduce.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who sends what to whom; chosen by the size of the data if there is none.
+    /// The algorithm; if `None`, the size of the data decides.
     pub algorithm: Option<Summation>,
-    /// The encoding of the values on the wire. Without error feedback, which `sync` adds.
+    /// The encoding of the values on the wire. There is no error feedback, which `sync` adds.
     pub codec: Arc<dyn Codec>,
-    /// The number of pipelined partitions; chosen by size if there is none.
+    /// The number of pipelined partitions; if `None`, the size of the data decides.
     pub partitions: Option<usize>,
 }
 
@@ -51,8 +51,8 @@ impl Options {
     }
 }
 
-/// A run that replaces `values` by their sum over all ranks. The options' partitions divide the part
-/// that one rank of a unit sums with the other units.
+/// Returns a run that replaces `values` by their sum over all ranks. In a hierarchical sum, the
+/// options' partitions divide the part that one rank of a unit sums with the other units.
 ///
 /// # Errors
 /// If the algorithm is for another number of ranks, or the codec only works with error feedback.
@@ -74,8 +74,8 @@ pub fn all_reduce<V: Buffer>(
     Ok(if summation.unit == 1 { run } else { run.called(summation.to_string()) })
 }
 
-/// A run that leaves in chunk r of rank r's `values` the sum of that chunk over all ranks; what is in
-/// the rest is undefined. All chunks are equally long if `values` divide by the number of ranks.
+/// Returns a run that leaves in chunk r of rank r's `values` the sum of that chunk over all ranks; the
+/// rest is undefined. All chunks are equally long if the number of ranks divides the number of values.
 ///
 /// # Errors
 /// If the codec only works with error feedback.
@@ -91,12 +91,12 @@ pub fn reduce_scatter<V: Buffer>(
     Ok(summing(group, address, schedule, values, codec))
 }
 
-/// A run after which chunk r of everybody's `values` is what rank r had there.
+/// Returns a run after which chunk r of every rank's `values` is the one that rank r had.
 pub fn all_gather<V: Buffer>(group: &mut Group, values: V) -> Run<V> {
     gather(group, "all_gather", values)
 }
 
-/// A run that replaces `values` of all ranks by those of `root`.
+/// Returns a run that replaces `values` of all ranks by those of `root`.
 ///
 /// # Errors
 /// If there is no such rank.
@@ -110,7 +110,8 @@ pub fn broadcast<V: Buffer>(group: &mut Group, values: V, root: Rank) -> Result<
     Ok(run.called(format!("broadcast from {root}")))
 }
 
-/// A run after which `values` of all ranks are those of the first `holders` ranks, which have the same.
+/// Returns a run after which `values` of all ranks are those of the first `holders` ranks, which must
+/// have the same.
 ///
 /// # Errors
 /// If there are no holders or more than ranks.
@@ -125,12 +126,12 @@ pub fn hand_over<V: Buffer>(group: &mut Group, values: V, holders: u32) -> Resul
     Ok(run.called(format!("hand_over of {bytes} bytes by {holders} holders")))
 }
 
-/// A run that sends to each rank its part of the first half of `values`, `sends[r]` elements in
-/// rank order, and receives theirs into the second half, `recvs[r]` elements each. This rank's part
-/// for itself is left to the caller.
+/// Returns a run that sends to each rank its part of the first half of `values`, `sends[r]` elements in
+/// rank order, and receives theirs into the second half, `recvs[r]` elements each. This rank's part for
+/// itself is left to the caller.
 ///
 /// # Panics
-/// If there is not one length per rank, or `values` have not their sum.
+/// If there is not one length per rank, or the length of `values` is not their sum.
 pub fn all_to_all<V: Buffer>(
     group: &mut Group,
     values: V,
@@ -142,8 +143,8 @@ pub fn all_to_all<V: Buffer>(
     moving(group, address, schedule, values)
 }
 
-/// A run that sends `values` to one rank, where [`recv`] with the same `number` awaits them; those of
-/// one number arrive in order.
+/// Returns a run that sends `values` to one rank, where [`recv`] with the same `number` awaits them.
+/// Messages with the same number arrive in order.
 ///
 /// # Errors
 /// If there is no such rank, or it is this one, or the number does not fit into 30 bits.
@@ -159,7 +160,7 @@ pub fn send<V: Buffer>(
     Ok(moving(group, address, schedule, values))
 }
 
-/// A run that receives `values` from one rank: the other end of [`send`].
+/// Returns a run that receives `values` from one rank: the other end of [`send`].
 ///
 /// # Errors
 /// If there is no such rank, or it is this one, or the number does not fit into 30 bits.
@@ -175,7 +176,7 @@ pub fn recv<V: Buffer>(
     Ok(moving(group, address, schedule, values))
 }
 
-/// A run that is done when every rank has started its own. `values` have one element per rank.
+/// Returns a run that is done when every rank has started its own. `values` have one element per rank.
 pub fn barrier<V: Buffer>(group: &mut Group, values: V) -> Run<V> {
     gather(group, "barrier", values)
 }
@@ -187,13 +188,13 @@ fn gather<V: Buffer>(group: &mut Group, operation: &'static str, values: V) -> R
     moving(group, address, schedule, values)
 }
 
-/// A run that moves elements as they are.
+/// Returns a run that moves elements as they are.
 fn moving<V: Buffer>(group: &Group, address: Address, schedule: Schedule, values: V) -> Run<V> {
     let program = Program::moving(group.bind(schedule), values.elements(), values.dtype());
     Run::new(Arc::new(program), address, group.world(), values, None)
 }
 
-/// A run that sums f32.
+/// Returns a run that sums f32.
 fn summing<V: Buffer>(
     group: &Group,
     address: Address,
@@ -211,13 +212,14 @@ fn summable(operation: &'static str, values: &impl Buffer, codec: &dyn Codec) ->
         return Err(Error::invalid(operation, format!("a sum of {found}, expected f32")));
     }
     if codec.needs_feedback() {
-        let detail = format!("codec {codec} needs error feedback, which a single call has not");
+        let detail =
+            format!("codec {codec} needs error feedback, which a single call does not have");
         return Err(Error::invalid(operation, detail));
     }
     Ok(())
 }
 
-/// Returns how many of the first ranks are holders.
+/// Returns the number of holders, which are the first ranks.
 pub(crate) fn holders(
     operation: &'static str,
     holders: u32,

@@ -113,7 +113,7 @@ fn a_flood_of_empty_frames_is_not_taken_in_and_is_named() {
             None
         });
         let error = errors[0].as_ref().unwrap();
-        let expected = "rank 1 is 524288 messages ahead, which take 256 MiB: no more are taken in";
+        let expected = "rank 1 is 524288 messages ahead (256 MiB), and no more are accepted";
         assert!(error.contains(expected), "{network:?}: {error}");
     }
 }

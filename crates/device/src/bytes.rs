@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 /// Bytes in host memory that the link and devices read and write; clones share them.
 ///
-/// Whoever has the only clone may write. A device that reads or writes them later keeps a clone meanwhile.
+/// The holder of the only clone may write. A device that reads or writes the bytes later keeps a clone
+/// meanwhile.
 #[derive(Clone, Debug, Default)]
 pub struct HostBytes(Option<Arc<dyn Block>>);
 
@@ -35,7 +36,7 @@ impl HostBytes {
         HostBytes::of(vec![0; length])
     }
 
-    /// Bytes in this memory.
+    /// Returns the bytes of this memory.
     pub fn of(block: impl Block) -> HostBytes {
         HostBytes(Some(Arc::new(block)))
     }
@@ -63,17 +64,17 @@ impl HostBytes {
         self.as_slice().len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether nobody else has a clone.
+    /// Returns whether there is no other clone.
     pub fn is_unique(&mut self) -> bool {
         self.0.as_mut().is_none_or(|block| Arc::get_mut(block).is_some())
     }
 
-    /// Returns the memory, if it is of type `T`: a device knows its own by it.
+    /// Returns the memory, if it is of type `T`: a device recognises its own memory by it.
     pub fn block<T: Block>(&self) -> Option<&T> {
         let block: &dyn Any = self.0.as_deref()?;
         block.downcast_ref()

@@ -51,7 +51,7 @@ impl Region {
         self.elements.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.elements.is_empty()
     }
@@ -73,14 +73,14 @@ impl Region {
         self.allocation.device()
     }
 
-    /// Returns the allocation, if it is of type `T`: a device knows its own memory by it.
+    /// Returns the allocation, if it is of type `T`: a device recognises its own memory by it.
     pub fn allocation<T: Allocation>(&self) -> Option<&T> {
         let allocation: &dyn Any = self.allocation.as_ref();
         allocation.downcast_ref()
     }
 }
 
-/// Values in host memory, as `H` borrows them, or in the memory of a device.
+/// Values in host memory, borrowed as `H`, or in the memory of a device.
 #[derive(Debug)]
 pub enum Values<H> {
     /// In host memory.

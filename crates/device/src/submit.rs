@@ -1,4 +1,4 @@
-//! Submission of work: on host memory it is done at once, by the thread that submits it.
+//! Submission of work: work on host memory is done at once, by the thread that submits it.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -29,7 +29,7 @@ pub fn submit(work: Work<'_>, waker: &Waker) -> Submission {
     }
 }
 
-/// Works of which a thread waits for all.
+/// Several pieces of work for which a thread waits together.
 #[derive(Debug)]
 pub struct Batch {
     waker: Waker,
@@ -37,11 +37,11 @@ pub struct Batch {
     failure: Option<Failure>,
 }
 
-/// Longest sleep of a thread that waits: after a fault a device may call nobody.
+/// Longest sleep of a thread that waits: after a fault a device may wake no thread.
 const NAP: Duration = Duration::from_millis(100);
 
 impl Batch {
-    /// No work yet, of this thread.
+    /// Returns a batch without work, for this thread.
     pub fn new() -> Batch {
         let waker = Waker::from(Arc::new(Sleeper(current())));
         Batch { waker, pending: Vec::new(), failure: None }
@@ -93,7 +93,7 @@ impl Wake for Sleeper {
     }
 }
 
-/// Does work on host memory. [`submit`] calls it; devices of tests do so on memory of theirs.
+/// Does work on host memory. [`submit`] calls it, and so do devices in tests, for their own memory.
 ///
 /// # Panics
 /// If an operand lies in the memory of a device.
@@ -156,7 +156,7 @@ fn factor(factoring: Factoring<'_>) -> Finite {
     Finite::Yes
 }
 
-/// Changes values. Returns what [`Done::largest`] tells.
+/// Changes values. Returns the value for [`Done::largest`].
 fn apply(values: &mut [f32], change: Change<Source<'_>>) -> u32 {
     match change {
         Change::Fill(value) => values.fill(value),

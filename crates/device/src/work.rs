@@ -1,4 +1,4 @@
-//! Work of a device, and how it ends.
+//! Work of a device, and its results.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -32,15 +32,15 @@ pub struct Factoring<'a> {
     pub matrix: Operand<'a>,
     /// P, vectors of as many numbers as M has rows.
     pub p: Operand<'a>,
-    /// Q, as many vectors, of as many numbers as M has columns.
+    /// Q, the same number of vectors as P, of as many numbers as M has columns.
     pub q: Operand<'a>,
     /// Number of rows of M.
     pub rows: usize,
-    /// What becomes of them.
+    /// Step to take.
     pub step: FactorStep<Source<'a>>,
 }
 
-/// What a [`Factoring`] does.
+/// Step of a [`Factoring`].
 #[derive(Debug)]
 pub enum FactorStep<S> {
     /// Adds this residual to M, and writes `P = M Q`. [`Done::finite`] tells whether P is finite.
@@ -54,7 +54,7 @@ pub enum FactorStep<S> {
 }
 
 impl<S> FactorStep<S> {
-    /// Returns the same step, by what `map` makes of its residual.
+    /// Returns the same step, with `map` applied to its residual.
     pub fn map<T>(self, map: impl FnOnce(S) -> T) -> FactorStep<T> {
         match self {
             FactorStep::Project(residual) => FactorStep::Project(map(residual)),
@@ -65,7 +65,7 @@ impl<S> FactorStep<S> {
     }
 }
 
-/// Change of values, by those of a source where it has one. Products and sums are rounded separately.
+/// Change of values, which may read the values of a source. Products and sums are rounded separately.
 #[derive(Debug)]
 pub enum Change<S> {
     /// Every value becomes this one.
@@ -76,16 +76,16 @@ pub enum Change<S> {
     Add(S),
     /// Multiplies all values.
     Scale(f32),
-    /// Values become those of the source times a factor, and [`Done::largest`] tells their largest magnitude.
+    /// Values become those of the source times a factor. [`Done::largest`] has their largest magnitude.
     Pack(S, f32),
-    /// Leaves the values as they are; [`Done::largest`] tells the largest magnitude.
+    /// Leaves the values as they are. [`Done::largest`] has their largest magnitude.
     Measure,
     /// Applies [`Codec::canonicalise`].
     Canonicalise(Arc<dyn Codec>),
 }
 
 impl<S> Change<S> {
-    /// Returns the same change, by what `map` makes of its source.
+    /// Returns the same change, with `map` applied to its source.
     pub fn map<T>(self, map: impl FnOnce(S) -> T) -> Change<T> {
         match self {
             Change::Fill(value) => Change::Fill(value),
@@ -107,7 +107,7 @@ impl<S> Change<S> {
     }
 }
 
-/// Encoding of `values`, or of their sum with a residual, whose error is then left in `values`.
+/// Encoding of `values`. With a residual, their sum is encoded, and the error is left in `values`.
 #[derive(Debug)]
 pub struct Encoding<'a> {
     /// Codec of the bytes.
@@ -122,18 +122,18 @@ pub struct Encoding<'a> {
     pub to: HostBytes,
 }
 
-/// Decoding of `from` over or onto `to`.
+/// Decoding of `from` into `to`.
 #[derive(Debug)]
 pub struct Decoding<'a> {
     /// Codec of the bytes.
     pub codec: &'a Arc<dyn Codec>,
-    /// Encoding, followed by whatever a codec of variable length has left.
+    /// Encoding, followed by bytes that a codec of variable length has not used.
     pub from: HostBytes,
     /// Values to overwrite or to add to.
     pub to: Operand<'a>,
     /// Whether values are overwritten or added to.
     pub write: Write,
-    /// When [`Codec::canonicalise`] is applied to `to`.
+    /// Times at which [`Codec::canonicalise`] is applied to `to`.
     pub canonicalise: Canonicalise,
 }
 
@@ -153,7 +153,7 @@ pub struct Done {
     pub finite: Finite,
     /// Bytes that were written or read.
     pub bytes: HostBytes,
-    /// Time for which the processor was busy with it.
+    /// Time for which the processor was busy with the work.
     pub busy: Duration,
     /// Reason why the work has failed, if it has.
     pub failure: Option<Failure>,
@@ -166,18 +166,18 @@ pub struct Done {
 pub enum Failure {
     /// The bytes are no encoding.
     Corrupt(String),
-    /// The device cannot work any more. All work that is submitted later fails too, so that the result of
-    /// work on which later work builds need not be asked for.
+    /// The device cannot work any more. All work that is submitted later fails too, so results of work
+    /// on which later work builds need not be checked.
     Device(String),
 }
 
 impl Done {
-    /// The result of work that has failed.
+    /// Returns the result of work that has failed.
     pub fn failed(failure: Failure) -> Done {
         Done { failure: Some(failure), ..Done::new(HostBytes::default()) }
     }
 
-    /// The result of work whose values are finite and that has nothing else to tell.
+    /// Returns the result of work whose values are finite and that has no other result.
     pub fn new(bytes: HostBytes) -> Done {
         Done { finite: Finite::Yes, bytes, busy: Duration::ZERO, failure: None, largest: 0 }
     }
@@ -185,24 +185,25 @@ impl Done {
 
 /// Processor with memory of its own.
 ///
-/// Work on overlapping ranges of an allocation is carried out in the order of submission, by whatever
-/// threads it is submitted.
+/// Work on overlapping ranges of an allocation is carried out in the order of submission, whichever
+/// threads submit it.
 pub trait Device: Debug + Send + Sync {
     /// Returns a number that no other device of this process has.
     fn id(&self) -> usize;
 
-    /// Allocates memory for so many values, all 0.
+    /// Allocates memory for `elements` values, all 0.
     fn allocate(&self, elements: usize) -> Region;
 
-    /// Returns memory for encodings of so many bytes, with whatever was in it.
+    /// Returns memory for encodings of `bytes` bytes, of any content.
     fn host(&self, bytes: usize) -> HostBytes {
         HostBytes::new(bytes)
     }
 
-    /// Whether this device encodes and decodes with `codec`; otherwise values are copied to host memory.
+    /// Returns whether this device encodes and decodes with `codec`; otherwise values are copied to
+    /// host memory.
     fn encodes_with(&self, codec: &dyn Codec) -> bool;
 
-    /// Whether this device does [`Work::Factor`]; otherwise values are copied to host memory.
+    /// Returns whether this device does [`Work::Factor`]; otherwise values are copied to host memory.
     fn factors(&self) -> bool {
         false
     }
@@ -230,8 +231,8 @@ pub trait Device: Debug + Send + Sync {
     fn write(&self, from: &[f32], to: &Region);
 }
 
-/// Work that was submitted. A change whose result is of no interest may be dropped: a device whose work has
-/// failed fails all later work.
+/// Work that was submitted. It may be dropped if its result is of no interest: if work of a device
+/// fails, all later work fails too.
 #[derive(Debug)]
 pub enum Submission {
     /// Work that is done already.
@@ -241,7 +242,7 @@ pub enum Submission {
 }
 
 impl Submission {
-    /// Returns the work as one whose end is still to be asked for.
+    /// Returns the work as [`Pending`], whose end is still to be polled.
     pub fn into_pending(self) -> Pending {
         match self {
             Submission::Pending(pending) => pending,
@@ -257,17 +258,18 @@ impl Submission {
 pub struct Pending(Box<dyn FnMut() -> Option<Done> + Send>);
 
 impl Pending {
-    /// Work whose end `poll` tells, once.
+    /// Returns work whose result `poll` returns, once.
     pub fn new(poll: impl FnMut() -> Option<Done> + Send + 'static) -> Pending {
         Pending(Box::new(poll))
     }
 
-    /// Returns the result, once, when the work is done. Never blocks.
+    /// Returns the result, once, when the work is done; never blocks.
     pub fn poll(&mut self) -> Option<Done> {
         (self.0)()
     }
 
-    /// Returns the result of work that was not polled to its end, asking until it is done.
+    /// Waits until the work is done, and returns its result. The result must not have been polled
+    /// before.
     pub fn wait(mut self) -> Done {
         loop {
             match self.poll() {

@@ -180,7 +180,7 @@ fn files_of_version_1_are_read_and_have_no_checksums() {
     assert_eq!(store.adjacency().pairs().collect::<Vec<_>>(), [(0, 1)]);
     assert_eq!(store.types(), Some((&[0, 2][..], 3)));
     let error = store.verify().unwrap_err();
-    let expected = "version 1, which has no checksums of its arrays";
+    let expected = "the file is of version 1, which has no checksums of its arrays";
     assert!(error.to_string().ends_with(expected) && error.hint().is_some(), "{error}");
 }
 

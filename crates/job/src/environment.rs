@@ -65,13 +65,13 @@ pub fn local_rank(variables: Variables<'_>) -> Option<u32> {
 fn lone_coordinator(overrides: &Overrides) -> Error {
     let [coordinator, rank, world] =
         ["coordinator", "rank", "world"].map(|name| overrides.form.name(name));
-    Error::invalid(format!("{coordinator} without {rank} and {world}"))
+    Error::invalid(format!("{coordinator} needs {rank} and {world}"))
 }
 
 fn by_hand(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Place>, Error> {
     let form = overrides.form;
     let without = |overrides: String, missing| {
-        Err(Error::invalid(format!("{overrides} without {}", form.name(missing))))
+        Err(Error::invalid(format!("{overrides} needs {}", form.name(missing))))
     };
     let (rank, world) = match (overrides.rank, overrides.world) {
         (None, None) => return Ok(None),
@@ -232,7 +232,7 @@ impl Dialect {
             (Source::Slurm, None) => slurm_first_host(variables)?,
             (_, None) if local_world == Some(world) || world == 1 => "127.0.0.1".to_owned(),
             (source, None) => {
-                let message = "where rank 0 is, is not known: MASTER_ADDR is not set";
+                let message = "the host of rank 0 is not known: MASTER_ADDR is not set";
                 return Err(Error::invalid(format!("joining {source}: {message}")).with_hint(
                     "set MASTER_ADDR (and MASTER_PORT) on every rank to a host of rank 0",
                 ));

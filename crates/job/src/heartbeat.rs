@@ -40,7 +40,7 @@ pub fn heartbeat_timeout(
     }
     let [asked, least, most] = [asked, SHORTEST, timeout].map(|time| time.as_secs_f64());
     Err(Error::invalid(format!("{name} is {asked} s, expected {least} s to the timeout, {most} s"))
-        .with_hint("a wait in which nothing moves ends after the timeout: give a longer one"))
+        .with_hint("a wait without progress ends after the timeout: give a longer timeout"))
 }
 
 /// Returns the silence after which the coordinator of an elastic job counts a member as lost: the value from

@@ -212,7 +212,7 @@ fn what_is_missing_or_impossible_is_named() {
         ),
         (
             "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2",
-            "joining mpirun (Open MPI): where rank 0 is, is not known: MASTER_ADDR is not set",
+            "joining mpirun (Open MPI): the host of rank 0 is not known: MASTER_ADDR is not set",
         ),
         ("SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=7 SLURM_STEP_ID=0", "SLURM_STEP_NODELIST is not set"),
         ("RANK=0 WORLD_SIZE=2 THINWIRE_COORDINATOR=here", "address 'here', expected host:port"),
@@ -292,13 +292,13 @@ fn messages_name_what_was_given_as_it_was_written() {
         let error = with(&overrides, "").unwrap_err();
         (error.to_string(), error.hint().map(str::to_owned))
     };
-    assert_eq!(said(Form::Flags, Some(1), None, None).0, "--rank 1 without --world");
-    assert_eq!(said(Form::Arguments, Some(1), None, None).0, "rank=1 without world");
-    assert_eq!(said(Form::Arguments, None, Some(3), None).0, "world=3 without rank");
+    assert_eq!(said(Form::Flags, Some(1), None, None).0, "--rank 1 needs --world");
+    assert_eq!(said(Form::Arguments, Some(1), None, None).0, "rank=1 needs world");
+    assert_eq!(said(Form::Arguments, None, Some(3), None).0, "world=3 needs rank");
     let (message, hint) = said(Form::Flags, None, None, Some("h:9"));
-    assert_eq!((message.as_str(), hint), ("--coordinator without --rank and --world", None));
+    assert_eq!((message.as_str(), hint), ("--coordinator needs --rank and --world", None));
     let (message, hint) = said(Form::Arguments, Some(1), Some(2), None);
-    assert_eq!(message, "rank=1 without coordinator");
+    assert_eq!(message, "rank=1 needs coordinator");
     let expected = r#"name a host and a port of rank 0: coordinator="10.0.0.1:29417""#;
     assert_eq!(hint.as_deref(), Some(expected));
 }

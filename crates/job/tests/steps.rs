@@ -222,7 +222,7 @@ fn a_rank_without_its_state_is_no_source() {
     // It begins as a new one, and is lost before it has the state of the others.
     assert_eq!(steps.begin(start(1, 1, 9)).unwrap().residuals, Residuals::Dropped);
     let error = steps.begin(start(0, 1, 3)).unwrap_err().to_string();
-    assert_eq!(error, "the job counts on a state that this process does not have");
+    assert_eq!(error, "the job relies on a state that this process does not have");
     assert_eq!(steps.begin(start(1, 1, 3)).unwrap().state, StateFrom::Others);
 }
 
@@ -242,7 +242,7 @@ fn without_state_sources_a_checkpoint_counts_or_rank_0_if_it_has_as_much() {
     steps.synced(3);
     let error = steps.begin(start(1, 0, 2)).unwrap_err().to_string();
     let expected =
-        "no rank has the newest state any more, rank 0 is at step 2 and this one at step 3";
+        "no rank has the newest state any more: rank 0 is at step 2 and this one at step 3";
     assert_eq!(error, expected);
 }
 

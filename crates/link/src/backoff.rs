@@ -22,7 +22,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Pauses from `first` to `most`.
+    /// Returns pauses from `first` to `most`.
     pub fn new(first: Duration, most: Duration) -> Backoff {
         Backoff { first, most, next: first.min(most) }
     }
@@ -41,7 +41,7 @@ impl Backoff {
 }
 
 impl Default for Backoff {
-    /// Pauses from 20 ms to 1 s, as between attempts to connect.
+    /// Returns pauses from 20 ms to 1 s, as between attempts to connect.
     fn default() -> Backoff {
         Backoff::new(Duration::from_millis(20), Duration::from_secs(1))
     }

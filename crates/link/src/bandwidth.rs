@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Bits per second, one direction of one rank.
+/// Bandwidth of one direction of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Bandwidth {
     bits_per_s: f64,
@@ -12,7 +12,7 @@ pub struct Bandwidth {
 const UNITS: [(&str, f64); 4] = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
 
 impl Bandwidth {
-    /// A bandwidth in bits per second.
+    /// Returns a bandwidth in bits per second.
     ///
     /// # Panics
     /// If it is not positive and finite.
@@ -21,7 +21,7 @@ impl Bandwidth {
         Bandwidth { bits_per_s }
     }
 
-    /// Bytes per second.
+    /// Returns the bandwidth in bytes per second.
     pub fn bytes_per_s(self) -> f64 {
         self.bits_per_s / 8.0
     }
@@ -29,7 +29,7 @@ impl Bandwidth {
     /// Reads "100mbit", "2.5gbit", or "none" for no limit.
     ///
     /// # Errors
-    /// If it is neither.
+    /// If the text is neither.
     pub fn parse_limit(text: &str) -> Result<Option<Bandwidth>, InvalidBandwidth> {
         if text == "none" { Ok(None) } else { text.parse().map(Some) }
     }

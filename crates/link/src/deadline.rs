@@ -1,30 +1,30 @@
-//! Times that nodes give each other, in one table.
+//! Time limits that nodes set for each other, in one table.
 
 use std::time::Duration;
 
-/// Time that a node gives another one, by what it waits for.
+/// Time limit that a node sets for another one.
 ///
-/// Times that belong to one mechanism alone, such as a lease or a launcher's grace, stand with that mechanism; the
-/// heartbeat timeout between ranks is an option of each job.
+/// Limits that belong to a single mechanism, such as a lease or a launcher's grace, are defined with
+/// that mechanism; the heartbeat timeout between ranks is an option of each job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
     /// One attempt to reach an address, handshake included. More attempts follow.
     Dial,
     /// The handshake of an accepted connection, while places for unauthenticated peers are free.
     Handshake,
-    /// Silence of a peer that owes nothing, after which it is asked for a sign of life. Hundreds of nodes on one
-    /// machine ask each other.
+    /// Silence of a peer that has no answer to send, after which it is asked for a sign of life.
+    /// Hundreds of nodes on one machine ask each other.
     Idle,
-    /// Silence of a peer that owes an answer, after which its connection counts as broken.
+    /// Silence of a peer that has an answer to send, after which its connection counts as broken.
     Silence,
-    /// The answer to a request that takes no work: a welcome, or a word of the coordinator.
+    /// The answer to a request that takes no work, such as a welcome or a message of the coordinator.
     Reply,
     /// The end of a process that leaves in good order: its last messages, and the answers to them.
     Shutdown,
 }
 
 impl Deadline {
-    /// Returns the time that is given.
+    /// Returns the time limit.
     pub const fn duration(self) -> Duration {
         match self {
             Deadline::Dial | Deadline::Shutdown => Duration::from_secs(2),

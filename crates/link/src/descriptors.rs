@@ -1,20 +1,23 @@
 //! Limit on the open files of this process, sockets among them.
 //!
-//! A process that runs out of descriptors accepts no connection, and its peers only see that it does not
-//! answer. So code that is about to open many reserves them first. The soft limit is raised as far as needed;
-//! if the hard limit is too low, an error says so before anything is opened.
+//! A process that runs out of descriptors accepts no connection, and its peers only see that it does
+//! not answer. So code that is about to open many files reserves descriptors first. The soft limit is
+//! raised as far as needed; if the hard limit is too low, an error reports that before anything is
+//! opened.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{Error, Kind};
 
-/// Files that a process opens beside those that it reserves, such as pipes and files that it reads.
+/// Files that a process opens in addition to those that it reserves, such as pipes and files that it
+/// reads.
 const SPARE: u64 = 8;
 
 /// The number of open files that is assumed where the operating system does not list them.
 const OPEN_USUAL: u64 = 16;
 
-/// Makes room for `needed` more open files; `user` names in errors what needs them.
+/// Raises the limit so that `needed` more files can be opened. `user` is the name that errors give to
+/// what needs them.
 ///
 /// # Errors
 /// [`Kind::Limit`] if the limit cannot be raised that far; it is then as high as it can be.
@@ -31,7 +34,7 @@ pub fn reserve(user: &str, needed: u64) -> Result<(), Error> {
     }
     let most = raised.current.unwrap_or(u64::MAX);
     let context = format!(
-        "{user} needs {needed} open files beside the {open} that this process has, at most {most} are allowed"
+        "{user} needs {needed} open files in addition to the {open} that this process has, at most {most} are allowed"
     );
     Err(Error::new(Kind::Limit, context))
 }
@@ -43,12 +46,12 @@ pub fn reserve_up_to(wanted: u64) -> u64 {
     left(&getrlimit(Resource::Nofile), open()).min(wanted)
 }
 
-/// The number of files that a process may still open.
+/// Returns the number of files that a process may still open.
 fn left(limit: &Rlimit, open: u64) -> u64 {
     limit.current.map_or(u64::MAX, |current| current.saturating_sub(open + SPARE))
 }
 
-/// The limits for `wanted` open files, or the highest possible ones, and whether they suffice.
+/// Returns the limits for `wanted` open files, or the highest possible ones, and whether they suffice.
 fn raised(limit: &Rlimit, wanted: u64) -> (Rlimit, bool) {
     if limit.current.is_none_or(|current| wanted <= current) {
         return (*limit, true);
@@ -57,7 +60,7 @@ fn raised(limit: &Rlimit, wanted: u64) -> (Rlimit, bool) {
     (Rlimit { current: Some(wanted.min(most)), maximum: limit.maximum }, wanted <= most)
 }
 
-/// The number of files that this process has open.
+/// Returns the number of files that this process has open.
 fn open() -> u64 {
     std::fs::read_dir("/dev/fd").map_or(OPEN_USUAL, |files| files.count() as u64)
 }

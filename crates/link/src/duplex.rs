@@ -1,6 +1,6 @@
-//! A non-blocking socket with what is to be written and what was read.
+//! A non-blocking socket with a buffer of bytes to write and one of bytes that were read.
 //!
-//! Handshakes and stores use it, whose messages are short: input that is read ahead is bounded.
+//! It serves handshakes and stores, whose messages are short: the input that is read ahead is bounded.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use crate::{Error, Kind, forks};
 
 /// Connections that the operating system keeps until they are accepted.
 const BACKLOG: i32 = 1024;
-/// Bytes that are read at once at first, and then.
+/// Number of bytes that are read at once at first, and later.
 const STEP_BYTES_MIN: usize = 4096;
 const STEP_BYTES_MAX: usize = 64 << 10;
 
@@ -26,11 +26,11 @@ const STEP_BYTES_MAX: usize = 64 << 10;
 pub struct Duplex {
     /// The connection, in non-blocking mode.
     pub stream: TcpStream,
-    /// Bytes that were read and not taken yet.
+    /// Bytes that were read and not consumed yet.
     pub input: Vec<u8>,
     /// Bytes that are still to be written.
     pub output: Vec<u8>,
-    /// The most input to hold, in bytes.
+    /// The largest number of input bytes to hold.
     pub input_bytes_max: usize,
     /// Whether anything was received.
     pub has_read: bool,
@@ -59,10 +59,11 @@ impl Duplex {
         flags
     }
 
-    /// Sends the key of a listener behind a shared port, and waits until `deadline` for it to accept the connection.
+    /// Sends the key of a listener behind a shared port, and waits until `deadline` for that listener
+    /// to accept the connection.
     ///
     /// # Errors
-    /// If the port has no such listener, the connection breaks, or nobody answers.
+    /// If the port has no such listener, the connection breaks, or there is no answer.
     pub fn name(&mut self, key: Key, deadline: Instant) -> Result<(), Error> {
         self.output.extend(key.to_preface());
         loop {
@@ -78,7 +79,7 @@ impl Duplex {
         }
     }
 
-    /// Brings a handshake to its end, blocking until `deadline` at most.
+    /// Completes a handshake, blocking until `deadline` at most.
     ///
     /// # Errors
     /// If the handshake fails, the connection breaks, or the other side is silent.
@@ -123,8 +124,8 @@ impl Duplex {
         flush(&mut self.stream, &mut self.output)
     }
 
-    /// Blocks until [`Duplex::pump`] can do something or somebody wakes; false when `deadline` has
-    /// passed.
+    /// Blocks until [`Duplex::pump`] can do something or `wake` is used; returns false when `deadline`
+    /// has passed.
     pub fn wait(&self, deadline: Instant, wake: Option<&Wake>) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
         let mut fds = vec![PollFd::new(&self.stream, self.interest())];
@@ -135,10 +136,10 @@ impl Duplex {
     }
 }
 
-/// A non-blocking listener on `address`.
+/// Returns a non-blocking listener on `address`.
 ///
 /// # Errors
-/// [`Kind::AddressInUse`], or what else the operating system has against it.
+/// [`Kind::AddressInUse`], or another error of the operating system.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     let bound = TcpListener::bind(address).and_then(|listener| {
         forks::record(&listener);
@@ -180,7 +181,7 @@ pub fn set_up(stream: &TcpStream) -> Result<(), Error> {
     set.map_err(|error| Error::io("cannot set up a connection", error))
 }
 
-/// Reads what is there now, while `input` has fewer than `input_bytes_max` bytes.
+/// Reads the bytes that have arrived, while `input` has fewer than `input_bytes_max` bytes.
 ///
 /// # Errors
 /// If the other side has closed the connection or it broke. Bytes that came before are in `input`.
@@ -229,7 +230,7 @@ pub fn flush(stream: &mut impl Write, output: &mut Vec<u8>) -> Result<(), Error>
     result
 }
 
-/// A duration for poll, a day at most.
+/// Returns a duration for poll, at most a day.
 pub fn timespec(duration: Duration) -> Timespec {
     let duration = duration.min(Duration::from_secs(86_400));
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }

@@ -1,9 +1,9 @@
 //! Files that are written whole or not at all.
 //!
-//! Bytes are written to a new file with a random name in the target's folder and synced to disk;
-//! the file is renamed to the target's name, and the folder is synced. Laws: a reader finds the old
-//! file or the new one, also after a power cut; nothing is written through a link that somebody
-//! else has placed.
+//! Bytes are written to a new file with a random name in the target's folder and synced to disk; the
+//! file is renamed to the target's name, and the folder is synced. Laws: a reader finds the old file or
+//! the new one, also after a power cut; nothing is written through a symbolic link that another user
+//! has placed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,10 +1,11 @@
 //! Nodes that answer requests over authenticated connections, and dial each other.
 //!
-//! A [`Node`] is a state machine: messages and the time in, messages out. It may also [dial](Outbox::dial) other
-//! nodes. An [`Endpoint`] runs one on a thread of its own behind the handshake that proves the job token, and
-//! keeps clients apart: unauthenticated peers have few places and little time, a client that floods the endpoint
-//! gets its share and no more, and one that does not read what it is sent is closed. The rendezvous
-//! store is such a node. A [`Connection`] is the other end, for a thread that waits for replies.
+//! A [`Node`] is a state machine: it receives messages and the time, and sends messages. It may also
+//! [dial](Outbox::dial) other nodes. An [`Endpoint`] runs a node on a thread of its own, behind the
+//! handshake that proves the job token. It also protects clients from each other: unauthenticated peers
+//! have few places and little time, a client that floods the endpoint gets no more than its share, and
+//! one that does not read its messages is closed. The rendezvous store is such a node. A [`Connection`]
+//! is the other end, for a thread that waits for replies.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -62,13 +63,14 @@ use crate::{Deadline, Error, Token, Waker};
 use dispatcher::Dispatcher;
 use event_loop::{Call, EventLoop};
 
-/// Address of an endpoint that nobody connects to.
+/// Address of an endpoint to which no client connects.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// Thread that runs a node, which other processes reach or which reaches others; it ends when this is dropped.
+/// Thread that runs a node. Other processes reach the node, or it reaches them; the thread ends when
+/// this is dropped.
 pub struct Endpoint<N> {
     address: Address,
-    /// None only while the server is dropped.
+    /// `None` only while the server is dropped.
     calls: Option<Sender<Call<N>>>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -87,13 +89,13 @@ impl<N: Node> Endpoint<N> {
     /// [`Endpoint::shared_address`].
     ///
     /// # Errors
-    /// [`crate::Kind::AddressInUse`] if somebody else has the port.
+    /// [`crate::Kind::AddressInUse`] if another program or user has the port.
     pub fn share(address: SocketAddr, token: &Token, node: N) -> Result<Endpoint<N>, Error> {
         let deadline = Instant::now() + Deadline::Reply.duration();
         Endpoint::start(Some(Listener::shared(address, deadline, None)?), token, node)
     }
 
-    /// Starts a node that nobody connects to: it dials others.
+    /// Starts a node that only dials others, and accepts no connections.
     ///
     /// # Errors
     /// If the system refuses a thread or sockets.
@@ -124,7 +126,7 @@ impl<N: Node> Endpoint<N> {
 }
 
 impl<N> Endpoint<N> {
-    /// Returns a handle that makes the node's thread look at its deadline again.
+    /// Returns a handle that makes the node's thread ask for the node's deadline again.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }

@@ -6,7 +6,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use thinwire_wire::{Hint, Rank};
 
-/// The sort of an [`Error`]. The order is part of the store's protocol: append new sorts.
+/// The kind of an [`Error`]. The order is part of the store's protocol: append new kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Kind {
@@ -14,16 +14,16 @@ pub enum Kind {
     PeerLost,
     /// A peer has left normally while others wait for it; `rank` names it.
     Left,
-    /// A peer says that the group is over; `rank` names the rank it blames, if any.
+    /// A peer reports that the group has ended; `rank` names the rank it blames, if any.
     Poisoned {
-        /// Rank that reported it.
+        /// Rank that sent the report.
         by: Rank,
     },
-    /// A rank has ended before all had met; `rank` names it.
+    /// A rank has ended before all ranks had met; `rank` names it.
     Absent,
-    /// The caller has ended it from another thread.
+    /// The caller has cancelled it from another thread.
     Cancelled,
-    /// Something did not happen in time.
+    /// Something took too long.
     Timeout,
     /// The other side does not prove the same job token.
     TokenMismatch,
@@ -31,7 +31,7 @@ pub enum Kind {
     VersionMismatch,
     /// Two ranks disagree about the world they are in.
     WorldMismatch,
-    /// The ranks of another job meet there.
+    /// Ranks of another job meet at this address.
     JobMismatch,
     /// Two processes claim the same rank.
     RankTaken,
@@ -53,42 +53,42 @@ pub enum Kind {
 #[derive(Debug, thiserror::Error)]
 #[error("{}{context}", subject(*kind, *rank))]
 pub struct Error {
-    /// The sort of error.
+    /// The kind of error.
     pub kind: Kind,
-    /// The rank that it is about: the one that was lost, however the news came.
+    /// The rank that the error is about: the one that was lost, even if another rank reported it.
     pub rank: Option<Rank>,
-    /// Operation that failed, with both values where two disagree.
+    /// Operation that failed; if two values differ, with both.
     pub context: String,
     source: Option<io::Error>,
 }
 
 impl Error {
-    /// An error of `kind`.
+    /// Returns an error of `kind`.
     pub fn new(kind: Kind, context: impl Into<String>) -> Error {
         Error { kind, rank: None, context: context.into(), source: None }
     }
 
-    /// The peer `rank` is lost.
+    /// Returns the error that the peer `rank` is lost.
     pub fn lost(rank: Rank, context: impl Into<String>) -> Error {
         Error::new(Kind::PeerLost, context).with_rank(rank)
     }
 
-    /// The peer `rank` is done while others wait for it.
+    /// Returns the error that the peer `rank` has left while others wait for it.
     pub fn left(rank: Rank) -> Error {
         Error::new(Kind::Left, "it left before this was done").with_rank(rank)
     }
 
-    /// A refusal of the operating system.
+    /// Returns the error for a refusal of the operating system.
     pub fn io(context: impl fmt::Display, source: io::Error) -> Error {
         Error::new(Kind::Io, format!("{context}: {}", plain(&source))).with_source(source)
     }
 
-    /// An I/O error of a connection, in its own words.
+    /// Returns the error for an I/O error of a connection, with its own message.
     pub(crate) fn broken(source: io::Error) -> Error {
         Error::new(Kind::Io, plain(&source)).with_source(source)
     }
 
-    /// An error of the stream between this rank and `peer`.
+    /// Returns the error for an I/O error of the stream between this rank and `peer`.
     pub(crate) fn of_peer(peer: Rank, source: io::Error) -> Error {
         match source.kind() {
             // Sockets do not look at what they carry: this is about shared memory.
@@ -116,7 +116,7 @@ impl Error {
         Error { context: format!("{who} {}", self.context), ..self }
     }
 
-    /// Sets the sort.
+    /// Sets the kind.
     pub(crate) fn of(self, kind: Kind) -> Error {
         Error { kind, ..self }
     }
@@ -139,7 +139,7 @@ impl Error {
     }
 }
 
-/// The system has its own limit, and its own words for it.
+/// The operating system has a limit of its own, and its own message for it.
 const NO_DESCRIPTORS: &str = "too many open files";
 const NO_DESCRIPTORS_OF_SYSTEM: &str = "too many open files in system";
 
@@ -163,11 +163,11 @@ impl Hint for Error {
                 "give every process its own rank; if an earlier job used the same rendezvous, use a fresh one"
             }
             Kind::Left => {
-                "give every rank as many steps: one with fewer batches is done before the others"
+                "give every rank the same number of steps: a rank with fewer batches ends before the others"
             }
-            Kind::Absent => "mend what keeps that rank away, and start all ranks again",
+            Kind::Absent => "fix that, and start all ranks again",
             Kind::Unreachable => {
-                "check the address, that rank 0 is running, and that no firewall is between"
+                "check that the address is right, that rank 0 runs, and that no firewall blocks it"
             }
             Kind::AddressInUse => "another process listens there: choose another port, or end it",
             _ => return None,

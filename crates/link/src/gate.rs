@@ -1,17 +1,17 @@
 //! Priority on the wire: bulk gives way to all other frames.
 //!
-//! Everything that a process sends shares one link with the network, so a message that somebody waits
-//! for would share it with gradients that nobody waits for yet, or with rows of batches to come. Bulk is
-//! held back while anything else is queued, to whatever peer, and only while that moves: a peer that
-//! does not read yet may be waiting for this very bulk.
+//! Everything that a process sends shares one link to the network. A message that another rank waits
+//! for would therefore share it with gradients that no rank waits for yet, or with rows of batches to
+//! come. Bulk is held back while anything else is queued, to any peer, and only while that moves: a
+//! peer that does not read yet may be waiting for this very bulk.
 //!
 //! Bulk gives way to the other frames of its own link. A node for which
 //! [`gives_way`](crate::endpoint::Node::gives_way) is true holds its answers back for the frames of
 //! all links of the process. Gates are global to the process because its links share one network
 //! interface, and a server of rows knows none of them.
 //!
-//! Bytes in the buffers of sockets cannot be overtaken, and are not kept few: with a small
-//! `TCP_NOTSENT_LOWAT` sockets ran dry whenever computing kept this thread from its turn.
+//! Bytes in the buffers of sockets cannot be overtaken. Their number is not kept small: with a small
+//! `TCP_NOTSENT_LOWAT`, sockets ran dry whenever this thread was delayed by computation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 /// Time without progress of other frames after which bulk continues.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Longest time for which an answer is held back, so that clients do not run out of patience.
+/// Longest time for which an answer is held back, so that clients do not time out.
 const HELD_MAX: Duration = Duration::from_secs(1);
-/// Time after which a node looks again: nobody wakes it when the gate opens.
+/// Time after which a node checks the gate again: nothing wakes it when the gate opens.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Gates of all links of this process.
@@ -29,7 +29,7 @@ static GATES: Mutex<Vec<Weak<AtomicU64>>> = Mutex::new(Vec::new());
 /// Time from which gates count.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Whether bulk gives way to the other frames of one link.
+/// Gate that lets bulk give way to the other frames of one link.
 #[derive(Debug)]
 pub struct BulkGate {
     /// End of bulk's wait if nothing moves from now on, in nanoseconds since [`START`]; 0 if nothing else
@@ -37,7 +37,7 @@ pub struct BulkGate {
     until: Arc<AtomicU64>,
 }
 
-/// Frames besides bulk that are queued.
+/// State of the queued frames other than bulk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgent {
     /// None.
@@ -58,12 +58,12 @@ impl BulkGate {
         BulkGate { until }
     }
 
-    /// Whether nothing but bulk was queued when the gate was last told.
+    /// Returns whether only bulk was queued at the last [`BulkGate::record`].
     pub fn is_open(&self) -> bool {
         self.until.load(Ordering::Relaxed) == 0
     }
 
-    /// Records what is queued now besides bulk.
+    /// Records the state of the queued frames other than bulk.
     pub fn record(&self, urgent: Urgent, now: Instant) {
         if urgent == Urgent::None {
             self.until.store(0, Ordering::Relaxed);
@@ -73,13 +73,14 @@ impl BulkGate {
         }
     }
 
-    /// Returns the time that bulk has to wait from now on if nothing moves; zero if the gate is open.
+    /// Returns the time that bulk has to wait from now on if no other frame moves; zero if the gate is
+    /// open.
     pub fn wait(&self, now: Instant) -> Duration {
         wait(&self.until, now)
     }
 }
 
-/// Returns the time that bulk of this process has to wait from now on if nothing moves.
+/// Returns the time that bulk of this process has to wait from now on if no other frame moves.
 fn wait_of_process(now: Instant) -> Duration {
     let gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
     let waits = gates.iter().filter_map(Weak::upgrade).map(|until| wait(&until, now));
@@ -99,8 +100,9 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Returns the time after which to ask again; zero if answers may be written now. To be asked while
-    /// there are answers. Once they have waited for a second they are free until all are written.
+    /// Returns the time after which to call this again; zero if answers may be written now. Call it
+    /// while there are answers. Once they have waited for a second, they may be written until none is
+    /// left.
     pub fn wait(&mut self, now: Instant) -> Duration {
         self.wait_for(wait_of_process(now), now)
     }

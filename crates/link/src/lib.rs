@@ -1,11 +1,11 @@
 //! Bytes between two ranks.
 //!
-//! A [`Link`] holds all connections of one rank. It is driven by one thread and never blocks but
-//! in [`Link::wait`]. It asks its [`Port`], the engine above, for the bytes to send and for the
-//! place to receive into, so that payloads are never copied on their way. Ranks are connected by [`tcp`], a
-//! full mesh of authenticated connections that find each other through a rendezvous [`store`], or by
-//! [`mem`], the same link between threads of one process. Data between ranks of one host goes through
-//! memory that they share. The store is one [node](endpoint::Node) of those that clients reach over the same
+//! A [`Link`] holds all connections of one rank. One thread drives it, and it blocks only in
+//! [`Link::wait`]. It asks its [`Port`], the engine above, for the bytes to send and for the place to
+//! receive into, so that payloads are never copied on their way. [`tcp`] connects ranks by a full mesh
+//! of authenticated connections; ranks find each other through a rendezvous [`store`]. [`mem`] is the
+//! same link between threads of one process. Data between ranks of one host goes through memory that
+//! they share. The store is one of the [nodes](endpoint::Node) that clients reach over the same
 //! handshake.
 //!
 //! ```
@@ -84,8 +84,8 @@ pub use secure::Token;
 pub use tcp::{Link, Waker};
 pub use warning::log_warnings_by;
 
-/// State machines that read bytes from outside, without their sockets, for fuzz targets; no part of
-/// the interface.
+/// State machines that read bytes from outside, without their sockets, for fuzz targets; not part of
+/// the public interface.
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::endpoint::dispatcher::{Dispatcher, TURN_MESSAGES_MAX};

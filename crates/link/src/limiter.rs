@@ -1,18 +1,18 @@
 //! A token bucket: an emulated link of a given rate.
 //!
-//! Time is passed in. Law: over any interval `t` it grants at most `rate * t + burst` bytes, and
-//! whoever always asks gets `rate * t`.
+//! Time is passed in. Law: over any interval `t` it grants at most `rate * t + burst` bytes, and a
+//! caller that always asks gets `rate * t`.
 
 use std::time::{Duration, Instant};
 
 use crate::Bandwidth;
 
-/// The bucket holds this much of the rate: 62.5 kB at 100 Mbit/s. It is what the driving thread
-/// may oversleep without losing bandwidth.
+/// The bucket holds the bytes of this time at the given rate: 62.5 kB at 100 Mbit/s. The driving thread
+/// may oversleep by this time without losing bandwidth.
 const BURST_S: f64 = 5e-3;
 const BURST_BYTES_MIN: f64 = 4096.0;
-/// One grant is at most this much of the rate, so that traffic is smooth, and no less while more
-/// is wanted, so that system calls stay few: 6.25 kB at 100 Mbit/s.
+/// One grant is at most the bytes of this time, so that traffic is smooth, and no fewer while more are
+/// wanted, so that system calls stay few: 6.25 kB at 100 Mbit/s.
 const QUANTUM_S: f64 = 5e-4;
 const QUANTUM_BYTES_MIN: f64 = 1500.0;
 
@@ -27,7 +27,7 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// A full bucket.
+    /// Returns a full bucket.
     pub fn new(rate: Bandwidth, now: Instant) -> Limiter {
         let bytes_per_s = rate.bytes_per_s();
         let burst = (bytes_per_s * BURST_S).max(BURST_BYTES_MIN);
@@ -35,14 +35,14 @@ impl Limiter {
         Limiter { bytes_per_s, burst, quantum, tokens: burst, filled: now }
     }
 
-    /// Returns the number of the `wanted` bytes that may move now: none, or up to one quantum.
+    /// Returns how many of the `wanted` bytes may move now: none, or up to one quantum.
     pub fn grant(&mut self, wanted: usize, now: Instant) -> usize {
         self.fill(now);
         let most = (wanted as f64).min(self.quantum);
         if self.tokens < most { 0 } else { most as usize }
     }
 
-    /// Accounts for `bytes` that did move, at most as many as were granted.
+    /// Subtracts `bytes` that were moved, at most as many as were granted.
     pub fn take(&mut self, bytes: usize) {
         self.tokens -= bytes as f64;
     }

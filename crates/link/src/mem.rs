@@ -1,7 +1,7 @@
 //! The link between threads of one process.
 //!
-//! It is the link of [`crate::tcp`] over pairs of connected sockets: no rank has to be found and none has
-//! to prove anything, so there is no rendezvous, no handshake, no encryption and no heartbeat.
+//! It is the link of [`crate::tcp`] over pairs of connected sockets. No rank has to be found or to
+//! prove anything, so there is no rendezvous, no handshake, no encryption and no heartbeat.
 
 use std::io;
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use crate::tcp::{Link, Options};
 /// Returns a world of `size` ranks, one link each, in epoch 0.
 ///
 /// # Panics
-/// If there is no world of so many ranks, or the operating system has no sockets left.
+/// If there is no world of this many ranks, or the operating system has no sockets left.
 pub fn mesh(size: u32) -> Vec<Link> {
     mesh_of_epoch(0, size)
 }
@@ -27,7 +27,7 @@ pub fn mesh(size: u32) -> Vec<Link> {
 /// Returns the world of an epoch, of `size` ranks, one link each.
 ///
 /// # Panics
-/// If there is no world of so many ranks, or the operating system has no sockets left.
+/// If there is no world of this many ranks, or the operating system has no sockets left.
 pub fn mesh_of_epoch(epoch: u32, size: u32) -> Vec<Link> {
     let all = World::new(0, size).expect("a world of so many ranks");
     let mut peers: Vec<Vec<Option<Peer>>> = Vec::new();

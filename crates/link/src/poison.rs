@@ -1,4 +1,4 @@
-//! The payload of a poison frame: who is to blame, and why.
+//! The payload of a poison frame: the blamed rank and the reason.
 //!
 //! UTF-8 text: the blamed rank's number or `-`, a space, the reason. A rank that was poisoned
 //! passes the original on, so that every survivor names the same lost rank.
@@ -10,7 +10,7 @@ use crate::{Error, Kind};
 /// The longest payload of a poison frame in bytes; longer reasons are cut.
 pub const POISON_BYTES_MAX: usize = 1024;
 
-/// `reason` as it travels.
+/// Returns `reason` as it is sent.
 pub fn encode(reason: &Error) -> Vec<u8> {
     let rank = reason.rank.map_or("-".to_owned(), |rank| rank.0.to_string());
     let mut text = format!("{rank} {reason}");
@@ -22,7 +22,7 @@ pub fn encode(reason: &Error) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Decodes a poison frame of `by`. Never fails: a strange payload is still poison.
+/// Decodes a poison frame of `by`. It never fails: a payload that cannot be parsed is still poison.
 pub fn decode(by: Rank, payload: &[u8]) -> Error {
     let text = String::from_utf8_lossy(payload);
     let (rank, reason) = text.split_once(' ').unwrap_or(("-", &text));

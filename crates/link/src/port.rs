@@ -7,33 +7,34 @@ use crate::Error;
 /// Destination of a payload.
 #[derive(Debug)]
 pub enum Place<'a> {
-    /// Into these bytes, exactly as many as the header says.
+    /// These bytes, exactly as many as in the header.
     Here(&'a mut [u8]),
-    /// Not yet: leave it, stop reading this connection, ask again at the next progress.
+    /// No place yet: the link stops reading this connection, and asks again at the next progress.
     Defer,
 }
 
 /// The engine as a link sees it.
 pub trait Port {
-    /// The payload of a queued frame: the same bytes each time until it is sent.
+    /// Returns the payload of a queued frame: the same bytes each time until it is sent.
     fn outgoing(&self, to: Rank, tag: &Tag) -> &[u8];
 
-    /// A part of the frame was sent.
+    /// Called when a part of the frame was sent.
     fn leaving(&mut self, _to: Rank, _tag: &Tag) {}
 
-    /// The frame has left: the link needs neither the payload nor another turn for it.
+    /// Called when the frame has left: the link no longer needs the payload, nor another turn for it.
     fn sent(&mut self, to: Rank, tag: &Tag);
 
-    /// The place of a payload, asked for once or more per frame: the same place each time.
+    /// Returns the place of a payload. It is called once or more per frame, and returns the same place
+    /// each time.
     ///
     /// # Errors
-    /// If nobody expects such a message.
+    /// If no such message is expected.
     fn incoming(&mut self, from: Rank, header: &Header) -> Result<Place<'_>, Error>;
 
-    /// `bytes` more of an incomplete payload were received.
+    /// Called when `bytes` more of an incomplete payload were received.
     fn arriving(&mut self, _from: Rank, _header: &Header, _bytes: usize) {}
 
-    /// The payload is complete.
+    /// Called when the payload is complete.
     ///
     /// # Errors
     /// If the engine cannot continue.

@@ -1,9 +1,9 @@
 //! Proof of the job token, and encryption.
 //!
-//! Every connection, of ranks and of stores, begins the same way: a [`preamble`] in clear, then a
-//! Noise handshake (`NNpsk0`, Perrin's "The Noise Protocol Framework", section 9) whose
-//! pre-shared key is made of the job's [`Token`]. Nothing else that an unauthenticated peer sends is parsed.
-//! No I/O here: bytes in, bytes out.
+//! Every connection, between ranks and to stores, begins the same way: with a [`preamble`] in clear,
+//! then a Noise handshake (`NNpsk0`, Perrin's "The Noise Protocol Framework", section 9), whose
+//! pre-shared key is made of the job's [`Token`]. Nothing else that an unauthenticated peer sends is
+//! parsed. There is no I/O here, only bytes in and bytes out.
 
 mod handshake;
 mod preamble;

@@ -1,4 +1,4 @@
-//! One TCP port for all listeners of a host, for firewalls and containers that open no others.
+//! One TCP port for all listeners of a host, for firewalls and containers that open only one port.
 //!
 //! Each listener has a random [`Key`](address::Key), which it publishes with its address. The connecting side sends
 //! the key in a [preface](address::PREFACE_BYTES) and waits for one byte before the handshake begins. All processes
@@ -34,7 +34,7 @@ use inbox::Inbox;
 #[cfg(not(target_os = "linux"))]
 use nowhere::Inbox;
 
-/// Source of incoming connections: a port of its own, or one that it shares.
+/// Source of incoming connections: a port of its own, or a shared one.
 #[derive(Debug)]
 pub enum Listener {
     /// A port of its own.
@@ -52,12 +52,12 @@ impl Listener {
         listen(address).map(Listener::Own)
     }
 
-    /// Listens behind a port with all processes of this user that share it. Tries until `deadline` at most, or until
-    /// cancelled.
+    /// Listens behind a port with all processes of this user that share it. Tries until `deadline` at
+    /// most, or until cancelled.
     ///
     /// # Errors
-    /// [`crate::Kind::AddressInUse`] if somebody else has the port, [`crate::Kind::Cancelled`], or any other error of
-    /// the operating system.
+    /// [`crate::Kind::AddressInUse`] if another program or user has the port,
+    /// [`crate::Kind::Cancelled`], or any other error of the operating system.
     pub fn shared(
         address: SocketAddr,
         deadline: Instant,

@@ -1,9 +1,9 @@
 //! Memory that two ranks of one host share, instead of a socket.
 //!
-//! Data between two such ranks goes through two [rings](ring) of bytes in memory that both map, one for each
-//! direction. The TCP connection over which they have met and [agreed](exchange) on the memory stays open and
-//! idle: when it ends, the other process has ended. A side that waits sleeps on a *bell*, an eventfd, which the
-//! other side rings if it sees that somebody sleeps.
+//! Data between two such ranks goes through two [rings](ring) of bytes in memory that both map, one for
+//! each direction. The TCP connection over which they have met and [agreed](exchange) on the memory
+//! stays open and idle: when it ends, the other process has ended. A side that waits sleeps on a
+//! *bell*, an eventfd. The other side rings it if it sees that this side sleeps.
 //!
 //! Nothing is encrypted. Both processes belong to one user and have proven the token.
 //!
@@ -41,8 +41,8 @@ pub struct Segment {
     theirs: OwnedFd,
 }
 
-/// The length of each ring of a rank with so many connections that may share memory: 1 MiB, or less so that all of
-/// its rings have at most 64 MiB together, but never less than 64 KiB.
+/// Returns the length of each ring of a rank with `connections` connections that may share memory: 1
+/// MiB, or less if all of its rings would have more than 64 MiB together, but never less than 64 KiB.
 pub fn ring_bytes(connections: usize) -> usize {
     const BYTES_MAX: usize = 64 << 20;
     const RING_BYTES_MAX: usize = 1 << 20;
@@ -55,35 +55,35 @@ pub fn ring_bytes(connections: usize) -> usize {
 #[derive(Debug)]
 pub struct Stream {
     segment: Segment,
-    /// The connection over which both have met.
+    /// The connection over which both sides have met.
     socket: TcpStream,
     /// Whether nothing more is written into the memory.
     has_ended: bool,
 }
 
 impl Stream {
-    /// The stream of the rank at the other end of `socket`.
+    /// Returns the stream to the rank at the other end of `socket`.
     pub fn new(socket: TcpStream, segment: Segment) -> Stream {
         Stream { segment, socket, has_ended: false }
     }
 
-    /// The connection over which both have met.
+    /// Returns the connection over which both sides have met.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// Whether a read would bring something or find the end.
+    /// Returns whether a read would return bytes or find the end.
     pub fn has_input(&self) -> bool {
         self.has_ended || self.segment.rings.has_input()
     }
 
-    /// Whether a write would take something.
+    /// Returns whether a write would take bytes.
     pub fn has_room(&self) -> bool {
         self.segment.rings.has_room()
     }
 
-    /// Asks the other side for a wake-up at these events; false if one has happened already, so that this side must
-    /// not sleep.
+    /// Asks the other side for a wake-up at these events. Returns false if one has happened already, so
+    /// that this side must not sleep.
     pub fn arm(&self, events: PollFlags) -> bool {
         let rings = &self.segment.rings;
         let (input, room) = (events.contains(PollFlags::IN), events.contains(PollFlags::OUT));
@@ -96,14 +96,15 @@ impl Stream {
         !(input && self.has_input() || room && self.has_room())
     }
 
-    /// Descriptors to poll while something is awaited: the bell, and the socket, which shows the other side's end.
+    /// Returns the descriptors to poll while something is awaited: the bell, and the socket, which
+    /// shows that the other side has ended.
     pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         // Once the end is known, it is not polled for: a socket that has ended would end every poll.
         let socket = (!self.has_ended).then(|| PollFd::new(&self.socket, PollFlags::IN));
         std::iter::once(PollFd::new(&self.segment.mine, PollFlags::IN)).chain(socket)
     }
 
-    /// Takes note of what poll has found about each of [`Stream::poll_fds`].
+    /// Records the result of poll for each of [`Stream::poll_fds`].
     pub fn polled(&mut self, found: &[PollFlags]) {
         if found.first().is_some_and(|found| !found.is_empty()) {
             // This silences the bell; it fails if the bell is silent already, which is no error.

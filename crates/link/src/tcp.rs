@@ -1,8 +1,8 @@
 //! The link of a rank to all others.
 //!
-//! A full mesh: between two ranks one control connection and one or more for data, each of which
-//! has proven the job token. One thread drives all of them with poll(2). docs/wire.md tells what
-//! goes over them.
+//! A full mesh: between two ranks there are one control connection and one or more data connections,
+//! each of which has proven the job token. One thread drives all of them with poll(2). docs/wire.md
+//! describes the bytes on them.
 
 mod agreement;
 mod buffer;
@@ -50,13 +50,12 @@ const FRESH: Duration = Duration::from_micros(20);
 const PORT_EVERY: Duration = Duration::from_millis(250);
 
 /// All connections of one rank, driven by one thread.
-///
-/// Frames between two ranks may overtake each other; their tags say which is which.
+/// Frames between two ranks may overtake each other; their tags identify them.
 #[derive(Debug)]
 pub struct Link {
     world: World,
     epoch: u32,
-    /// By rank; none at my own.
+    /// By rank; `None` for this rank.
     peers: Vec<Option<Peer>>,
     egress: Option<Limiter>,
     ingress: Option<Limiter>,
@@ -77,7 +76,7 @@ pub struct Link {
     dead: Option<Error>,
     /// When everything that had come from all peers was last read.
     round: Instant,
-    /// Listener that is told which peers were silent when the link ended.
+    /// Listener for the peers that were silent when the link ended.
     unreachable: Option<Unreachable>,
     /// Port at which others check whether this rank can be reached, and the time at which it was last served.
     port: Option<(Listener, Instant)>,
@@ -126,7 +125,7 @@ impl Link {
         self.world
     }
 
-    /// Returns the life of the group that the link belongs to; frames of another are refused.
+    /// Returns the epoch of the group that the link belongs to; frames of other epochs are refused.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -142,8 +141,8 @@ impl Link {
         }
     }
 
-    /// Queues a frame that nobody waits for yet. If there are several connections, it goes over one on which it
-    /// delays no other frame.
+    /// Queues a bulk frame, which no rank waits for yet. If there are several connections, it goes over
+    /// one on which it delays no other frame.
     ///
     /// # Panics
     /// If `to` is not a peer.
@@ -155,10 +154,10 @@ impl Link {
         self.peer(to, &header).send_bulk(header);
     }
 
-    /// Moves what can be moved without blocking; true if anything was.
+    /// Moves what can be moved without blocking; returns true if anything was moved.
     ///
     /// # Errors
-    /// If a peer is lost, has poisoned the group, or sent what is no frame, or if the port
+    /// If a peer is lost, has poisoned the group, or sent something that is no frame, or if the port
     /// refuses a message. The link is then dead: call [`Link::poison`] and drop it.
     pub fn progress(&mut self, port: &mut dyn Port) -> Result<bool, Error> {
         if let Some(dead) = &self.dead {
@@ -198,18 +197,18 @@ impl Link {
         self.counters
     }
 
-    /// Whether `peer` has said goodbye and everything it sent has arrived.
+    /// Returns whether `peer` has said goodbye and all of its messages have arrived.
     pub fn has_left(&self, peer: Rank) -> bool {
         self.peers[peer.index()].as_ref().is_some_and(Peer::has_left)
     }
 
-    /// Whether all data between this rank and `peer` goes through memory that both share.
+    /// Returns whether all data between this rank and `peer` goes through memory that both share.
     pub fn shares_memory(&self, peer: Rank) -> bool {
         let peer = self.peers[peer.index()].as_ref();
         peer.is_some_and(|peer| peer.data.iter().all(|data| !data.is_socket()))
     }
 
-    /// Whether `peer` runs on this rank's host, as the addresses of their connection show.
+    /// Returns whether `peer` runs on this rank's host, as the addresses of their connection show.
     pub fn shares_host(&self, peer: Rank) -> bool {
         self.peers[peer.index()].as_ref().is_some_and(|peer| peer.control.same_host)
     }
@@ -263,8 +262,9 @@ impl Link {
         }
     }
 
-    /// Tells the listener, once, which peers were silent for nearly the whole timeout. What counts is what had come by
-    /// the last whole round: bytes that came since are not read yet, and this process may not have run.
+    /// Tells the listener, once, which peers were silent for nearly the whole timeout. Only bytes that
+    /// had come by the last whole round count: later ones are not read yet, and this process may have
+    /// been suspended.
     fn tell_unreachable(&mut self) {
         let (Some(listener), Some(timeout)) = (self.unreachable.take(), self.heartbeat_timeout)
         else {
@@ -278,13 +278,13 @@ impl Link {
         }
     }
 
-    /// The places of all ranks, from whose turn it is on.
+    /// Returns the places of all ranks, beginning with the one whose turn it is.
     fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, ranks) = (self.first, self.peers.len());
         (0..ranks).map(move |offset| (first + offset) % ranks)
     }
 
-    /// Writes bulk, unless it gives way.
+    /// Writes bulk, unless it has to give way.
     fn transmit_bulk(&mut self, port: &mut dyn Port, now: Instant) -> Result<bool, Error> {
         let goes = self.has_bulk && self.gate.wait(now).is_zero();
         let mut moved = false;
@@ -298,7 +298,7 @@ impl Link {
         Ok(moved)
     }
 
-    /// Takes note of whether anything but bulk is queued, of which this round has found `urgent`.
+    /// Records whether anything other than bulk is queued; this round has found `urgent`.
     fn record_urgent(&mut self, urgent: Urgent, now: Instant) {
         // Whatever has been queued since the last round has closed the gate.
         if !self.gate.is_open() {

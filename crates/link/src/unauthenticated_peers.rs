@@ -1,10 +1,10 @@
 //! Places for connections that have not proven the token yet.
 //!
-//! Anybody can connect to an open port. Every address has separate places: a new connection from an
-//! address without a free place displaces one of that address, a silent one first, since ranks
-//! speak at once, and the oldest of several. The more places are taken in all, the less time each
-//! unauthenticated peer has. Law: unauthenticated peers from one address never take a place that another address needs, and
-//! silent ones never take a place that a rank at their own address needs.
+//! Anybody can connect to an open port. Every address has its own places: a new connection from an
+//! address without a free place displaces one of that address. A silent one is displaced first, since
+//! ranks speak at once; of several, the oldest. The more places are taken in all, the less time each
+//! unauthenticated peer has. Law: unauthenticated peers from one address never take a place that
+//! another address needs, and silent ones never take a place that a rank at their own address needs.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,7 +14,7 @@ use crate::{Deadline, Error};
 
 /// The time that an unauthenticated peer has when all places are taken.
 pub const HANDSHAKE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
-/// The most connections to accept before present ones get a turn.
+/// The largest number of connections to accept before present ones get a turn.
 pub const ACCEPTS_MAX: usize = 32;
 /// The pause after a failed accept, which mostly means that file descriptors ran out.
 pub const REFUSED_PAUSE: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ pub struct UnauthenticatedPeer {
 }
 
 impl Places {
-    /// The time that unauthenticated peers have when `taken` places are taken.
+    /// Returns the time that unauthenticated peers have when `taken` places are taken.
     pub fn handshake_timeout(&self, taken: usize) -> Duration {
         let half = self.total / 2;
         let pressure = taken.saturating_sub(half) as f64 / (self.total - half).max(1) as f64;
@@ -50,7 +50,8 @@ impl Places {
             - (Deadline::Handshake.duration() - HANDSHAKE_TIMEOUT_MIN).mul_f64(pressure.min(1.0))
     }
 
-    /// The name in `unauthenticated_peers` of the one that a new connection from `address` displaces.
+    /// Returns the key in `unauthenticated_peers` of the peer that a new connection from `address`
+    /// displaces.
     pub fn evicted<I: Copy>(
         &self,
         unauthenticated_peers: impl Iterator<Item = (I, UnauthenticatedPeer)>,
@@ -70,7 +71,7 @@ impl Places {
     }
 }
 
-/// Counts of unauthenticated peers that left without having proven the token, by address.
+/// Numbers of unauthenticated peers that left without having proven the token, by address.
 #[derive(Debug, Default)]
 pub struct Tally {
     total: u64,
@@ -78,7 +79,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one more.
+    /// Counts one more peer.
     pub fn add(&mut self, address: IpAddr) {
         self.total += 1;
         let site = Site::of(address);
@@ -87,7 +88,8 @@ impl Tally {
         }
     }
 
-    /// "900 connections did not prove the job token, 850 of them from 10.0.0.7", if there were any.
+    /// Returns "900 connections did not prove the job token, 850 of them from 10.0.0.7", if there were
+    /// any.
     pub fn describe(&self) -> Option<String> {
         let (site, most) = self.sites.iter().max_by_key(|(_, count)| **count)?;
         let (total, plural) = (self.total, if self.total == 1 { "" } else { "s" });
@@ -99,10 +101,10 @@ impl Tally {
     }
 }
 
-/// Reasons why connections were not taken in: one may be why somebody is missing.
+/// Reasons for which connections were refused: one of them may explain why a process is missing.
 #[derive(Debug, Default)]
 pub struct Refusals {
-    /// The last one with a reason that its process can mend.
+    /// The last one whose cause the refused process can correct.
     last: Option<Error>,
     unauthenticated_peers: Tally,
 }

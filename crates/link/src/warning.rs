@@ -1,14 +1,15 @@
-//! Warnings of links, for people: what is not as it was asked for, but ends nothing.
+//! Warnings of links, for people: differences from the requested options that end nothing.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-/// The function that takes warnings, where a program has its own.
+/// The function that takes warnings, if a program has its own.
 static LOGGER: OnceLock<fn(String)> = OnceLock::new();
 
-/// Gives warnings of this process's links to `logger` instead of standard error: why an endpoint refuses a client, and
-/// that ranks have fewer connections than they were asked to have. The first call counts.
+/// Passes warnings of this process's links to `logger` instead of standard error, such as why an
+/// endpoint refuses a client, or that ranks have fewer connections than were requested. Only the first
+/// call has an effect.
 pub fn log_warnings_by(logger: fn(String)) {
     let _ = LOGGER.set(logger);
 }

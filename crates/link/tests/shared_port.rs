@@ -141,7 +141,7 @@ fn who_names_nobody_is_refused_and_who_names_a_rank_is_welcomed_by_it() {
     assert_eq!(
         error.to_string(),
         format!(
-            "could not connect to rank 0 of 2 within 3 s; rank 0 at 127.0.0.1:{port}: nobody behind this port has the key that was published"
+            "could not connect to rank 0 of 2 within 3 s; rank 0 at 127.0.0.1:{port}: no process behind this port has the published key"
         )
     );
     drop(keeper);
@@ -274,7 +274,7 @@ fn stores_behind_one_port_are_told_apart_by_their_keys() {
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot reach the coordinator at {address} after 1 s: nobody behind this port has the key that was published"
+            "cannot reach the coordinator at {address} after 1 s: no process behind this port has the published key"
         )
     );
 }

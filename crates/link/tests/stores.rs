@@ -71,7 +71,7 @@ fn a_value_that_never_comes_is_a_timeout() {
         let start = Instant::now();
         let error = a.get("never", SHORT).unwrap_err();
         assert_eq!(error.kind, Kind::Timeout);
-        assert_eq!(error.to_string(), "nobody wrote never within 0.1 s");
+        assert_eq!(error.to_string(), "no process wrote never within 0.1 s");
         assert!(start.elapsed() >= SHORT);
     });
 }

@@ -11,8 +11,8 @@ use crate::draw::Draw;
 /// Number of connections at a time.
 const CLIENTS: usize = 3;
 
-/// Checks, for any messages of clients that have the token, in any order, that the coordinator answers or
-/// refuses them, tells people one line per event, and sends messages that write themselves back.
+/// Checks, for any messages of clients that have the token, in any order, that the coordinator answers
+/// or refuses them, prints one line per event, and sends messages that are read back unchanged.
 pub fn coordinator(bytes: &[u8]) {
     let (mut draw, base) = (Draw::new(bytes), Instant::now());
     let mut service = service(Options::new(CoordinatorMode::Saved, 1, 3), base);

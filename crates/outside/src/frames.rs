@@ -5,7 +5,7 @@ use thinwire_wire::{Header, Kind, Tag, checksum};
 
 use crate::draw::Draw;
 
-/// Twice the memory for messages that nobody awaits yet.
+/// Twice the memory for messages that no run awaits yet.
 const CHARGED_BYTES_MAX: usize = 2 * (256 << 20);
 /// Step of the first call outside of training.
 const CALL: u64 = 1 << 63 | 1;

@@ -1,9 +1,9 @@
 //! Mutations of protobuf messages that keep them well-formed messages.
 //!
-//! Random changes of bytes break the lengths of all enclosing messages, so that a parser sees little
-//! but truncated files. Here a message is read as fields, without a schema; one field of one nested
-//! message is changed in its number, wire type or content, and all enclosing lengths are corrected.
-//! Law: fields without a change are written as they were read.
+//! Random changes of bytes break the lengths of all enclosing messages, so a parser would mostly see
+//! truncated files. Here a message is read as fields, without a schema. One field of one nested message
+//! is changed in its number, wire type or content, and all enclosing lengths are corrected. Law: fields
+//! without a change are written as they were read.
 
 use crate::draw::Draw;
 
@@ -33,19 +33,19 @@ impl Field {
     }
 }
 
-/// Change of a field: its sort, and numbers that it may use.
+/// Change of a field: its kind, and numbers that it may use.
 type Change = (u8, [u8; 4]);
 
-/// Returns a message with one change, which the bytes of `choice` select. Bytes that are no message
-/// come back unchanged.
+/// Returns a message with one change, which the bytes of `choice` select. Bytes that are no message are
+/// returned unchanged.
 pub fn mutate(message: &[u8], choice: [u8; 8]) -> Vec<u8> {
     let mut draw = Draw::new(&choice);
     let (path, change) = (usize::from(draw.u16()), (draw.u8(), draw.array()));
     changed(message, path, change, message).unwrap_or_else(|| message.to_vec())
 }
 
-/// Returns a message with a change of one of its fields or of a field within; none if the bytes are
-/// no message. The path, which becomes shorter with each message that it enters, says of which.
+/// Returns a message with a change of one of its fields or of a nested field; `None` if the bytes are
+/// no message. The path selects the field; it becomes shorter with each message that it enters.
 fn changed(message: &[u8], path: usize, change: Change, whole: &[u8]) -> Option<Vec<u8>> {
     let mut fields = parse(message)?;
     if fields.is_empty() {
@@ -62,7 +62,7 @@ fn changed(message: &[u8], path: usize, change: Change, whole: &[u8]) -> Option<
     Some(write(&fields))
 }
 
-/// Changes the field at a place, or a field beside it.
+/// Changes, removes or repeats the field at a place, or swaps it with another one.
 fn alter(fields: &mut Vec<Field>, at: usize, (how, value): Change, whole: &[u8]) {
     let [a, b, c, d] = value;
     let other = usize::from(a) % fields.len();
@@ -101,8 +101,8 @@ fn retype(field: &mut Field, kind: u8) {
     }
 }
 
-/// Nests a field in itself. The wire type may be one without a length, where a parser that goes by
-/// field numbers alone would still look.
+/// Nests a field in itself. The wire type may be one without a length, where a parser that only uses
+/// field numbers would still look for content.
 fn nest(field: &mut Field, times: usize, said: Option<u8>) {
     for _ in 0..times {
         let content = write(std::slice::from_ref(field));
@@ -113,7 +113,7 @@ fn nest(field: &mut Field, times: usize, said: Option<u8>) {
     }
 }
 
-/// Reads the fields of a message; none if the bytes are no message.
+/// Reads the fields of a message; `None` if the bytes are no message.
 fn parse(mut bytes: &[u8]) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {

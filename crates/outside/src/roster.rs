@@ -7,7 +7,8 @@ use thinwire_wire::checksum;
 
 use crate::draw::Draw;
 
-/// Checks that any bytes are a coordinator's state, which writes itself back and continues, or an error.
+/// Checks that any bytes are a coordinator's state, which is written back unchanged and continues, or
+/// an error.
 pub fn roster(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let sealed = draw.u8() & 1 == 0;

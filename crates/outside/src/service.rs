@@ -26,8 +26,8 @@ struct Under {
     held: bool,
 }
 
-/// Does what the first byte of a message says to the client in the second, and checks that it is told
-/// of every client and message once and in order.
+/// Applies the action in the first byte of a message to the client in the second, and checks that it
+/// learns of every client and message once and in order.
 struct Script {
     expected: Expected,
 }
@@ -109,7 +109,7 @@ struct Talk {
 }
 
 /// Checks, for any messages and cuts of clients with the token, that services and clients get messages
-/// whole, once and in order, that a service is told of every client's beginning and end once, and that
+/// whole, once and in order, that a service learns of every client's beginning and end once, and that
 /// the buffers of the server stay bounded.
 pub fn service(bytes: &[u8]) {
     let (mut draw, now, expected) = (Draw::new(bytes), Instant::now(), Expected::default());
@@ -137,7 +137,7 @@ fn token() -> Token {
 }
 
 impl Talk {
-    /// A client that has completed its handshake and sent its greeting.
+    /// Returns a client that has completed its handshake and sent its greeting.
     fn new(server: &mut Dispatcher<Script>, expected: &Expected) -> Talk {
         let id = server.accept();
         let mut other = Handshake::new(Role::Initiator, &token(), Preamble { encrypt: true });
@@ -194,7 +194,8 @@ impl Talk {
         server.moved(self.id, Ok(()), Instant::now());
     }
 
-    /// Checks what the server holds of this connection, and begins another if it is over.
+    /// Checks the memory that the server holds for this connection, and begins another connection if it
+    /// is over.
     fn check(&mut self, server: &mut Dispatcher<Script>, now: Instant) {
         let connection =
             server.server_connection(self.id).expect("a connection that has not ended");

@@ -5,8 +5,9 @@ use std::fmt::{Debug, Display};
 use thinwire_server::{Consistency, Format, Initial, fuzzing};
 use thinwire_update::Optimizer;
 
-/// Checks that any text is a consistency, an optimiser, first values, a format of values or the name of a snapshot's
-/// folder, which is written back as one that means the same, or an error of one line.
+/// Checks that any text is a consistency, an optimiser, first values, a format of values or the name of
+/// a snapshot's folder, or an error of one line. A valid text is written back as one with the same
+/// meaning.
 pub fn settings(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     writes_itself_back(text, Consistency::parse);

@@ -21,7 +21,7 @@ fn parameters() -> Vec<Parameter> {
     ]
 }
 
-/// Synchronisers of a single rank, for codecs with every sort of state; made once, since each has a
+/// Synchronisers of a single rank, for codecs with every kind of state; made once, since each has a
 /// thread.
 static RANKS: Mutex<Vec<Synchronizer>> = Mutex::new(Vec::new());
 

@@ -34,9 +34,9 @@ enum Other {
     Over,
 }
 
-/// Checks, for any bytes from clients and unauthenticated peers in any order, that the buffers of the server stay
-/// bounded, that a client without an authenticated record stays an unauthenticated peer, and that every reply is
-/// well formed.
+/// Checks, for any bytes from clients and unauthenticated peers in any order, that the buffers of the
+/// server stay bounded, that a client without an authenticated record stays an unauthenticated peer,
+/// and that every reply is well formed.
 pub fn store(bytes: &[u8]) {
     let (mut draw, mut now) = (Draw::new(bytes), Instant::now());
     let mut server = Dispatcher::new(KeyValueService::new(), &token());
@@ -112,7 +112,7 @@ impl Talk {
         self.send(&said, server);
     }
 
-    /// Sends a record, cut off where the server reads no further ahead.
+    /// Sends a record, cut off at the point up to which the server reads ahead.
     fn seal(&mut self, plain: &[u8], server: &mut Server) {
         let Other::Shaken(session) = &mut self.other else { return };
         let mut record = Vec::new();
@@ -134,7 +134,8 @@ impl Talk {
         server.moved(self.id, Ok(()), Instant::now());
     }
 
-    /// Checks what the server holds of this connection, and begins another if it is over.
+    /// Checks the memory that the server holds for this connection, and begins another connection if it
+    /// is over.
     fn check(&mut self, server: &mut Server, now: Instant) {
         let connection =
             server.server_connection(self.id).expect("a connection that has not ended");

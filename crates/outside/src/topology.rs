@@ -21,9 +21,9 @@ const HEADER_BYTES: usize = 128;
 /// Longest file that is made of a header.
 const LENGTH_MAX: u64 = 1 << 16;
 
-/// Checks that any bytes in any format, which the first byte chooses together with columns and the use of
-/// weights, are edges between vertices that there are, with a weight for each or none, or an error of one
-/// line.
+/// Checks that any bytes in any format are edges between existing vertices, with a weight for each edge
+/// or for none, or an error of one line. The first byte chooses the format, the columns and whether
+/// weights are used.
 pub fn edges(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let format = read::Format::ALL[usize::from(*choice) % read::Format::ALL.len()];
@@ -64,7 +64,7 @@ pub fn topology(bytes: &[u8]) {
     }
 }
 
-/// Returns the file of a graph with the right checksum in its header, and as long as the header says.
+/// Returns the file of a graph with the right checksum and the length given in its header.
 fn corrected(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if let Some((header, _)) = bytes.split_at_mut_checked(HEADER_BYTES) {

@@ -124,7 +124,11 @@ fn a_plan_file_is_read_back_and_fits_its_model_alone() {
         ),
         (&line("micro_batches"), "micro_batches = 24", "batch of 32 does not divide into 24 micro"),
         (&line("micro_batches"), "micro_batches = 65537", "65537 micro-batches, expected 1 to"),
-        ("\nblocks = [", "\nblocks = [\"tail\", ", "a way is for block 'tail', the model has none"),
+        (
+            "\nblocks = [",
+            "\nblocks = [\"tail\", ",
+            "a way is for block 'tail', but the model has no such block",
+        ),
         ("\nblocks = [", "\nblocks = [\"head\", ", "block 'head' appears twice in ways"),
         ("[way.nodes]\n", "[way.nodes]\nodd = \"-\"\n", "a way cuts node 'odd', block 'embedding'"),
         ("[[way]]", "[[codec]]\nname = \"int8\"\nparameters = []\n[[way]]", "encodes 0 parameters"),

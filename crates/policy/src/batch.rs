@@ -1,4 +1,4 @@
-//! The global batch by the gradient noise scale.
+//! The global batch, adapted to the gradient noise scale.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,8 @@ use crate::{Adjustment, Observation, Policy};
 /// Rule by which the learning rate follows the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateRule {
-    /// By the square root of the batch, for optimisers that divide by the gradient's magnitude (Adam and its kin).
+    /// By the square root of the batch, for optimisers that divide by the gradient's magnitude (such as
+    /// Adam).
     #[default]
     Sqrt,
     /// In proportion to the batch, for SGD.
@@ -21,7 +22,7 @@ pub enum RateRule {
 }
 
 impl RateRule {
-    /// Returns the factor of the learning rate for a batch, in comparison with that of the first batch.
+    /// Returns the factor of the learning rate for a batch, relative to that of the first batch.
     pub fn factor(self, batch: usize, first: usize, noise: Noise) -> f64 {
         let (batch, first) = (batch as f64, first as f64);
         match self {
@@ -54,21 +55,21 @@ impl FromStr for RateRule {
     }
 }
 
-/// Policy that keeps the global batch at the gradient noise scale: the first batch times the largest power of two that
-/// does not exceed it. A batch at most doubles at once, since the estimate has noise of its own, and shrinks only once
-/// the noise scale is well below it.
+/// Policy that keeps the global batch at the gradient noise scale: the first batch times the largest
+/// power of two for which the batch does not exceed it. A change at most doubles the batch, since the
+/// estimate has noise of its own. The batch shrinks only once the noise scale is well below it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoiseBatch {
     /// The largest batch, in rows.
     pub max: usize,
     /// Steps from one decision to the next.
     pub every: u64,
-    /// The learning rate of another batch.
+    /// The rule by which the learning rate follows the batch.
     pub rate: RateRule,
 }
 
 impl NoiseBatch {
-    /// A policy that decides every 20 steps, up to a batch of `max` rows.
+    /// Returns a policy that decides every 20 steps, up to a batch of `max` rows.
     pub fn new(max: usize) -> NoiseBatch {
         NoiseBatch { max, every: 20, rate: RateRule::default() }
     }

@@ -1,18 +1,18 @@
-//! The number of ranks by a time at which the training must have ended.
+//! The number of ranks, adapted to a time at which the training must have ended.
 
 use crate::speed::Speed;
 use crate::{Adjustment, Observation, Policy};
 
-/// Part of the time that is left which is kept as a reserve.
+/// Part of the remaining time that is kept as a reserve.
 const RESERVE: f64 = 0.1;
-/// The same before ranks are given back: a change costs time, and times of steps vary.
+/// Reserve before ranks are given back. It is larger because a change costs time, and times of steps vary.
 const RESERVE_OF_FEWER: f64 = 0.3;
 
-/// Policy that uses as few ranks as end the training in time, by the times of steps that were seen; all that are
-/// allowed where none are enough.
+/// Policy that uses the smallest number of ranks that ends the training in time, by the measured times
+/// of steps; if no number is enough, all ranks that are allowed.
 #[derive(Clone, Debug)]
 pub struct Deadline {
-    /// Seconds of the whole training, from when its first rank began.
+    /// Seconds of the whole training, from the start of its first rank.
     pub seconds: f64,
     /// Steps from one decision to the next.
     pub every: u64,
@@ -20,7 +20,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A policy that decides every 20 steps.
+    /// Returns a policy that decides every 20 steps.
     pub fn new(seconds: f64) -> Deadline {
         Deadline { seconds, every: 20, speed: Speed::default() }
     }
@@ -43,7 +43,7 @@ impl Policy for Deadline {
         let enough = allowed.clone().find(in_time);
         let ranks = enough.unwrap_or(*allowed.end());
         let (needed_s, left_s) = (needed_s(seen.ranks), left_s.max(0.0));
-        let end = format!("the steps that are left take {needed_s:.0} s of {left_s:.0} s");
+        let end = format!("the remaining steps take {needed_s:.0} s, and {left_s:.0} s remain");
         let late = if enough.is_none() { ", and no number of ranks is enough" } else { "" };
         Adjustment::of_ranks(ranks, format!("{end}{late}"), seen)
     }
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(asked(100.0 + 300.0).unwrap().ranks, Some(1));
         let more = asked(100.0 + 60.0).unwrap();
         assert_eq!(more.ranks, Some(4));
-        assert_eq!(more.reason, "the steps that are left take 100 s of 60 s");
+        assert_eq!(more.reason, "the remaining steps take 100 s, and 60 s remain");
         let late = asked(90.0).unwrap();
         assert_eq!(late.ranks, Some(8));
         let end = "take 100 s of 0 s, and no number of ranks is enough";

@@ -1,25 +1,26 @@
-//! The number of ranks, and the batch, by goodput.
+//! The number of ranks, and the batch, adapted to goodput.
 
 use crate::batch::RateRule;
 use crate::speed::Speed;
 use crate::{Adjustment, Observation, Policy};
 
-/// Policy that uses as many ranks as earn their keep: the largest number whose goodput is at least `efficiency` times
-/// as many times that of one rank.
+/// Policy that uses the largest number of ranks n whose goodput is at least `efficiency` times n times
+/// the goodput of one rank.
 ///
-/// Goodput is rows per second times the statistical efficiency of the batch, (φ + B₀)/(φ + B) with the noise scale φ
-/// and the first batch B₀ (Qiao et al., "Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning",
-/// equations 1 to 5). Where a largest batch is given, each number of ranks is judged by its best batch, and that batch
-/// is asked for too. Ranks and batch at most double at once: what many more would take is not known well.
+/// Goodput is rows per second times the statistical efficiency of the batch, (φ + B₀)/(φ + B) with the
+/// noise scale φ and the first batch B₀ (Qiao et al., "Pollux: Co-adaptive Cluster Scheduling for
+/// Goodput-Optimized Deep Learning", equations 1 to 5). If a largest batch is given, each number of
+/// ranks is judged by its best batch, and the policy asks for that batch too. A change at most doubles
+/// ranks and batch, since times of many more ranks are not known well.
 #[derive(Clone, Debug)]
 pub struct Goodput {
-    /// Least goodput per rank, as a part of that of one rank alone, from 0 to 1.
+    /// Least goodput per rank, as a fraction of that of a single rank, from 0 to 1.
     pub efficiency: f64,
-    /// The largest batch, in rows; the batch stays as it is without one.
+    /// The largest batch, in rows; if `None`, the batch stays as it is.
     pub max_batch: Option<usize>,
     /// Steps from one decision to the next.
     pub every: u64,
-    /// The learning rate of another batch.
+    /// The rule by which the learning rate follows the batch.
     pub rate: RateRule,
     speed: Speed,
 }
@@ -32,7 +33,7 @@ struct Offer {
 }
 
 impl Default for Goodput {
-    /// A policy that decides every 50 steps, for an efficiency of 0.7.
+    /// Returns a policy that decides every 50 steps, for an efficiency of 0.7.
     fn default() -> Goodput {
         let rate = RateRule::default();
         Goodput { efficiency: 0.7, max_batch: None, every: 50, rate, speed: Speed::default() }

@@ -1,21 +1,23 @@
 //! Policies: the batch, the learning rate, the number of ranks and the error budget, adapted while a training runs.
 //!
-//! A [`Policy`] is a pure state machine: after each step it is told what was seen and may ask for an [`Adjustment`].
-//! Whoever trains carries it out on all ranks in the same step. KungFu has adaptation policies of this kind (Mai et
-//! al., "KungFu: Making Training in Distributed Machine Learning Adaptive", OSDI 2020).
+//! A [`Policy`] is a pure state machine: after each step it gets an [`Observation`] and may ask for an
+//! [`Adjustment`]. The training carries it out on all ranks in the same step. KungFu has adaptation
+//! policies of this kind (Mai et al., "KungFu: Making Training in Distributed Machine Learning
+//! Adaptive", OSDI 2020).
 //!
 //! | policy | adapts |
 //! |---|---|
 //! | [`NoiseBatch`] | the global batch to the gradient noise scale |
-//! | [`Goodput`] | the number of ranks, and the batch, to where statistical progress per second still grows with ranks |
+//! | [`Goodput`] | the number of ranks, and the batch, as long as more ranks increase statistical progress per second |
 //! | [`Deadline`] | the number of ranks to a time by which the training must end |
-//! | [`Price`] | the number of ranks to the present price of one |
+//! | [`Price`] | the number of ranks to the present price of a rank |
 //! | [`WaitBudget`] | the error budget of `auto` to the time that ranks wait for others |
 //!
-//! [`Noise`] is estimated from norms that ranks tell each other in every fourth step: [`Sketch`] and [`NoiseScale`].
+//! [`Noise`] is estimated from norms that ranks send each other in every fourth step: [`Sketch`] and
+//! [`NoiseScale`].
 //!
-//! Laws: a policy asks for nothing outside the limits that it is told; what was asked for and is in force is not asked
-//! for again.
+//! Laws: a policy asks for nothing outside the limits that it is given, and not again for something
+//! that it has asked for and that is in force.
 
 #![forbid(unsafe_code)]
 mod batch;
@@ -48,25 +50,26 @@ pub struct Observation {
     pub step: u64,
     /// Number of ranks.
     pub ranks: u32,
-    /// Number of ranks that was asked for last, or else the present one.
+    /// Number of ranks in the last request, or else the present one.
     pub ranks_asked: u32,
-    /// Numbers of ranks that may be asked for; none where ranks cannot come and go.
+    /// Numbers of ranks that a policy may ask for; `None` if ranks cannot come and go.
     pub ranks_allowed: Option<RangeInclusive<u32>>,
     /// Rows per step, all ranks together.
     pub batch: usize,
     /// Rows per step with which the training began.
     pub first_batch: usize,
-    /// Rows that the training has still to read.
+    /// Rows that the training has yet to read.
     pub rows_left: u64,
     /// Time of a step.
     pub step_s: f64,
-    /// Time of a step in which a rank waits for others.
+    /// Part of a step's time in which a rank waits for others.
     pub wait_s: f64,
     /// Time since the training began.
     pub elapsed_s: f64,
     /// Noise of gradients, once it is known.
     pub noise: Option<Noise>,
-    /// Error budget of `auto`; none where codecs were named, and before the whole of it is in force.
+    /// Error budget of `auto`; `None` if codecs were named, and during the first steps, when only a
+    /// part of the budget is in force.
     pub error_budget: Option<f64>,
     /// Error budget of `auto` with which the training began.
     pub first_error_budget: f64,
@@ -88,7 +91,7 @@ pub struct Adjustment {
 }
 
 impl Adjustment {
-    /// Returns the request for a number of ranks, unless that is what was asked for last.
+    /// Returns the request for a number of ranks, unless it equals the last request.
     fn of_ranks(ranks: u32, reason: String, seen: &Observation) -> Option<Adjustment> {
         (ranks != seen.ranks_asked).then(|| Adjustment {
             ranks: Some(ranks),
@@ -100,15 +103,15 @@ impl Adjustment {
 
 /// A policy.
 pub trait Policy: fmt::Debug {
-    /// Takes note of a step, and returns what should change, if anything should.
+    /// Records a step; returns the adjustment that the policy asks for, if any.
     fn observe(&mut self, seen: &Observation) -> Option<Adjustment>;
 
-    /// Whether the policy needs [`Observation::noise`], which costs a pass over all gradients.
+    /// Returns whether the policy needs [`Observation::noise`], which costs a pass over all gradients.
     fn needs_noise(&self) -> bool {
         false
     }
 
-    /// Whether the policy asks for numbers of ranks.
+    /// Returns whether the policy asks for numbers of ranks.
     fn resizes(&self) -> bool {
         false
     }

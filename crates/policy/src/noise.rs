@@ -4,11 +4,11 @@ use crate::sketch::Sketch;
 
 /// Part of an average that is kept from one sketch to the next.
 const KEPT: f64 = 0.95;
-/// Sketches after which averages are told.
+/// Number of sketches from which on averages are meaningful.
 const TELLING_SKETCHES: u64 = 10;
 
-/// Signal and noise of gradients: the squared norm of the true gradient, and the sum of its elements' variances over
-/// single rows.
+/// Signal and noise of gradients: the squared norm of the true gradient, and the sum over its elements
+/// of their variances over single rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Noise {
     /// Squared norm of the gradient of the expected loss.
@@ -18,14 +18,15 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// Returns the simple noise scale in rows: batches far smaller waste steps, far larger ones waste rows. Infinite
-    /// where no signal is left above the noise.
+    /// Returns the simple noise scale in rows: far smaller batches waste steps, far larger ones waste
+    /// rows. Infinite if no signal is left above the noise.
     pub fn scale(&self) -> f64 {
         if self.signal > 0.0 { self.variance / self.signal } else { f64::INFINITY }
     }
 
-    /// Returns the progress of a step of `batch` rows over that of a step of `first` rows, at most `batch / first`:
-    /// the gain of AdaScale (Johnson et al., "AdaScale SGD: A User-Friendly Algorithm for Distributed Training").
+    /// Returns the progress of a step of `batch` rows divided by that of a step of `first` rows, at
+    /// most `batch / first`: the gain of AdaScale (Johnson et al., "AdaScale SGD: A User-Friendly
+    /// Algorithm for Distributed Training").
     pub fn gain(&self, batch: f64, first: f64) -> f64 {
         let (variance, scale) = (self.variance / first, batch / first);
         let signal = self.signal.max(0.0);
@@ -35,9 +36,10 @@ impl Noise {
 
 /// Estimator of [`Noise`] from sketched steps of several ranks.
 ///
-/// With b rows on each of several ranks and B rows together, E|g|² = |G|² + S/b for a rank's gradient g and
-/// E|ḡ|² = |G|² + S/B for the mean ḡ of all. Both solutions are averaged over sketched steps, since each alone is mostly noise
-/// (McCandlish et al., "An Empirical Model of Large-Batch Training", appendix A.1).
+/// With b rows on each of several ranks and B rows together, E|g|² = |G|² + S/b for a rank's gradient g
+/// and E|ḡ|² = |G|² + S/B for the mean ḡ of all. The solutions for |G|² and S are averaged over
+/// sketched steps, since those of a single step are mostly noise (McCandlish et al., "An Empirical
+/// Model of Large-Batch Training", appendix A.1).
 #[derive(Clone, Debug, Default)]
 pub struct NoiseScale {
     signal: f64,
@@ -50,13 +52,13 @@ pub struct NoiseScale {
 pub struct Part<'a> {
     /// Rows of the batch.
     pub rows: usize,
-    /// What [`Sketch::row`] gave.
+    /// The row that [`Sketch::row`] returned.
     pub sketch: &'a [f32],
 }
 
 impl NoiseScale {
-    /// Takes note of a step by the sketches of all ranks. Squares are averaged by the ranks' rows: then the mean square
-    /// is that of a rank with the mean number of rows.
+    /// Records a step by the sketches of all ranks. Squares are averaged with the ranks' rows as
+    /// weights; the mean square is then that of a rank with the mean number of rows.
     pub fn take<'a>(&mut self, parts: impl Iterator<Item = Part<'a>> + Clone) {
         let batch = parts.clone().map(|part| part.rows).sum::<usize>() as f64;
         let mut mean = [0.0_f32; Sketch::ROW];
@@ -69,9 +71,10 @@ impl NoiseScale {
         self.observe(f64::from(mean[0]), batch / ranks, Sketch::squared_norm(&mean), batch);
     }
 
-    /// Takes note of a step: the mean over ranks of squared norms of their gradients, each of `rows` rows, and the
-    /// squared norm of the mean of all gradients, of `batch` rows. A step that tells nothing is left out: one rank
-    /// alone, or norms that are not finite.
+    /// Records a step from `of_ranks`, the mean over ranks of squared norms of their gradients, each of
+    /// `rows` rows, and from `of_mean`, the squared norm of the mean of all gradients, of `batch` rows.
+    /// A step without information is left out: that of a single rank, or one with norms that are not
+    /// finite.
     pub fn observe(&mut self, of_ranks: f64, rows: f64, of_mean: f64, batch: f64) {
         if batch <= rows || !(of_ranks + of_mean).is_finite() {
             return;
@@ -83,7 +86,7 @@ impl NoiseScale {
         self.sketches += 1;
     }
 
-    /// Returns the noise lately; none before ten sketches, or where ranks' gradients do not differ.
+    /// Returns the recent noise; `None` before ten sketches, or if ranks' gradients do not differ.
     pub fn noise(&self) -> Option<Noise> {
         // Averages begin at zero.
         let weight = 1.0 - KEPT.powi(self.sketches.min(1 << 20) as i32);

@@ -1,4 +1,4 @@
-//! The number of ranks by the price of one.
+//! The number of ranks, adapted to the price of a rank.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,31 +6,32 @@ use std::path::PathBuf;
 
 use crate::{Adjustment, Observation, Policy};
 
-/// Most bytes of a file with a price.
+/// Largest size of a file with a price, in bytes.
 const BYTES_MAX: u64 = 64;
 
-/// Policy that uses as many ranks as are allowed while one costs at most `max`, and as few as are allowed otherwise, or
-/// where the price is not known.
+/// Policy that uses as many ranks as are allowed while a rank costs at most `max`. Otherwise, or if the
+/// price is not known, it uses as few as are allowed.
 ///
-/// The present price is the number in a file on the machine of rank 0, which a script of the user keeps: what a spot
-/// machine costs is told in another way by each provider. The unit is the user's.
+/// The present price is the number in a file on the machine of rank 0. A script of the user keeps it up
+/// to date, since every provider of spot machines publishes prices in another way. The unit is the
+/// user's choice.
 #[derive(Clone, Debug)]
 pub struct Price {
     /// File with one number.
     pub file: PathBuf,
     /// Highest price at which ranks are added.
     pub max: f64,
-    /// Steps from one look at the file to the next.
+    /// Steps between two reads of the file.
     pub every: u64,
 }
 
 impl Price {
-    /// A policy that looks at the file every 20 steps.
+    /// Returns a policy that reads the file every 20 steps.
     pub fn new(file: PathBuf, max: f64) -> Price {
         Price { file, max, every: 20 }
     }
 
-    /// Returns the price, or why it is not known.
+    /// Returns the price, or the reason why it is not known.
     pub(crate) fn read(&self) -> Result<f64, String> {
         let path = self.file.display();
         let text = self.text().map_err(|error| format!("{path}: {error}"))?;
@@ -38,7 +39,8 @@ impl Price {
         price.ok_or_else(|| format!("{path} has '{}', expected a number", text.trim()))
     }
 
-    /// Returns the text of the file. Whoever opens a pipe waits for a writer, and all other files may have any length.
+    /// Returns the text of the file. It must be a regular file of limited size: opening a pipe would
+    /// wait for a writer.
     fn text(&self) -> io::Result<String> {
         let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         let metadata = self.file.metadata()?;

@@ -6,11 +6,11 @@ use std::str::FromStr;
 use crate::batch::RateRule;
 use crate::spec::InvalidPolicy;
 
-/// The part of a policy's text after its name, of which settings are taken one by one.
+/// The part of a policy's text after its name, from which settings are taken one by one.
 #[derive(Debug)]
 pub(crate) struct Settings<'a> {
     policy: &'a str,
-    /// What has no name.
+    /// The setting without a name.
     first: Option<&'a str>,
     named: Vec<Setting<'a>>,
 }
@@ -47,7 +47,7 @@ impl<'a> Settings<'a> {
 
     /// Returns the error for a setting that must be given.
     pub fn missing(&self, name: &str, expected: &str) -> InvalidPolicy {
-        InvalidPolicy(format!("policy {} without {name}, expected {expected}", self.policy))
+        InvalidPolicy(format!("policy {} has no {name}, expected {expected}", self.policy))
     }
 
     fn take<T: FromStr>(
@@ -82,7 +82,7 @@ impl<'a> Settings<'a> {
         self.take(name, |it: &f64| it.is_finite() && *it > 0.0, "a number above 0")
     }
 
-    /// Takes a part of a whole.
+    /// Takes a fraction.
     pub fn part(&mut self, name: &str) -> Result<Option<f64>, InvalidPolicy> {
         self.take(name, |it| *it > 0.0 && *it <= 1.0, "a number above 0 and at most 1")
     }
@@ -93,7 +93,7 @@ impl<'a> Settings<'a> {
         Ok(self.take("rate", |_| true, expected)?.unwrap_or_default())
     }
 
-    /// Takes the time that has no name: seconds, or a number with `s`, `m` or `h`.
+    /// Takes the time, which has no name: seconds, or a number with `s`, `m` or `h`.
     pub fn seconds(&mut self) -> Result<f64, InvalidPolicy> {
         let text = self.first.take().unwrap_or_default();
         let units = [("h", 3600.0), ("m", 60.0), ("s", 1.0), ("", 1.0)];
@@ -109,7 +109,7 @@ impl<'a> Settings<'a> {
         })
     }
 
-    /// Takes the file that has no name.
+    /// Takes the file, which has no name.
     pub fn file(&mut self) -> Result<PathBuf, InvalidPolicy> {
         let file = self.first.take().map(PathBuf::from);
         file.ok_or_else(|| {
@@ -120,7 +120,7 @@ impl<'a> Settings<'a> {
         })
     }
 
-    /// Refuses what nobody has taken.
+    /// Refuses settings that were not taken.
     pub fn end(self) -> Result<(), InvalidPolicy> {
         let named = self.named.first().map(|setting| setting.name);
         self.first.or(named).map_or(Ok(()), |name| Err(self.unknown(name)))

@@ -1,25 +1,26 @@
-//! A sketch of a gradient: so few numbers that ranks tell them each other with a step.
+//! A sketch of a gradient: few enough numbers for ranks to send each other with a step.
 
 use thinwire_wire::random::Key;
 
-/// Steps from one sketch to the next: a sketch is a pass over the gradients.
+/// Steps from one sketch to the next. A sketch costs a pass over the gradients.
 const EVERY: u64 = 4;
 /// Counters of a sketch.
 const COUNTERS: usize = 32;
-/// Elements that one block of random bits has signs for.
+/// Number of elements for which one block of random bits has signs.
 const SIGNED: usize = 128;
 /// Elements that are summed as f32 before they are added as f64.
 const SPAN: usize = 1 << 12;
 /// Seed of the signs, the same in all jobs.
 const SEED: u64 = 0x736b_6574;
 
-/// The squared norm of a vector and a linear sketch of it: counters, to each of which every 32nd element is added with
-/// a random sign (Alon, Matias and Szegedy, "The Space Complexity of Approximating the Frequency Moments"; one sign
-/// per element as in Charikar, Chen and Farach-Colton's count sketch).
+/// The squared norm of a vector and a linear sketch of it: 32 counters, each the sum of every 32nd
+/// element with a random sign (Alon, Matias and Szegedy, "The Space Complexity of Approximating the
+/// Frequency Moments"; one sign per element as in Charikar, Chen and Farach-Colton's count sketch).
 ///
-/// The mean of several ranks' sketches is the sketch of the mean of their vectors, and the expected sum of its squares
-/// is the squared norm of that mean, whatever codec the vectors themselves travel with. The relative deviation is 25 %
-/// for one sketch; signs depend on the step, so that it averages out over sketches.
+/// The mean of several ranks' sketches is the sketch of the mean of their vectors. The expected sum of
+/// its squares is the squared norm of that mean, whichever codec the vectors themselves travel with.
+/// The relative deviation is 25 % for one sketch; signs depend on the step, so that it averages out
+/// over sketches.
 ///
 /// ```
 /// use thinwire_policy::Sketch;
@@ -44,8 +45,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds a row of elements, each with the sign of its bit of a word. Masks of constant bits are what compilers make
-    /// vector instructions of, unlike shifts by another count in each lane.
+    /// Adds a row of elements, each with the sign of its bit of a word. Compilers turn masks of
+    /// constant bits into vector instructions, but not shifts by another count in each lane.
     fn add(&mut self, row: &[f32; COUNTERS], word: u32) {
         let sums = self.counters.iter_mut().zip(&mut self.squares);
         for (at, (value, (counter, square))) in row.iter().zip(sums).enumerate() {
@@ -60,17 +61,17 @@ impl Sketch {
     /// Numbers of a row.
     pub const ROW: usize = 1 + COUNTERS;
 
-    /// Whether gradients are sketched in a step, the same on all ranks.
+    /// Returns whether gradients are sketched in a step; the same on all ranks.
     pub fn is_due(step: u64) -> bool {
         step.is_multiple_of(EVERY)
     }
 
-    /// A sketch of nothing yet, in a step.
+    /// Returns an empty sketch for a step.
     pub fn new(step: u64) -> Sketch {
         Sketch { step, square: 0.0, counters: [0.0; COUNTERS] }
     }
 
-    /// Adds the gradient of a parameter with a number of its own.
+    /// Adds the gradient of a parameter, whose number no other one has.
     pub fn add(&mut self, parameter: usize, values: &[f32]) {
         let key = Key { seed: SEED, step: self.step, tensor: parameter as u32 };
         for (span, values) in values.chunks(SPAN).enumerate() {
@@ -100,7 +101,8 @@ impl Sketch {
         row
     }
 
-    /// Returns the squared norm that the counters of a row tell: an estimate, whose expectation over signs is exact.
+    /// Returns an estimate of the squared norm from the counters of a row, whose expectation over signs
+    /// is exact.
     pub fn squared_norm(row: &[f32]) -> f64 {
         row[1..].iter().map(|counter| f64::from(*counter).powi(2)).sum()
     }

@@ -20,7 +20,7 @@ const EXPECTED: &str = "expected noise-scale:max=ROWS, goodput, deadline:SECONDS
 #[error("{0}")]
 pub struct InvalidPolicy(pub(crate) String);
 
-/// A policy with its settings, as a text names it.
+/// A policy with its settings, as a text describes it.
 ///
 /// | text | policy |
 /// |---|---|
@@ -65,7 +65,7 @@ impl Spec {
         }
     }
 
-    /// Whether the policy does nothing but in trainings whose codec is `auto`.
+    /// Returns whether the policy has an effect only in trainings whose codec is `auto`.
     pub fn is_for_auto(&self) -> bool {
         matches!(self.policy, Named::WaitBudget(_))
     }
@@ -79,10 +79,10 @@ impl Spec {
         }
     }
 
-    /// Checks, before a training, that the file that the policy reads has what the policy needs.
+    /// Checks, before a training, that the file that the policy reads can be used.
     ///
     /// # Errors
-    /// If it has not.
+    /// If it cannot.
     pub fn check(&self) -> Result<(), InvalidPolicy> {
         match &self.policy {
             Named::Price(policy) => policy.read().map(drop).map_err(InvalidPolicy),
@@ -90,7 +90,7 @@ impl Spec {
         }
     }
 
-    /// Whether the policy does nothing but in jobs whose ranks come and go.
+    /// Returns whether the policy has an effect only in jobs whose ranks come and go.
     pub fn is_for_elastic(&self) -> bool {
         match &self.policy {
             Named::Goodput(policy) => policy.max_batch.is_none(),
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(refusal("noise"), format!("unknown policy 'noise', {EXPECTED}"));
         assert_eq!(
             refusal("noise-scale"),
-            "policy noise-scale without max, expected the largest batch, as in noise-scale:max=512"
+            "policy noise-scale has no max, expected the largest batch, as in noise-scale:max=512"
         );
         assert_eq!(
             refusal("noise-scale:max=0"),

@@ -1,13 +1,14 @@
-//! The time of a step on other numbers of ranks, predicted from steps that were seen.
+//! The time of a step on other numbers of ranks, predicted from measured steps.
 
 use std::collections::BTreeMap;
 
 use crate::Observation;
 
-/// Times of steps by number of ranks: as they were seen, else predicted from the last one.
+/// Times of steps by number of ranks: measured ones, or else predictions from the last one.
 ///
-/// Computation is shared by the ranks and grows with the batch. Of an all-reduce each rank sends (n − 1)/n of twice
-/// the gradient, so what ranks wait for each other grows from half of that on two ranks to all of it on many.
+/// Computation is shared by the ranks and grows with the batch. In an all-reduce each rank sends (n −
+/// 1)/n of twice the gradient, so the time that ranks wait for each other grows from half of that on
+/// two ranks to all of it on many.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Speed {
     seen: BTreeMap<(u32, usize), f64>,
@@ -15,13 +16,13 @@ pub(crate) struct Speed {
 }
 
 impl Speed {
-    /// Takes note of a step.
+    /// Records a step.
     pub fn observe(&mut self, seen: &Observation) {
         self.seen.insert((seen.ranks, seen.batch), seen.step_s);
         self.last = Some(seen.clone());
     }
 
-    /// Returns the time of a step, in seconds; infinite before any was seen.
+    /// Returns the time of a step, in seconds; infinite before any step was measured.
     pub fn step_s(&self, ranks: u32, batch: usize) -> f64 {
         if let Some(step_s) = self.seen.get(&(ranks, batch)) {
             return *step_s;

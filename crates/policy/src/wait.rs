@@ -1,24 +1,24 @@
-//! The error budget by the time that ranks wait for others.
+//! The error budget, adapted to the time that ranks wait for others.
 
 use crate::{Adjustment, Observation, Policy};
 
 /// Factor between two error budgets.
 const FACTOR: f64 = 1.5;
 
-/// Policy that lets `auto` choose smaller encodings while ranks wait for others for more than a part of each step, and
-/// takes that back once they wait for less than half of it.
+/// Policy that lets `auto` choose smaller encodings while ranks wait for others for more than `share`
+/// of each step. It reverts this once they wait for less than half of that.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaitBudget {
-    /// Part of a step that may be waiting, from 0 to 1.
+    /// Fraction of a step that may be waiting, from 0 to 1.
     pub share: f64,
     /// Largest error budget.
     pub max: f64,
-    /// Steps from one decision to the next: `auto` plans anew in between.
+    /// Steps from one decision to the next; `auto` makes a new plan in between.
     pub every: u64,
 }
 
 impl WaitBudget {
-    /// A policy that decides every 100 steps, for a tenth of a step.
+    /// Returns a policy that decides every 100 steps and allows a tenth of a step for waiting.
     pub fn new(max: f64) -> WaitBudget {
         WaitBudget { share: 0.1, max, every: 100 }
     }

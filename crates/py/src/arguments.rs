@@ -1,8 +1,9 @@
-//! Arguments from Python as the types that are meant: whole numbers, names of dtypes and codecs, settings.
+//! Arguments from Python, converted to the types that the core takes: whole numbers, names of dtypes
+//! and codecs, settings.
 //!
-//! Whole numbers have any size and sign and come as i128: PyO3 would raise OverflowError for one that does not
-//! fit the type that is meant, and here it is the caller's mistake like any other, in a message that names the
-//! argument.
+//! Whole numbers may have any size and sign, and are taken as i128. With a narrower type, PyO3 would
+//! raise OverflowError for a number that does not fit. Here it is a caller's mistake like any other,
+//! with a message that names the argument.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use thinwire_wire::{DType, Rank, World};
 
 use crate::error::Failure;
 
-/// A number as an unsigned one that fits into `T`.
+/// Returns a number as an unsigned one that fits into `T`.
 pub(crate) fn number<T: TryFrom<i128>>(name: &str, given: i128) -> Result<T, Failure> {
     T::try_from(given).map_err(|_| {
         let most = u128::MAX >> (128 - 8 * size_of::<T>());
@@ -23,7 +24,7 @@ pub(crate) fn number<T: TryFrom<i128>>(name: &str, given: i128) -> Result<T, Fai
     })
 }
 
-/// A number as a rank of `world`.
+/// Returns a number as a rank of `world`.
 pub(crate) fn rank(name: &str, given: i128, world: World) -> Result<Rank, Failure> {
     let rank = u32::try_from(given).ok().map(Rank).filter(|rank| rank.index() < world.size());
     rank.ok_or_else(|| {
@@ -32,12 +33,12 @@ pub(crate) fn rank(name: &str, given: i128, world: World) -> Result<Rank, Failur
     })
 }
 
-/// The dtype of a tensor.
+/// Returns the dtype of a tensor.
 pub(crate) fn parse_dtype(name: &str) -> Result<DType, Failure> {
     name.parse().map_err(|error: thinwire_wire::UnknownDType| Failure::invalid(error.to_string()))
 }
 
-/// The codec of one call; raw means raw in the tensor's own dtype.
+/// Returns the codec of one call; raw means raw in the tensor's own dtype.
 pub(crate) fn bytes_codec(name: &str, dtype: DType) -> Result<Arc<dyn Codec>, Failure> {
     match Choice::parse(name)? {
         Choice::Bytes(codec) if codec.is_raw() => Ok(thinwire_codec::raw_of(dtype)),
@@ -48,7 +49,7 @@ pub(crate) fn bytes_codec(name: &str, dtype: DType) -> Result<Arc<dyn Codec>, Fa
     }
 }
 
-/// Settings of the ranks' meeting.
+/// Returns settings of the ranks' meeting.
 pub(crate) fn settings(
     encryption: &str,
     connections: Option<i128>,

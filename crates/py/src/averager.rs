@@ -21,7 +21,7 @@ use crate::options::{Described, Told, described};
 use crate::state::{self, Tensors};
 use crate::wait;
 
-/// Exchanges parameters now and then, as a mode says.
+/// Exchanges parameters in the rounds of a mode.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Averager {
     held: Held<Core>,
@@ -58,7 +58,7 @@ impl Copy {
 }
 
 impl Averager {
-    /// Does `work` on parameters in the background, and waits for it.
+    /// Does `work` on parameters in the background, and waits for its result.
     fn work<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -135,12 +135,12 @@ impl Averager {
         })
     }
 
-    /// Whether the end of the next step reads or changes parameters.
+    /// Returns whether the end of the next step reads or changes parameters.
     fn is_due(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |core| core.is_due())
     }
 
-    /// Steps so far.
+    /// Returns the number of steps so far.
     fn steps(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |core| core.steps())
     }
@@ -165,7 +165,7 @@ impl Averager {
         given(py, self.work(py, &addresses, Core::finish)?)
     }
 
-    /// Returns the progress and the tensors of this rank, beside its parameters; after `settle`.
+    /// Returns the progress and the tensors of this rank, without its parameters. Call `settle` first.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
         let state = self.with(py, |core| core.state())?;
         Ok((state.progress, state::given(py, state.tensors)?))
@@ -188,7 +188,7 @@ impl Averager {
     }
 }
 
-/// Returns a record as Python has it.
+/// Returns a record as a dictionary.
 fn given(py: Python<'_>, record: RoundRecord) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("begun", record.begun)?;
@@ -199,7 +199,8 @@ fn given(py: Python<'_>, record: RoundRecord) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-/// Returns the rank with which a rank averages in a round of pairs; none for the one that sits out.
+/// Returns the rank with which a rank averages in a round of pairs; `None` for the rank without a
+/// partner.
 #[pyfunction]
 pub(crate) fn partner(rank: i128, world: i128, seed: i128, round: i128) -> PyResult<Option<u32>> {
     let (rank, size) = (arguments::number("rank", rank)?, arguments::number("world", world)?);

@@ -1,7 +1,7 @@
-//! A thread that does what it is given, one thing after the other.
+//! A thread that carries out jobs, one after the other.
 //!
-//! The communication thread must never wait for the GIL, so whatever ends in Python goes through one
-//! of these.
+//! The communication thread must never wait for the GIL, so every job that ends in Python goes through
+//! such a thread.
 
 use std::fmt;
 use std::sync::mpsc::{Sender, channel};
@@ -17,12 +17,12 @@ use crate::wait;
 /// Number of jobs of all threads that are not yet done.
 static UNDONE: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// At its end Python waits no longer than this for what is under way.
+/// Longest time for which Python waits at its end for jobs under way.
 const SETTLING_MAX: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The sending end. The thread ends when all of them are gone and everything is done.
+/// The sending end. The thread ends when all sending ends are gone and all jobs are done.
 #[derive(Clone)]
 pub(crate) struct Background(Sender<Job>);
 
@@ -37,7 +37,7 @@ impl Background {
         Background(jobs)
     }
 
-    /// Does `job` after all that came before it.
+    /// Does `job` after all earlier jobs.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         // The thread lives as long as this end of the channel.
         let undone = Undone::new();
@@ -47,7 +47,8 @@ impl Background {
         }));
     }
 
-    /// Does `work` as [`Background::run`] does, and waits for its answer. A signal ends the group that `stop` ends.
+    /// Does `work` as [`Background::run`] does, and waits for its answer. A signal ends the group of
+    /// `stop`.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -60,7 +61,7 @@ impl Background {
         wait::for_answer(py, answer, stop)
     }
 
-    /// Does `work`, then calls `done(error)`, or `done(error, answer)` where there is an answer to give.
+    /// Does `work`, then calls `done(error)`, or `done(error, answer)` if there is an answer.
     pub(crate) fn answer(
         &self,
         done: Py<PyAny>,
@@ -69,7 +70,8 @@ impl Background {
         self.run(move || call(done, work()));
     }
 
-    /// Logs a line by Python's `logging`, as a warning: loggers show these unless the program says otherwise.
+    /// Logs a line by Python's `logging`, as a warning, which loggers show unless the program changes
+    /// that.
     pub(crate) fn log(&self, text: impl Into<String>) {
         let text = text.into();
         self.run(move || {
@@ -86,7 +88,7 @@ impl Background {
     }
 }
 
-/// Lets warnings of links be logged, too, in programs that are not the command.
+/// Lets warnings of links be logged too, in programs other than the command.
 pub(crate) fn log_warnings() {
     // The endpoint must not wait for the GIL, and a fork has no thread of its parent's.
     thinwire_link::log_warnings_by(|text| Background::start().log(text));
@@ -108,7 +110,7 @@ fn call(done: Py<PyAny>, result: Result<Option<bool>, Failure>) {
     let _ = called;
 }
 
-/// One job that is not yet done, however it ends.
+/// One job that is not yet done; dropping it counts it as done, however it ends.
 struct Undone;
 
 impl Undone {
@@ -125,8 +127,9 @@ impl Drop for Undone {
     }
 }
 
-/// Waits until everything that ends in Python has ended. A thread that asks for the GIL while the
-/// interpreter goes is ended where it stands, and with it, if there is C++ on its stack, the process.
+/// Waits until everything that ends in Python has ended. If a thread asks for the GIL while the
+/// interpreter shuts down, Python ends the thread at once; if it has C++ on its stack, the whole
+/// process ends.
 #[pyfunction]
 pub(crate) fn settle(py: Python<'_>) {
     py.detach(|| {

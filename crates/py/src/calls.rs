@@ -1,5 +1,5 @@
-//! Collectives on addresses, prepared: what is checked before anybody is met, how the run begins, and
-//! what becomes of its buffer.
+//! Collectives on addresses: the checks before ranks meet, the beginning of the run, and the end of its
+//! buffer.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::memory::{Buffer, Memory};
 use crate::metrics::Sent;
 
-/// Listener to a call's end.
+/// Function that is called with the result of a call.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(), Failure>) + Send>;
 
 type Begun = Result<Run<Buffer>, Error>;
@@ -21,9 +21,9 @@ type Begun = Result<Run<Buffer>, Error>;
 /// A call that is ready to be made.
 pub(crate) struct Call {
     begin: Box<dyn FnOnce(&mut Group) -> Begun + Send>,
-    /// Takes the buffer of the run before anybody hears that it is done.
+    /// Takes the buffer of the run before the caller learns that the run is done.
     end: Box<dyn FnOnce(Buffer) + Send>,
-    /// Number of the call, where all ranks must make the same.
+    /// Description of the call, if all ranks must make the same one.
     words: Option<String>,
 }
 
@@ -35,12 +35,12 @@ impl Call {
         Call { begin: Box::new(begin), end: Box::new(end), words: None }
     }
 
-    /// Says which call it is: in these words, or in those that the caller has for it.
+    /// Describes the call: with `words`, or with the caller's own description.
     fn called(self, words: String, given: Option<String>) -> Call {
         Call { words: given.or(Some(words)), ..self }
     }
 
-    /// Counts the bytes that calls before it have sent.
+    /// Counts the bytes that earlier calls have sent.
     pub(crate) fn counted(self, sent: &Arc<Sent>) -> Call {
         let (begin, sent) = (self.begin, Arc::clone(sent));
         let begin = Box::new(move |group: &mut Group| {
@@ -88,7 +88,7 @@ impl Sum<'_> {
         if self.average { 1.0 / world.size() as f32 } else { 1.0 }
     }
 
-    /// An operation of so many elements, in words.
+    /// Describes an operation on this many elements.
     fn words(&self, operation: &str, elements: usize) -> String {
         let Sum { dtype, codec, average, .. } = self;
         let averaged = if *average { ", averaged" } else { "" };
@@ -153,7 +153,7 @@ pub(crate) fn all_gather(
 }
 
 /// Sends each rank its part of `source`, and receives theirs into `target`, in rank order. Lengths may
-/// differ between ranks: which call it is, only the caller can say.
+/// differ between ranks, so only the caller can describe the call.
 pub(crate) fn all_to_all(
     world: World,
     (source, sends): (usize, Vec<usize>),
@@ -182,7 +182,8 @@ pub(crate) fn all_to_all(
     Ok(Call { words, ..call })
 }
 
-/// Refuses lengths that are not one for each rank, or not the same for this rank itself.
+/// Refuses lengths if there is not one for each rank, or this rank sends itself another length than it
+/// receives.
 fn check_lengths(world: World, sends: &[usize], recvs: &[usize]) -> Result<(), Failure> {
     let (size, mine) = (world.size(), world.rank().index());
     if let Some(wrong) = [sends, recvs].into_iter().find(|lengths| lengths.len() != size) {
@@ -231,18 +232,18 @@ pub(crate) fn recv(address: usize, bytes: usize, from: Rank, tag: u32) -> Result
     Ok(Call::new(begin, drop))
 }
 
-/// Is done when every rank has made it.
+/// Returns a call that is done when every rank has made it.
 pub(crate) fn barrier(world: World) -> Call {
     let size = world.size();
     Call::new(move |group| Ok(start::barrier(group, Buffer::Bytes(vec![0; size]))), drop)
 }
 
-/// The call of ranks that are about to make connections of this name.
+/// Returns the call of ranks that are about to make connections with this name.
 pub(crate) fn connecting(world: World, name: &str) -> Call {
     barrier(world).called(format!("the connections of a {name}"), None)
 }
 
-/// A tensor times `scale`: in place if it is of f32.
+/// Returns a tensor times `scale`; in place if it has f32.
 fn scaled(mut memory: Memory, dtype: DType, scale: f32) -> Buffer {
     if dtype != DType::F32 {
         let mut values = memory.to_f32(dtype);

@@ -1,4 +1,5 @@
-//! The coordinator of an elastic job, for whoever hosts it beside its processes.
+//! The coordinator of an elastic job, for a Python program that hosts it in addition to the job's
+//! processes.
 
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
@@ -62,13 +63,13 @@ impl Coordinator {
         Ok(Coordinator { inner, token: token.to_owned(), process: std::process::id() })
     }
 
-    /// Where processes reach it: "host:port".
+    /// Returns the address at which processes reach it: "host:port".
     #[getter]
     fn address(&self) -> String {
         self.inner().address()
     }
 
-    /// The environment variables of a new process of the job.
+    /// Returns the environment variables of a new process of the job.
     fn seat(&self) -> PyResult<Vec<(&'static str, String)>> {
         let job_address =
             JobAddress::new(self.inner().address(), self.token.clone()).map_err(Failure::from)?;
@@ -87,14 +88,14 @@ impl Coordinator {
     }
 }
 
-/// The job of a coordinator, with servers or without.
+/// Returns the job of a coordinator, with servers or without.
 fn job(workers: Options, servers: bool) -> Result<Job, Failure> {
     if !servers {
         return Ok(workers.into());
     }
     if workers.mode != CoordinatorMode::Saved {
         return Err(Failure::invalid(
-            "a coordinator of servers without a state file, in which it keeps who has which rows (hint: \
+            "a coordinator of servers needs a state file, in which it keeps who has which rows (hint: \
              state=\"FILE\")",
         ));
     }
@@ -104,7 +105,8 @@ fn job(workers: Options, servers: bool) -> Result<Job, Failure> {
 }
 
 impl Drop for Coordinator {
-    /// A fork has a copy of the object and not the server's thread: ending it would end the parent's.
+    /// Does nothing in a fork, which has a copy of the object and not the server's thread: ending it
+    /// would end the parent's.
     fn drop(&mut self) {
         if std::process::id() != self.process {
             let _parents = ManuallyDrop::new(self.inner.take());

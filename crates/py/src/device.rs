@@ -1,7 +1,7 @@
 //! CUDA devices for Python, and gradients in their memory.
 //!
-//! As with host memory, whoever gives an address keeps the memory until the device has used it: a framework
-//! is told so by the device's stream.
+//! As with host memory, the caller that gives an address keeps the memory until the device has used it;
+//! a framework learns this from the device's stream.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -19,14 +19,14 @@ use thinwire_wire::DType;
 use crate::error::Failure;
 use crate::memory::Memory;
 
-/// A device of CUDA on which gradients are encoded.
+/// A CUDA device on which gradients are encoded.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct Cuda(Core);
 
 #[pymethods]
 impl Cuda {
-    /// Takes the device with a number into use, once in a process; `torch` is the folder of PyTorch's
-    /// libraries.
+    /// Takes the device with this number into use, once in a process; `torch` is the folder of
+    /// PyTorch's libraries.
     #[staticmethod]
     fn open(py: Python<'_>, ordinal: i32, torch: PathBuf) -> PyResult<Cuda> {
         let folders = thinwire_device::cuda::nvrtc::folders(&torch);
@@ -34,7 +34,8 @@ impl Cuda {
         Ok(Cuda(opened.map_err(|error| Failure::invalid(error.to_string()))?))
     }
 
-    /// A device without a card, for tests, whose work is late by `seed`; none without a C++ compiler.
+    /// Returns a simulated device for tests, whose delays are drawn from `seed`; `None` without a C++
+    /// compiler.
     #[cfg(feature = "simulated")]
     #[staticmethod]
     fn simulated(py: Python<'_>, seed: u64) -> PyResult<Option<Cuda>> {
@@ -47,7 +48,7 @@ impl Cuda {
         Ok(Some(Cuda(cuda)))
     }
 
-    /// The address of new memory for so many f32, which is never freed.
+    /// Returns the address of new memory for this many f32, which is never freed.
     #[cfg(feature = "simulated")]
     fn allocate(&self, elements: usize) -> u64 {
         let region = self.0.allocate(elements);
@@ -62,13 +63,13 @@ impl Cuda {
         self.0.allocate_by(Arc::new(OfPython { allocate, free }));
     }
 
-    /// The stream of all work.
+    /// Returns the stream of all work.
     #[getter]
     fn stream(&self) -> usize {
         self.0.stream().addr()
     }
 
-    /// Lets work from now on wait for what one of the framework's streams was given.
+    /// Lets work from now on wait for everything that is queued on one of the framework's streams.
     fn after(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
         // SAFETY: the caller gives a stream of this device's primary context.
         let ordered = py.detach(|| unsafe { self.0.after(stream as *mut c_void) });
@@ -95,7 +96,7 @@ impl Allocator for OfPython {
         allocated.and_then(PyResult::ok)
     }
 
-    /// Leaves memory where it is when Python has ended.
+    /// Frees memory; after the end of Python, leaves it allocated.
     fn free(&self, address: Address) {
         Python::try_attach(|py| {
             if let Err(error) = self.free.call1(py, (address,)) {
@@ -112,8 +113,8 @@ impl Cuda {
     }
 }
 
-/// A gradient as Python tells of it: the number of its parameter, or of a bucket, its address and elements,
-/// and the device, if it is f32 in the memory of one.
+/// A gradient as Python describes it: the number of its parameter or bucket, its address and number of
+/// elements, and the device, if it is f32 in the memory of one.
 #[derive(FromPyObject)]
 pub(crate) enum Target {
     Host(usize, usize, usize),
@@ -147,12 +148,12 @@ impl Target {
         }
     }
 
-    /// Returns the memory, of elements of `dtype` in host memory.
+    /// Returns the memory; in host memory its elements have `dtype`.
     pub(crate) fn memory(&self, dtype: DType) -> Result<Gradients, Failure> {
         self.part(0, self.elements(), dtype)
     }
 
-    /// Returns `elements` of the memory, which begin `bytes` behind its start.
+    /// Returns `elements` of the memory, beginning `bytes` after its start.
     pub(crate) fn part(
         &self,
         bytes: usize,
@@ -182,7 +183,7 @@ impl Target {
     }
 }
 
-/// Memory of a gradient: in host memory in its dtype, or in that of a device as f32.
+/// Memory of a gradient: host memory in the gradient's dtype, or a device's memory as f32.
 pub(crate) type Gradients = Values<Memory>;
 
 /// Returns gradients as the core takes them.
@@ -220,7 +221,7 @@ pub(crate) fn spoil(gradients: &mut Gradients, dtype: DType) -> Result<(), Failu
     Ok(())
 }
 
-/// Queues a change of what a device has; the framework waits for it by the device's stream.
+/// Queues a change of values in a device's memory; the framework waits for it by the device's stream.
 fn change(region: &Region, change: Change<Source<'_>>) -> Result<(), Failure> {
     let work = Work::Change(Operand::Device(region.clone()), change);
     match submit(work, Waker::noop()) {

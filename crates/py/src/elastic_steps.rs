@@ -9,14 +9,15 @@ use thinwire_job::elastic::{Due, EpochStart, Residuals, StateFrom, Steps, Wish};
 use crate::epoch::Epoch;
 use crate::error::Failure;
 
-/// Steps of one rank, through all epochs. Any thread may note a loss.
+/// Steps of one rank, through all epochs. Any thread may record a loss.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct ElasticSteps(Mutex<Steps>);
 
 /// Decision at the beginning of an epoch.
 #[pyclass(frozen, get_all, module = "thinwire._core")]
 pub(crate) struct EpochEntry {
-    /// Number of ranks, the first ones, that hand their state over to all others; none if nobody lacks it.
+    /// The ranks below this number hand their state over to all others; `None` if every rank has the
+    /// state.
     hand_over: Option<u32>,
     /// Whether this rank takes over the state of the others.
     takes_over: bool,
@@ -52,7 +53,7 @@ impl ElasticSteps {
         self.steps().is_void()
     }
 
-    /// What follows: "step", "change" or "repeat".
+    /// Returns what follows: "step", "change" or "repeat".
     #[getter]
     fn due(&self) -> &'static str {
         match self.steps().due(None) {
@@ -63,7 +64,7 @@ impl ElasticSteps {
         }
     }
 
-    /// Decides how this rank begins an epoch; `done` are rank 0's steps.
+    /// Decides how this rank begins an epoch; `done` is the number of rank 0's steps.
     fn begin(&self, epoch: &Epoch, done: u64) -> PyResult<EpochEntry> {
         let (world, state_sources) = (epoch.place(), epoch.state_sources());
         let entry = self.steps().begin(EpochStart { world, state_sources, done });
@@ -87,7 +88,7 @@ impl ElasticSteps {
         self.steps().begin_step();
     }
 
-    /// Notes whether any rank wants the epoch to end.
+    /// Records whether any rank wants the epoch to end.
     fn agreed(&self, ends: bool) {
         self.steps().agreed(if ends { Wish::Change } else { Wish::Continue });
     }

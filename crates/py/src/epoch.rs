@@ -1,5 +1,5 @@
-//! An epoch of an elastic job for Python: the ranks of one life of the group, on one communication thread,
-//! which a synchroniser shares.
+//! An epoch of an elastic job for Python: the ranks of one version of the group, on one communication
+//! thread, which a synchroniser shares.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// The epoch of this number over a link; the first `state_sources` ranks have the newest state.
+    /// Returns the epoch with this number over a link; the first `state_sources` ranks have the newest
+    /// state.
     pub(crate) fn new(context: Arc<Context>, link: Link, number: u32, state_sources: u32) -> Epoch {
         let group = thinwire_collective::Group::new(link).with_timeout(context.timeout);
         let (world, stop) = (group.world(), group.stop());
@@ -35,7 +36,7 @@ impl Epoch {
         Epoch { held, world, number, state_sources }
     }
 
-    /// This rank among those of the epoch.
+    /// Returns this rank and the number of ranks of the epoch.
     pub(crate) fn place(&self) -> World {
         self.world
     }
@@ -44,13 +45,13 @@ impl Epoch {
         &self.held.context
     }
 
-    /// The communication thread, for a synchroniser.
+    /// Returns the channel of the communication thread, for a synchroniser.
     pub(crate) fn channel(&self) -> Result<Channel, Failure> {
         self.held.context.lifetime.check()?;
         self.held.cell.with("epoch", |channel| channel.clone())
     }
 
-    /// The end of its communication, from any thread.
+    /// Returns the handle that ends its communication, from any thread.
     pub(crate) fn stop(&self) -> Stop {
         self.held.cell.stop.clone()
     }
@@ -68,7 +69,7 @@ impl Epoch {
 
 #[pymethods]
 impl Epoch {
-    /// Ranks of a group as an epoch, over connections of its own.
+    /// Returns ranks of a group as an epoch, over connections of its own.
     #[staticmethod]
     #[pyo3(signature = (group, number = 1, state_sources = 1))]
     fn of(py: Python<'_>, group: &Group, number: i128, state_sources: i128) -> PyResult<Epoch> {
@@ -101,7 +102,8 @@ impl Epoch {
         self.state_sources
     }
 
-    /// Gives `bytes` at `address` of the first `state_sources` ranks, which are the same, to all others.
+    /// Sends `bytes` at `address` of the first `state_sources` ranks, which must be the same, to all
+    /// others.
     fn hand_over<'py>(
         &self,
         py: Python<'py>,
@@ -117,7 +119,7 @@ impl Epoch {
         Ok(PyBytes::new(py, &state))
     }
 
-    /// Gives `mine` of rank `source` to rank `target`; these two call it, and both get them.
+    /// Sends `mine` of rank `source` to rank `target`. These two ranks call it, and both get the bytes.
     fn pass_on<'py>(
         &self,
         py: Python<'py>,
@@ -140,7 +142,7 @@ impl Epoch {
         Ok(PyBytes::new(py, &found))
     }
 
-    /// The bytes of every rank, in rank order, of any lengths.
+    /// Returns the bytes of every rank, in rank order, of any lengths.
     fn gather<'py>(&self, py: Python<'py>, mine: Vec<u8>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let gather = move |group: &mut thinwire_collective::Group| all_gather_bytes(group, &mine);
         let all = self.call(py, move |ranks| Ok(ranks.driver().call(gather)?))?;

@@ -14,16 +14,16 @@ pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     py.import("warnings")?.call_method1("warn", (text,)).map(drop)
 }
 
-/// Why a call fails, on its way to Python.
+/// The reason of a failed call, on its way to Python.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The caller's mistake.
+    /// A mistake of the caller.
     #[error("{0}")]
     Invalid(String),
-    /// The group's end.
+    /// The group has ended.
     #[error("{0}")]
     Peer(String),
-    /// The process is none of the ranks.
+    /// The process is not one of the ranks.
     #[error("{0}")]
     NoRank(String),
 }
@@ -34,7 +34,7 @@ impl Failure {
     }
 }
 
-/// Returns the words of an error, with its hint.
+/// Returns the text of an error, with its hint.
 fn words(error: &dyn Hint) -> String {
     match error.hint() {
         Some(hint) => format!("{error} (hint: {hint})"),

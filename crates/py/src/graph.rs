@@ -22,7 +22,8 @@ pub(crate) struct Graph {
 
 #[pymethods]
 impl Graph {
-    /// A graph from compressed sparse columns: addresses and lengths of offsets and of neighbours, all i64.
+    /// Returns a graph from compressed sparse columns: addresses and lengths of offsets and of
+    /// neighbours, all i64.
     #[new]
     fn new(py: Python<'_>, offsets: (usize, usize), neighbors: (usize, usize)) -> PyResult<Graph> {
         let offsets = Memory::rows(offsets.0, offsets.1)?;
@@ -71,10 +72,10 @@ impl Graph {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Described {
-    /// Fan-out of each hop, that of the seeds first; none for all in-neighbours.
+    /// Fan-out of each hop, beginning with that of the seeds; `None` for all in-neighbours.
     fan_outs: Vec<Option<u32>>,
     replace: bool,
-    /// Whether every vertex so far is expanded in each hop, as in blocks.
+    /// Whether all vertices so far are expanded in each hop, as in blocks.
     blocks: bool,
     batch: u32,
     /// Whether batches with fewer seeds are left out.
@@ -165,8 +166,9 @@ pub(crate) struct GraphLoader {
 
 #[pymethods]
 impl GraphLoader {
-    /// A loader of the batches of `seeds`, address and number of i64. `rows` are the features of all
-    /// vertices; `weights` are the address of f32, one per edge, in proportion to which neighbours are drawn.
+    /// Returns a loader of the batches of `seeds`, given by address and number of i64. `rows` are the
+    /// features of all vertices. `weights` is the address of f32, one per edge, in proportion to which
+    /// neighbours are drawn.
     #[new]
     #[pyo3(signature = (graph, rows, seeds, options, weights = None))]
     fn new(
@@ -205,13 +207,13 @@ impl GraphLoader {
         Ok(GraphLoader { loader, together, lifetime: Lifetime::new(), _rows: rows })
     }
 
-    /// Number of batches of this rank in a pass.
+    /// Returns the number of batches of this rank in a pass.
     #[getter]
     fn steps(&self) -> usize {
         self.together.len()
     }
 
-    /// Number of seeds of all ranks in a step.
+    /// Returns the number of seeds of all ranks in a step.
     fn together(&self, step: usize) -> PyResult<usize> {
         let found = self.together.get(step).copied();
         Ok(found.ok_or_else(|| {
@@ -219,7 +221,7 @@ impl GraphLoader {
         })?)
     }
 
-    /// The next batch, once it is loaded.
+    /// Returns the next batch, once it is loaded.
     fn next(&self, py: Python<'_>) -> PyResult<GraphBatch> {
         self.lifetime.check()?;
         // A batch that is ready needs no waiting thread. If one waits, it holds the lock.
@@ -238,7 +240,7 @@ impl GraphLoader {
         Ok(GraphBatch { batch })
     }
 
-    /// Hits and misses of the cache so far.
+    /// Returns hits and misses of the cache so far.
     fn hits(&self) -> PyResult<(u64, u64)> {
         let loader = self.loader.lock().expect("no holder panics");
         let hits = loader.as_ref().map(Loader::hits).unwrap_or_default();
@@ -247,7 +249,7 @@ impl GraphLoader {
 }
 
 impl Drop for GraphLoader {
-    /// Ends the threads before the rows go. A fork has none of the threads.
+    /// Ends the threads before the rows are dropped. A fork has none of the threads.
     fn drop(&mut self) {
         let loader = self.loader.lock().expect("no holder panics").take();
         match self.lifetime.is_forked() {
@@ -265,33 +267,33 @@ pub(crate) struct GraphBatch {
 
 #[pymethods]
 impl GraphBatch {
-    /// Pass, and step in the pass.
+    /// Returns the pass, and the step in the pass.
     #[getter]
     fn position(&self) -> (u64, u32) {
         let position = self.batch.position();
         (position.pass, position.step)
     }
 
-    /// Number of seeds.
+    /// Returns the number of seeds.
     #[getter]
     fn seeds(&self) -> u32 {
         self.batch.sample().seeds
     }
 
-    /// Number of vertices.
+    /// Returns the number of vertices.
     #[getter]
     fn vertices(&self) -> usize {
         self.batch.sample().vertices.len()
     }
 
-    /// Numbers of sources and of edges of every hop, beginning with the seeds' hop.
+    /// Returns the numbers of sources and of edges of every hop, beginning with the seeds' hop.
     #[getter]
     fn hops(&self) -> Vec<(u32, usize)> {
         let blocks = &self.batch.sample().blocks;
         blocks.iter().map(|block| (block.sources, block.neighbors.len())).collect()
     }
 
-    /// Address and bytes of the feature rows, which stay while this object is there.
+    /// Returns address and bytes of the feature rows, which stay as long as this object lives.
     #[getter]
     fn rows(&self) -> (usize, usize) {
         let rows = self.batch.rows();
@@ -347,14 +349,15 @@ pub(crate) fn weights_at(address: usize, edges: usize) -> PyResult<Weights> {
     Ok(Weights::new(values.map(value).collect()).map_err(invalid)?)
 }
 
-/// Error of a batch: a peer's if the source did not give its rows, otherwise the caller's mistake.
+/// Returns the error of a batch: a peer's if the source did not give its rows, otherwise the caller's
+/// mistake.
 fn failed(error: &thinwire_loader::Error) -> Failure {
     let rows = std::error::Error::source(error).and_then(|it| it.downcast_ref());
     let is_peer = rows.is_some_and(|it: &thinwire_rows::Error| it.kind() == Kind::Source);
     if is_peer { Failure::Peer(error.to_string()) } else { invalid(error) }
 }
 
-/// Error of a caller's mistake.
+/// Returns the error for a caller's mistake.
 pub(crate) fn invalid(error: impl std::fmt::Display) -> Failure {
     Failure::invalid(error.to_string())
 }

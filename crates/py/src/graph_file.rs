@@ -44,10 +44,11 @@ impl GraphFile {
         Ok(GraphFile { store: Arc::new(store) })
     }
 
-    /// Writes a file. Features are address, columns and format of the rows: f32, f16, or int8, which is
-    /// encoded from f32; labels are the address of i64, below 0 for none; the split is the address of bytes:
-    /// 0 for none, 1 training, 2 validation, 3 test; weights are the address of f32 by positions of edges, and
-    /// types that of i64. Ids are a whole number or a text per vertex.
+    /// Writes a file. Features are given by address, columns and format of the rows: f32, f16, or int8,
+    /// which is encoded from f32. Labels are the address of i64, below 0 for none. The split is the
+    /// address of bytes: 0 for none, 1 training, 2 validation, 3 test. Weights are the address of f32
+    /// by positions of edges, and types the address of i64. Ids are a whole number or a text per
+    /// vertex.
     #[staticmethod]
     #[pyo3(signature = (path, graph, features = None, labels = None, split = None, bounds = None, weights = None, types = None, ids = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
@@ -108,18 +109,18 @@ impl GraphFile {
         Ok(written.map_err(invalid)?)
     }
 
-    /// The topology, which shares the file's memory.
+    /// Returns the topology, which shares the file's memory.
     fn graph(&self) -> Graph {
         Graph { adjacency: Arc::new(self.store.adjacency().clone()) }
     }
 
-    /// Format of the features and numbers per row, if there are features.
+    /// Returns the format of the features and the numbers per row, if there are features.
     #[getter]
     fn format(&self) -> Option<(String, u32)> {
         self.store.features().map(|rows| (rows.format, rows.columns))
     }
 
-    /// The features of vertices `start..end`.
+    /// Returns the features of vertices `start..end`.
     fn rows(&self, start: u32, end: u32) -> PyResult<RowSource> {
         let vertices = self.store.adjacency().vertices();
         if start > end || end > vertices {
@@ -131,13 +132,13 @@ impl GraphFile {
         Ok(RowSource::of_source(rows, u64::from(end - start)))
     }
 
-    /// Number of classes, if there are labels.
+    /// Returns the number of classes, if there are labels.
     #[getter]
     fn classes(&self) -> Option<u32> {
         self.store.labels().map(|(_, classes)| classes)
     }
 
-    /// Writes the labels to an address, as i64; -1 where a vertex has none.
+    /// Writes the labels to an address, as i64; -1 for a vertex without one.
     fn write_labels(&self, address: usize) -> PyResult<()> {
         let (labels, _) =
             self.store.labels().ok_or_else(|| Failure::invalid("the graph has no labels"))?;
@@ -166,7 +167,7 @@ impl GraphFile {
         Ok(())
     }
 
-    /// Whether edges have weights, and whether vertices have types.
+    /// Returns whether edges have weights, and whether vertices have types.
     #[getter]
     fn extras(&self) -> (bool, bool) {
         (self.store.weights().is_some(), self.store.types().is_some())
@@ -181,7 +182,8 @@ impl GraphFile {
         Ok(())
     }
 
-    /// The ids that vertices had where the graph came from, whole numbers or texts, if it has them.
+    /// Returns the ids that vertices had in the graph's source, whole numbers or texts, if the file has
+    /// them.
     fn ids(&self) -> Option<IdList> {
         self.store.ids().map(|ids| match ids {
             Ids::Numbers(numbers) => IdList::Numbers(numbers),
@@ -189,7 +191,7 @@ impl GraphFile {
         })
     }
 
-    /// Writes the number that every vertex had before parts were made to an address, as i64.
+    /// Writes to an address, as i64, the number that every vertex had before parts were made.
     fn write_origins(&self, address: usize) -> PyResult<()> {
         let origins = self.store.origins();
         let mut out = Memory::rows(address, origins.len())?;
@@ -202,7 +204,8 @@ impl GraphFile {
         Ok(py.detach(|| self.store.verify()).map_err(invalid)?)
     }
 
-    /// First vertices of the parts, and the number of vertices; empty if there are none.
+    /// Returns the first vertices of the parts, and the number of vertices; empty if there are no
+    /// parts.
     #[getter]
     fn bounds(&self) -> Vec<u32> {
         self.store.bounds().to_vec()

@@ -42,9 +42,9 @@ impl Group {
         Group { held: Held::new(context, stop, driver), world, sent: Arc::default() }
     }
 
-    /// Makes further connections between the ranks of this group, for `wait::for_work`. The wait for the
-    /// other ranks ends when this group ends, with its reason, or one of them has left it. A call comes
-    /// first, so that a rank which is at another call is named at once.
+    /// Makes further connections between the ranks of this group, for `wait::for_work`. The wait for
+    /// the other ranks ends when this group ends, with its reason, or when one of them has left the
+    /// group. Ranks make a call first, so that a rank which makes another call is reported at once.
     pub(crate) fn connect(
         &self,
         name: String,
@@ -60,7 +60,7 @@ impl Group {
         })
     }
 
-    /// Makes a call; waits for it unless there is a `done` to call.
+    /// Makes a call, and waits for it unless there is a `done` to call.
     fn issue(&self, py: Python<'_>, done: Done, call: Call) -> PyResult<()> {
         self.held.context.lifetime.check()?;
         let call = call.counted(&self.sent);
@@ -83,7 +83,7 @@ impl Group {
     }
 }
 
-/// Says goodbye for several groups at once, and everything made from them.
+/// Says goodbye for several groups at once, and for everything made from them.
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>, groups: Vec<PyRef<'_, Group>>) {
     let all = Lifetime::new();
@@ -163,7 +163,7 @@ impl Group {
         self.held.context.place.local_world
     }
 
-    /// Where the ranks have met.
+    /// Returns the store in which the ranks have met.
     fn store(&self) -> &str {
         &self.held.context.place.coordinator
     }
@@ -296,7 +296,8 @@ impl Group {
         self.issue(py, done, calls::barrier(self.world))
     }
 
-    /// A rank that has begun an all_gather in these words, which this rank has not begun.
+    /// Returns a rank that has begun an all_gather with this description, which this rank has not
+    /// begun.
     fn gatherer(&self, py: Python<'_>, call: String) -> PyResult<Option<u32>> {
         self.held.context.lifetime.check()?;
         let look =
@@ -337,7 +338,7 @@ impl Group {
         }
     }
 
-    /// Bytes and frames moved by the collectives of this group.
+    /// Returns the bytes and frames moved by the collectives of this group.
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.held.context.lifetime.check()?;
         let called = py.detach(|| self.with(|driver| driver.call(|group| Ok(group.counters()))));
@@ -351,10 +352,10 @@ impl Group {
     }
 }
 
-/// Meeting that this process has joined, to refuse a second one in the same place.
+/// Meeting that this process has joined, recorded to refuse a second one at the same place.
 ///
-/// A rank joins once. A split or a synchroniser of a group keeps the group's meeting, and with it the port of
-/// rank 0, after the group itself is gone.
+/// A rank joins once. A split or a synchroniser of a group keeps the group's meeting, and with it the
+/// port of rank 0, even after the group itself is dropped.
 struct Joined {
     place: Place,
     meeting: Weak<Meeting>,
@@ -365,7 +366,7 @@ struct Joined {
 static JOINED: Mutex<Vec<Joined>> = Mutex::new(Vec::new());
 
 impl Joined {
-    /// Refuses a place that this process has already, by a group, a split or a synchroniser.
+    /// Refuses a place that this process already has through a group, a split or a synchroniser.
     fn check(place: &Place) -> Result<(), Failure> {
         let mut joined = JOINED.lock().expect("no holder panics");
         joined.retain(|joined| joined.meeting.strong_count() > 0);

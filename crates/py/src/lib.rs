@@ -1,8 +1,8 @@
 //! Thinwire for Python: the extension module `thinwire._core`, the operator that MindSpore loads from the
 //! same file, and the handlers that XLA calls.
 //!
-//! There is no algorithm here. Tensors cross as address, length and dtype, never as a framework's
-//! object; the GIL is released around everything that can block; whoever waits listens for Ctrl-C.
+//! There is no algorithm here. Tensors are passed as address, length and dtype, never as a framework's
+//! object. The GIL is released around everything that can block, and every wait reacts to Ctrl-C.
 //! `python/thinwire/_core.pyi` documents every class for Python users.
 #![deny(unsafe_code)]
 
@@ -96,7 +96,7 @@ mod _core {
     #[pymodule_export]
     use crate::xla::{fail_at_exit, xla_handlers};
 
-    /// Finds the exceptions while there is an interpreter for sure.
+    /// Finds the exceptions while there certainly is an interpreter.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
@@ -114,13 +114,13 @@ mod _core {
         py.detach(|| thinwire_cli::main_of(script))
     }
 
-    /// Returns the number of updates between two variances of Adam that `is_settled` compares.
+    /// Returns the number of updates between the two variances of Adam that `is_settled` compares.
     #[pyfunction]
     fn settling_updates(beta2: f64) -> usize {
         thinwire_update::settling_updates(beta2)
     }
 
-    /// Whether the sum of all variances has settled from `before` to `now`.
+    /// Returns whether the sum of all variances has settled from `before` to `now`.
     #[pyfunction]
     fn is_settled(before: f64, now: f64) -> bool {
         thinwire_update::is_settled(before, now)

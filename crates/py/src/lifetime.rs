@@ -1,9 +1,9 @@
 //! Lifetime of objects that end together: a group, its splits, its synchronisers.
 //!
-//! They end together: an abort reaches all of them, and so does the goodbye at the end of the
-//! process. A split has a lifetime of its own inside its parent's, so it ends with its parent or alone.
-//! A lifetime keeps nobody alive: what is dropped has left it. A fork does not carry members over,
-//! because it has none of their threads.
+//! An abort ends all of them, and so does the goodbye at the end of the process. A split has its own
+//! lifetime inside its parent's, so it ends with its parent or alone. A lifetime keeps no object alive:
+//! an object that is dropped has left it. A fork does not inherit members, because it has none of their
+//! threads.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use thinwire_job::{Meeting, Place};
 use crate::background::Background;
 use crate::error::Failure;
 
-/// The longest reason of an abort in characters; what is longer is cut.
+/// The longest reason of an abort in characters; longer ones are cut.
 const REASON_CHARS_MAX: usize = 600;
 
 /// Object that can be ended from outside.
 pub(crate) trait Member: Send + Sync {
-    /// Ends it: every peer gets `reason`.
+    /// Ends the object: every peer gets `reason`.
     fn abort(&self, reason: &str);
-    /// Says goodbye, if that has not been done.
+    /// Says goodbye, unless that has been done.
     fn close(&self);
 }
 
@@ -50,7 +50,8 @@ impl Lifetime {
         self.living().iter().for_each(|member| member.abort(reason));
     }
 
-    /// Closes all members at once: each waits a while for the other ranks, who may wait for the last one.
+    /// Closes all members at once: each waits a while for the other ranks, which may wait for the last
+    /// member.
     pub(crate) fn close(&self) {
         let members = self.living();
         std::thread::scope(|scope| {
@@ -60,13 +61,14 @@ impl Lifetime {
         });
     }
 
-    /// The members, outside of the lock: one of them may be dropped here, and others be added.
+    /// Returns the members. They are used without the lock: one of them may be dropped then, and others
+    /// be added.
     fn living(&self) -> Vec<Arc<dyn Member>> {
         let members = self.members.lock().expect("no holder panics");
         members.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether this is a fork of the process that made it.
+    /// Returns whether this is a fork of the process that made it.
     pub(crate) fn is_forked(&self) -> bool {
         std::process::id() != self.process
     }
@@ -84,7 +86,8 @@ impl Lifetime {
     }
 }
 
-/// Context of a group and of all that is made from it: where its ranks meet, and how they end.
+/// Context of a group and of everything that is made from it: its ranks' meeting, and the way in which
+/// they end.
 pub(crate) struct Context {
     pub(crate) place: Place,
     pub(crate) meeting: Arc<Meeting>,
@@ -93,7 +96,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// That of a split, which ends with its parent or alone.
+    /// Returns the context of a split, which ends with its parent or alone.
     pub(crate) fn child(&self) -> Arc<Context> {
         let (place, meeting) = (self.place.clone(), Arc::clone(&self.meeting));
         let context = Context { place, meeting, timeout: self.timeout, lifetime: Lifetime::new() };
@@ -113,21 +116,21 @@ impl Member for Context {
     }
 }
 
-/// A member that is closed by taking out what it holds.
+/// A member that is closed by taking out its value.
 pub(crate) struct Cell<T> {
     pub(crate) stop: Stop,
     value: Mutex<Option<T>>,
 }
 
 impl<T: Send + 'static> Cell<T> {
-    /// A new member of `lifetime` that holds `value`, which `stop` ends.
+    /// Returns a new member of `lifetime` that holds `value`, which `stop` ends.
     pub(crate) fn new(lifetime: &Lifetime, stop: Stop, value: T) -> Arc<Cell<T>> {
         let cell = Arc::new(Cell { stop, value: Mutex::new(Some(value)) });
         lifetime.add(&cell);
         cell
     }
 
-    /// Uses what it holds; `name` is for the message that says that it is closed.
+    /// Uses the value; `name` is the object in the error if it is closed.
     pub(crate) fn with<R>(
         &self,
         name: &str,
@@ -148,8 +151,8 @@ impl<T: Send> Member for Cell<T> {
     }
 }
 
-/// An object of the core that Python holds: a member of its context, and the thread on which what ends in Python is
-/// done.
+/// An object of the core that Python holds: a member of its context, and the thread for jobs that end
+/// in Python.
 pub(crate) struct Held<T: Send + 'static> {
     pub(crate) context: Arc<Context>,
     pub(crate) cell: Arc<Cell<T>>,
@@ -157,13 +160,13 @@ pub(crate) struct Held<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Held<T> {
-    /// Holds `value`, which `stop` ends.
+    /// Returns an object that holds `value`, which `stop` ends.
     pub(crate) fn new(context: Arc<Context>, stop: Stop, value: T) -> Held<T> {
         let cell = Cell::new(&context.lifetime, stop, value);
         Held { context, cell, background: Background::start() }
     }
 
-    /// Does `work` in the background, after all that came before it, and waits for it.
+    /// Does `work` in the background, after all earlier jobs, and waits for its result.
     pub(crate) fn wait<R: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -172,7 +175,7 @@ impl<T: Send + 'static> Held<T> {
         self.background.wait(py, &self.cell.stop, work)
     }
 
-    /// Ends it: every peer gets `reason`.
+    /// Ends the object: every peer gets `reason`.
     pub(crate) fn abort(&self, reason: &str) -> Result<(), Failure> {
         self.context.lifetime.check()?;
         self.cell.abort(reason);
@@ -181,7 +184,7 @@ impl<T: Send + 'static> Held<T> {
 }
 
 impl<T: Send + 'static> Drop for Held<T> {
-    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
+    /// Does nothing in a fork, which has none of the threads that a goodbye needs.
     fn drop(&mut self) {
         if self.context.lifetime.is_forked() {
             std::mem::forget((Arc::clone(&self.context), Arc::clone(&self.cell)));
@@ -189,7 +192,7 @@ impl<T: Send + 'static> Drop for Held<T> {
     }
 }
 
-/// A reason in one line of bounded length.
+/// Returns a reason in one line of bounded length.
 pub(crate) fn one_line(reason: &str) -> String {
     let words = reason.split(|c: char| c.is_whitespace() || c.is_control());
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();

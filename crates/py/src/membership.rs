@@ -17,7 +17,7 @@ use crate::lifetime::{Context, Lifetime};
 use crate::metrics;
 use crate::wait;
 
-/// Time between two looks whether there is a reason to tell why no epoch begins.
+/// Time between two checks for a reason to report why no epoch begins.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// One process of an elastic job.
@@ -66,13 +66,13 @@ impl Membership {
         })
     }
 
-    /// The id of this process, as sixteen hexadecimal digits.
+    /// Returns the id of this process, as sixteen hexadecimal digits.
     #[getter]
     fn id(&self) -> PyResult<String> {
         Ok(self.inner()?.id().to_string())
     }
 
-    /// Waits for the next epoch; none if this process has left, or the job is over.
+    /// Waits for the next epoch; returns `None` if this process has left, or the job is over.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Epoch>> {
         self.context.lifetime.check()?;
         let inner = Arc::clone(&self.inner);
@@ -99,24 +99,24 @@ impl Membership {
         Ok(pairs.into_iter().map(|(leaver, successor)| (leaver.0, successor.0)).collect())
     }
 
-    /// Whether the epoch is to end after a step that all agree on.
+    /// Returns whether the epoch is to end after a step on which all ranks agree.
     fn wants_end(&self) -> PyResult<bool> {
         Ok(self.inner()?.finishing().is_some())
     }
 
-    /// Notes that the state was taken over, after this number of steps.
+    /// Records that the state was taken over, after this number of steps.
     fn synced(&self, steps: u64) -> PyResult<()> {
         self.inner()?.synced(steps);
         Ok(())
     }
 
-    /// Notes that this number of steps was applied.
+    /// Records that this number of steps was applied.
     fn applied(&self, steps: u64) -> PyResult<()> {
         self.inner()?.applied(steps);
         Ok(())
     }
 
-    /// Notes that the run has ended and applies no step any more, until `next` returns.
+    /// Records that the run has ended and applies no further step until `next` returns.
     fn halted(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner()?;
         let run = self.run.lock().expect("no holder panics").take();
@@ -130,8 +130,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Asks to leave after a step that all agree on. Returns false, and does nothing, between epochs, when
-    /// nobody depends on this process. A handler of signals may call it at any time.
+    /// Asks to leave after a step on which all ranks agree. Between epochs, when no rank depends on
+    /// this process, it does nothing and returns false. A signal handler may call it at any time.
     fn leave(&self) -> PyResult<bool> {
         // `next` has the other lock as long as it waits.
         let is_running = self.run.lock().expect("no holder panics").is_some();
@@ -154,7 +154,7 @@ impl Membership {
         })
     }
 
-    /// Sends figures for people, a JSON object; anything else is sent as none.
+    /// Sends figures for people, a JSON object; anything else is sent as no figures.
     fn tell(&self, figures: &str) -> PyResult<()> {
         self.inner()?.tell(serde_json::from_str(figures).unwrap_or_default());
         Ok(())
@@ -162,7 +162,7 @@ impl Membership {
 }
 
 impl Drop for Membership {
-    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
+    /// Does nothing in a fork, which has none of the threads that a goodbye needs.
     fn drop(&mut self) {
         if self.context.lifetime.is_forked() {
             std::mem::forget((Arc::clone(&self.context), Arc::clone(&self.inner)));
@@ -171,7 +171,7 @@ impl Drop for Membership {
     }
 }
 
-/// Waits for what comes next, and says why nothing comes unless a launcher does.
+/// Waits for the next event, and logs why there is none, unless a launcher reports it.
 fn next(membership: &mut elastic::Membership) -> Result<Next, Failure> {
     let is_launched = process(elastic::NUMBER).is_some();
     let thread = Background::start();
@@ -185,7 +185,7 @@ fn next(membership: &mut elastic::Membership) -> Result<Next, Failure> {
     }
 }
 
-/// The job address that the environment names, or a fresh one at the coordinator that is given.
+/// Returns the job address in the environment, or a new one at the given coordinator.
 pub(crate) fn job_address(
     coordinator: Option<String>,
     token: Option<String>,
@@ -205,7 +205,7 @@ pub(crate) fn job_address(
     Ok(JobAddress::new(coordinator, token)?)
 }
 
-/// The context of all epochs of a process.
+/// Returns the context of all epochs of a process.
 fn context(job_address: &JobAddress, settings: &Settings) -> Result<Arc<Context>, Failure> {
     let alone = Place::alone(Form::Arguments);
     let meeting = Arc::new(Meeting::new(&alone, "", settings)?);

@@ -1,7 +1,7 @@
-//! The memory of tensors: addresses that frameworks give, and buffers made from them.
+//! The memory of tensors: addresses from frameworks, and buffers made from them.
 //!
-//! The caller keeps the memory at an address alive and unchanged until the call is done. That
-//! is the one promise that cannot be checked here; everything else is.
+//! The caller keeps the memory at an address alive and unchanged until the call is done. This is the
+//! only requirement that cannot be checked here.
 #![allow(unsafe_code)]
 
 use half::slice::HalfFloatSliceExt;
@@ -12,7 +12,7 @@ use thinwire_wire::DType;
 
 use crate::error::Failure;
 
-/// Some bytes of a framework's.
+/// Some bytes of a framework.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     address: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The `bytes` bytes at `address`, on this machine's main memory.
+    /// Returns the `bytes` bytes at `address`, in this machine's main memory.
     pub(crate) fn new(address: usize, bytes: usize) -> Result<Memory, Failure> {
         if address == 0 && bytes > 0 {
             return Err(Failure::invalid(format!("address 0 for {bytes} bytes, expected memory")));
@@ -34,7 +34,7 @@ impl Memory {
         Ok(Memory { address, bytes })
     }
 
-    /// `elements` of `dtype` at `address`.
+    /// Returns `elements` elements of `dtype` at `address`.
     pub(crate) fn of(address: usize, elements: usize, dtype: DType) -> Result<Memory, Failure> {
         if !address.is_multiple_of(dtype.size()) {
             return Err(Failure::invalid(format!(
@@ -45,7 +45,7 @@ impl Memory {
         Memory::new(address, elements.saturating_mul(dtype.size()))
     }
 
-    /// `count` numbers of rows at `address`.
+    /// Returns `count` numbers of rows at `address`.
     pub(crate) fn rows(address: usize, count: usize) -> Result<Memory, Failure> {
         if !address.is_multiple_of(size_of::<u64>()) {
             return Err(Failure::invalid(format!(
@@ -56,7 +56,7 @@ impl Memory {
         Memory::new(address, count.saturating_mul(size_of::<u64>()))
     }
 
-    /// A part of it.
+    /// Returns a part of the memory.
     ///
     /// # Panics
     /// If the part goes beyond the end.
@@ -65,24 +65,24 @@ impl Memory {
         Memory { address: self.address + start, bytes }
     }
 
-    /// Bytes of the buffer, to read.
+    /// Returns the bytes of the buffer, to read.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.view()
     }
 
-    /// Bytes of the buffer, to write.
+    /// Returns the bytes of the buffer, to write.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.view_mut()
     }
 
-    /// Copies `source` into it, unless they are the same.
+    /// Copies `source` into the memory, unless they are the same.
     pub(crate) fn copy_from(&mut self, source: Memory) {
         if source.address != self.address {
             self.bytes_mut().copy_from_slice(source.bytes());
         }
     }
 
-    /// Elements as a gradient.
+    /// Returns the elements as a gradient.
     pub(crate) fn gradient(&self, dtype: DType) -> Gradient<'_> {
         match dtype {
             DType::F32 => Gradient::F32(self.view()),
@@ -91,27 +91,27 @@ impl Memory {
         }
     }
 
-    /// Elements, which are f32.
+    /// Returns the elements, which are f32.
     pub(crate) fn f32s(&self) -> &[f32] {
         self.view()
     }
 
-    /// Elements, which are f32, to write.
+    /// Returns the elements, which are f32, to write.
     pub(crate) fn f32s_mut(&mut self) -> &mut [f32] {
         self.view_mut()
     }
 
-    /// Numbers of rows; one below zero is beyond every table.
+    /// Returns numbers of rows; a number below zero becomes one beyond every table.
     pub(crate) fn numbers(&self) -> &[u64] {
         self.view()
     }
 
-    /// Numbers of rows, to write.
+    /// Returns numbers of rows, to write.
     pub(crate) fn numbers_mut(&mut self) -> &mut [u64] {
         self.view_mut()
     }
 
-    /// Elements as f32.
+    /// Returns the elements as f32.
     pub(crate) fn to_f32(self, dtype: DType) -> Vec<f32> {
         match dtype {
             DType::F32 => self.view::<f32>().to_vec(),
@@ -175,8 +175,8 @@ impl ExternalBuffer for Memory {
     }
 }
 
-/// Rows of equal width in a framework's memory, which its owner keeps alive and leaves alone as long as they
-/// can be read.
+/// Rows of equal width in a framework's memory. Its owner keeps it alive and unchanged as long as the
+/// rows can be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
     memory: Memory,
@@ -184,7 +184,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Rows of `width` bytes each, at least 1.
+    /// Returns rows of `width` bytes each, at least 1.
     pub(crate) fn new(memory: Memory, width: usize) -> Rows {
         Rows { memory, width: width.max(1) }
     }

@@ -16,15 +16,15 @@ static EXPORTED: Mutex<Option<Exported>> = Mutex::new(None);
 
 /// Metrics of a process.
 struct Exported {
-    /// A fork has none of the threads that answer.
+    /// Process that answers; a fork has none of its threads.
     process: u32,
     metrics: RankMetrics,
     /// End of the last step that was counted.
     counted: Option<Instant>,
 }
 
-/// Exports the metrics of this process, if the environment asks for it and nobody has done so, at the port of
-/// the variable plus the number of this process on its host.
+/// Exports the metrics of this process, if the environment asks for it and that has not been done. The
+/// port is that of the variable plus the number of this process on its host.
 ///
 /// # Errors
 /// If the variable has no address, or the port is taken.
@@ -48,7 +48,7 @@ pub(crate) fn export(place: &Place) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether this process exports metrics.
+/// Returns whether this process exports metrics.
 pub(crate) fn are_exported() -> bool {
     EXPORTED.lock().expect("no holder panics").is_some()
 }
@@ -66,7 +66,7 @@ fn add(add: impl FnOnce(&mut Exported)) {
 pub(crate) struct Sent(AtomicU64);
 
 impl Sent {
-    /// Notes how many bytes calls have sent so far.
+    /// Records the number of bytes that calls have sent so far.
     pub(crate) fn note(&self, bytes: u64) {
         let sent_bytes = bytes.saturating_sub(self.0.swap(bytes, Relaxed));
         if sent_bytes > 0 {
@@ -84,15 +84,16 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// The counter of an exchange that begins now.
+    /// Returns the counter of an exchange that begins now.
     pub(crate) fn start() -> Meter {
         Meter { ended: Instant::now() }
     }
 
-    /// Notes that a step has ended: how many are done, and what was exchanged in it.
+    /// Records that a step has ended: the number of steps so far, and the bytes and times of this one.
     ///
-    /// A rank may have several exchanges that step in turn, such as those of two models. The steps of the rank are
-    /// those of the first one; another one takes over when the first has ended no step since its own last.
+    /// A rank may have several exchanges that step in turn, such as those of two models. The steps of
+    /// the first exchange count as the rank's steps. Another exchange takes over if the first one has
+    /// ended no step since the other's own last step.
     pub(crate) fn step(&mut self, step: u64, exchanged: Exchanged) {
         let (begun, now) = (self.ended, Instant::now());
         self.ended = now;

@@ -1,4 +1,5 @@
-//! The operators that MindSpore loads from this library: a bucket's gradients in, all averages out.
+//! The operators that MindSpore loads from this library: one takes a bucket's gradients, the other
+//! returns all averages.
 //!
 //! MindSpore's custom operators (`func_type="aot"`) are C functions with a fixed signature.
 //! `thinwire_ready` takes the gradients of one bucket and returns a token at once, so that the
@@ -56,7 +57,7 @@ pub unsafe extern "C" fn thinwire_finish(
     status(finish(&tensors))
 }
 
-/// One of an operator's tensors.
+/// One of the tensors of an operator.
 struct Tensor<'a> {
     address: usize,
     elements: usize,
@@ -74,7 +75,7 @@ impl Tensor<'_> {
         Source { address: self.address, described: Some((self.elements, dtype)) }
     }
 
-    /// The synchroniser's key and the bucket, if that is what this tensor holds.
+    /// Returns the synchroniser's key and the bucket, if this tensor holds them.
     fn key(&self) -> Option<(i32, usize)> {
         if self.dtype != c"int32" || self.elements != 2 || self.address == 0 {
             return None;
@@ -85,7 +86,7 @@ impl Tensor<'_> {
     }
 }
 
-/// An operator's tensors.
+/// Returns the tensors of an operator.
 ///
 /// # Safety
 /// As for the operators.
@@ -138,7 +139,7 @@ fn finish(tensors: &[Tensor<'_>]) -> Result<(), Failure> {
 
 type Parts<'a> = (&'a [Tensor<'a>], (i32, usize), &'a [Tensor<'a>]);
 
-/// The inputs before the key, the key, and the outputs after it.
+/// Returns the inputs before the key, the key, and the outputs after it.
 fn parts<'a>(tensors: &'a [Tensor<'a>]) -> Result<Parts<'a>, Failure> {
     let found = tensors.iter().enumerate().find_map(|(at, each)| Some((at, each.key()?)));
     let (at, key) = found.ok_or_else(|| {

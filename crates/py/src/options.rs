@@ -14,13 +14,13 @@ use crate::arguments::parse_dtype;
 use crate::device::Cuda;
 use crate::error::Failure;
 
-/// More elements than any model has that one rank could hold.
+/// More elements than any model has that one rank can hold.
 const ELEMENTS_MAX: usize = 1 << 40;
 
-/// A parameter as Python gives it: name, shape, dtype, the framework's bucket.
+/// A parameter in Python: name, shape, dtype, the framework's bucket.
 pub(crate) type Described = (String, Vec<usize>, String, u32);
 
-/// Parameters as the core takes them: at least one, each with a name of its own, and exchanged by these ranks.
+/// Returns parameters of the core: at least one, each with a name of its own, exchanged by these ranks.
 pub(crate) fn described(
     parameters: Vec<Described>,
     ranks: &Arc<[Rank]>,
@@ -49,7 +49,7 @@ pub(crate) fn described(
     parameters.into_iter().map(describe).collect()
 }
 
-/// Options as Python gives them.
+/// Options as Python passes them.
 pub(crate) struct Told<'a> {
     pub(crate) codec: &'a str,
     pub(crate) algorithm: Option<&'a str>,
@@ -63,7 +63,7 @@ pub(crate) struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Options as the core takes them.
+    /// Returns the options of the core.
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         let usual = Options::default();
         let error_budget = self.error_budget.unwrap_or(usual.error_budget);
@@ -89,7 +89,7 @@ impl Told<'_> {
     }
 }
 
-/// The options that give the tensors of a state their meaning.
+/// Returns the options that give the tensors of a state their meaning.
 pub(crate) fn named(
     codec: &str,
     feedback: &str,
@@ -103,7 +103,7 @@ pub(crate) fn named(
     })
 }
 
-/// Momentum correction with this factor.
+/// Returns momentum correction with this factor.
 fn momentum(factor: f32) -> Result<Momentum, Failure> {
     if !(0.0..1.0).contains(&factor) {
         return Err(Failure::invalid(format!(
@@ -157,7 +157,8 @@ pub(crate) fn check(
     Ok(checked.map_err(Failure::from)?)
 }
 
-/// The name that plans and states give a codec, or `auto` with codecs: one for all names that mean the same.
+/// Returns the name of a codec, or of `auto` with codecs, in plans and states: the same for all names
+/// with the same meaning.
 #[pyfunction]
 pub(crate) fn codec_name(codec: &str) -> PyResult<String> {
     Ok(parse::<Policy>(codec)?.to_string())

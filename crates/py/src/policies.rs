@@ -10,7 +10,7 @@ use thinwire_wire::DType;
 use crate::error::Failure;
 use crate::memory::Memory;
 
-/// Norms of one rank's gradients in one step, in few numbers.
+/// A sketch of one rank's gradients in one step, from which norms are estimated.
 #[pyclass(module = "thinwire._core")]
 pub(crate) struct Sketch(thinwire_policy::Sketch);
 
@@ -21,7 +21,7 @@ impl Sketch {
         Sketch(thinwire_policy::Sketch::new(step))
     }
 
-    /// Whether gradients are sketched in a step.
+    /// Returns whether gradients are sketched in a step.
     #[staticmethod]
     fn is_due(step: u64) -> bool {
         thinwire_policy::Sketch::is_due(step)
@@ -40,7 +40,7 @@ impl Sketch {
         Ok(())
     }
 
-    /// Returns the numbers that ranks tell each other.
+    /// Returns the numbers that ranks send each other.
     fn row(&self) -> Vec<f32> {
         self.0.row().to_vec()
     }
@@ -72,7 +72,7 @@ impl Policies {
         Ok(Policies(Mutex::new(State { policies, noise: NoiseScale::default() })))
     }
 
-    /// Whether a policy does nothing without ranks that come and go.
+    /// Returns whether a policy has an effect only if ranks can come and go.
     fn needs_ranks(&self) -> bool {
         self.with(|state| state.policies.iter().any(Spec::is_for_elastic))
     }
@@ -91,12 +91,13 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns the squared norm of the gradient and the variance of one row's, once they are known.
+    /// Returns the squared norm of the gradient and the variance of a single row's gradient, once they
+    /// are known.
     fn noise(&self) -> Option<(f64, f64)> {
         self.with(|state| state.noise.noise()).map(|noise| (noise.signal, noise.variance))
     }
 
-    /// Asks the policies after a step; returns what they ask for, one after the other.
+    /// Asks the policies after a step; returns their requests in order.
     #[pyo3(signature = (step, ranks, ranks_asked, ranks_allowed, batch, first_batch, rows_left, step_s, wait_s, elapsed_s))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn ask<'py>(

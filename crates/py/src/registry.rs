@@ -1,8 +1,8 @@
 //! The synchronisers of this process by key, for operators of frameworks that compile their programs.
 //!
-//! A compiled program cannot hold an object of Python's: it holds numbers, also in a file from which
-//! another process may read it. So its operators name a synchroniser by a key, and what goes wrong in
-//! them is kept there for whoever asks in Python.
+//! A compiled program cannot hold a Python object: it holds numbers, and may be saved in a file that
+//! another process reads. So its operators name a synchroniser by a key, and their errors are kept
+//! there until Python asks for them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -13,7 +13,8 @@ use crate::error::Failure;
 use crate::shared::{Shared, Source};
 
 static ENTRIES: Mutex<BTreeMap<i32, Entry>> = Mutex::new(BTreeMap::new());
-/// The next key. None is given twice: a program that outlives its synchroniser must not reach another one.
+/// The next key. No key is used twice: a program that outlives its synchroniser must not reach another
+/// one.
 static NEXT: AtomicI32 = AtomicI32::new(1);
 
 struct Entry {
@@ -27,7 +28,7 @@ pub(crate) struct Known {
     pub(crate) background: Background,
 }
 
-/// Makes a synchroniser known; its key.
+/// Registers a synchroniser; returns its key.
 pub(crate) fn remember(shared: &Arc<Shared>, background: &Background) -> i32 {
     let entry = Entry { shared: Arc::downgrade(shared), background: background.clone() };
     let key = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -40,7 +41,7 @@ pub(crate) fn forget(key: i32) {
     ENTRIES.lock().expect("no holder panics").remove(&key);
 }
 
-/// The synchroniser of a key.
+/// Returns the synchroniser with a key.
 pub(crate) fn known(key: i32) -> Result<Known, Failure> {
     let entries = ENTRIES.lock().expect("no holder panics");
     let known = entries.get(&key).and_then(|entry| {

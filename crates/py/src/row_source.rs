@@ -19,7 +19,7 @@ pub(crate) struct RowSource {
     pub(crate) source: SharedSource,
     pub(crate) rows: u64,
     remote: Option<Arc<Remote>>,
-    /// What has the memory of the rows.
+    /// Python objects that own the memory of the rows.
     _owners: Vec<Py<PyAny>>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Place {
 }
 
 impl RowSource {
-    /// Rows of the core's own.
+    /// Returns rows that the core owns.
     pub(crate) fn of_source(source: impl Source + Send + 'static, rows: u64) -> RowSource {
         RowSource { source: Arc::new(source), rows, remote: None, _owners: Vec::new() }
     }
@@ -39,7 +39,7 @@ impl RowSource {
 
 #[pymethods]
 impl RowSource {
-    /// Rows at an address, `width` bytes each, which `owner` keeps alive.
+    /// Returns rows at an address, `width` bytes each, which `owner` keeps alive.
     #[staticmethod]
     fn of_memory(
         address: usize,
@@ -52,7 +52,8 @@ impl RowSource {
         Ok(RowSource { source, rows: rows as u64, remote: None, _owners: vec![owner] })
     }
 
-    /// The rows of consecutive parts, each the rows of this process, or host:port of a `RowServer`.
+    /// Returns the rows of consecutive parts. Each part is rows of this process, or host:port of a
+    /// `RowServer`.
     #[staticmethod]
     fn of_parts(
         py: Python<'_>,
@@ -80,7 +81,7 @@ impl RowSource {
         Ok(RowSource { source, rows, remote: Some(remote), _owners: owners })
     }
 
-    /// Writes rows to an address, in the order of `numbers`, address and count of i64.
+    /// Writes rows to an address, in the order of `numbers`, given by address and number of i64.
     fn read(&self, py: Python<'_>, numbers: (usize, usize), out: usize) -> PyResult<()> {
         let numbers = Memory::rows(numbers.0, numbers.1)?;
         let numbers = numbers.numbers();
@@ -93,26 +94,26 @@ impl RowSource {
         Ok(read.map_err(|error| Failure::Peer(error.to_string()))?)
     }
 
-    /// Bytes of a row.
+    /// Returns the bytes of a row.
     #[getter]
     fn width(&self) -> usize {
         self.source.width()
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[getter]
     fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Number of rows that other processes have sent.
+    /// Returns the number of rows that other processes have sent.
     #[getter]
     fn fetched(&self) -> u64 {
         self.remote.as_ref().map_or(0, |remote| remote.fetched())
     }
 }
 
-/// Thread that answers other processes for rows of this one, until it is closed or dropped.
+/// Thread that sends rows of this process to others, until it is closed or dropped.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct RowServer {
     server: Mutex<Option<Endpoint<RowService>>>,
@@ -123,8 +124,9 @@ pub(crate) struct RowServer {
 
 #[pymethods]
 impl RowServer {
-    /// Answers for `rows`, of which the first is `first` among those of all parts, at `address`, host:port as
-    /// others reach it: on all interfaces unless that is loopback.
+    /// Serves `rows`, of which the first has the number `first` among the rows of all parts. `address`
+    /// is host:port, as others reach it; the server listens on all interfaces, or on loopback if that
+    /// is the host.
     #[new]
     fn new(rows: Py<RowSource>, first: u64, address: &str, token: &str) -> PyResult<RowServer> {
         let service = RowService::new(Arc::clone(&rows.get().source), first, rows.get().rows)
@@ -135,7 +137,7 @@ impl RowServer {
         Ok(RowServer { server, address, process: std::process::id(), _rows: rows })
     }
 
-    /// Address at which it answers, host:port.
+    /// Returns the address at which it answers, host:port.
     #[getter]
     fn address(&self) -> &str {
         &self.address
@@ -148,7 +150,7 @@ impl RowServer {
 }
 
 impl Drop for RowServer {
-    /// Ends the thread before the rows go. A fork has no thread that could be ended.
+    /// Ends the thread before the rows are dropped. A fork has no thread to end.
     fn drop(&mut self) {
         let server = self.server.lock().expect("no holder panics").take();
         if self.process != std::process::id() {

@@ -1,4 +1,4 @@
-//! Values of rows in a framework's memory, and the rows that they are encoded to.
+//! Values of rows in a framework's memory, and the encoded rows.
 
 use pyo3::prelude::*;
 use thinwire_rows::{Format, Frozen};
@@ -9,7 +9,7 @@ use crate::graph::invalid;
 use crate::memory::Memory;
 use crate::row_source::RowSource;
 
-/// Values of rows: in the dtype of their format, or for `int8` in f32.
+/// Values of rows: in the dtype of their format, or in f32 for `int8`.
 pub(crate) struct Values {
     memory: Memory,
     pub(crate) columns: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Values at an address, by columns and name of the format.
+    /// Returns the values at an address, with this number of columns and the format's name.
     pub(crate) fn new(
         (address, columns, format): (usize, u32, String),
         rows: usize,
@@ -34,7 +34,7 @@ impl Values {
         self.format.width(self.columns)
     }
 
-    /// Writes the encoded row with a number.
+    /// Writes the encoded row with this number.
     pub(crate) fn encode(&self, row: usize, out: &mut [u8]) {
         match self.format {
             Format::Int8 => {
@@ -47,7 +47,7 @@ impl Values {
     }
 }
 
-/// Rows of the core's own in a format, from `rows` rows of values at an address.
+/// Returns rows in a format that the core owns, encoded from `rows` rows of values at an address.
 #[pyfunction]
 pub(crate) fn encode_rows(
     py: Python<'_>,
@@ -66,7 +66,7 @@ pub(crate) fn encode_rows(
     Ok(RowSource::of_source(encoded.map_err(invalid)?, rows as u64))
 }
 
-/// Writes the f32 of encoded rows, address and bytes, to an address with room for that many rows.
+/// Decodes encoded rows, given by address and bytes, to f32 at an address with room for that many rows.
 #[pyfunction]
 pub(crate) fn decode_rows(
     py: Python<'_>,

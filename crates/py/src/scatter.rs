@@ -23,7 +23,7 @@ use crate::state;
 use crate::wait;
 
 type Done = Option<Py<PyAny>>;
-/// A place as Python has it.
+/// A place as Python stores it.
 type Saved<'py> = (i128, Bound<'py, PyBytes>);
 
 /// Reduces and gathers shards of parameters.
@@ -36,8 +36,8 @@ pub(crate) struct Scatter {
 }
 
 impl Scatter {
-    /// Does `work` in the background, after all that came before it; waits for it unless there is a
-    /// `done` to call.
+    /// Does `work` in the background, after all earlier jobs; waits for it unless there is a `done` to
+    /// call.
     fn issue(
         &self,
         py: Python<'_>,
@@ -136,7 +136,7 @@ impl Scatter {
         })
     }
 
-    /// Whether the last reduce-scatter had a value that is not finite.
+    /// Returns whether the last reduce-scatter had a value that is not finite.
     #[getter]
     fn was_skipped(&self) -> bool {
         self.was_skipped.load(Relaxed)
@@ -172,7 +172,7 @@ impl Scatter {
         })
     }
 
-    /// By key, how often it was exchanged and its residual, as bytes of f32.
+    /// Returns, by key, the number of exchanges and the residual, as bytes of f32.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = py.detach(|| with(&self.held.cell, |scatter| Ok(scatter.state())))?;
         let places = PyDict::new(py);

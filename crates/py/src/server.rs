@@ -1,4 +1,4 @@
-//! A server of a job's parameter server, for whoever hosts one in a Python process.
+//! A server of a job's parameter server, for a Python process that hosts one.
 
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
@@ -54,18 +54,18 @@ impl Server {
         })
     }
 
-    /// Where other processes reach it: "host:port".
+    /// Returns the address at which other processes reach it: "host:port".
     #[getter]
     fn address(&self) -> &str {
         self.inner().address()
     }
 
-    /// Figures for people, as JSON, at most a second old.
+    /// Returns figures for people, as JSON, at most a second old.
     fn figures(&self) -> String {
         serde_json::to_string(&self.inner().stats()).expect("numbers are JSON")
     }
 
-    /// Why the coordinator refuses this server, if it does.
+    /// Returns why the coordinator refuses this server, if it does.
     fn refusal(&self) -> Option<String> {
         self.inner().refusal()
     }
@@ -77,7 +77,8 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// A fork has a copy of the object and none of the server's threads: ending it would end the parent's.
+    /// Does nothing in a fork, which has a copy of the object and none of the server's threads: ending
+    /// it would end the parent's.
     fn drop(&mut self) {
         if std::process::id() != self.process {
             let _parents = ManuallyDrop::new(self.inner.take());

@@ -20,7 +20,7 @@ use crate::memory::Memory;
 use crate::metrics::{self, Meter};
 use crate::wait;
 
-/// A worker whose tables the servers of its job have.
+/// A worker whose tables are on the servers of its job.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct ServerClient {
     worker: Arc<Worker>,
@@ -110,45 +110,46 @@ impl ServerClient {
         })
     }
 
-    /// The id of this process, as sixteen hexadecimal digits.
+    /// Returns the id of this process, as sixteen hexadecimal digits.
     #[getter]
     fn id(&self) -> String {
         self.worker.presence.id().to_string()
     }
 
-    /// Number of the epoch of workers.
+    /// Returns the number of the epoch of workers.
     #[getter]
     fn epoch(&self) -> PyResult<u32> {
         Ok(self.worker()?.epoch()?.0.number)
     }
 
-    /// This worker's index in the epoch.
+    /// Returns this worker's index in the epoch.
     #[getter]
     fn rank(&self) -> PyResult<u32> {
         Ok(self.worker()?.epoch()?.1.rank().0)
     }
 
-    /// Number of workers in the epoch.
+    /// Returns the number of workers in the epoch.
     #[getter]
     fn world(&self) -> PyResult<usize> {
         Ok(self.worker()?.epoch()?.1.size())
     }
 
-    /// Number of workers that push, this one included: all of the epoch before the first step of the job.
+    /// Returns the number of workers that push, including this one; before the first step of the job,
+    /// all workers of the epoch.
     #[getter]
     fn pushing(&self) -> PyResult<usize> {
         let pushing = self.worker()?.client().pushing();
         pushing.map_or_else(|| self.world(), |count| Ok(count as usize))
     }
 
-    /// Number of pushes so far.
+    /// Returns the number of pushes so far.
     #[getter]
     fn pushes(&self) -> PyResult<u64> {
         Ok(self.worker()?.client().pushes())
     }
 
-    /// Begins a push of gradients, each as table, address and number of rows, and address and number of
-    /// values, when the one before will survive.
+    /// Begins a push of gradients, once the push before is certain to survive. Each group of gradients
+    /// is given as table, address and number of rows, and address and number of values.
     fn begin_push(
         &self,
         py: Python<'_>,
@@ -171,13 +172,14 @@ impl ServerClient {
         Ok(())
     }
 
-    /// Waits until the push that was begun will survive.
+    /// Waits until the push under way is certain to survive.
     fn finish_push(&self, py: Python<'_>) -> PyResult<()> {
         let worker = self.worker()?;
         wait::for_work(py, move || Ok(worker.client().finish_push()?))
     }
 
-    /// Reads rows, each group as table, address and number of rows, into `elements` f32 at `address`.
+    /// Reads rows into `elements` f32 at `address`. Each group is given as table, address and number of
+    /// rows.
     fn pull(
         &self,
         py: Python<'_>,
@@ -206,14 +208,14 @@ impl ServerClient {
         Ok(())
     }
 
-    /// Keeps rows of a table in at most so many bytes, and gives them until this worker has made more than
-    /// `staleness` pushes.
+    /// Caches rows of a table in at most `bytes_max` bytes. A cached row is used until this worker has
+    /// made more than `staleness` pushes.
     fn cache(&self, table: u32, bytes_max: u64, staleness: u64) -> PyResult<()> {
         let caching = Caching { bytes_max, staleness };
         Ok(self.worker()?.client().cache(table, caching).map_err(Failure::from)?)
     }
 
-    /// Counts of a table's cache as JSON; none without one.
+    /// Returns counts of a table's cache as JSON; `None` without a cache.
     fn hits(&self, table: u32) -> PyResult<Option<String>> {
         let hits = self.worker()?.client().hits(table);
         Ok(hits.map(|hits| serde_json::to_string(&hits).expect("numbers are JSON")))
@@ -247,7 +249,7 @@ impl ServerClient {
 }
 
 impl Drop for ServerClient {
-    /// A fork has none of the threads that an end needs: there everything is left alone.
+    /// Does nothing in a fork, which has none of the threads that an end needs.
     fn drop(&mut self) {
         if self.lifetime.is_forked() {
             std::mem::forget(Arc::clone(&self.worker));
@@ -255,7 +257,7 @@ impl Drop for ServerClient {
     }
 }
 
-/// Waits for the first epoch with this process.
+/// Waits for the first epoch that contains this process.
 fn wait_for_epoch(presence: &Presence, timeout: Duration) -> Result<(), Failure> {
     if presence.wait(0, timeout).is_some() {
         return Ok(());

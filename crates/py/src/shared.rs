@@ -20,19 +20,21 @@ pub(crate) struct Shared {
     inner: Mutex<Option<Inner>>,
     stop: Mutex<Stop>,
     pub(crate) context: Arc<Context>,
-    /// Why an operator failed first.
+    /// The first failure of an operator.
     pub(crate) failure: Mutex<Option<Failure>>,
 }
 
 /// The synchroniser and the step that it is in.
 pub(crate) struct Inner {
     pub(crate) sync: thinwire_sync::Synchronizer,
-    /// The parameters of each bucket, as operators of compiled programs know them: the core's own buckets change
-    /// with the end of a warm-up.
+    /// The parameters of each bucket as operators of compiled programs know them. The core's own
+    /// buckets change at the end of a warm-up.
     pub(crate) buckets: Vec<Vec<usize>>,
-    /// The ranks that exchange other gradients of each step: it counts on all of them or on none.
+    /// The ranks that exchange other gradients of each step; either all of them keep a step or none
+    /// does.
     beside: Arc<[Rank]>,
-    /// A world of one without momentum correction: what is given is the average.
+    /// Whether this is a world of one without momentum correction, where the given gradient is the
+    /// average.
     alone: bool,
     pub(crate) step: u64,
     /// Whether a step has begun and is not finished.
@@ -40,7 +42,7 @@ pub(crate) struct Inner {
     /// The end of the last step, which is the beginning of the next one unless the caller gives it.
     ended: Instant,
     pub(crate) skipped: bool,
-    /// The averages of this step are there.
+    /// Whether the averages of this step are there.
     pub(crate) averaged: bool,
     meter: Meter,
 }
@@ -48,12 +50,13 @@ pub(crate) struct Inner {
 /// A gradient that is to be exchanged, or a place for its average.
 pub(crate) struct Source {
     pub(crate) address: usize,
-    /// Number of elements, and the dtype if it is one of ours, where somebody says so.
+    /// Number of elements, and the dtype if the core has it; `None` if the framework does not describe
+    /// them.
     pub(crate) described: Option<(usize, Option<DType>)>,
 }
 
 impl Source {
-    /// Refuses what is not the gradient of this parameter.
+    /// Refuses memory that cannot be the gradient of this parameter.
     fn check(&self, parameter: &Parameter) -> Result<(), Failure> {
         let Some((elements, dtype)) = self.described else { return Ok(()) };
         if elements == parameter.elements() && dtype == Some(parameter.dtype) {
@@ -160,8 +163,8 @@ impl Inner {
         }
     }
 
-    /// Writes an average over this rank's gradient. Where no rank had one, a framework's memory may have that of
-    /// an earlier step, which stays.
+    /// Writes an average over this rank's gradient. If no rank had a gradient, the memory stays as it
+    /// is; a framework may have the gradient of an earlier step there.
     pub(crate) fn update(&self, parameter: usize, gradients: Gradients) -> Result<(), Failure> {
         match self.sync.has_averages() && self.sync.is_absent(parameter) {
             true => Ok(()),
@@ -177,13 +180,13 @@ impl Inner {
         })
     }
 
-    /// The memory at an address, as long as a parameter's gradient.
+    /// Returns the memory at an address, as long as a parameter's gradient.
     fn whole(&self, index: usize, address: usize) -> Result<Memory, Failure> {
         let parameter = self.parameter(index)?;
         Memory::of(address, parameter.elements(), parameter.dtype)
     }
 
-    /// The memory of a parameter's gradient.
+    /// Returns the memory of a parameter's gradient.
     pub(crate) fn gradients(&self, target: &Target) -> Result<Gradients, Failure> {
         let parameter = self.parameter(target.number())?;
         let (found, expected) = (target.elements(), parameter.elements());
@@ -196,7 +199,8 @@ impl Inner {
         target.memory(parameter.dtype)
     }
 
-    /// The memory of each parameter of one of the framework's buckets, which is one flat tensor.
+    /// Returns the memory of each parameter of one of the framework's buckets, which is one flat
+    /// tensor.
     pub(crate) fn split(&self, target: &Target) -> Result<Vec<(usize, Gradients)>, Failure> {
         let bucket = target.number();
         let all = self.sync.parameters().iter().enumerate();
@@ -218,8 +222,8 @@ impl Inner {
 }
 
 impl Shared {
-    /// A synchroniser before its first step, which is one of its context's lifetime; `corrects` says
-    /// whether it adds up momentum.
+    /// Returns a synchroniser before its first step, as a member of its context's lifetime; `corrects`
+    /// tells whether it has momentum correction.
     pub(crate) fn new(
         context: Arc<Context>,
         sync: thinwire_sync::Synchronizer,
@@ -249,13 +253,13 @@ impl Shared {
         use_it(inner.as_mut().ok_or_else(|| Failure::invalid("the synchroniser is closed"))?)
     }
 
-    /// The end of the group that it exchanges with now.
+    /// Returns the handle that ends the group with which it exchanges now.
     pub(crate) fn stop(&self) -> Stop {
         self.stop.lock().expect("no holder panics").clone()
     }
 
-    /// Continues among the ranks of another channel. `applied` says that one of them has applied the last
-    /// step, whose end this rank has not seen.
+    /// Continues among the ranks of another channel. `applied` tells whether one of them has applied
+    /// the last step, whose end this rank has not seen.
     pub(crate) fn reform(&self, channel: Channel, applied: bool) -> Result<(), Failure> {
         let stop = channel.stop();
         self.with(|inner| {
@@ -285,7 +289,7 @@ impl Shared {
         self.with(|inner| inner.give(targets))
     }
 
-    /// A whole step on tensors in the parameters' order.
+    /// Makes a whole step on tensors in the parameters' order.
     pub(crate) fn exchange(&self, sources: &[Source], targets: &[Source]) -> Result<bool, Failure> {
         self.with(|inner| {
             let all: Vec<usize> = (0..inner.sync.parameters().len()).collect();

@@ -1,6 +1,6 @@
 //! A synchroniser's state between Python and the core: named tensors as bytes of f32, and the plan.
 //!
-//! It comes from a file, so all of it is looked at before any of it is taken: a state is loaded whole
+//! It comes from a file, so all of it is checked before any of it is used: a state is loaded as a whole
 //! or refused.
 
 use std::collections::BTreeMap;
@@ -19,21 +19,21 @@ const STEP: &str = "step";
 /// Prefix of a parameter's name for tensors with a number for each of its elements.
 const ELEMENTWISE: [&str; 4] = ["residual.", "shift.", "mean.", "momentum."];
 
-/// Prefix for tensors with as many numbers as the codec has use for.
+/// Prefix for tensors whose number of elements depends on the codec.
 const OTHERS: [&str; 2] = ["factor.", "scale."];
 
 /// More parts of a bucket than any plan has.
 const PARTITIONS_MAX: usize = 1 << 16;
 
-/// Named tensors as Python gives them: shape and bytes of f32.
+/// Named tensors in Python: shape and bytes of f32.
 pub(crate) type Tensors<'py> = BTreeMap<String, (Vec<usize>, Bound<'py, PyBytes>)>;
 
-/// A state as the core takes it.
+/// Returns a state of the core.
 pub(crate) fn read(plan: String, tensors: Tensors<'_>) -> Result<State, Failure> {
     Ok(State { plan, tensors: taken(tensors)? })
 }
 
-/// Tensors as the core takes them.
+/// Returns tensors of the core.
 fn taken(tensors: Tensors<'_>) -> Result<thinwire_sync::Tensors, Failure> {
     let tensors = tensors.into_iter().map(|(name, (shape, bytes))| {
         let values = floats(&name, bytes.as_bytes())?;
@@ -49,7 +49,7 @@ fn taken(tensors: Tensors<'_>) -> Result<thinwire_sync::Tensors, Failure> {
     tensors.collect()
 }
 
-/// Tensors as Python takes them.
+/// Returns tensors for Python.
 pub(crate) fn given(
     py: Python<'_>,
     tensors: thinwire_sync::Tensors,
@@ -61,8 +61,8 @@ pub(crate) fn given(
     Ok(dict)
 }
 
-/// Returns the state that rank `rank` of `world` continues from, where `saved` ranks have saved;
-/// `read` gives the tensors of one of them.
+/// Returns the state from which rank `rank` of `world` continues, if `saved` ranks have saved theirs;
+/// `read` returns the tensors of one of them.
 #[pyfunction]
 pub(crate) fn reshard<'py>(
     py: Python<'py>,
@@ -77,7 +77,7 @@ pub(crate) fn reshard<'py>(
     given(py, tensors.map_err(|Raised(error)| error)?)
 }
 
-/// An error of the core's or of Python's own.
+/// An error of the core or of Python.
 struct Raised(PyErr);
 
 impl From<PyErr> for Raised {
@@ -98,7 +98,7 @@ impl From<thinwire_sync::Error> for Raised {
     }
 }
 
-/// The f32 that these bytes are, which are finite.
+/// Returns the f32 in these bytes, which must be finite.
 pub(crate) fn floats(name: &str, bytes: &[u8]) -> Result<Vec<f32>, Failure> {
     if !bytes.len().is_multiple_of(4) {
         let found = bytes.len();
@@ -120,7 +120,7 @@ pub(crate) fn put_step(state: &mut State, step: u64) {
     state.tensors.insert(STEP.to_owned(), tensor_of_count(step));
 }
 
-/// Takes the step out of a state, if it is there.
+/// Takes the step out of a state, if it has one.
 fn take_step(state: &mut State) -> Result<Option<u64>, Failure> {
     let Some((_, values)) = state.tensors.remove(STEP) else { return Ok(None) };
     count_of(&values).map(Some).ok_or_else(|| {
@@ -130,7 +130,7 @@ fn take_step(state: &mut State) -> Result<Option<u64>, Failure> {
     })
 }
 
-/// Refuses what belongs to no parameter, or has another length: it is of another model.
+/// Refuses tensors that belong to no parameter or have another length, since they are of another model.
 fn check(state: &State, parameters: &[Parameter]) -> Result<(), Failure> {
     let known: BTreeMap<&str, usize> =
         parameters.iter().map(|each| (each.name.as_str(), each.elements())).collect();
@@ -154,7 +154,7 @@ fn check(state: &State, parameters: &[Parameter]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a state that `sync` can load, and the step in it, after a look at all of it.
+/// Checks a state; returns one that `sync` can load, and its step.
 pub(crate) fn loadable(
     mut state: State,
     sync: &Synchronizer,
@@ -172,13 +172,13 @@ pub(crate) fn loadable(
     Ok((state, step))
 }
 
-/// Returns what the states of all ranks must have in common.
+/// Returns the facts that must be equal in the states of all ranks.
 pub(crate) fn facts(step: Option<u64>) -> Vec<(String, String)> {
     vec![("step".to_owned(), step.map_or("none".to_owned(), |step| step.to_string()))]
 }
 
-/// Refuses a state's plan that is none, or of a training with another codec, feedback or momentum correction
-/// than these options, before anybody is met.
+/// Refuses, before ranks meet, a state whose plan cannot be read, or is of a training with another
+/// codec, feedback or momentum correction than these options.
 #[pyfunction]
 #[pyo3(signature = (plan, codec = "none", feedback = "classic", momentum_correction = None, **_others))]
 pub(crate) fn check_state(
@@ -193,7 +193,7 @@ pub(crate) fn check_state(
     Ok(state.check(&options).map_err(Failure::from)?)
 }
 
-/// The plan of a state; one whose numbers no planner gives is refused.
+/// Returns the plan of a state; refuses one with numbers that no planner gives.
 fn plan(state: &State) -> Result<Plan, Failure> {
     let plan: Plan = serde_json::from_str(&state.plan)
         .map_err(|error| Failure::invalid(format!("the plan in the state is no plan: {error}")))?;
@@ -206,7 +206,7 @@ fn plan(state: &State) -> Result<Plan, Failure> {
     }
 }
 
-/// Adds zeros for what `current` holds of elements and a state does not mention: it owes nothing there.
+/// Adds zeros for elementwise tensors of `current` that a state does not have.
 fn settle(state: &mut State, current: &State) {
     for (name, (shape, values)) in &current.tensors {
         let elementwise = ELEMENTWISE.iter().any(|kind| name.starts_with(kind));

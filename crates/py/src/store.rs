@@ -1,4 +1,4 @@
-//! The rendezvous store, for whoever hosts it beside rank 0.
+//! The rendezvous store, for a Python program that hosts it in addition to rank 0.
 
 use std::mem::ManuallyDrop;
 
@@ -32,7 +32,7 @@ impl Store {
         Ok(Store { address, server: Some(server), process: std::process::id() })
     }
 
-    /// Where ranks reach it: "host:port".
+    /// Returns the address at which ranks reach it: "host:port".
     #[getter]
     fn address(&self) -> &str {
         &self.address
@@ -40,7 +40,8 @@ impl Store {
 }
 
 impl Drop for Store {
-    /// A fork has a copy of the object and not the server's thread: ending it would end the parent's.
+    /// Does nothing in a fork, which has a copy of the object and not the server's thread: ending it
+    /// would end the parent's.
     fn drop(&mut self) {
         if std::process::id() != self.process {
             let _parents = ManuallyDrop::new(self.server.take());

@@ -68,7 +68,7 @@ impl Ranks<'_> {
 }
 
 impl Synchronizer {
-    /// Does `work` in the background, after all that came before it, and waits for it.
+    /// Does `work` in the background, after all earlier jobs, and waits for its result.
     fn wait<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -79,7 +79,7 @@ impl Synchronizer {
         self.background.wait(py, &self.shared.stop(), move || work(&shared))
     }
 
-    /// Does `work` in the background, then tells `done`.
+    /// Does `work` in the background, then calls `done`.
     fn later(
         &self,
         done: Py<PyAny>,
@@ -93,7 +93,7 @@ impl Synchronizer {
 }
 
 impl Drop for Synchronizer {
-    /// A fork has none of the threads that a goodbye needs: there everything is left alone.
+    /// Does nothing in a fork, which has none of the threads that a goodbye needs.
     fn drop(&mut self) {
         registry::forget(self.key);
         if self.shared.context.lifetime.is_forked() {
@@ -166,13 +166,13 @@ impl Synchronizer {
         Ok(Synchronizer { shared, background, key, peers })
     }
 
-    /// The number by which operators of frameworks find this synchroniser.
+    /// Returns the number by which operators of frameworks find this synchroniser.
     #[getter]
     fn key(&self) -> i32 {
         self.key
     }
 
-    /// The parameters of each bucket.
+    /// Returns the parameters of each bucket.
     fn buckets(&self, py: Python<'_>) -> PyResult<Vec<Vec<usize>>> {
         Ok(py.detach(|| self.shared.with(|inner| Ok(inner.buckets.clone())))?)
     }
@@ -256,7 +256,8 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(ready))?)
     }
 
-    /// Says that this rank has no gradients of parameters in this step, before any is given for them.
+    /// Declares that this rank has no gradients of these parameters in this step. Call it before any is
+    /// given for them.
     fn absent(&self, py: Python<'_>, parameters: Vec<usize>) -> PyResult<()> {
         let absent = |inner: &mut Inner| {
             Ok(parameters.iter().try_for_each(|parameter| inner.sync.absent(*parameter))?)
@@ -264,17 +265,17 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(absent))?)
     }
 
-    /// Whether something is kept of parameters from step to step.
+    /// Returns whether anything is kept of parameters from step to step.
     fn keeps(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.keeps())))?)
     }
 
-    /// Says in words which gradient has made the last step a skipped one, if it was.
+    /// Describes the gradient because of which the last step was skipped, if it was.
     fn fault(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.fault().map(str::to_owned))))?)
     }
 
-    /// Says in words what a device did not do in the last step, if there was something.
+    /// Describes the codec or option that a device did not support in the last step, if there was one.
     fn staged(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.staged())))?)
     }
@@ -336,7 +337,7 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(rescale))?)
     }
 
-    /// Why an operator failed first, if one did.
+    /// Returns the first failure of an operator, if there was one.
     fn failure(&self) -> Option<PyErr> {
         self.shared.failure.lock().expect("no holder panics").clone().map(PyErr::from)
     }
@@ -358,7 +359,7 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(record))?)
     }
 
-    /// Returns what `thinwire top` shows of this rank after so many steps, as JSON.
+    /// Returns the figures that `thinwire top` shows of this rank after this number of steps, as JSON.
     fn live(
         &self,
         py: Python<'_>,
@@ -393,14 +394,14 @@ impl Synchronizer {
         Ok((state.plan, state::given(py, state.tensors)?))
     }
 
-    /// The part of the state that is equal on all ranks.
+    /// Returns the part of the state that is equal on all ranks.
     fn shared_state<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
         let shared = |inner: &mut Inner| Ok(inner.sync.state().shared());
         let state = py.detach(|| self.shared.with(shared))?;
         Ok((state.plan, state::given(py, state.tensors)?))
     }
 
-    /// Continues from that part of another rank's state, and keeps this rank's residuals.
+    /// Continues from the shared part of another rank's state, and keeps this rank's residuals.
     fn load_shared(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {
         let shared = state::read(plan, tensors)?;
         let load = move |inner: &mut Inner| {
@@ -459,7 +460,7 @@ impl Synchronizer {
     }
 }
 
-/// The plan in force and, on rank 0, the line in which `auto` says why.
+/// The plan in force and, on rank 0, the line in which `auto` explains it.
 #[derive(serde::Serialize)]
 struct ToldPlan<'a> {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Waiting without the GIL, with an ear for Ctrl-C.
+//! Waiting without the GIL, interrupted by Ctrl-C.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -9,14 +9,14 @@ use thinwire_collective::Stop;
 
 use crate::error::Failure;
 
-/// Interval at which signals are looked at.
+/// Interval at which signals are checked.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// The time between calls of a watch.
 const WATCH: Duration = Duration::from_secs(1);
 
-/// Waits for an answer. A signal ends the group, so that nobody touches the caller's memory any
-/// more, and is then raised.
+/// Waits for an answer. A signal ends the group, so that the core no longer touches the caller's
+/// memory, and is then raised.
 pub(crate) fn for_answer<T: Send>(
     py: Python<'_>,
     answer: Receiver<Result<T, Failure>>,
@@ -33,8 +33,8 @@ pub(crate) fn for_answer<T: Send>(
     looking(py, &answer, look)
 }
 
-/// Runs `work` on a thread of its own and waits for it. After a signal it is left to itself, so it
-/// may not touch the caller's memory.
+/// Runs `work` on a thread of its own and waits for it. After a signal the thread continues alone, so
+/// it must not touch the caller's memory.
 pub(crate) fn for_work<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
@@ -42,8 +42,7 @@ pub(crate) fn for_work<T: Send + 'static>(
     for_work_beside(py, || Ok(()), work)
 }
 
-/// Waits as [`for_work`] does, and ends as by a signal when `watch`, which is called regularly,
-/// raises.
+/// Waits as [`for_work`] does. `watch` is called regularly; if it raises, the wait ends as by a signal.
 pub(crate) fn for_work_beside<T: Send + 'static>(
     py: Python<'_>,
     watch: impl Fn() -> PyResult<()>,
@@ -79,7 +78,7 @@ fn looking<T: Send>(
     }
 }
 
-/// The failure of a call whose thread has ended without an answer.
+/// Returns the failure of a call whose thread has ended without an answer.
 pub(crate) fn gone() -> Failure {
     Failure::Peer("the communication thread has stopped".to_owned())
 }

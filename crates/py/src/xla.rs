@@ -1,10 +1,11 @@
-//! The handlers that XLA calls from compiled programs: a bucket's gradients in, all averages out.
+//! The handlers that XLA calls from compiled programs: one takes a bucket's gradients, the other
+//! returns all averages.
 //!
-//! Programs of JAX, and of Keras on JAX, reach them by XLA's foreign function interface: `ready` copies the
-//! gradients of one bucket and returns a token at once, so that the bucket travels during backward; `finish`
-//! takes the tokens of all buckets and completes a future when the averages are written, so that no thread of
-//! XLA's waits. Both say by the attributes `key` and `bucket` what is meant. The state behind them is that of
-//! MindSpore's operator.
+//! Programs of JAX, and of Keras on JAX, reach them by XLA's foreign function interface. `ready` copies
+//! the gradients of one bucket and returns a token at once, so that the bucket travels during backward.
+//! `finish` takes the tokens of all buckets and completes a future when the averages are written, so
+//! that no thread of XLA waits. Both have the attributes `key` and `bucket`, which name the
+//! synchroniser and the bucket. The state behind them is that of MindSpore's operator.
 #![allow(unsafe_code)]
 
 mod api;
@@ -21,7 +22,7 @@ use crate::registry::{self, known};
 use crate::shared::Source;
 use api::{Buffer, Call, CallFrame, Error};
 
-/// The name that XLA's own capsules have.
+/// The name of XLA's own capsules.
 const CAPSULE: &CStr = c"xla._CUSTOM_CALL_TARGET";
 
 /// Returns the handlers by name, as `jax.ffi.register_ffi_target` takes them.
@@ -32,8 +33,8 @@ pub(crate) fn xla_handlers(py: Python<'_>) -> PyResult<[(&'static str, Bound<'_,
     Ok([(first, capsule(py, ready)?), (second, capsule(py, finish)?)])
 }
 
-/// Makes this process end with status 1, after Python and all that it runs at its end: a step has failed of
-/// which the program has not heard.
+/// Makes this process end with status 1, after Python and everything that it runs at its end: a step
+/// has failed, and the program has not learnt of it.
 #[pyfunction]
 pub(crate) fn fail_at_exit() {
     extern "C" fn fail() {

@@ -1,20 +1,20 @@
 //! Text that cannot drive a terminal.
 //!
-//! Names of models, plans, clusters and codecs come from files, and reasons from peers. A control
-//! character in them could clear the screen, a change of text direction could make one name look
-//! like another, and a line break could start a fake message. All of these are escaped.
+//! Names of models, plans, clusters and codecs come from files, and reasons come from peers. A control
+//! character in them could clear the screen, a change of text direction could make one name look like
+//! another, and a line break could start a fake message. All of these are escaped.
 
-/// The text with all such characters escaped, except line breaks.
+/// Returns the text with all such characters escaped, except line breaks.
 pub fn text(text: &str) -> String {
     escaped(text, |letter| letter == '\n' || letter == '\t')
 }
 
-/// The text in one line: line breaks are escaped, too.
+/// Returns the text in one line: line breaks are escaped, too.
 pub fn line(text: &str) -> String {
     escaped(text, |_| false)
 }
 
-/// The text with at most so many letters, and an ellipsis where there are more.
+/// Returns the text with at most `letters_max` letters, and an ellipsis if there are more.
 pub fn shortened(text: &str, letters_max: usize) -> String {
     match text.char_indices().nth(letters_max) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -33,7 +33,7 @@ fn escaped(text: &str, kept: impl Fn(char) -> bool) -> String {
     plain
 }
 
-/// Whether a terminal obeys the character, or shows others elsewhere because of it: control
+/// Returns whether a terminal obeys the character, or shows others elsewhere because of it: control
 /// characters, line separators, direction marks, and characters of zero width.
 pub fn drives(letter: char) -> bool {
     letter.is_control()

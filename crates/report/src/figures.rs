@@ -1,21 +1,21 @@
 //! Numbers as people read them: three significant digits and a unit.
 
-/// "412 ms", "1.50 s", "63.1 µs".
+/// Returns a time such as "412 ms", "1.50 s" or "63.1 µs".
 pub fn seconds(seconds: f64) -> String {
     let scales = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")];
     scaled(seconds, &scales)
 }
 
-/// "1.25 MB", in powers of ten, as networks count.
+/// Returns a number of bytes such as "1.25 MB", in powers of ten, as networks count.
 pub fn bytes(bytes: f64) -> String {
     few(bytes)
         .unwrap_or_else(|| scaled(bytes, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]))
 }
 
-/// Reads a number of bytes as [`bytes`] or [`binary`] tells it, with or without the space.
+/// Reads a number of bytes as [`bytes`] or [`binary`] writes it, with or without the space.
 ///
 /// # Errors
-/// If the text is none, or the number is below one byte.
+/// If the text is no such number, or the number is below one byte.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let decimal = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("KB", 1e3)];
     let kib = 1024.0_f64;
@@ -30,34 +30,34 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     })
 }
 
-/// "1.25 MiB", in powers of two, as plans count memory.
+/// Returns a number of bytes such as "1.25 MiB", in powers of two, as plans count memory.
 pub fn binary(bytes: f64) -> String {
     let kib = 1024.0;
     let units = [(kib * kib * kib, "GiB"), (kib * kib, "MiB"), (kib, "KiB"), (1.0, "B")];
     few(bytes).unwrap_or_else(|| scaled(bytes, &units))
 }
 
-/// Of few bytes a mean is told in whole ones.
+/// Returns a mean of few bytes, rounded to whole ones.
 fn few(bytes: f64) -> Option<String> {
     (bytes.abs() < 999.5).then(|| format!("{} B", bytes.round() + 0.0))
 }
 
-/// "12.5 MB/s".
+/// Returns a rate such as "12.5 MB/s".
 pub fn bytes_per_s(rate: f64) -> String {
     format!("{}/s", bytes(rate))
 }
 
-/// "3.97×".
+/// Returns a ratio such as "3.97×".
 pub fn ratio(ratio: f64) -> String {
     if ratio.is_finite() { format!("{}×", digits(ratio)) } else { "–".to_owned() }
 }
 
-/// "87 %".
+/// Returns a fraction such as "87 %".
 pub fn percent(fraction: f64) -> String {
     if fraction.is_finite() { format!("{:.0} %", 100.0 * fraction) } else { "–".to_owned() }
 }
 
-/// "12 300": thousands apart by a thin space.
+/// Returns a count such as "12 300", with a thin space between thousands.
 pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -70,7 +70,7 @@ pub fn count(count: u64) -> String {
     text
 }
 
-/// Three significant digits.
+/// Returns a value with three significant digits.
 pub fn digits(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -101,7 +101,7 @@ pub fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     format!("{} {unit}", digits(value / scale + 0.0))
 }
 
-/// The median; NaN of nothing.
+/// Returns the median; NaN if there are no samples.
 pub fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
     let middle = samples.len() / 2;

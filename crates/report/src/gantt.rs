@@ -1,4 +1,4 @@
-//! Who does what when: a row each, bars on a common axis of time.
+//! Timelines of actors: a row for each, bars on a common axis of time.
 
 use thinwire_plan::pipeline::Kind;
 
@@ -8,14 +8,14 @@ use crate::svg::{Axis, drawing, rect, text, time_axis};
 const LEFT: f64 = 116.0;
 const RIGHT: f64 = 930.0;
 const ROW: f64 = 20.0;
-/// Bars that a page draws at most; what comes later is left out and said.
+/// Largest number of bars that a page draws; later bars are left out, and the page says so.
 const BARS_MAX: usize = 6000;
 
 /// Colours of a pipeline's passes.
 pub const PASSES: [(&str, &str); 3] =
     [("compute", "forward"), ("wire", "backward"), ("encode", "gradients of weights")];
 
-/// Returns the colour of a pass, and the text under the pointer.
+/// Returns the colour of a pass, and the text that the pointer shows.
 pub fn pass(kind: Kind, micro_batch: usize, chunk: usize) -> (&'static str, String) {
     let (class, what) = match kind {
         Kind::Forward => PASSES[0],
@@ -34,20 +34,21 @@ pub struct Bar {
     pub from_s: f64,
     /// Seconds of its end.
     pub to_s: f64,
-    /// Text under the pointer, beside the duration.
+    /// Text that the pointer shows, in addition to the duration.
     pub what: String,
 }
 
 /// Row of one actor's work, in the order of time.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Who it is.
+    /// Name of the actor.
     pub name: String,
     /// Bars of work; bars that take no time are not drawn.
     pub bars: Vec<Bar>,
 }
 
-/// A drawing called `name` of rows, until `end_s`, or as far as there is room for all their bars.
+/// Returns a drawing of rows called `name`, until `end_s`, or as far as there is room for all their
+/// bars.
 pub fn gantt(name: &str, rows: &[Row], end_s: f64) -> String {
     let each = BARS_MAX / rows.len().max(1);
     let left_out = rows.iter().filter_map(|row| bars(row).nth(each)).map(|bar| bar.from_s);
@@ -69,7 +70,7 @@ pub fn gantt(name: &str, rows: &[Row], end_s: f64) -> String {
     svg
 }
 
-/// The bars that take any time.
+/// Returns the bars that take any time.
 fn bars(row: &Row) -> impl Iterator<Item = &Bar> {
     row.bars.iter().filter(|bar| bar.from_s < bar.to_s)
 }

@@ -1,4 +1,4 @@
-//! HTML of pages: the whole page, its sections, and text that is escaped.
+//! HTML of pages: whole pages, sections, and escaped text.
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("hover.js");
@@ -43,7 +43,7 @@ pub fn legend(entries: &[(&str, &str)]) -> String {
     format!("<p class=\"legend\">{entries}</p>\n")
 }
 
-/// Returns a table: names of its columns, and rows, of which the first cell is a name.
+/// Returns a table from the names of its columns and its rows, whose first cell is a name.
 pub fn table<'a, T: AsRef<str>>(
     header: impl IntoIterator<Item = &'a str>,
     rows: impl IntoIterator<Item = impl IntoIterator<Item = T>>,

@@ -1,7 +1,7 @@
 //! Reports as text: figures with units, tables for terminals, and pages of HTML with drawings in SVG.
 //!
-//! Records of trainings and plans go in, text comes out; nothing here reads or writes a file. The pages need
-//! nothing from elsewhere: they are readable offline, in the dark and without script.
+//! Records of trainings and plans are turned into text; nothing here reads or writes a file. The pages
+//! load nothing from elsewhere: they are readable offline, in dark mode and without scripts.
 //!
 //! ```
 //! use thinwire_report::{Table, figures};

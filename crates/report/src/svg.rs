@@ -1,10 +1,10 @@
-//! Drawings as inline SVG, whose classes are those of the page's style, and axes with round ticks.
+//! Drawings as inline SVG with the classes of the page's style, and axes with round ticks.
 
 use crate::html::escape;
 
 /// Pixels of a drawing's width.
 pub const WIDTH: f64 = 960.0;
-/// From here on an axis counts seconds.
+/// Milliseconds from which on an axis counts seconds.
 const SECONDS_FROM_MS: f64 = 3000.0;
 
 /// A linear map from a range of values to a range of pixels.
@@ -23,13 +23,13 @@ impl Axis {
         Axis { low, high, from, to }
     }
 
-    /// The pixel of a value, within the axis.
+    /// Returns the pixel of a value, within the axis.
     pub fn at(&self, value: f64) -> f64 {
         let part = ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
         self.from + part * (self.to - self.from)
     }
 
-    /// About `count` round values on the axis.
+    /// Returns about `count` round values on the axis.
     pub fn ticks(&self, count: usize) -> Vec<f64> {
         let step = round_step((self.high - self.low) / count.max(1) as f64);
         let first = (self.low / step - 1e-9).ceil();
@@ -38,14 +38,14 @@ impl Axis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, not below `step`.
+/// Returns 1, 2 or 5 times a power of ten, not below `step`.
 fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= step * 0.999);
     factor.unwrap_or(10.0) * power
 }
 
-/// A tick's label: no more decimals than its step needs.
+/// Returns a tick's label, with no more decimals than its step needs.
 pub fn label(tick: f64, ticks: &[f64]) -> String {
     let step = match ticks {
         [first, second, ..] => second - first,
@@ -55,7 +55,7 @@ pub fn label(tick: f64, ticks: &[f64]) -> String {
     format!("{tick:.decimals$}")
 }
 
-/// Milliseconds along the bottom, or seconds where they are many.
+/// Returns an axis of milliseconds along the bottom, or of seconds if they are many.
 pub fn time_axis(x: &Axis, bottom: f64) -> String {
     let (ticks, mut svg) = (x.ticks(8), String::new());
     let (scale, unit) = match ticks.last() {
@@ -71,14 +71,14 @@ pub fn time_axis(x: &Axis, bottom: f64) -> String {
     svg + &text("axis-name", [WIDTH - 2.0, bottom + 16.0], "end", unit)
 }
 
-/// Returns a drawing of what is called `name`.
+/// Returns a drawing called `name`.
 pub fn drawing(name: &str, height: f64, body: &str) -> String {
     format!(
         "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{name}\">\n{body}</svg>\n"
     )
 }
 
-/// Returns a bar at x, y of a width and a height, with a text under the pointer.
+/// Returns a bar at x, y of a width and a height, with a text that the pointer shows.
 pub fn rect(class: &str, [x, y, width, height]: [f64; 4], title: &str) -> String {
     let title = escape(title);
     format!(
@@ -86,7 +86,7 @@ pub fn rect(class: &str, [x, y, width, height]: [f64; 4], title: &str) -> String
     )
 }
 
-/// Returns a text that has its start, middle or end at x.
+/// Returns a text whose start, middle or end is at x.
 pub fn text(class: &str, [x, y]: [f64; 2], anchor: &str, text: &str) -> String {
     let text = escape(text);
     format!(

@@ -1,17 +1,18 @@
-//! Tables in plain text: columns two spaces apart, the first to the left, the others to the right.
+//! Tables in plain text: columns two spaces apart, the first aligned to the left, the others to the
+//! right.
 
 use std::fmt;
 
 use crate::escaping;
 
-/// A header and rows of as many cells.
+/// A header, and rows with the same number of cells.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with nothing but its header.
+    /// Returns a table with only a header.
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Table {
         Table { rows: vec![header.into_iter().map(Into::into).collect()] }
     }

@@ -7,8 +7,8 @@
 //! 2. No value older than the reader's oldest accepted time is returned.
 //! 3. The cache never exceeds its memory limit. A batch larger than the cache only causes misses.
 //!
-//! Times are steps, or any number that grows with the versions of rows. An entry stores the time at which its
-//! value was the source's. A reader at step `t` that accepts values at most `s` steps old passes
+//! Times are steps, or any number that grows with the versions of rows. An entry stores a time at which
+//! the source had its value. A reader at step `t` that accepts values at most `s` steps old passes
 //! `t.saturating_sub(s)` as the oldest time, or 0 for rows that never change.
 
 use std::ops::AddAssign;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Lru`] | the rows used last | |
 //! | [`Sieve`] | rows that are used again while they wait to be replaced | Zhang et al., "SIEVE is Simpler than LRU" (NSDI 2024) |
-//! | [`Foreseen`] | the rows used soonest, where the accesses to come are known | Belady, "A study of replacement algorithms for a virtual-storage computer" (1966) |
+//! | [`Foreseen`] | the rows used soonest, if the accesses to come are known | Belady, "A study of replacement algorithms for a virtual-storage computer" (1966) |
 
 mod foreseen;
 mod lru;

@@ -21,8 +21,8 @@ pub trait Source: Sync {
         None
     }
 
-    /// Returns a row in place if it is in this process's memory and other rows of the source are further
-    /// away, so that a cache before the source should only have those.
+    /// Returns a row in place if it is in this process's memory and the source has other rows that are
+    /// further away. A cache in front of the source should then only hold those other rows.
     fn own(&self, _row: u64) -> Option<&[u8]> {
         None
     }

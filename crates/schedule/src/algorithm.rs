@@ -11,17 +11,18 @@ use crate::{Schedule, Shape, gather, halving, ring, ring_gather, two_shot};
 /// An algorithm of an all-reduce. docs/algorithms.md compares steps and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// Partial sums travel round a circle, then the sums do: the fewest bytes, the most steps.
+    /// Partial sums travel around a ring, then the sums do: the fewest bytes, the most steps.
     Ring,
-    /// Partial sums are halved between ever nearer partners: few bytes, few steps.
+    /// In each step, partners halve the range that they sum, at ever shorter distances: few bytes, few
+    /// steps.
     Halving,
-    /// Every rank sums one chunk that all others send it: two steps, every value encoded twice.
+    /// Every rank sums one chunk, which all others send to it: two steps, every value encoded twice.
     TwoShot,
-    /// Everybody sends everything to everybody: one step, every value encoded once.
+    /// Every rank sends all of its values to all others: one step, every value encoded once.
     Gather,
-    /// Like gather, but everything travels round a circle.
+    /// Like gather, but the values travel around a ring.
     RingGather,
-    /// Partial sums travel up weighted trees, and sums travel down: for links that differ.
+    /// Partial sums travel up weighted trees, and sums travel down: for links of unequal rates.
     Trees(Trees),
 }
 
@@ -35,12 +36,12 @@ impl Algorithm {
         Algorithm::RingGather,
     ];
 
-    /// Whether every rank decodes what every rank encoded.
+    /// Returns whether every rank decodes the encodings of all ranks.
     pub const fn gathers(self) -> bool {
         matches!(self, Algorithm::Gather | Algorithm::RingGather)
     }
 
-    /// The algorithm's name as users write it, without its parameters.
+    /// Returns the algorithm's name as users write it, without its parameters.
     pub const fn name(self) -> &'static str {
         match self {
             Algorithm::Ring => "ring",
@@ -52,7 +53,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether the algorithm is for so many ranks.
+    /// Returns whether the algorithm is for this number of ranks.
     pub const fn suits(self, world_size: usize) -> bool {
         match self {
             Algorithm::Trees(trees) => trees.ranks() == world_size,
@@ -93,10 +94,10 @@ impl FromStr for Algorithm {
     }
 }
 
-/// Returns the schedule after which `values` of every rank hold, bit for bit the same, the sum of what the
-/// ranks held before.
+/// Returns the schedule after which `values` of every rank hold, bit for bit the same, the sum of all
+/// ranks' earlier values.
 ///
-/// A world of one still encodes and decodes, so that a lossy codec loses there what it loses
+/// A world of one rank still encodes and decodes, so that a lossy codec loses the same there as
 /// elsewhere.
 ///
 /// # Panics

@@ -1,6 +1,6 @@
 //! The direct all-gather.
 //!
-//! Every rank encodes its chunk once, sends the bytes to everybody, and decodes them itself.
+//! Every rank encodes its chunk once, sends the bytes to all others, and decodes them itself.
 //!
 //! Per rank: n-1 messages at once, (n-1)/n of the encoded bytes sent and received.
 
@@ -10,8 +10,8 @@ use crate::builder::{Builder, Phase, Span};
 use crate::reduce_scatter::chunks;
 use crate::{Schedule, Shape};
 
-/// Returns the schedule after which chunk r of every partition is, in every rank's values and bit for bit
-/// the same, what rank r held there before.
+/// Returns the schedule after which chunk r of every partition is, on every rank and bit for bit the
+/// same, the chunk that rank r had before.
 ///
 /// # Panics
 /// If `shape.block` or `shape.partitions` is 0.
@@ -25,8 +25,8 @@ pub fn all_gather(world: World, shape: &Shape) -> Schedule {
     builder.finish()
 }
 
-/// Sends my chunk to all others or, if its owner is not me, receives it, once `after`, the last
-/// task that touched my values, is done.
+/// Sends this rank's chunk to all others or, if it belongs to another rank, receives it, once `after`
+/// is done, the last task that touched this rank's values.
 pub(crate) fn spread(
     builder: &mut Builder,
     world: World,

@@ -4,14 +4,15 @@
 //! bit, and sends to those that differ from it in one lower bit, the largest subtree first. The
 //! root encodes once and decodes what it sent; the bytes are forwarded unchanged.
 //!
-//! Per rank: ceil(log2 n) messages deep, the root sends as many times the encoded bytes.
+//! Per rank: ceil(log2 n) messages in sequence; the root sends the encoded bytes this many times.
 
 use thinwire_wire::{Rank, World};
 
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// The schedule after which every rank's values are, bit for bit the same, what `root` held before.
+/// Returns the schedule after which every rank's values are, bit for bit the same, the ones that `root`
+/// had before.
 ///
 /// # Panics
 /// If `root` is not in `world`, or `shape.block` or `shape.partitions` is 0.

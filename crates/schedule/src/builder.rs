@@ -1,7 +1,7 @@
 //! The builder of schedules: tasks with their slots, message numbers and dependencies.
 //!
-//! The algorithms say what is done and which values it must wait for; the builder numbers tasks and
-//! slots, makes everything wait for the slot that it reads, and puts the results last.
+//! The algorithms name the work and the values that it must wait for. The builder numbers tasks and
+//! slots, makes every task wait for the slot that it reads, and puts the results last.
 
 use std::ops::Range;
 
@@ -9,15 +9,15 @@ use thinwire_wire::{Rank, World};
 
 use crate::{Operation, Schedule, Shape, Slot, Task};
 
-/// A slot and the task that fills it.
+/// A slot, with the task that fills it.
 #[derive(Clone, Copy)]
 pub(crate) struct Filled {
     slot: Slot,
     by: u32,
 }
 
-/// The phase that a message is part of. In each phase and direction, a pair of ranks exchanges the chunks
-/// that begin at a place once at most, so phase and place number the message.
+/// The phase that a message is part of. In each phase and direction, a pair of ranks exchanges at most
+/// once the chunks that begin at a place, so phase and place number the message.
 #[derive(Clone, Copy)]
 pub(crate) enum Phase {
     /// Contributions and partial sums.
@@ -27,7 +27,7 @@ pub(crate) enum Phase {
 }
 
 impl Filled {
-    /// The task that fills the slot.
+    /// Returns the task that fills the slot.
     pub const fn by(self) -> u32 {
         self.by
     }
@@ -42,7 +42,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Some of the `parts` chunks of a partition, or none if they have no elements.
+    /// Returns some of the `parts` chunks of a partition; `None` if they have no elements.
     pub fn new(
         shape: &Shape,
         partition: usize,
@@ -55,17 +55,17 @@ impl Span {
         (start < end).then_some(Span { range: start..end, message, parts: parts as u32 })
     }
 
-    /// One of the `parts` chunks of a partition, or none if it has no elements.
+    /// Returns one of the `parts` chunks of a partition; `None` if it has no elements.
     pub fn chunk(shape: &Shape, partition: usize, parts: usize, index: usize) -> Option<Span> {
         Span::new(shape, partition, parts, index..index + 1)
     }
 
-    /// A partition in one piece, or none if it has no elements.
+    /// Returns a partition in one piece; `None` if it has no elements.
     pub fn whole(shape: &Shape, partition: usize) -> Option<Span> {
         Span::chunk(shape, partition, 1, 0)
     }
 
-    /// A partition in one piece as `rank` encoded it, or none if it has no elements.
+    /// Returns a partition in one piece as `rank` encoded it; `None` if it has no elements.
     pub fn copy(shape: &Shape, partition: usize, world: World, rank: Rank) -> Option<Span> {
         let parts = world.size() as u32;
         let message = 2 * partition as u32 * parts + rank.index() as u32;
@@ -89,13 +89,13 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// Encodes my values, after whoever wrote them last.
+    /// Encodes this rank's values, after the task that wrote them last.
     pub fn encode(&mut self, span: &Span, after: Option<u32>) -> Filled {
         let (range, slot) = (span.range.clone(), self.slot(span.range.len()));
         Filled { slot, by: self.push(Operation::Encode { range, slot }, after.into_iter()) }
     }
 
-    /// Receives what another rank encoded.
+    /// Receives an encoding of another rank.
     pub fn recv(&mut self, span: &Span, phase: Phase, from: Rank) -> Filled {
         let (slot, message) = (self.slot(span.range.len()), span.message(phase));
         Filled { slot, by: self.push(Operation::Recv { slot, from, message }, [].into_iter()) }
@@ -107,13 +107,13 @@ impl Builder {
         self.push(Operation::Send { slot, to, message }, [filled.by].into_iter())
     }
 
-    /// Adds a slot to my values, after whoever touched them last.
+    /// Adds a slot to this rank's values, after the task that touched them last.
     pub fn merge(&mut self, filled: Filled, span: &Span, after: Option<u32>) -> u32 {
         let (slot, range) = (filled.slot, span.range.clone());
         self.push(Operation::Merge { slot, range }, [filled.by].into_iter().chain(after))
     }
 
-    /// Sets my values to a slot, after whoever touched them last: a result.
+    /// Sets this rank's values to a slot, after the task that touched them last; this is a result.
     pub fn decode(&mut self, filled: Filled, span: &Span, after: Option<u32>) -> u32 {
         let (slot, range) = (filled.slot, span.range.clone());
         let task =
@@ -127,8 +127,8 @@ impl Builder {
         task
     }
 
-    /// The schedule: the tasks in the order in which they were added, but results last, so that
-    /// what other ranks wait for is preferred over what nobody waits for.
+    /// Returns the schedule: the tasks in the order in which they were added, but results last, so that
+    /// work which other ranks wait for is done first.
     pub fn finish(self) -> Schedule {
         let steps = self.tasks.iter().filter(|task| !task.result).count() as u32;
         let (mut step, mut result) = (0, steps);
@@ -150,7 +150,7 @@ impl Builder {
         Schedule { tasks, slots: self.slots, raw: self.raw, origin: 0 }
     }
 
-    /// As [`Builder::finish`], with this origin.
+    /// Does the same as [`Builder::finish`], with this origin.
     pub fn finish_from(self, origin: usize) -> Schedule {
         Schedule { origin, ..self.finish() }
     }
@@ -171,14 +171,15 @@ impl Builder {
         self.raw = self.slots.len();
     }
 
-    /// Adds slots of another schedule. The indices of the next task and of the first of these slots.
+    /// Adds slots of another schedule. Returns the indices of the next task and of the first of these
+    /// slots.
     pub fn graft(&mut self, slots: &[usize]) -> (u32, u32) {
         let first = self.slots.len() as u32;
         self.slots.extend(slots);
         (self.tasks.len() as u32, first)
     }
 
-    /// As [`Builder::finish`], with every merge a result.
+    /// Does the same as [`Builder::finish`], with every merge a result.
     pub fn finish_with_merges_as_results(mut self) -> Schedule {
         for task in &mut self.tasks {
             task.result = matches!(task.operation, Operation::Merge { .. });
@@ -186,7 +187,7 @@ impl Builder {
         self.finish()
     }
 
-    /// Adds a slot of so many elements.
+    /// Adds a slot of this many elements.
     pub fn slot(&mut self, elements: usize) -> Slot {
         self.slots.push(elements);
         Slot(self.slots.len() as u32 - 1)

@@ -1,14 +1,15 @@
-//! Closed forms of what direct and ring schedules cost where processors take no time.
+//! Closed forms of the cost of direct and ring schedules if processors take no time.
 //!
-//! For worlds that are too large to simulate, and for searches that ask for millions of costs. Law: equal
-//! to [`cost_of`](crate::cost_of) of the schedules where all chunks are equally long and links are alike;
-//! equal to [`cost_in_units`](crate::cost_in_units) of a hierarchical reduce-scatter, level after level.
+//! They serve worlds that are too large to simulate, and searches that ask for millions of costs. Law:
+//! equal to [`cost_of`](crate::cost_of) of the schedules if all chunks are equally long and links are
+//! alike; equal to [`cost_in_units`](crate::cost_in_units) of a hierarchical reduce-scatter, level
+//! after level.
 
 use thinwire_wire::HEADER_BYTES;
 
 use crate::Algorithm;
 
-/// The messages that each rank sends, and as many that it receives at the same time.
+/// The messages that each rank sends; it receives the same number at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounds {
     /// Messages that wait for each other.
@@ -20,22 +21,23 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// A message to each of `others`, all at once.
+    /// Returns a message to each of `others`, all at once.
     pub const fn direct(others: f64, bytes: f64) -> Rounds {
         Rounds { in_sequence: 1.0, messages: others, bytes }
     }
 
-    /// As many messages around a ring, one after the other.
+    /// Returns `others` messages around a ring, one after the other.
     pub const fn ring(others: f64, bytes: f64) -> Rounds {
         Rounds { in_sequence: others, messages: others, bytes }
     }
 
-    /// Bytes that a rank sends, headers included.
+    /// Returns the bytes that a rank sends, headers included.
     pub fn wire_bytes(&self) -> f64 {
         self.messages * (self.bytes + HEADER_BYTES as f64)
     }
 
-    /// Seconds on links with this latency, and with this rate in bytes per second for each rank.
+    /// Returns the seconds on links with this latency, and with this rate in bytes per second for each
+    /// rank.
     pub fn seconds(&self, latency_s: f64, bytes_per_s: f64) -> f64 {
         self.in_sequence * latency_s + self.wire_bytes() / bytes_per_s
     }

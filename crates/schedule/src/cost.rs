@@ -1,18 +1,16 @@
 //! The cost of a collective operation, by simulation on a clock.
 //!
-//! All ranks' schedules are simulated as `collective` would run them. Every rank
-//! has three resources that serve one task at a time: its processor (ready tasks in the order of
-//! the list), its outgoing side of the network and its incoming side (messages in the order in
-//! which they come). A message leaves at its sender's bandwidth, its first bit arrives after the
-//! latency, and it takes the receiver's incoming side for as long again. Where pairs of ranks differ, the
-//! messages of a pair also pass one after the other at the pair's rate. Headers take time; bytes are counted without
-//! them.
+//! All ranks' schedules are simulated as `collective` would run them. Every rank has three resources
+//! that serve one task at a time: its processor (ready tasks in the order of the list), its outgoing
+//! side of the network and its incoming side (messages in the order in which they come). A message
+//! leaves at its sender's bandwidth, its first bit arrives after the latency, and it takes the
+//! receiver's incoming side for as long again. If pairs of ranks differ, the messages of a pair also
+//! pass one after the other at the pair's rate. Headers take time, but do not count as bytes.
 //!
-//! The time falls as the bandwidth grows where work takes no time, but for anomalies of less than a percent.
-//! Where processors are busy it may
-//! rise, as it may for real: tasks that are ready in another order can delay each other (Graham,
-//! "Bounds on multiprocessing timing anomalies"). Of 120,000 random cases, of small messages above
-//! all, 50 were slower on a faster link, by 16 % at most.
+//! If work takes no time, the total time falls as the bandwidth grows, except for anomalies of less
+//! than a percent. If processors are busy, it may rise, as it may in reality: tasks that are ready in
+//! another order can delay each other (Graham, "Bounds on multiprocessing timing anomalies"). Of
+//! 120,000 random cases, mostly of small messages, 50 were slower on a faster link, by at most 16 %.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,11 +32,12 @@ pub struct Speeds {
     pub decode_per_s: f64,
     /// Bytes of f32 values per second that a rank can decode and add.
     pub merge_per_s: f64,
-    /// Seconds of processor time that every task takes besides.
+    /// Seconds of processor time that every task takes in addition.
     pub task_overhead_s: f64,
 }
 
-/// Time, work and traffic of a collective operation. All but `seconds` is per rank: the maximum over ranks.
+/// Time, work and traffic of a collective operation. All fields except `seconds` are per rank: the
+/// maximum over ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Seconds from the start until the last rank is done.
@@ -59,13 +58,13 @@ pub struct Cost {
     pub messages: u64,
 }
 
-/// Returns the cost of an all-reduce among `world_size` ranks, where `encoded_len` gives the bytes that a
-/// number of elements is encoded in.
+/// Returns the cost of an all-reduce among `world_size` ranks. `encoded_len` returns the bytes in which
+/// a number of elements is encoded.
 ///
-/// The time that this takes grows with the number of all ranks' tasks.
+/// Computing it takes time in proportion to the number of all ranks' tasks.
 ///
 /// # Panics
-/// If `world_size` is no size of a world, or `shape.block` or `shape.partitions` is 0.
+/// If `world_size` is not the size of a world, or `shape.block` or `shape.partitions` is 0.
 pub fn cost(
     algorithm: Algorithm,
     world_size: usize,
@@ -77,7 +76,7 @@ pub fn cost(
     cost_of(&schedules, encoded_len, speeds)
 }
 
-/// The schedules of all ranks, in order of ranks.
+/// Returns the schedules of all ranks, in order of ranks.
 pub(crate) fn everyone(size: usize, schedule: impl Fn(World) -> Schedule) -> Vec<Schedule> {
     let world = |rank| World::new(rank, size as u32).expect("a rank below the number of ranks");
     (0..size as u32).map(|rank| schedule(world(rank))).collect()
@@ -95,7 +94,8 @@ pub fn cost_of(
     cost_in_units(schedules, encoded_len, &Levels::flat(speeds))
 }
 
-/// Returns the cost of an all-reduce over `trees` with the rates of links from `rates`, and all else from `speeds`.
+/// Returns the cost of an all-reduce over `trees`, with the rates of links from `rates`, and everything
+/// else from `speeds`.
 pub fn cost_of_trees(
     trees: &Trees,
     shape: &Shape,
@@ -113,16 +113,16 @@ pub fn cost_of_trees(
 pub struct Levels<'a> {
     /// The number of ranks in a unit, at least 1.
     pub unit: usize,
-    /// Links between ranks of one unit, and work on values that are not encoded.
+    /// Links between ranks of one unit, and work on values that are raw.
     pub within: &'a Speeds,
     /// Links between ranks of different units, and work on encodings.
     pub between: &'a Speeds,
-    /// Rates of messages that replace those of `within` and `between`, where ranks or pairs differ.
+    /// Rates of messages that replace those of `within` and `between`, if ranks or pairs differ.
     pub rates: Option<&'a Rates>,
 }
 
 impl<'a> Levels<'a> {
-    /// No units: all links and all ranks are alike.
+    /// Returns levels without units: all links and all ranks are alike.
     pub const fn flat(speeds: &'a Speeds) -> Levels<'a> {
         Levels { unit: 1, within: speeds, between: speeds, rates: None }
     }
@@ -136,7 +136,7 @@ impl<'a> Levels<'a> {
         item.pair_s = wire_bytes / rates.pair(item.host, peer);
     }
 
-    /// The level of a task, 1 between units, and its speeds.
+    /// Returns the level of a task, 1 between units, and its speeds.
     fn of(&self, schedule: &Schedule, operation: &Operation, host: usize) -> (usize, &'a Speeds) {
         let within = match operation {
             Operation::Send { to: peer, .. } | Operation::Recv { from: peer, .. } => {
@@ -148,8 +148,9 @@ impl<'a> Levels<'a> {
     }
 }
 
-/// Returns the cost of the schedules of all ranks, in order of ranks, where links within a unit have other speeds
-/// than those between units. Each rank sends and receives on both kinds of links at the same time.
+/// Returns the cost of the schedules of all ranks, in order of ranks, if links within a unit and links
+/// between units have different speeds. Each rank sends and receives on both kinds of links at the same
+/// time.
 ///
 /// # Panics
 /// If the schedules break their laws; see [`verify`](crate::verify()).
@@ -182,7 +183,7 @@ pub fn cost_in_units(
     total
 }
 
-/// An event of a task, which is numbered over all ranks.
+/// An event of a task; tasks are numbered over all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// The processor is done with the task.
@@ -206,10 +207,11 @@ pub(crate) struct Item {
     /// Of a message: 0 within a unit, 1 between units.
     level: usize,
     latency_s: f64,
-    /// For a message where pairs differ: the pair, and the seconds that the message takes between the two.
+    /// For a message, if pairs differ: the pair, and the seconds that the message takes between its two
+    /// ranks.
     pair: usize,
     pair_s: f64,
-    /// For a recv where pairs differ: the earliest time at which the last bit arrives.
+    /// For a recv, if pairs differ: the earliest time at which the last bit arrives.
     passed_s: f64,
     /// For a send, its recv.
     recv: Option<u32>,
@@ -263,16 +265,18 @@ struct Host {
 
 struct Timeline {
     items: Vec<Item>,
-    /// For every task, what it still waits for: tasks and, if it is a recv, its message.
+    /// For every task, the number of tasks for which it still waits; if it is a recv, its message
+    /// counts too.
     waits: Vec<u32>,
     /// The tasks that wait for the first task, for the second, and so on.
     followers: Vec<u32>,
     /// For every task, where its followers begin.
     first_followers: Vec<u32>,
     hosts: Vec<Host>,
-    /// For every pair of ranks, the time at which all its messages have passed; empty where pairs are alike.
+    /// For every pair of ranks, the time at which all its messages have passed; empty if pairs are
+    /// alike.
     pairs_free_s: Vec<f64>,
-    /// Times (the bits of a number that is not negative sort like the number) and what happens.
+    /// Times and events. The bits of a number that is not negative have the order of the numbers.
     events: BinaryHeap<Reverse<(u64, Event)>>,
 }
 
@@ -370,7 +374,7 @@ impl Timeline {
         }
     }
 
-    /// The processor's part of a task is done: messages continue to the network.
+    /// Ends the processor's part of a task: messages continue to the network.
     fn worked(&mut self, now: f64, task: u32) {
         let Item { host, wire_s, bytes, level, latency_s, pair, pair_s, recv, .. } =
             self.items[task as usize];
@@ -410,7 +414,7 @@ impl Timeline {
         (first..last).for_each(|place| self.release(self.followers[place]));
     }
 
-    /// One thing less to wait for.
+    /// Counts one thing less to wait for.
     fn release(&mut self, task: u32) {
         self.waits[task as usize] -= 1;
         if self.waits[task as usize] == 0 {

@@ -1,7 +1,8 @@
 //! The cost of an all-reduce in a world of any size.
 //!
-//! Small worlds are simulated. In larger ones one rank's own load is exact. The waiting is taken from a small world,
-//! plus the latency of the further messages in sequence. Estimates are within a quarter of the simulation.
+//! Small worlds are simulated. In larger ones one rank's own load is exact. The waiting time is taken
+//! from a small world, plus the latency of the further messages in sequence. Estimates are within a
+//! quarter of the simulation.
 
 use thinwire_wire::World;
 
@@ -14,7 +15,8 @@ use crate::{
 /// Worlds of more ranks are not simulated.
 const SIMULATED_MAX: usize = 4;
 
-/// Estimates the cost of an all-reduce among `world_size` ranks; as [`cost`] among up to four, and over trees.
+/// Estimates the cost of an all-reduce among `world_size` ranks. For up to four ranks, and over trees,
+/// it equals [`cost`].
 ///
 /// # Panics
 /// As [`cost`].
@@ -43,7 +45,7 @@ pub fn estimate(
     Cost { seconds, lead_seconds: simulated.lead_seconds * piece, ..many }
 }
 
-/// The ranks, or units, that are simulated of a larger world.
+/// Returns the number of ranks, or units, that are simulated for a larger world.
 fn simulated(size: usize) -> usize {
     match size {
         0..=SIMULATED_MAX => size,
@@ -54,8 +56,9 @@ fn simulated(size: usize) -> usize {
 }
 
 impl Summation {
-    /// Estimates the cost of this all-reduce among `world_size` ranks: up to four units are simulated, and
-    /// of more units the flat algorithm between them is estimated. Exact where encodings are gathered, and over trees.
+    /// Estimates the cost of this all-reduce among `world_size` ranks. Up to four units are simulated;
+    /// for more, the flat algorithm between them is estimated. Exact if encodings are gathered, and
+    /// over trees.
     ///
     /// # Panics
     /// If the world does not divide into units, or `shape.block` or `shape.partitions` is 0.

@@ -1,9 +1,9 @@
 //! Plain messages as schedules: all-to-all, and one message between two ranks.
 //!
-//! Nothing is merged. Sent and received elements are different ones of `values`: first those that this
-//! rank sends to each rank, in rank order, then those that it receives from each.
+//! Nothing is merged. Sent and received elements are different parts of `values`: first the elements
+//! that this rank sends to each rank, in rank order, then those that it receives from each.
 //!
-//! All-to-all, per rank: n-1 messages at once, everything but its own part sent and received.
+//! All-to-all, per rank: n-1 messages at once, which send and receive everything but its own part.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use thinwire_wire::{Rank, World};
 use crate::builder::Builder;
 use crate::{Operation, Schedule};
 
-/// Returns the schedule that sends `sends[r]` elements to rank r and receives `recvs[r]` elements from it.
-/// This rank's part for itself is not in it: whoever calls copies it.
+/// Returns the schedule that sends `sends[r]` elements to rank r and receives `recvs[r]` elements from
+/// it. This rank's part for itself is not included: the caller copies it.
 ///
 /// # Panics
 /// If there is not one length per rank.
@@ -44,7 +44,7 @@ pub fn recv(from: Rank, elements: usize) -> Schedule {
     builder.finish()
 }
 
-/// Neighbouring ranges of these lengths from `start` on.
+/// Returns neighbouring ranges of these lengths, from `start` on.
 fn places(lengths: &[usize], start: usize) -> Vec<Range<usize>> {
     let mut end = start;
     let place = |length: &usize| {

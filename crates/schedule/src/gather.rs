@@ -1,9 +1,9 @@
 //! The all-reduce by gathering.
 //!
-//! Everybody encodes its values once and sends them to everybody; every rank adds them all up in
-//! the order of ranks, its own bytes in their place among them, so that all get the same sum. For
-//! codecs whose encodings cannot be summed, and for what is so small that one step is worth its
-//! bytes.
+//! Every rank encodes its values once and sends them to all others. Every rank adds up all encodings in
+//! the order of ranks, its own in its place among them, so all ranks get the same sum. It is for codecs
+//! whose encodings cannot be summed, and for tensors so small that a single step is worth the
+//! additional bytes.
 //!
 //! Per rank: n-1 messages at once, n-1 times the encoded bytes sent and received.
 
@@ -12,7 +12,7 @@ use thinwire_wire::World;
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// Sends everything to every rank, and adds up what comes from all.
+/// Sends everything to every rank, and adds up the encodings of all ranks.
 pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     let mut builder = Builder::default();
     for span in (0..shape.partitions).filter_map(|partition| Span::whole(shape, partition)) {

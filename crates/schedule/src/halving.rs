@@ -1,16 +1,16 @@
 //! The all-reduce by recursive halving and doubling, for any number of ranks.
 //!
-//! Partners at distance p/2, p/4, ... 1 halve between them the chunks that both still sum: each
-//! gives away one half and merges the other. Then every rank holds the sum of its own chunk,
-//! encodes it once, and the same partners in reverse order exchange all encoded chunks they have.
+//! Partners at distance p/2, p/4, ... 1 halve between them the chunks that both still sum: each gives
+//! away one half and merges the other. Then every rank has the sum of its own chunk, encodes it once,
+//! and the same partners in reverse order exchange all encoded chunks that they have.
 //! (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 //! MPICH", section 4.5.)
 //!
 //! p is the largest power of two among n ranks. Each of the n - p ranks beyond, a guest, hands its
 //! values to a host at the start and receives the encoded sums from it at the end.
 //!
-//! Per rank: log2 p rounds each way, 2(p-1)/p of the encoded bytes sent and received; one more
-//! round each way and twice the encoded bytes where there are guests.
+//! Per rank: log2 p rounds each way, 2(p-1)/p of the encoded bytes sent and received; with guests, one
+//! more round each way and twice the encoded bytes.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use thinwire_wire::{Rank, World};
 use crate::builder::{Builder, Filled, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// Halving, then doubling.
+/// Sums by halving, then doubling.
 pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     let mut builder = Builder::default();
     let hosts = 1 << world.size().ilog2();
@@ -89,14 +89,14 @@ fn host(
     }
 }
 
-/// The half of `chunks` that has chunk `me` in it, and the other.
+/// Returns the half of `chunks` that contains chunk `me`, and the other half.
 fn halve(chunks: Range<usize>, me: usize) -> (Range<usize>, Range<usize>) {
     let middle = chunks.start + chunks.len() / 2;
     let (lower, upper) = (chunks.start..middle, middle..chunks.end);
     if me < middle { (lower, upper) } else { (upper, lower) }
 }
 
-/// Encodes my sum and exchanges all sums with the partners of halving in reverse.
+/// Encodes this rank's sum and exchanges all sums with the partners of halving in reverse.
 fn double<'a>(
     builder: &mut Builder,
     me: usize,

@@ -7,34 +7,35 @@
 //! communication operations in MPICH", section 4.1), but one partition after the other, so that both
 //! halves overlap.
 //!
-//! Law: whatever the number of ranks, a joiner receives the values once, and nobody sends more than
-//! their bytes. So the time is that of one joiner's receiving plus, where chunks are passed on,
-//! about one partition's.
+//! Law: whatever the number of ranks, a joiner receives the values once, and no rank sends more than
+//! their bytes. So the time is that of one joiner's receiving plus, if chunks are passed on, about that
+//! of one partition.
 //!
-//! Of h holders and j joiners, per rank: direct, a holder sends j/h of the bytes and a joiner
-//! nothing; passed on, a holder sends 1/h of the bytes and a joiner (j-1)/j of them.
+//! With h holders and j joiners, per rank: if holders send directly, a holder sends j/h of the bytes
+//! and a joiner nothing; if chunks are passed on, a holder sends 1/h of the bytes and a joiner (j-1)/j
+//! of them.
 
 use thinwire_wire::{Rank, World};
 
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// Chunks are no longer than this many bytes, so that no message is.
+/// Largest chunk in bytes, which bounds messages.
 const CHUNK_BYTES_MAX: usize = 4 << 20;
 
-/// Chunks are not made shorter than this for the sake of more partitions.
+/// Smallest chunk in bytes to which more partitions may lead.
 const CHUNK_BYTES_MIN: usize = 64 << 10;
 
-/// Partitions from which on another one saves less than a twentieth of the time.
+/// Number of partitions from which on another one saves less than a twentieth of the time.
 const PARTITIONS: usize = 20;
 
-/// Returns the schedule after which the values of every rank from `holders` on are what those of the
-/// ranks before it are, which keep theirs and must all have the same.
+/// Returns the schedule after which every rank from `holders` on has the values of the ranks before it.
+/// The holders must all have the same values, and keep them.
 ///
-/// Values travel as they are: a codec that rounds would leave the joiners other values than the holders.
+/// Values travel raw: a codec that rounds would give the joiners other values than the holders have.
 ///
 /// # Panics
-/// If there are no holders or more than ranks, or `shape.block` or `shape.partitions` is 0.
+/// If there are no holders or more of them than ranks, or `shape.block` or `shape.partitions` is 0.
 pub fn hand_over(holders: usize, world: World, shape: &Shape) -> Schedule {
     let roles = Roles::new(holders, world);
     let mut builder = Builder::default();
@@ -51,11 +52,11 @@ pub fn hand_over(holders: usize, world: World, shape: &Shape) -> Schedule {
     builder.finish()
 }
 
-/// Returns how many partitions `bytes` are handed over in: enough for messages of bounded size, and for
-/// joiners that pass chunks on while the next ones arrive.
+/// Returns the number of partitions in which `bytes` are handed over: enough for messages of bounded
+/// size, and for joiners that pass chunks on while the next ones arrive.
 ///
 /// # Panics
-/// If there are no holders or more than ranks.
+/// If there are no holders or more of them than ranks.
 pub fn hand_over_partitions(holders: usize, world: World, bytes: usize) -> usize {
     let parts = Roles::new(holders, world).parts();
     let least = bytes.div_ceil(parts * CHUNK_BYTES_MAX);
@@ -63,7 +64,7 @@ pub fn hand_over_partitions(holders: usize, world: World, bytes: usize) -> usize
     least.max(useful).max(1)
 }
 
-/// The ranks of a world, the first of them holders.
+/// The ranks of a world, of which the first are holders.
 struct Roles {
     world: World,
     holders: usize,
@@ -77,7 +78,7 @@ impl Roles {
         Roles { world, holders, joiners: size - holders }
     }
 
-    /// Whether holders send everything themselves.
+    /// Returns whether holders send everything themselves.
     const fn direct(&self) -> bool {
         self.joiners <= self.holders
     }
@@ -87,7 +88,7 @@ impl Roles {
         self.holders.max(self.joiners)
     }
 
-    /// Returns a joiner, counted around the circle of joiners.
+    /// Returns a joiner, counted around the ring of joiners.
     const fn joiner(&self, index: usize) -> Rank {
         Rank((self.holders + index % self.joiners) as u32)
     }

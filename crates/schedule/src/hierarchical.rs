@@ -1,21 +1,21 @@
 //! Sums of ranks that are grouped in units, such as the ranks of a machine.
 //!
 //! A unit consists of neighbouring ranks, [`Summation::unit`] of them. Every rank has a place in its
-//! unit, and owns the part of the values with the number of its place.
+//! unit, and owns the part of the values with the number of this place.
 //!
 //! 1. Within a unit: a direct reduce-scatter. Contributions are not encoded.
 //! 2. Between units: the owners of a part in all units sum it by a flat algorithm, encoded.
-//! 3. Within a unit: each owner sends on, unchanged, the encodings from which it decodes its sums, so that
-//!    every rank decodes the same bytes.
+//! 3. Within a unit: each owner forwards, unchanged, the encodings from which it decodes its sums, so
+//!    that every rank decodes the same bytes.
 //!
-//! An element is encoded by the codec once at most, on the rank that owns it, so error feedback works as
-//! in flat schedules. A reduce-scatter has no third step. With units of one rank the schedules are the flat
-//! ones. (Goyal et al., "Accurate, large minibatch SGD: training ImageNet in 1 hour",
-//! section 4, sum gradients in these three steps.)
+//! The codec encodes an element at most once, on the rank that owns it, so error feedback works as in
+//! flat schedules. A reduce-scatter has no third step. With units of one rank, the schedules are the
+//! flat ones. (Goyal et al., "Accurate, large minibatch SGD: training ImageNet in 1 hour", section 4,
+//! sum gradients in these three steps.)
 //!
-//! Per rank, with u ranks in a unit and m units: (u−1)/u of the raw bytes within the unit, 1/u of the bytes
-//! of the flat algorithm among m ranks between units, and (u−1)/u of the encoded bytes (m times as many
-//! where encodings are gathered) within the unit.
+//! Per rank, with u ranks in a unit and m units: (u−1)/u of the raw bytes within the unit, 1/u of the
+//! bytes of the flat algorithm among m ranks between units, and (u−1)/u of the encoded bytes (m times
+//! as many if encodings are gathered) within the unit.
 
 use std::ops::Range;
 
@@ -26,8 +26,8 @@ use crate::reduce_scatter::{chunks, contribute};
 use crate::{Operation, Schedule, Shape, Slot, Summation, Task, all_reduce, reduce_scatter};
 
 impl Summation {
-    /// Returns the schedule after which `values` of every rank hold, bit for bit the same, the sum of what the
-    /// ranks held before. `shape.block` and `shape.partitions` apply to the part of each place.
+    /// Returns the schedule after which `values` of every rank hold, bit for bit the same, the sum of
+    /// all ranks' earlier values. `shape.block` and `shape.partitions` apply to the part of each place.
     ///
     /// # Panics
     /// If the world does not divide into units, or `shape.block` or `shape.partitions` is 0.
@@ -55,8 +55,8 @@ impl Summation {
         builder.finish_from(place.part(shape.length, place.inner.rank()).start)
     }
 
-    /// Returns the schedule after which this rank's values hold, in its [`Summation::chunk`], the sum of what all
-    /// ranks held there before. Other elements of `values` are undefined.
+    /// Returns the schedule after which this rank's values hold, in its [`Summation::chunk`], the sum
+    /// of this chunk over all ranks. Other elements of `values` are undefined.
     ///
     /// # Panics
     /// If the world does not divide into units.
@@ -73,9 +73,9 @@ impl Summation {
         builder.finish_from(part.start)
     }
 
-    /// Returns the size of the units into which `near` divides a world: neighbouring ranks, the same number in each
-    /// unit, that are near to all ranks of their own unit and to no others. None if there are no such units, only
-    /// one, or one for each rank.
+    /// Returns the size of the units into which `near` divides a world: neighbouring ranks, the same
+    /// number in each unit, that are near to all ranks of their own unit and to no others. `None` if
+    /// there are no such units, only one, or one for each rank.
     pub fn unit_of(world_size: usize, near: impl Fn(usize, usize) -> bool) -> Option<usize> {
         let unit = (1..world_size).find(|rank| !near(0, *rank))?;
         let ranks = || 0..world_size;
@@ -85,8 +85,8 @@ impl Summation {
         (divides && ranks().all(|from| ranks().all(|to| alike(from, to)))).then_some(unit)
     }
 
-    /// Returns the elements that a rank sums in a reduce-scatter: those of its unit in the part of its place. Chunks
-    /// are ordered by place, then by unit.
+    /// Returns the elements that a rank sums in a reduce-scatter: the chunk of its unit in the part of
+    /// its place. Chunks are ordered by place, then by unit.
     ///
     /// # Panics
     /// If the world does not divide into units.
@@ -109,7 +109,7 @@ struct Part {
 }
 
 impl Part {
-    /// The tasks from which the result is decoded, with their indices.
+    /// Returns the tasks from which the result is decoded, with their indices.
     fn results(&self) -> impl Iterator<Item = (u32, &Task)> {
         (0..).zip(&self.schedule.tasks).filter(|(_, task)| task.result)
     }
@@ -131,7 +131,7 @@ impl Part {
     }
 }
 
-/// A rank's place in its unit, and its unit's among the units.
+/// A rank's place in its unit, and the unit's place among the units.
 struct Place {
     inner: World,
     outer: World,
@@ -147,17 +147,17 @@ impl Place {
         Place { inner: world(rank % unit, unit), outer: world(rank / unit, size / unit) }
     }
 
-    /// The other places of the unit, in the order in which they are served.
+    /// Returns the other ranks of the unit, in the order in which they are served.
     fn mates(&self) -> impl Iterator<Item = Rank> {
         (1..self.inner.size()).map(|offset| self.inner.after(offset))
     }
 
-    /// The rank at a place of this unit.
+    /// Returns the rank at a place of this unit.
     fn mate(&self, at: Rank) -> Rank {
         Rank(self.outer.rank().0 * self.inner.size() as u32 + at.0)
     }
 
-    /// The rank at this place of another unit.
+    /// Returns the rank at this place of another unit.
     fn across(&self, unit: Rank) -> Rank {
         Rank(unit.0 * self.inner.size() as u32 + self.inner.rank().0)
     }
@@ -223,7 +223,8 @@ impl Place {
         }
     }
 
-    /// Receives what the owner of a part decodes its sums from, and decodes them in the same order.
+    /// Receives the encodings from which the owner of a part decodes its sums, and decodes them in the
+    /// same order.
     fn receive(&self, builder: &mut Builder, part: &Part, owner: Rank) {
         let mut copies: Vec<(u32, u32)> = Vec::new();
         for (number, (index, result)) in part.results().enumerate() {

@@ -2,9 +2,9 @@
 //!
 //! A [`Schedule`] is one rank's share of a collective operation: a DAG of [`Task`]s over five
 //! primitives: encode, decode, merge, send and recv. It is a pure function of an [`Algorithm`], a
-//! [`World`] and a [`Shape`], and everything else reads it: `collective` runs it over links,
-//! [`cost`] predicts its time, [`simulate`] proves that it sums, [`verify`] that its dependencies
-//! are complete, and its `Display` draws it. No I/O, no threads, no clock.
+//! [`World`] and a [`Shape`], and everything else reads it: `collective` runs it over links, [`cost`]
+//! predicts its time, [`simulate`] proves that it sums, [`verify`] proves that its dependencies are
+//! complete, and its `Display` draws it. There is no I/O, no threads, no clock.
 //!
 //! ```
 //! use thinwire_schedule::{Algorithm, Shape, all_reduce, simulate::{self, Encoding}, verify};

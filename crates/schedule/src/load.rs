@@ -6,7 +6,7 @@
 use crate::cost::Item;
 use crate::{Cost, Operation, Schedule, Speeds};
 
-/// Returns the cost of `schedule` without any waiting: all but its `seconds`, which are 0.
+/// Returns the cost of `schedule` without any waiting; its `seconds` are 0.
 pub fn load_of(schedule: &Schedule, encoded_len: &dyn Fn(usize) -> usize, speeds: &Speeds) -> Cost {
     let mut cost = Cost::default();
     let lengths = schedule.bytes(encoded_len);

@@ -1,18 +1,19 @@
 //! Packing of trees into links that differ: the trees and weights that sum in the least time.
 //!
-//! A byte on a tree crosses each of its edges once in each direction. So it loads each rank by the number of the
-//! rank's edges over the rank's rate, and each pair with an edge by 1 over the pair's rate. The time of all bytes is
-//! the largest load. To find the weighted trees with the least time is a fractional packing problem. Its prices say
-//! which tree is added next: the one of least price, a minimum spanning tree, since the price of a tree is a sum
-//! over its edges. (Garg and Könemann, "Faster and simpler algorithms for multicommodity flow and other fractional
+//! A byte on a tree crosses each of its edges once in each direction. So it loads each rank by the
+//! number of the rank's edges divided by the rank's rate, and each pair with an edge by 1 divided by
+//! the pair's rate. The time of all bytes is the largest load. Finding the weighted trees with the
+//! least time is a fractional packing problem. Its prices determine the tree that is added next: the
+//! one of least price, a minimum spanning tree, since the price of a tree is a sum over its edges.
+//! (Garg and Könemann, "Faster and simpler algorithms for multicommodity flow and other fractional
 //! packing problems", 1998; Blink packs trees in a similar way.)
 
 use std::collections::BTreeMap;
 
 use crate::Trees;
 
-/// Step of the prices while trees are looked for. The time of a packing exceeds the least time by about twice this
-/// fraction at most.
+/// Step of the prices while trees are searched. The time of a packing exceeds the least time by at most
+/// about twice this fraction.
 const COARSE: f64 = 0.05;
 /// Step of the prices while the trees that were found are weighted.
 const FINE: f64 = 0.02;
@@ -39,8 +40,8 @@ type Parents = Vec<usize>;
 type Loads = Vec<f64>;
 
 impl Rates {
-    /// Makes the rates of `ranks` ranks, at least 2; `pair` gives the positive rate between two of them, the lower one
-    /// first.
+    /// Returns the rates of `ranks` ranks, at least 2; `pair` returns the positive rate between two of
+    /// them, the lower one first.
     pub fn new(ranks: usize, pair: impl Fn(usize, usize) -> f64) -> Rates {
         let rate = |at: usize| {
             let (from, to) = (at / ranks, at % ranks);
@@ -83,15 +84,15 @@ impl Rates {
         loads.into_iter().fold(0.0, f64::max)
     }
 
-    /// Returns trees of depth 1 with the weights that take the least time, to within a few percent: a two-shot with
-    /// unequal chunks. None for more than [`Trees::RANKS_MAX`] ranks.
+    /// Returns trees of depth 1 with the weights that take the least time, to within a few percent: a
+    /// two-shot with unequal chunks. `None` for more than [`Trees::RANKS_MAX`] ranks.
     pub fn stars(&self) -> Option<Trees> {
         let stars = (0..self.ranks()).map(|root| vec![root; self.ranks()]).collect();
         self.weighted(stars)
     }
 
-    /// Returns the trees of any depth that take the least time, to within a few percent; they never take longer than
-    /// [`Rates::stars`]. None for more than [`Trees::RANKS_MAX`] ranks.
+    /// Returns the trees of any depth that take the least time, to within a few percent; they never
+    /// take longer than [`Rates::stars`]. `None` for more than [`Trees::RANKS_MAX`] ranks.
     pub fn trees(&self) -> Option<Trees> {
         self.stars_and_trees().map(|[_, trees]| trees)
     }
@@ -107,7 +108,8 @@ impl Rates {
         Some([stars, if is_faster { deep } else { stars }])
     }
 
-    /// Gives trees the weights that take the least time, and leaves out trees that carry next to nothing.
+    /// Gives trees the weights that take the least time, and leaves out trees that carry next to
+    /// nothing.
     fn weighted(&self, trees: Vec<Parents>) -> Option<Trees> {
         let loads: Vec<Loads> = trees.iter().map(|parents| self.loads(&edges(parents))).collect();
         let price = |loads: &Loads, prices: &[f64]| -> f64 {
@@ -228,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// Ranks with these rates to whoever is as fast.
+    /// Returns ranks with these rates; a pair has the rate of its slower rank.
     fn of_ranks(rates: &[f64]) -> Rates {
         Rates::new(rates.len(), |low, high| rates[low].min(rates[high]))
     }

@@ -24,11 +24,11 @@ pub fn carries(algorithm: Algorithm, exchange: Exchange) -> bool {
 
 /// Chooses the algorithm for encodings that can travel by several.
 ///
-/// Encodings that cannot be summed are gathered between two ranks: that is as many bytes as
-/// two-shot, in one step instead of two and with one rounding less. Raw values and casts go by
-/// two-shot between two ranks and for small tensors, where its few steps count; else by the ring.
-/// Two-shot would make several ranks send to one at a time, and switches with short queues drop
-/// packets then: measured on shaped links of four ranks, it takes 1.1 to 1.2 times as long.
+/// Between two ranks, encodings that cannot be summed are gathered: that is the same number of bytes as
+/// with two-shot, in one step instead of two and with one rounding less. Raw values and casts travel by
+/// two-shot between two ranks and for small tensors, because its few steps matter there, and otherwise
+/// by the ring. With two-shot, several ranks send to one at the same time, and switches with short
+/// queues then drop packets: on shaped links of four ranks, it took 1.1 to 1.2 times as long.
 pub fn preferred(exchange: Exchange, world: World, elements: usize) -> Algorithm {
     match exchange {
         Exchange::Gather => Algorithm::Gather,
@@ -41,7 +41,7 @@ pub fn preferred(exchange: Exchange, world: World, elements: usize) -> Algorithm
     }
 }
 
-/// Returns how many partitions a raw tensor of `elements` is cut into.
+/// Returns the number of partitions into which a raw tensor of `elements` elements is divided.
 pub fn partitions(elements: usize) -> usize {
     (elements * 4).div_ceil(PARTITION_BYTES).max(1)
 }

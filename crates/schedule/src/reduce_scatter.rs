@@ -1,8 +1,8 @@
 //! The direct reduce-scatter.
 //!
-//! Everybody sends every rank its chunk; the rank adds the contributions to its own values in a
-//! fixed order, from the rank before it backwards around the circle, in which they are likely to
-//! arrive because everybody serves the rank after it first.
+//! Every rank sends each other rank its chunk. The owner adds the contributions to its own values in a
+//! fixed order: from the rank before it backwards around the ring. They are likely to arrive in this
+//! order, because every rank serves the rank after it first.
 //!
 //! Per rank: n-1 messages at once, (n-1)/n of the encoded bytes sent and received.
 
@@ -11,10 +11,10 @@ use thinwire_wire::{Rank, World};
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// Returns the schedule after which rank r's values hold, in chunk r of every partition, the sum of what
-/// all ranks held there before. Other elements of `values` are what the codec left there.
+/// Returns the schedule after which rank r's values hold, in chunk r of every partition, the sum of
+/// this chunk over all ranks. Other elements of `values` are undefined.
 ///
-/// A rank's own contribution is never encoded, and nor is the sum: every merge is a result.
+/// Neither a rank's own contribution nor the sum is ever encoded: every merge is a result.
 ///
 /// # Panics
 /// If `shape.block` or `shape.partitions` is 0.
@@ -28,7 +28,7 @@ pub fn reduce_scatter(world: World, shape: &Shape) -> Schedule {
     builder.finish_with_merges_as_results()
 }
 
-/// The chunks that have elements, with their owners, mine last.
+/// Returns the chunks that have elements, with their owners, this rank's own last.
 pub(crate) fn chunks(
     world: World,
     shape: &Shape,
@@ -41,8 +41,8 @@ pub(crate) fn chunks(
     })
 }
 
-/// Sends my part of a chunk to its owner or, if that is me, adds all others' parts to mine. Gives
-/// the last task that touches my values.
+/// Sends this rank's part of a chunk to its owner or, if this rank is the owner, adds all others' parts
+/// to its own. Returns the last task that touches this rank's values.
 pub(crate) fn contribute(
     builder: &mut Builder,
     world: World,

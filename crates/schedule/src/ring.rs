@@ -1,8 +1,8 @@
 //! The ring all-reduce.
 //!
-//! Chunk c starts at rank c + 1 and travels once around the circle; every rank adds its own part
-//! and encodes the partial sum anew. Rank c is the last: it encodes the sum once more, and those
-//! bytes travel on, unchanged, to everybody. (Patarasuk and Yuan, "Bandwidth optimal all-reduce
+//! Chunk c starts at rank c + 1 and travels once around the ring; every rank adds its own part and
+//! encodes the new partial sum. Rank c is the last: it encodes the sum once more, and those bytes
+//! travel on, unchanged, to all ranks. (Patarasuk and Yuan, "Bandwidth optimal all-reduce
 //! algorithms for clusters of workstations", section 3.)
 //!
 //! Per rank: 2(n-1) messages one after the other, 2(n-1)/n of the encoded bytes sent and received.
@@ -12,7 +12,7 @@ use thinwire_wire::World;
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// The ring over all ranks.
+/// Sums by a ring of all ranks.
 pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     let mut builder = Builder::default();
     for partition in 0..shape.partitions {
@@ -26,7 +26,8 @@ pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     builder.finish()
 }
 
-/// My part in the travels of the chunk that has made so many `hops` when it reaches me first.
+/// Adds this rank's part in the travels of the chunk that has made `hops` hops when it reaches this
+/// rank first.
 fn travel(builder: &mut Builder, world: World, hops: usize, span: &Span) {
     let (previous, next, last) = (world.before(1), world.after(1), world.size() - 1);
     let summed = (hops > 0).then(|| {

@@ -1,9 +1,9 @@
-//! The all-reduce by gathering around a circle.
+//! The all-reduce by gathering around a ring.
 //!
-//! Everybody's bytes travel round the circle unchanged, a rank at a time; every rank adds them all
-//! up in the order of ranks. The bytes of the direct gather in n-1 steps instead of one, and only
-//! ever one message at a time for a rank to receive: for links that lose what comes from many at
-//! once.
+//! The encodings of all ranks travel around the ring unchanged, one rank at a time; every rank adds up
+//! all of them in the order of ranks. These are the bytes of the direct gather, in n-1 steps instead of
+//! one. A rank never receives more than one message at a time, which suits links that lose packets when
+//! many ranks send at once.
 //!
 //! Per rank: n-1 messages in sequence, n-1 times the encoded bytes sent and received.
 
@@ -12,7 +12,7 @@ use thinwire_wire::World;
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// Sends everything around the circle, and adds up what comes from all.
+/// Sends everything around the ring, and adds up the encodings of all ranks.
 pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     let mut builder = Builder::default();
     for partition in 0..shape.partitions {
@@ -25,7 +25,8 @@ pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     builder.finish()
 }
 
-/// `copies[r]` is the partition as rank r encoded it.
+/// Sends this rank's copy around the ring and adds up all of them; `copies[r]` is the partition as rank
+/// r encoded it.
 fn circulate(builder: &mut Builder, world: World, copies: &[Span]) {
     let (next, previous) = (world.after(1), world.before(1));
     let mine = builder.encode(&copies[world.rank().index()], None);

@@ -1,24 +1,24 @@
-//! The schedule: one rank's tasks and what each must wait for.
+//! The schedule: one rank's tasks and their dependencies.
 //!
 //! The laws that every schedule of this crate keeps, and that [`verify`](crate::verify()) checks:
 //!
-//! - A task waits only for tasks before it in the list; the list's order is the order of
-//!   preference among tasks that are ready. Results come last: nothing waits for them but others.
+//! - A task waits only for tasks before it in the list; the list's order is the order of preference
+//!   among tasks that are ready. Results come last: only results wait for them.
 //! - Dependencies are complete: two tasks that touch the same values or the same slot, one of them
 //!   writing, are ordered by `after`, so any order that respects `after` gives the same bits.
 //! - A slot is filled once, by an encode or a recv, and holds as many elements as its range.
-//! - An element of `values` is encoded once at most, so that its residual is added once at most.
+//! - An element of `values` is encoded at most once, so that its residual is added at most once.
 //! - Every send has one recv at its target under the same message number, and the reverse.
 //!
 //! One more law lets a codec without encoding (raw f32) run without copies:
 //!
-//! - **In place**: where [`Schedule::in_place`] holds, a slot that was encoded here may be a view
-//!   of the values it was encoded from, read as late as when its sends are written to the network,
-//!   and a recv whose slot is decoded may write those values as soon as its bytes arrive. This is
-//!   safe because such a range is final for this rank once it has been encoded: nothing is merged
-//!   into it any more, and what is decoded into it was made from this very contribution, so it
-//!   cannot arrive before the contribution has left. [`simulate`](crate::simulate) runs schedules
-//!   this way with its `Encoding::InPlace`.
+//! - **In place**: if [`Schedule::in_place`] holds, a slot that was encoded here may be a view of the
+//!   values it was encoded from, read as late as when its sends are written to the network, and a recv
+//!   whose slot is decoded may write those values as soon as its bytes arrive. This is safe because
+//!   such a range is final for this rank once it has been encoded: nothing is merged into it any more,
+//!   and the bytes that are decoded into it were made from this very contribution, so they cannot
+//!   arrive before the contribution has left. [`simulate`](crate::simulate) runs schedules this way
+//!   with its `Encoding::InPlace`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,30 +30,30 @@ use thinwire_wire::Rank;
 pub struct Slot(pub u32);
 
 impl Slot {
-    /// The slot as an index into a vector of per-slot values.
+    /// Returns the slot as an index into a vector of per-slot values.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// One of the five things that a rank can do.
+/// One of the five operations of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Encodes `values[range]` (and its residual, where there is one) into `slot`.
+    /// Encodes `values[range]` (and its residual, if there is one) into `slot`.
     Encode {
         /// The elements that are encoded.
         range: Range<usize>,
-        /// Where the encoded bytes go.
+        /// The slot for the encoded bytes.
         slot: Slot,
     },
-    /// Adds what `slot` holds to `values[range]`.
+    /// Adds the decoded content of `slot` to `values[range]`.
     Merge {
         /// The encoded bytes.
         slot: Slot,
         /// The elements that are added to.
         range: Range<usize>,
     },
-    /// Sets `values[range]` to what `slot` holds.
+    /// Sets `values[range]` to the decoded content of `slot`.
     Decode {
         /// The encoded bytes.
         slot: Slot,
@@ -64,16 +64,16 @@ pub enum Operation {
     Send {
         /// The encoded bytes.
         slot: Slot,
-        /// Who receives them.
+        /// The receiver.
         to: Rank,
         /// The message's number: used once between a sender and a receiver.
         message: u32,
     },
     /// Receives the bytes of `slot`.
     Recv {
-        /// Where the encoded bytes go.
+        /// The slot for the encoded bytes.
         slot: Slot,
-        /// Who sends them.
+        /// The sender.
         from: Rank,
         /// The message's number: used once between a sender and a receiver.
         message: u32,
@@ -81,7 +81,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The one slot that the operation reads or writes.
+    /// Returns the one slot that the operation reads or writes.
     pub const fn slot(&self) -> Slot {
         match self {
             Operation::Encode { slot, .. }
@@ -92,7 +92,7 @@ impl Operation {
         }
     }
 
-    /// The elements of `values` that the operation reads or writes.
+    /// Returns the elements of `values` that the operation reads or writes.
     pub const fn range(&self) -> Option<&Range<usize>> {
         match self {
             Operation::Encode { range, .. }
@@ -102,13 +102,13 @@ impl Operation {
         }
     }
 
-    /// Whether the operation is what fills its slot.
+    /// Returns whether the operation fills its slot.
     pub const fn fills(&self) -> bool {
         matches!(self, Operation::Encode { .. } | Operation::Recv { .. })
     }
 }
 
-/// An operation and what must be done before it.
+/// An operation and its dependencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The operation.
@@ -126,7 +126,7 @@ pub struct Schedule {
     pub tasks: Vec<Task>,
     /// For every slot, the number of elements that are encoded in it.
     pub slots: Vec<usize>,
-    /// The number of slots, the first ones, that hold elements as they are, whatever the codec.
+    /// The first `raw` slots hold elements as they are, whatever the codec.
     pub raw: usize,
     /// The element from which a codec's random numbers are counted.
     pub origin: usize,
@@ -146,12 +146,12 @@ impl Schedule {
         self
     }
 
-    /// Whether a slot holds elements as they are, whatever the codec.
+    /// Returns whether a slot holds elements as they are, whatever the codec.
     pub const fn is_raw(&self, slot: Slot) -> bool {
         slot.index() < self.raw
     }
 
-    /// For every slot, the bytes that it holds where `encoded_len` gives those of so many elements.
+    /// Returns the bytes of every slot; `encoded_len` returns the bytes of a number of elements.
     pub fn bytes(&self, encoded_len: &dyn Fn(usize) -> usize) -> Vec<usize> {
         let bytes = |(slot, elements): (usize, &usize)| match slot < self.raw {
             true => elements * size_of::<f32>(),
@@ -160,7 +160,7 @@ impl Schedule {
         self.slots.iter().enumerate().map(bytes).collect()
     }
 
-    /// Whether slots may be views of the values that they were encoded from (see the module's
+    /// Returns whether slots may be views of the values that they were encoded from (see the module's
     /// laws): nothing is merged into elements that have been encoded before.
     pub fn in_place(&self) -> bool {
         let mut encoded = BTreeMap::new();

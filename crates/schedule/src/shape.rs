@@ -1,8 +1,8 @@
 //! The division of a tensor into partitions and chunks.
 //!
-//! A tensor is cut into partitions, which are synchronised independently of each other, and every
-//! partition into chunks, one per rank. Law: the pieces are in order, do not overlap, cover
-//! everything, and begin at multiples of the block; their lengths differ by a block at most.
+//! A tensor is divided into partitions, which are synchronised independently of each other, and every
+//! partition into chunks, one per rank. Law: the pieces are in order, do not overlap, cover everything,
+//! and begin at multiples of the block; their lengths differ by at most a block.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The elements of one partition; empty where there are more partitions than blocks.
+    /// Returns the elements of one partition; empty if there are more partitions than blocks.
     ///
     /// # Panics
     /// If `block` or `partitions` is 0, or `index` is not below `partitions`.
@@ -26,8 +26,8 @@ impl Shape {
         split(0..self.length, self.block, self.partitions, index)
     }
 
-    /// The elements of one of `parts` chunks of a partition; empty where there are more chunks than
-    /// blocks. Collectives cut into as many chunks as there are ranks, chunk r belonging to rank r.
+    /// Returns the elements of one of `parts` chunks of a partition; empty if there are more chunks
+    /// than blocks. Collectives make one chunk per rank, and chunk r belongs to rank r.
     ///
     /// # Panics
     /// As [`Shape::partition`], or if `parts` is not above `index`.

@@ -1,8 +1,8 @@
 //! A run of all ranks' schedules in memory, in an adversarial order.
 //!
-//! Whatever is allowed to happen may happen next: ready tasks and messages are picked by a seeded
-//! generator, oldest first, newest first, at random, or with one rank lagging behind all others.
-//! For tests of schedules and of codecs; `collective` runs schedules for real.
+//! Everything that is allowed to happen next may happen next: a seeded generator picks ready tasks and
+//! messages, oldest first, newest first, at random, or with one rank lagging behind all others. It
+//! serves tests of schedules and codecs; `collective` runs schedules on real links.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,10 +18,11 @@ use crate::{Operation, Schedule, Slot};
 #[derive(Clone, Copy)]
 pub enum Encoding<'a> {
     /// The codec `none` without copies: an encode does nothing, a message is read from the sender's
-    /// values as late as when it is delivered, and what will be decoded is written to the
-    /// receiver's values at that moment. Right only where [`Schedule::in_place`] holds.
+    /// values as late as when it is delivered, and values to be decoded are written to the receiver's
+    /// values at that moment. Correct only if [`Schedule::in_place`] holds.
     InPlace,
-    /// Encoding and then decoding values gives what the function says, as many as it was given.
+    /// Encoding and then decoding values returns the result of this function, which has the length of
+    /// its argument.
     Through(&'a dyn Fn(&[f32]) -> Vec<f32>),
 }
 
@@ -70,7 +71,7 @@ fn violation(rank: usize, task: usize, law: Law) -> Violation {
     Violation { rank: Rank(rank as u32), task: task as u32, law }
 }
 
-/// Who decides what happens next.
+/// Decides which event happens next.
 struct Adversary {
     seed: u64,
     steps: u64,
@@ -94,7 +95,7 @@ impl Adversary {
     }
 }
 
-/// The number of tasks that a task which is done waits for.
+/// The waiting count of a task that is done.
 const DONE: usize = usize::MAX;
 
 /// Where a slot's contents are.
@@ -108,7 +109,7 @@ struct Host<'a> {
     schedule: &'a Schedule,
     values: &'a mut Vec<f32>,
     slots: Vec<Option<Content>>,
-    /// For every task, how many tasks it still waits for.
+    /// For every task, the number of tasks for which it still waits.
     waits: Vec<usize>,
 }
 
@@ -185,7 +186,7 @@ impl Network<'_> {
         }
     }
 
-    /// Everything that a task waits for is done.
+    /// Makes a task possible: all tasks that it waits for are done.
     fn ready(&mut self, rank: usize, task: usize) {
         let key = match self.hosts[rank].schedule.tasks[task].operation {
             Operation::Send { to, message, .. } => (rank, to.index(), message),

@@ -1,7 +1,7 @@
 //! Sums over all ranks, flat or in two levels.
 //!
-//! A flat sum treats all ranks alike; a hierarchical one sums within units of neighbouring ranks first.
-//! Whoever runs, prices or names a sum takes a [`Summation`] and need not know which it is.
+//! A flat sum treats all ranks alike; a hierarchical one first sums within units of neighbouring ranks.
+//! Code that runs, prices or names a sum takes a [`Summation`] and need not know which kind it is.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use thinwire_wire::Exchange;
 
 use crate::{Algorithm, UnknownAlgorithm, carries, partitions};
 
-/// Partitions over trees for each partition of another sum.
+/// Trees have this many partitions for each partition of another sum.
 const TREES_FACTOR: usize = 4;
 
 /// A sum over all ranks, named as `ring` or as `hierarchical:2:ring`.
@@ -18,17 +18,19 @@ const TREES_FACTOR: usize = 4;
 pub struct Summation {
     /// The number of ranks in a unit: ranks 0 to `unit` − 1 are the first unit. 1 in a flat sum.
     pub unit: usize,
-    /// The flat algorithm by which encodings travel, between units where there are any.
+    /// The flat algorithm that carries the encodings: among all ranks, or between units in a
+    /// hierarchical sum.
     pub algorithm: Algorithm,
 }
 
 impl Summation {
-    /// Whether this sum can carry encodings that are combined by `exchange`.
+    /// Returns whether this sum can carry encodings that are combined by `exchange`.
     pub fn carries(self, exchange: Exchange) -> bool {
         carries(self.algorithm, exchange)
     }
 
-    /// Whether a number of ranks divides into units, as many as the algorithm takes.
+    /// Returns whether this number of ranks divides into units, and the algorithm suits the number of
+    /// units.
     pub const fn divides(self, world_size: usize) -> bool {
         self.unit > 0
             && world_size.is_multiple_of(self.unit)
@@ -38,7 +40,7 @@ impl Summation {
     /// Checks that the sum is for this number of ranks.
     ///
     /// # Errors
-    /// The sum and both numbers of ranks, in one line.
+    /// A line with the sum and both numbers of ranks.
     pub fn check(self, world_size: usize) -> Result<(), String> {
         if self.divides(world_size) {
             return Ok(());
@@ -50,8 +52,8 @@ impl Summation {
         Err(format!("algorithm {self} with {world_size} ranks, expected {expected}"))
     }
 
-    /// Returns the elements that one rank of a unit sums with those of the other units, of `length`
-    /// elements: all of them in a flat sum. Partitions divide this part.
+    /// Returns the number of the `length` elements that one rank of a unit sums with the other units;
+    /// in a flat sum, all of them. Partitions divide this part.
     pub const fn part(self, length: usize) -> usize {
         length.div_ceil(self.unit)
     }
@@ -82,7 +84,7 @@ impl fmt::Display for Summation {
     }
 }
 
-/// Text of which fingerprints of saved plans are made, so it stays as it is.
+/// Writes the text from which fingerprints of saved plans are made; it must not change.
 impl fmt::Debug for Summation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Summation { unit, algorithm } = self;

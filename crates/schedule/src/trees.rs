@@ -1,10 +1,11 @@
 //! Sums over weighted trees, for links that differ.
 //!
-//! Every tree spans all ranks and carries a part of the values in proportion to its weight: partial sums travel
-//! up to the root, and the sum travels down as the root encoded it. A rank on a thin link should be a leaf of every
-//! tree, so that its values cross the link once in each direction, and a thin pair should be an edge of none. Trees
-//! of depth 1 are a two-shot whose owners have unequal chunks. (Wang et al., "Blink: fast and generic collectives
-//! for distributed ML", MLSys 2020, pack spanning trees for the links within a host.)
+//! Every tree spans all ranks and carries a part of the values in proportion to its weight: partial
+//! sums travel up to the root, and the sum travels down as the root encoded it. A rank on a thin link
+//! should be a leaf of every tree, so that its values cross the link once in each direction. A thin
+//! pair should be an edge of no tree. Trees of depth 1 are a two-shot whose owners have unequal chunks.
+//! (Wang et al., "Blink: fast and generic collectives for distributed ML", MLSys 2020, pack spanning
+//! trees for the links within a host.)
 //!
 //! Per rank and tree: one message to its parent and from each child, then the same in reverse. In a tree of depth d
 //! a value is encoded d + 1 times on its way to the sum.
@@ -21,8 +22,8 @@ const BITS: usize = 4;
 
 /// Spanning trees of the ranks of a world, each with the weight of its part of the values.
 ///
-/// Written as `3*0.0.0+1*1.1.1`: weight 3 for the tree in which rank 0 is the parent of all ranks, and weight 1 for
-/// the tree in which rank 1 is. A root is its own parent.
+/// Written as `3*0.0.0+1*1.1.1`: weight 3 for the tree in which rank 0 is the parent of all ranks, and
+/// weight 1 for the tree in which rank 1 is the parent of all. A root is its own parent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Trees {
     ranks: u8,
@@ -38,8 +39,9 @@ impl Trees {
     /// The most trees.
     pub const COUNT_MAX: usize = 16;
 
-    /// Makes trees of weights and the parent of each rank. None unless there are 1 to [`Trees::COUNT_MAX`] trees with
-    /// positive weights, and each spans the same 1 to [`Trees::RANKS_MAX`] ranks.
+    /// Returns trees with these weights and the parent of each rank. `None` unless there are 1 to
+    /// [`Trees::COUNT_MAX`] trees with positive weights, and each spans the same 1 to
+    /// [`Trees::RANKS_MAX`] ranks.
     pub fn new(trees: &[(u8, Vec<usize>)]) -> Option<Trees> {
         let ranks = trees.first()?.1.len();
         let fits = ranks <= Trees::RANKS_MAX && trees.len() <= Trees::COUNT_MAX;
@@ -95,13 +97,13 @@ impl Trees {
         (self.parents[tree] >> (BITS * rank)) as usize % Trees::RANKS_MAX
     }
 
-    /// The number of edges between a rank and the root.
+    /// Returns the number of edges between a rank and the root.
     fn level(&self, tree: usize, rank: usize) -> usize {
         let above = |&rank: &usize| Some(self.parent(tree, rank)).filter(|parent| *parent != rank);
         std::iter::successors(Some(rank), above).count() - 1
     }
 
-    /// Returns the part of a partition that a tree carries, or none if it has no elements.
+    /// Returns the part of a partition that a tree carries; `None` if it has no elements.
     fn span(&self, shape: &Shape, partition: usize, tree: usize) -> Option<Span> {
         let before = |tree: usize| -> usize {
             self.weights[..tree].iter().map(|weight| usize::from(*weight)).sum()
@@ -148,7 +150,7 @@ impl Trees {
     }
 }
 
-/// Whether following parents leads from every rank to one root, which is its own parent.
+/// Returns whether following parents leads from every rank to one root, which is its own parent.
 fn is_tree(parents: &[usize]) -> bool {
     let root = |rank: usize| {
         let mut at = rank;
@@ -182,7 +184,7 @@ impl fmt::Debug for Trees {
 }
 
 impl Trees {
-    /// Parses trees as they are written; none for any other text.
+    /// Parses trees as they are written; `None` for any other text.
     pub fn parse(text: &str) -> Option<Trees> {
         let tree = |text: &str| {
             let (weight, parents) = text.split_once('*')?;

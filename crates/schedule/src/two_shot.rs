@@ -12,7 +12,7 @@ use crate::builder::Builder;
 use crate::reduce_scatter::{chunks, contribute};
 use crate::{Schedule, Shape};
 
-/// Reduce-scatter, then all-gather.
+/// Sums by a reduce-scatter, then an all-gather.
 pub(crate) fn all_reduce(world: World, shape: &Shape) -> Schedule {
     let mut builder = Builder::default();
     for partition in 0..shape.partitions {

@@ -1,8 +1,8 @@
 //! The check that schedules keep their laws.
 //!
-//! The laws are those of the `schedule` module that can be seen without running anything; that
-//! nothing waits for ever, [`simulate`](crate::simulate) shows. Made for tests: the time grows with
-//! the square of the number of tasks.
+//! The laws are those of the `schedule` module that can be seen without running anything;
+//! [`simulate`](crate::simulate) shows that no task waits for ever. It serves tests: the time grows
+//! with the square of the number of tasks.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub enum Law {
     FilledOnce,
     /// A slot holds as many elements as its range, at both ends of a message.
     Length,
-    /// An element is encoded once at most.
+    /// An element is encoded at most once.
     EncodedOnce,
     /// Of two tasks that touch the same values or the same slot, one waits for the other.
     Ordered,
@@ -45,7 +45,7 @@ pub struct Violation {
 }
 
 impl Law {
-    /// Returns the breach in words, as they follow the name of a task.
+    /// Returns a description of the breach, which follows the name of a task.
     fn breach(self) -> &'static str {
         match self {
             Law::WaitsForEarlier => "waits for a task that is not before it",
@@ -97,7 +97,7 @@ fn verify_alone(schedule: &Schedule) -> Result<(), (usize, Law)> {
     Ok(())
 }
 
-/// Checks one task against those before it; `ancestors` says for which of them it waits.
+/// Checks one task against those before it; `ancestors` tells for which of them it waits.
 fn verify_task(schedule: &Schedule, index: usize, ancestors: &[bool]) -> Result<(), (usize, Law)> {
     let operation = &schedule.tasks[index].operation;
     let length = schedule.slots.get(operation.slot().index()).copied();

@@ -92,7 +92,7 @@ impl Configuration {
         let mine = memories.iter().filter(|(id, _)| servers.contains(id));
         let (id, free) = mine.min_by_key(|(_, bytes)| **bytes)?;
         let least = definition.layout().ok()?.least_bytes(definition.backups as usize, count);
-        let hint = "start more servers, servers with more memory, or take smaller tables";
+        let hint = "start more servers or servers with more memory, or use smaller tables";
         (least > *free).then(|| {
             format!(
                 "the tables need at least {least} bytes of memory on each of {count} servers, server {id} has {free}{HINT}{hint}"
@@ -107,7 +107,7 @@ impl Configuration {
         };
         let (id, name) = origins.iter().find(other)?;
         let found = definition.restore.as_deref().unwrap_or("nothing");
-        Some(format!("this worker continues from {found}, server {id} from {name} (--restore)"))
+        Some(format!("this worker continues from {found}, but server {id} from {name} (--restore)"))
     }
 
     /// Notes the files with which a server is to begin. A definition that names other files is forgotten; a
@@ -327,7 +327,7 @@ fn check_name(from: Id, text: &str, what: &str) -> Result<(), String> {
 }
 
 fn check_server(from: Id, what: &str) -> Result<(), String> {
-    let no_server = || format!("process {from} is no server, and has no {what}");
+    let no_server = || format!("process {from} is not a server, so it has no {what}");
     from.is_server().then_some(()).ok_or_else(no_server)
 }
 
@@ -340,7 +340,7 @@ fn make_room<T>(table: &mut BTreeMap<Id, T>, from: Id, servers: &[Id]) -> Result
         table.retain(|id, _| servers.contains(id));
     }
     match is_full(table) {
-        true => Err(format!("{} servers already, expected at most that", table.len())),
+        true => Err(format!("there are {} servers already, which is the maximum", table.len())),
         false => Ok(()),
     }
 }

@@ -1,10 +1,10 @@
 //! Agreement on absent parameters: those without a gradient on any rank, whose state must not change.
 //!
-//! A network that is not trained in a step still has a place in its bucket. Its residual must not be sent
-//! then, since the framework does not apply the averages of parameters without gradients, and the residual
-//! would be lost. Each rank counts 1 for every parameter of which it has a gradient, with several counts in
-//! one f32, and the counts are summed beside the last bucket. Exchanges that keep nothing from step to step
-//! need no agreement.
+//! Parameters of a network that is not trained in a step still have a place in their bucket. Their
+//! residual must not be sent then: the framework does not apply averages of parameters without
+//! gradients, and the residual would be lost. Each rank counts 1 for every parameter of which it has a
+//! gradient. Several counts share one f32, and the counts are summed together with the last bucket.
+//! Exchanges that keep nothing from step to step need no agreement.
 //!
 //! Law: a parameter whose gradient is absent on all ranks has the same residual, momentum, memory of
 //! feedback and factors after a step as before it, bit for bit, and an average of zero.
@@ -24,7 +24,7 @@ const EXACT_BITS: u32 = 24;
 /// The agreement of a step.
 #[derive(Debug, Default)]
 pub(crate) struct Absence {
-    /// None where nothing is kept from step to step.
+    /// `None` if nothing is kept from step to step.
     program: Option<Arc<Program>>,
     /// Number of parameters, and of bits in a count of ranks.
     parameters: usize,
@@ -85,8 +85,8 @@ impl Absence {
         Ok(())
     }
 
-    /// Returns the program that sums the counts over all ranks, and those of this rank; none where nothing is
-    /// kept from step to step.
+    /// Returns the program that sums the counts over all ranks, and the counts of this rank; `None` if
+    /// nothing is kept from step to step.
     pub(crate) fn departure(&self, absent: &[bool]) -> Option<(Arc<Program>, Vec<f32>)> {
         Some((Arc::clone(self.program.as_ref()?), self.counts(absent)))
     }
@@ -101,17 +101,17 @@ impl Absence {
         (self.answer, self.found) = (None, None);
     }
 
-    /// Whether an answer is on its way.
+    /// Returns whether an answer is on its way.
     pub(crate) fn is_underway(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// Whether the step can end: the answer is known, or none is needed.
+    /// Returns whether the step can end: the answer is known, or none is needed.
     pub(crate) fn is_settled(&self) -> bool {
         self.program.is_none() || self.found.is_some()
     }
 
-    /// Returns whether each parameter is absent on all ranks; an empty slice where that is not known.
+    /// Returns whether each parameter is absent on all ranks; an empty slice if that is not known.
     pub(crate) fn everywhere(&self) -> &[bool] {
         self.found.as_deref().unwrap_or_default()
     }

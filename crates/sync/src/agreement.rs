@@ -10,8 +10,8 @@ use thinwire_wire::World;
 use crate::options::WARM_UP_STEPS_MAX as STEPS_MAX;
 use crate::{Error, Feedback, Options, Parameter, Policy};
 
-/// Refuses parameters that are not those which were, in any order and in any of the framework's
-/// buckets.
+/// Refuses `new` parameters that are not the `old` ones. Their order and the framework's buckets may
+/// differ.
 pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Error> {
     let sorted = |parameters: &[Parameter]| {
         let identity = |p: &Parameter| (p.name.clone(), p.shape.clone(), p.dtype);
@@ -21,18 +21,18 @@ pub(crate) fn check_same(new: &[Parameter], old: &[Parameter]) -> Result<(), Err
     };
     if let Some((new, old)) = sorted(new).iter().zip(&sorted(old)).find(|(new, old)| new != old) {
         return Err(Error::Invalid(format!(
-            "parameter {} of {:?} {} where {} of {:?} {} was",
+            "parameter {} of {:?} {}, expected {} of {:?} {} as before",
             new.0, new.1, new.2, old.0, old.1, old.2
         )));
     }
     if new.len() != old.len() {
         let (found, expected) = (new.len(), old.len());
-        return Err(Error::Invalid(format!("{found} parameters where {expected} were")));
+        return Err(Error::Invalid(format!("{found} parameters, expected {expected} as before")));
     }
     Ok(())
 }
 
-/// Refuses two parameters of one name, by which residuals are saved and loaded.
+/// Refuses two parameters with the same name, since residuals are saved and loaded by name.
 pub(crate) fn check_names(parameters: &[Parameter]) -> Result<(), Error> {
     let mut names = HashSet::new();
     match parameters.iter().find(|parameter| !names.insert(parameter.name.as_str())) {
@@ -58,7 +58,7 @@ pub(crate) fn check_rules(options: &Options, parameters: &[Parameter]) -> Result
     }
 }
 
-/// Refuses codecs from files that break a law, whether options or a plan ask for them.
+/// Refuses codecs from files that break a law, in the options or in a plan.
 pub(crate) fn check_laws(options: &Options, parameters: &[Parameter]) -> Result<(), Error> {
     if options.unchecked {
         return Ok(());
@@ -70,23 +70,23 @@ pub(crate) fn check_laws(options: &Options, parameters: &[Parameter]) -> Result<
     codecs.values().try_for_each(|codec| laws::check_file(codec)).map_err(Error::Invalid)
 }
 
-/// Refuses options that do not go together in this world: as [`check_options`], and an algorithm that
-/// is for another number of ranks.
+/// Refuses options that do not go together among this number of ranks: those that [`check_options`]
+/// refuses, and an algorithm for another number of ranks.
 ///
 /// # Errors
-/// Those of [`check_options`], or if the algorithm is for another number of ranks.
+/// If [`check_options`] returns an error, or the algorithm is for another number of ranks.
 pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
     check_exchange(options, world)?;
     let asked = options.algorithm.map_or(Ok(()), |asked| asked.check(world.size()));
     asked.map_err(Error::Invalid)
 }
 
-/// Refuses options that go together in no world: a codec and an algorithm, an error budget, a feedback
-/// or a warm-up.
+/// Refuses options that contradict each other, whatever the number of ranks: an algorithm, an error
+/// budget, a feedback or a warm-up that does not suit the codec.
 ///
 /// # Errors
-/// If the algorithm that was asked for cannot carry a codec that was, or nobody keeps the budget, or
-/// nothing is left that could be fed back.
+/// If the algorithm cannot carry the codec, a budget is set though codecs are named, the codec takes no
+/// warm-up, or a feedback is set though the codec leaves no residual.
 pub fn check_options(options: &Options) -> Result<(), Error> {
     // The number of ranks only changes the advice.
     check_exchange(options, World::alone())
@@ -95,14 +95,14 @@ pub fn check_options(options: &Options) -> Result<(), Error> {
 fn check_exchange(options: &Options, world: World) -> Result<(), Error> {
     if let Some(budget) = options.idle_budget() {
         return Err(Error::Invalid(format!(
-            "error budget {budget} with codec {}: only auto, without names, keeps one",
+            "error budget {budget} has no effect with codec {}: only auto, without names, keeps to one",
             options.policy
         )));
     }
     check_warm_up(options)?;
     if options.feedback != Feedback::Classic && !options.policy.leaves_a_residual() {
         return Err(Error::Invalid(format!(
-            "feedback {} with codec {}, which leaves nothing to feed back",
+            "feedback {} has no effect with codec {}, which leaves nothing to feed back",
             options.feedback, options.policy
         )));
     }
@@ -122,7 +122,7 @@ fn check_warm_up(options: &Options) -> Result<(), Error> {
     let Options { policy, warm_up_steps: steps, .. } = options;
     match policy {
         Policy::Auto(_) if *steps > 0 => Err(Error::Invalid(format!(
-            "a warm-up of {steps} steps with codec {policy}, which measures its codecs instead"
+            "codec {policy} takes no warm-up, found {steps} steps: leave the warm-up out, or name a codec"
         ))),
         _ if *steps > STEPS_MAX => {
             Err(Error::Invalid(format!("a warm-up of {steps} steps, expected at most {STEPS_MAX}")))
@@ -131,7 +131,7 @@ fn check_warm_up(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// Returns the facts that must be alike on all ranks for buckets to match.
+/// Returns the facts that must be equal on all ranks for buckets to match.
 pub(crate) fn identity(parameters: &[Parameter], options: &Options) -> Vec<(String, String)> {
     let total: usize = parameters.iter().map(Parameter::elements).sum();
     let describe = |p: &Parameter| format!("{}{:?}{} in {}", p.name, p.shape, p.dtype, p.bucket);
@@ -156,10 +156,10 @@ pub(crate) fn identity(parameters: &[Parameter], options: &Options) -> Vec<(Stri
     ]
 }
 
-/// Makes sure that all ranks say the same of every fact.
+/// Checks that every fact has the same value on all ranks.
 ///
 /// # Errors
-/// If one says something else, or is lost.
+/// If a value differs on another rank, or a peer is lost.
 pub fn agree(group: &mut Group, facts: &[(String, String)]) -> Result<(), Error> {
     let all = all_gather_bytes(group, &encode_facts(facts))?;
     compare(facts, &all, group.world())
@@ -170,7 +170,7 @@ pub(crate) fn encode_facts(facts: &[(String, String)]) -> Vec<u8> {
     serde_json::to_vec(facts).expect("strings can be written as JSON")
 }
 
-/// Returns the facts of another rank; none if the bytes are none.
+/// Returns the facts of another rank; none if the bytes cannot be decoded.
 pub(crate) fn decode_facts(bytes: &[u8]) -> Vec<(String, String)> {
     serde_json::from_slice(bytes).unwrap_or_default()
 }

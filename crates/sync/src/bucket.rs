@@ -1,4 +1,4 @@
-//! Buckets: which gradients travel together, and what is kept of each bucket from step to step.
+//! Buckets: gradients that travel together, and the state of each bucket from step to step.
 
 pub(crate) mod checkpoint;
 mod fault;

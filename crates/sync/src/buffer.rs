@@ -87,8 +87,8 @@ impl Tensor {
         }
     }
 
-    /// Changes the values of a range; a device does it later, in its turn. What a failed device has is told by
-    /// the work that follows.
+    /// Changes the values of a range; a device does it later, in its turn. If the device has failed,
+    /// the work that follows reports it.
     pub(crate) fn change(&mut self, range: Range<usize>, change: Change<Source<'_>>) {
         submit(Work::Change(self.operand(range), change), Waker::noop());
     }

@@ -2,7 +2,7 @@
 //!
 //! A training under a plan sends activations and gradients over one link: its executor runs the former,
 //! a [`Synchronizer`](crate::Synchronizer) the latter, on one thread and with one set of connections, so
-//! that messages which somebody waits for can overtake gradients.
+//! that messages which another rank waits for can overtake gradients.
 
 use std::sync::Arc;
 
@@ -35,14 +35,15 @@ impl Channel {
         Channel { ranks: Ranks::all(driver.world()), driver, bulk: false }
     }
 
-    /// Returns the channel among some ranks of the link, in this order; none if this rank is none of them.
+    /// Returns the channel among some ranks of the link, in this order; `None` if this rank is not one
+    /// of them.
     pub fn among(&self, members: &[Rank]) -> Option<Channel> {
         let ranks = Ranks::among(members, self.driver.world())?;
         Some(Channel { ranks, ..self.clone() })
     }
 
-    /// Returns the channel among the ranks that exchange all `parameters`: a group of ranks beside others, with which
-    /// it shares the network, or all of the channel.
+    /// Returns the channel among the ranks that exchange all `parameters`: all ranks of the channel, or
+    /// a group that shares the network with other groups.
     pub(crate) fn peers(&self, parameters: &[Parameter]) -> Channel {
         let ranks = parameters.first().map_or(&[][..], |first| &first.ranks);
         let alike = parameters.iter().all(|parameter| *parameter.ranks == *ranks);
@@ -50,18 +51,18 @@ impl Channel {
         among.unwrap_or_else(|| self.clone())
     }
 
-    /// Returns the channel with messages that give way to all others.
+    /// Returns the channel with bulk messages, which give way to all others.
     #[must_use]
     pub fn bulk(self) -> Channel {
         Channel { bulk: true, ..self }
     }
 
-    /// This rank among those of the channel.
+    /// Returns this rank and the number of ranks of the channel.
     pub fn world(&self) -> World {
         self.ranks.world
     }
 
-    /// The thread, for runs among any ranks of the link.
+    /// Returns the thread, for runs among any ranks of the link.
     pub fn driver(&self) -> &Driver<Tensor> {
         &self.driver
     }
@@ -69,7 +70,7 @@ impl Channel {
     /// Ends the thread and gives the group back.
     ///
     /// # Errors
-    /// If another user has the channel still, or an error has ended the group.
+    /// If another user still has the channel, or an error has ended the group.
     pub fn into_group(self) -> Result<Group, Error> {
         let driver = Arc::into_inner(self.driver).ok_or(Error::Stopped)?;
         driver.into_group().map_err(Error::Collective)
@@ -80,8 +81,8 @@ impl Channel {
         self.driver.stop()
     }
 
-    /// Gives the bytes of the first `state_sources` ranks, which are the same, to all other ranks of the channel; see
-    /// `thinwire_collective::hand_over`. Nothing of any rank may be on its way.
+    /// Sends the bytes of the first `state_sources` ranks, which must have the same, to all other ranks
+    /// of the channel; see `thinwire_collective::hand_over`. Nothing of any rank may be on its way.
     ///
     /// # Errors
     /// If state sources have different bytes, or a peer is lost.
@@ -112,7 +113,8 @@ impl Channel {
         self.call(move |group| all_gather_bytes(group, &mine))
     }
 
-    /// Runs `call` among the channel's ranks and waits for it. Nothing of this rank may be on its way.
+    /// Runs `call` among the channel's ranks and waits for its result. Nothing of this rank may be on
+    /// its way.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Group) -> Result<T, Failure> + Send + 'static,
@@ -125,17 +127,18 @@ impl Channel {
         self.driver.call(among).map_err(Error::Collective)
     }
 
-    /// Makes sure that all ranks of the channel say the same of every fact.
+    /// Checks that every fact has the same value on all ranks of the channel.
     pub(crate) fn agree(&self, facts: &[(String, String)]) -> Result<(), Error> {
         let all = self.gather_bytes(encode_facts(facts))?;
         compare(facts, &all, self.world())
     }
 
-    /// Returns what this rank has made of its state, after all ranks have made something of theirs and say the
-    /// same of everything in `facts`.
+    /// Returns `mine`, this rank's result of reading a state, if all ranks have succeeded and
+    /// everything in `facts` is the same on all.
     ///
     /// # Errors
-    /// This rank's own, or that of another rank, or if a fact differs: the states were not saved together.
+    /// The error of this rank or of another one, or if a fact differs: the states were not saved
+    /// together.
     pub(crate) fn agree_on_states<T>(
         &self,
         mine: Result<T, Error>,
@@ -168,7 +171,7 @@ impl Channel {
         }
     }
 
-    /// Whether messages give way to all others.
+    /// Returns whether messages give way to all others.
     pub(crate) fn is_bulk(&self) -> bool {
         self.bulk
     }

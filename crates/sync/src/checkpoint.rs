@@ -1,7 +1,7 @@
 //! Checkpoints: the state of a synchroniser across a restart, and its conversion to another number of ranks.
 //!
-//! Law of the conversion: the sum over ranks of every residual is the same before and after, up to
-//! the rounding of a sum of f32; what all ranks hold alike (factors, means) they still do.
+//! Law of the conversion: the sum over ranks of every residual is the same before and after, up to the
+//! rounding of a sum of f32. Tensors that are equal on all ranks (factors, means) stay equal.
 
 mod file;
 mod plan;
@@ -28,8 +28,8 @@ pub fn tensor_of_count(count: u64) -> (Vec<usize>, Vec<f32>) {
     (vec![2], parts.map(|part| part as f32).to_vec())
 }
 
-/// Returns the count that [`tensor_of_count`] has put in a tensor with these values; none if they are not two whole
-/// numbers below 2^24.
+/// Returns the count that [`tensor_of_count`] has put in a tensor with these values; `None` if they are
+/// not two whole numbers below 2^24.
 pub fn count_of(values: &[f32]) -> Option<u64> {
     let limit = (1_u64 << COUNT_BITS) as f32;
     let is_part = |part: &f32| part.fract() == 0.0 && (0.0..limit).contains(part);
@@ -41,8 +41,9 @@ pub fn count_of(values: &[f32]) -> Option<u64> {
     }
 }
 
-/// Residuals, factors, scales, the count of a warm-up and the plan of one rank. A run that loads it continues
-/// bit for bit, with `auto` until a decision depends on times that were measured after the save.
+/// Residuals, factors, scales, the count of a warm-up and the plan of one rank. A run that loads it
+/// continues bit for bit, under `auto` until a decision depends on times that were measured after the
+/// save.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Named f32 tensors: shape and values. `residual.PARAMETER` has the parameter's shape.
@@ -56,8 +57,8 @@ impl State {
     /// have a dot, so this one has none.
     pub const WARM_UP: &str = "warm_up";
 
-    /// Returns the part that all ranks hold alike (factors, scales, the count of a warm-up), from which a
-    /// rank that joins continues by [`Synchronizer::load_tensors`]; it owes nothing.
+    /// Returns the part that is equal on all ranks (factors, scales, the count of a warm-up). A rank
+    /// that joins continues from it by [`Synchronizer::load_tensors`], without residuals.
     pub fn shared(&self) -> State {
         let alike = self.tensors.iter().filter(|(name, _)| !is_summed(name));
         let tensors = alike.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
@@ -71,7 +72,7 @@ impl State {
         State { tensors, plan: String::new() }
     }
 
-    /// Adds what another rank owes.
+    /// Adds the part that another rank alone has.
     pub(crate) fn add_owed(&mut self, owed: State) -> Result<(), Error> {
         add_all(&mut self.tensors, owed.tensors, "the rank that leaves")
     }
@@ -87,7 +88,7 @@ impl State {
 }
 
 impl Synchronizer {
-    /// Returns everything that a restart must know.
+    /// Returns the state from which a restart continues.
     pub fn state(&self) -> State {
         State { plan: self.plan_text(), tensors: self.tensors() }
     }
@@ -102,10 +103,11 @@ impl Synchronizer {
         tensors
     }
 
-    /// Loads `state`; a collective call between steps. The next step may have any number. `auto` continues
-    /// with the decision, the trial and the measurements of the state. If the link is three times as fast or
-    /// slow as it was, `auto` begins with the plan of the state, and measures and tries anew; if the number of
-    /// ranks, the buckets or the options have changed, it plans anew.
+    /// Loads `state`; a collective call between steps. The next step may have any number. `auto`
+    /// continues with the decision, the trial and the measurements of the state. If the link is three
+    /// times as fast or slow as it was, `auto` begins with the plan of the state, measures again and
+    /// makes new trials. If the number of ranks, the buckets or the options have changed, it makes a
+    /// new plan.
     ///
     /// # Errors
     /// On all ranks, if the state of any is that of another model, of other buckets for the same codec, or of
@@ -152,7 +154,7 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Refuses momentum that was added up before encoding, where none is: it would be lost.
+    /// Refuses momentum that was summed before encoding if this job sums none: it would be lost.
     fn check_momentum(&self, tensors: &Tensors) -> Result<(), Error> {
         let has_momentum =
             |name: &&String| name.strip_prefix(MOMENTUM).is_some_and(|rest| rest.starts_with('.'));
@@ -181,11 +183,11 @@ impl Synchronizer {
         }
     }
 
-    /// Takes up residuals, factors and the count of a warm-up, whatever plan and buckets they come from;
-    /// the next step may have any number.
+    /// Takes up residuals, factors and the count of a warm-up, whatever plan and buckets they come
+    /// from. The next step may have any number.
     ///
     /// # Errors
-    /// If they are those of another model, or have momentum that nobody continues from.
+    /// If they are those of another model, or contain momentum and this job has no momentum correction.
     pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
         self.check_momentum(&state.tensors)?;
         let count = state.tensors.get(State::WARM_UP);
@@ -195,11 +197,12 @@ impl Synchronizer {
         self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &state.tensors))
     }
 
-    /// The learning rate has changed: what is owed was given at the previous one. Where parameters step
-    /// by rate times average, all steps together are then those of the gradients, whatever the rate.
+    /// Adapts residuals to a change of the learning rate, since they come from gradients at the
+    /// previous one. If parameters move by rate times average, all steps together are then the same as
+    /// without codec errors, whatever the rates.
     ///
     /// # Errors
-    /// If a rate is not a number of 0 or more; nothing changes while one of them is 0.
+    /// If a rate is not a number of 0 or more. If one of them is 0, nothing changes.
     pub fn rescale(&mut self, previous_rate: f32, rate: f32) -> Result<(), Error> {
         if ![previous_rate, rate].iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
             return Err(Error::Invalid(format!(
@@ -213,13 +216,15 @@ impl Synchronizer {
     }
 }
 
-/// Returns the tensors that rank r of another world continues from: the sums of what the old ranks r, r + n, r + 2n, … owe,
-/// where n is the new number of ranks; in a larger world the new ranks owe nothing. Tensors that are
-/// alike on all ranks are taken from rank 0. `read` gives the tensors of an old rank, of `saved` that were.
+/// Returns the tensors from which rank r of a world of n ranks continues: the sums of the residuals of
+/// the old ranks r, r + n, r + 2n, …. In a larger world, the additional ranks begin without residuals.
+/// Tensors that are equal on all ranks are taken from rank 0. `read` returns the tensors of one of the
+/// `saved` old ranks.
 ///
 /// # Errors
-/// What `read` returns; an [`Error::Invalid`] if what belongs together differs in length, or what should
-/// be alike is not. All ranks together look at everything that was saved.
+/// The error of `read`; [`Error::Invalid`] if tensors to be summed differ in length, or tensors that
+/// should be equal on all ranks are not. Each rank reads some of the old states, and all ranks together
+/// read all of them.
 pub fn reshard<E: From<Error>>(
     world: World,
     saved: usize,
@@ -238,7 +243,7 @@ pub fn reshard<E: From<Error>>(
     Ok(tensors)
 }
 
-/// Refuses what all ranks hold alike and this one does not.
+/// Refuses tensors that should be equal on all ranks, but differ on this one.
 fn check_alike(tensors: &Tensors, alike: &Tensors, rank: usize) -> Result<(), Error> {
     let first: Vec<_> = tensors.iter().filter(|(name, _)| !is_summed(name)).collect();
     let differing = alike.iter().find(|(name, theirs)| tensors.get(*name) != Some(*theirs));
@@ -251,7 +256,7 @@ fn check_alike(tensors: &Tensors, alike: &Tensors, rank: usize) -> Result<(), Er
     }
 }
 
-/// Adds what a rank owes.
+/// Adds the residuals and momenta of a rank.
 fn add_all(tensors: &mut Tensors, owed: Tensors, of: &str) -> Result<(), Error> {
     for (name, theirs) in owed {
         match tensors.get_mut(&name) {
@@ -268,7 +273,7 @@ fn add_all(tensors: &mut Tensors, owed: Tensors, of: &str) -> Result<(), Error> 
     Ok(())
 }
 
-/// Whether ranks hold parts of a sum under this name.
+/// Returns whether ranks hold parts of a sum under this name.
 fn is_summed(name: &str) -> bool {
     SUMMED.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -344,7 +349,8 @@ mod tests {
         assert!(reshard(World::new(1, 2).unwrap(), 4, read).is_ok());
     }
 
-    /// Returns the errors on each of two new ranks when rank 3 of four has this under a name, or nothing.
+    /// Returns the errors on each of two new ranks if rank 3 of four has these values under a name, or
+    /// none.
     fn changed(name: &str, values: Option<Vec<f32>>) -> [Option<String>; 2] {
         let read = |rank: usize| {
             let mut tensors = old(rank);

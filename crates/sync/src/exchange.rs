@@ -1,4 +1,4 @@
-//! Exchanges: how the gradients of one bucket are encoded, and what the ranks send each other of them.
+//! Exchanges: the encoding of the gradients of one bucket, and the messages in which ranks send it.
 //!
 //! The communication thread begins an exchange and continues with it as its runs finish. The trainer's
 //! thread commits it at the end of the step, when all ranks know whether everything was finite.
@@ -29,7 +29,7 @@ pub(crate) trait Exchange: Debug + Send {
     /// Takes a run that is done and starts the next one, if there is one.
     fn next(&mut self, run: Run<Tensor>) -> Progress;
 
-    /// Whether the exchange takes gradients in the memory of this device, not only in host memory.
+    /// Returns whether the exchange takes gradients in the memory of this device, not only in host memory.
     fn runs_on(&self, _device: &dyn Device) -> bool {
         false
     }
@@ -51,8 +51,8 @@ pub(crate) trait Exchange: Debug + Send {
     /// Returns the bytes that this rank will send in the next step, headers included.
     fn sent_bytes(&mut self) -> u64;
 
-    /// Returns the state of a member of the bucket that a checkpoint must hold beside the residual, and
-    /// its name.
+    /// Returns the state of a member of the bucket that a checkpoint must hold in addition to the
+    /// residual, and its name.
     fn state(&self, _member: usize) -> Option<(&'static str, Vec<f32>)> {
         None
     }
@@ -81,7 +81,8 @@ pub(crate) struct Departure {
     pub(crate) residual: Option<Tensor>,
     /// Whether all gradients are finite on this rank, as far as is known at once.
     pub(crate) finite: Finite,
-    /// The same of gradients of which a device will know it; the exchange begins when all are answered.
+    /// Questions whether the other gradients are finite, which a device answers later; the exchange
+    /// begins when all are answered.
     pub(crate) checks: Vec<Check>,
     /// Wakes the communication thread when a device has an answer.
     pub(crate) waker: Waker,
@@ -104,7 +105,8 @@ impl Departure {
     }
 }
 
-/// The program of a message in host memory, and that of one on a device, none before the first.
+/// The program of a message in host memory, and that of one on a device; each is `None` before its
+/// first message.
 #[derive(Debug)]
 struct Programs {
     on_host: Arc<Program>,
@@ -134,11 +136,13 @@ impl Programs {
 pub(crate) enum Progress {
     /// Another run follows.
     Run(Run<Tensor>),
-    /// Everything has come. All ranks say alike whether all of them gave finite numbers.
+    /// The exchange is done. The value tells whether all ranks gave finite numbers, and is the same on
+    /// all ranks.
     Done(Finite),
 }
 
-/// Takes note of what some work tells of its values: in `finite` if it is done, else as one of `checks`.
+/// Records whether the values of some work are finite: in `finite` if the work is done, else as one of
+/// `checks`.
 fn look(
     submission: Submission,
     tell: fn(&Done) -> Finite,
@@ -164,7 +168,7 @@ fn look(
     }));
 }
 
-/// Whether measured values are finite.
+/// Returns whether measured values are finite.
 fn is_finite(done: &Done) -> Finite {
     Finite::from(done.largest <= f32::MAX.to_bits())
 }

@@ -1,14 +1,15 @@
-//! Figures of a rank while it trains, as members of an elastic job tell them and `thinwire top` shows them.
+//! Figures of a rank while it trains, which members of an elastic job report and `thinwire top` shows.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{BucketRecord, LinkSpeed, Pair, StepRecord};
 
-/// Most spans of buckets that are told of one way.
+/// Largest number of spans of buckets that one summary reports.
 const SPANS_MAX: usize = 64;
 
-/// Figures of one rank. Those of the whole job are equal on all ranks; rank 0 also tells links and buckets.
+/// Figures of one rank. Those of the whole job are equal on all ranks; only rank 0 reports links and
+/// buckets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Live {
@@ -43,7 +44,7 @@ pub struct Live {
     /// Measured links, each pair of ranks once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Pair>,
-    /// Ways in which the gradients of buckets travel.
+    /// Summaries of buckets, by the way in which their gradients travel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<BucketSummary>,
 }
@@ -65,8 +66,8 @@ pub struct Time {
 }
 
 impl Time {
-    /// Time of a step of a framework's loop, of which the exchange knows its own part only: everything else
-    /// counts as computation.
+    /// Returns the time of a step of a framework's loop. The exchange can only measure its own part;
+    /// everything else counts as computation.
     pub fn of(step_s: f64, record: &StepRecord) -> Time {
         let wait_s = record.wait_s.min(step_s);
         let other_s = record.commit_s.min(step_s - wait_s);
@@ -94,7 +95,7 @@ pub struct BucketSummary {
 }
 
 impl Live {
-    /// Adds the links, as far as they were measured, and the ways of the buckets of a step.
+    /// Adds the links, as far as they were measured, and the summaries of a step's buckets.
     #[must_use]
     pub fn with_exchange(self, link: Option<LinkSpeed>, record: Option<&StepRecord>) -> Live {
         let links = link.map_or(Vec::new(), |link| link.pairs);
@@ -110,7 +111,7 @@ impl Live {
     }
 }
 
-/// Returns the ways in which buckets travelled, in the order of their first buckets.
+/// Returns the summaries of buckets, in the order of their first buckets.
 fn summaries(buckets: &[BucketRecord]) -> Vec<BucketSummary> {
     let mut summaries: Vec<BucketSummary> = Vec::new();
     for (at, bucket) in (0..).zip(buckets) {

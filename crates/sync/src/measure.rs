@@ -1,5 +1,5 @@
-//! Measurements by all ranks together: what links and codecs can do; middles of measurements, which outliers do
-//! not move; processor time.
+//! Measurements by all ranks together: the speed of links and codecs, means that outliers do not move,
+//! and processor time.
 
 pub(crate) mod codecs;
 pub(crate) mod hosts;
@@ -17,14 +17,15 @@ pub fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Returns the median of `values`, which are left sorted: the larger of two middle ones, 0 of none.
+/// Returns the median of `values`, which are left sorted: the larger of the two middle ones, or 0 if
+/// there are no values.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Returns the mean of the middle half of `values`, which are left sorted; 0 of none. It is hardly less
-/// robust than the median, and less noisy.
+/// Returns the mean of the middle half of `values`, which are left sorted; 0 if there are no values. It
+/// is nearly as robust as the median, and less noisy.
 pub(crate) fn midmean(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let cut = values.len().div_ceil(4).min(values.len().saturating_sub(1) / 2);

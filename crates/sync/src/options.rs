@@ -43,34 +43,35 @@ pub struct Options {
     pub reduction: Reduction,
     /// Buckets are closed when they have this many bytes of f32.
     pub bucket_bytes: usize,
-    /// The most buckets that may be on their way at a time: the next one waits, and messages take less
-    /// memory. No limit if there is no number, so that all overlap.
+    /// The largest number of buckets that may be on their way at a time. Further ones wait, and
+    /// messages take less memory. `None` is no limit, so that all buckets overlap.
     pub underway_max: Option<NonZeroUsize>,
-    /// The seed of random rounding; all ranks give one.
+    /// The seed of random rounding; the same on all ranks.
     pub seed: u64,
-    /// With `auto`, the largest weighted error (`weighted_error` of a `Distortion`) that one
-    /// encoding of a bucket may have, as measured on its gradients; for a gather, a third of this error counts.
-    /// Codecs that lose more are not used for the bucket. There is no budget if the codecs that `auto` may
-    /// choose from are named.
+    /// With `auto`, the largest weighted error (`weighted_error` of a `Distortion`) that one encoding
+    /// of a bucket may have, as measured on its gradients; for a gather, a third of this error counts.
+    /// Codecs with a larger error are not used for the bucket. There is no budget if the codecs from
+    /// which `auto` may choose are named.
     pub error_budget: f64,
     /// The error feedback of lossy codecs.
     pub feedback: Feedback,
-    /// Momentum that is added up before encoding; the optimiser must then have none.
+    /// Momentum that is summed before encoding; the optimiser must then have none.
     pub momentum: Option<Momentum>,
-    /// The number of first steps that travel raw before the codec begins; skipped steps do not
-    /// count, and 0 means no warm-up. [`Policy::warm_up_steps`] is the recommended number. `auto`
-    /// has no warm-up: it measures the loss of codecs in the first steps, and plans by that.
+    /// The number of first steps that travel raw before the codec begins; skipped steps do not count,
+    /// and 0 means no warm-up. [`Policy::warm_up_steps`] is the recommended number. `auto` has no
+    /// warm-up: it measures the errors of codecs in the first steps, and plans by them.
     pub warm_up_steps: u64,
     /// A wait in which nothing moves for this long is an error.
     pub timeout: Duration,
-    /// Whether codecs from files are used without a check of the laws that every codec must keep, which takes
-    /// a part of a second.
+    /// Whether codecs from files are used without a check of the laws that every codec must keep. The
+    /// check takes a fraction of a second.
     pub unchecked: bool,
-    /// Ranks whose backward shares this machine's cores, this one included; 0 where it runs on a
-    /// device; if `None`, as many as the launcher says, see [`thinwire_job::local_ranks`]. With fewer than two
-    /// cores per rank, what the exchange computes is taken from backward, and the planner counts it.
+    /// Number of ranks whose backward shares this machine's cores, including this one; 0 if backward
+    /// runs on a device; if `None`, the number that the launcher gives, see
+    /// [`thinwire_job::local_ranks`]. With fewer than two cores per rank, the computations of the
+    /// exchange delay backward, which the planner takes into account.
     pub local_ranks: Option<usize>,
-    /// The device that has the gradients, on which `auto` measures codecs; none for host memory.
+    /// The device that has the gradients, on which `auto` measures codecs; `None` for host memory.
     pub device: Option<Arc<dyn Device>>,
 }
 
@@ -96,7 +97,7 @@ impl Default for Options {
     }
 }
 
-/// The parts of a plan that the user has decided.
+/// The parts of a plan that the user has fixed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) algorithm: Option<Summation>,
@@ -112,13 +113,13 @@ impl Options {
         }
     }
 
-    /// Returns all that decides on a plan, as text.
+    /// Returns everything that a plan depends on, as text.
     pub(crate) fn fingerprint(&self) -> String {
         let Options { policy, algorithm, partitions, error_budget, .. } = self;
         format!("{policy}, {algorithm:?}, {partitions:?}, {error_budget}")
     }
 
-    /// An error budget for codecs that were named, which have none.
+    /// Returns the error budget if it has no effect, because codecs were named.
     pub(crate) fn idle_budget(&self) -> Option<f64> {
         let idle = !self.policy.keeps_a_budget() && self.error_budget != ERROR_BUDGET;
         idle.then_some(self.error_budget)

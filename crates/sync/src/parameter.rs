@@ -30,14 +30,15 @@ pub struct Parameter {
     /// The ranks that have a share of the gradient, by their numbers in the job; empty for all ranks of the
     /// synchroniser. Groups of this rank's peers may lie side by side, each with its own elements.
     pub ranks: Arc<[Rank]>,
-    /// Gradients of different kinds share no bucket: those that other ranks have the same copies of, which must
-    /// become the same averages, none with those that differ from rank to rank.
+    /// Gradients of different kinds share no bucket. Gradients of which other ranks hold equal copies
+    /// must have equal averages there; they share no bucket with gradients that differ from rank to
+    /// rank.
     pub kind: u32,
     /// Where the sum over these ranks is needed. A sharded gradient has one chunk per rank, in rank order,
     /// all equally long.
     pub target: Target,
-    /// The codec and the schedule of the gradient, if a plan for the whole model gives them: it then travels
-    /// alone, whatever the policy and its shape.
+    /// The codec and the schedule of the gradient, if a plan for the whole model gives them. The
+    /// gradient then travels in a bucket of its own, whatever the policy and its shape.
     pub transport: Option<Transport>,
 }
 
@@ -46,14 +47,14 @@ pub struct Parameter {
 pub struct Transport {
     /// The codec.
     pub codec: Choice,
-    /// Who sends what to whom.
+    /// The algorithm by which the gradient is summed.
     pub summation: Summation,
     /// The number of pipelined partitions.
     pub partitions: usize,
 }
 
 impl Parameter {
-    /// A parameter called `name` of the given shape, of f32, in bucket 0.
+    /// Returns an f32 parameter called `name` of the given shape, in bucket 0.
     pub fn new(name: &str, shape: &[usize]) -> Parameter {
         Parameter {
             name: name.to_owned(),
@@ -67,7 +68,7 @@ impl Parameter {
         }
     }
 
-    /// Some rows of the parameter, as a parameter of their own.
+    /// Returns some rows of the parameter, as a parameter of their own.
     pub(crate) fn of_rows(&self, rows: Range<usize>) -> Parameter {
         let Range { start, end } = rows;
         let mut shape = self.shape.clone();
@@ -75,7 +76,7 @@ impl Parameter {
         Parameter { name: format!("{}[{start}..{end}]", self.name), shape, ..self.clone() }
     }
 
-    /// The name of the parameter, of which this may be [some rows](Parameter::of_rows).
+    /// Returns the name of the parameter, of which this may be [some rows](Parameter::of_rows).
     pub(crate) fn whole_name(&self) -> &str {
         let is_number = |text: &str| text.parse::<usize>().is_ok();
         let rows = self.name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
@@ -85,23 +86,24 @@ impl Parameter {
         of.map_or(&self.name, |(name, _)| name)
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether its gradient always travels uncompressed: scalars and vectors (biases, norms) are
-    /// few and sensitive.
+    /// Returns whether its gradient always travels uncompressed: scalars and vectors (biases, norms)
+    /// are few and sensitive.
     pub fn is_exempt(&self) -> bool {
         self.shape.iter().filter(|&&size| size > 1).count() < 2
     }
 
-    /// Whether its gradient shares a bucket with no other.
+    /// Returns whether its gradient shares a bucket with no other.
     pub(crate) fn is_alone(&self) -> bool {
         self.target == Target::Shard || self.transport.is_some()
     }
 
-    /// Rows and columns of its gradient as a matrix: the first dimension against all others.
+    /// Returns the rows and columns of its gradient as a matrix: the first dimension against all
+    /// others.
     pub fn as_matrix(&self) -> (usize, usize) {
         let rows = self.shape.first().copied().unwrap_or(1);
         (rows, self.elements() / rows.max(1))
@@ -117,13 +119,13 @@ pub enum Gradient<'a> {
     F16(&'a [f16]),
     /// bfloat16.
     BF16(&'a [bf16]),
-    /// Single precision in the memory of a device. The caller has ordered the device's work behind what writes
-    /// the gradient, and leaves it alone until the step is finished.
+    /// Single precision in the memory of a device. The caller has ordered the device's work after the
+    /// work that writes the gradient, and does not touch the gradient until the step is finished.
     Device(&'a Region),
 }
 
 impl Gradient<'_> {
-    /// The number of elements.
+    /// Returns the number of elements.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         match self {

@@ -15,17 +15,18 @@ const NAMES_SHOWN: usize = 3;
 /// The choice of a codec for every bucket.
 #[derive(Clone, Debug)]
 pub enum Policy {
-    /// One codec for all buckets but exempt ones.
+    /// One codec for all buckets except exempt ones.
     Fixed(Choice),
-    /// `auto`: for each bucket raw or one of these codecs, or if there are none one of [`Policy::AUTO`] within
-    /// the error budget, by measurements and by trials.
+    /// `auto`: measurements and trials choose for each bucket between raw and these codecs. If the list
+    /// is empty, they choose between raw and the codecs of [`Policy::AUTO`] within the error budget.
     Auto(Vec<Choice>),
-    /// `PATTERN=CODEC,PATTERN=CODEC`: for each parameter the codec of the first rule that matches its name.
+    /// `PATTERN=CODEC,PATTERN=CODEC`: each parameter has the codec of the first rule that matches its
+    /// name.
     Named(Vec<Rule>),
 }
 
 impl Policy {
-    /// The names of the codecs that `auto` chooses from besides raw, unless codecs are named.
+    /// The names of the codecs from which `auto` chooses in addition to raw, unless codecs are named.
     pub const AUTO: [&str; 17] = [
         "bf16",
         "lossless",
@@ -46,8 +47,8 @@ impl Policy {
         "ecsq:1.4",
     ];
 
-    /// The codec that a plan calls `name`: one of those that were asked for, or any that has a name of
-    /// its own. A codec's text is only known to whoever was given its file.
+    /// Returns the codec that a plan calls `name`: one of this policy's codecs, or any built-in codec.
+    /// The codec of a file is known only if this policy has it.
     pub(crate) fn choice(&self, name: &str) -> Result<Choice, thinwire_codec::Error> {
         match self.choices().find(|choice| choice.to_string() == name) {
             Some(choice) => Ok(choice.clone()),
@@ -55,7 +56,7 @@ impl Policy {
         }
     }
 
-    /// The codecs that it names.
+    /// Returns the codecs that the policy names.
     pub fn choices(&self) -> impl Iterator<Item = &Choice> {
         let (choices, rules): (&[Choice], &[Rule]) = match self {
             Policy::Fixed(choice) => (std::slice::from_ref(choice), &[]),
@@ -65,15 +66,15 @@ impl Policy {
         choices.iter().chain(rules.iter().map(|rule| &rule.codec))
     }
 
-    /// The number of the rule for a parameter of this name, the same for all rules with one codec; none if
-    /// there are no rules, or none matches.
+    /// Returns the number of the rule for a parameter of this name, the same for all rules with one
+    /// codec; `None` if there are no rules, or none matches.
     pub(crate) fn rule(&self, parameter: &str) -> Option<usize> {
         let Policy::Named(rules) = self else { return None };
         let codec = rules.iter().find(|rule| rule.matches(parameter))?.codec.to_string();
         rules.iter().position(|rule| rule.codec.to_string() == codec)
     }
 
-    /// The codec of parameters with this rule; none with `auto`.
+    /// Returns the codec of parameters with this rule; `None` with `auto`.
     pub(crate) fn of_rule(&self, rule: Option<usize>) -> Option<&Choice> {
         match self {
             Policy::Fixed(choice) => Some(choice),
@@ -82,14 +83,14 @@ impl Policy {
         }
     }
 
-    /// Whether any of its codecs leaves a residual, which feedback could do something with.
+    /// Returns whether any of its codecs leaves a residual that feedback could use.
     pub fn leaves_a_residual(&self) -> bool {
         self.keeps_a_budget() || self.choices().any(leaves_residual)
     }
 
-    /// The recommended number of steps of a warm-up ([`crate::Options::warm_up_steps`]): 20 for `powersgd`, 50 for
-    /// codecs that send few elements (`topk`, `blocktopk`, `dgc`, `graddrop`), else 0. docs/numerics.md has the
-    /// measurements.
+    /// Returns the recommended number of warm-up steps ([`crate::Options::warm_up_steps`]): 20 for
+    /// `powersgd`, 50 for codecs that send few elements (`topk`, `blocktopk`, `dgc`, `graddrop`), else
+    /// 0. docs/numerics.md has the measurements.
     pub fn warm_up_steps(&self) -> u64 {
         let steps = |choice: &Choice| match choice {
             Choice::LowRank(_) => 20,
@@ -102,8 +103,8 @@ impl Policy {
         }
     }
 
-    /// Warnings to print before a training of parameters with these names, a line each: codecs whose residuals
-    /// would grow, and patterns that match no name.
+    /// Returns warnings to print before a training of parameters with these names, one line each:
+    /// codecs whose residuals would grow, and patterns that match no name.
     pub fn warnings(&self, names: &[&str]) -> Vec<String> {
         let rules: &[Rule] = if let Policy::Named(rules) = self { rules } else { &[] };
         let unmatched = rules.iter().filter(|rule| !names.iter().any(|name| rule.matches(name)));
@@ -117,7 +118,7 @@ impl Policy {
         self.choices().filter_map(Choice::warning).chain(unmatched.map(of_rule)).collect()
     }
 
-    /// Returns whether codecs must keep to an error budget: true of `auto` without names only.
+    /// Returns whether codecs must keep to an error budget: true only for `auto` without names.
     pub fn keeps_a_budget(&self) -> bool {
         matches!(self, Policy::Auto(among) if among.is_empty())
     }
@@ -149,7 +150,7 @@ pub struct UnknownPolicy {
 }
 
 impl UnknownPolicy {
-    /// The line of a codec's text that it is about, and below it a caret where it is.
+    /// Returns the line of a codec's text that the error is about, and below it a caret at the place.
     pub fn excerpt(&self) -> Option<&str> {
         self.excerpt.as_deref()
     }
@@ -195,8 +196,8 @@ impl FromStr for Policy {
     }
 }
 
-/// The names of codecs between plus signs. The name of a file may have some of its own: what is no
-/// codec by itself may be one together with what follows.
+/// Returns the names of codecs between plus signs. The name of a file may contain plus signs: a part
+/// that is no codec by itself may be one together with the next part.
 fn separate(names: &str) -> Vec<String> {
     let parts: Vec<&str> = names.split('+').collect();
     let (mut found, mut first) = (Vec::new(), 0);

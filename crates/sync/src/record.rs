@@ -1,7 +1,7 @@
 //! Records: where the time of a step went, bucket by bucket.
 //!
-//! All times are seconds since [`crate::Synchronizer::begin`]; durations are seconds. The record
-//! feeds the planner, the report and the trace; it is kept by every rank for itself.
+//! All times are seconds since [`crate::Synchronizer::begin`]; durations are seconds. The record feeds
+//! the planner, the report and the trace; every rank keeps its own.
 
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +64,7 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// The sum over buckets of one figure.
+    /// Returns the sum over buckets of one figure.
     pub fn total<T: std::iter::Sum>(&self, figure: impl Fn(&BucketRecord) -> T) -> T {
         self.buckets.iter().map(figure).sum()
     }

@@ -12,14 +12,15 @@ use crate::UnknownPolicy;
 /// The codec of the parameters whose names match a pattern.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The pattern: `*` is any text, `?` any character, `[a-z]` one of these, `[!a-z]` one that is none of them.
+    /// The pattern: `*` is any text, `?` any character, `[a-z]` one of these characters, `[!a-z]` any
+    /// other character.
     pub pattern: String,
     /// The codec.
     pub codec: Choice,
 }
 
 impl Rule {
-    /// Whether the pattern matches all of a name.
+    /// Returns whether the pattern matches all of a name.
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name): (Vec<char>, Vec<char>) =
             (self.pattern.chars().collect(), name.chars().collect());
@@ -54,7 +55,7 @@ impl FromStr for Rule {
     }
 }
 
-/// Whether a pattern matches all of a name.
+/// Returns whether a pattern matches all of a name.
 fn matches(pattern: &[char], name: &[char]) -> bool {
     match (pattern, name) {
         ([], _) => name.is_empty(),
@@ -73,7 +74,7 @@ fn matches(pattern: &[char], name: &[char]) -> bool {
     }
 }
 
-/// Parts a class of characters from what follows its end; none if it has no end.
+/// Parts a class of characters from what follows its end; `None` if it has no end.
 fn class(pattern: &[char]) -> Option<(&[char], &[char])> {
     // A closing bracket in the first place is one of the class.
     let first = 1 + usize::from(pattern.first() == Some(&'!'));
@@ -81,7 +82,7 @@ fn class(pattern: &[char]) -> Option<(&[char], &[char])> {
     Some((&pattern[..end], &pattern[end + 1..]))
 }
 
-/// Whether a class has a character.
+/// Returns whether a class has a character.
 fn has(class: &[char], wanted: char) -> bool {
     match class {
         [] => false,

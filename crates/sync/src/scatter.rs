@@ -38,17 +38,17 @@ use crate::{Channel, Error, Feedback, Gradient, Outcome, Parameter};
 /// The state of one key, such as a parameter, for a restart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place {
-    /// The number of exchanges so far: where the next random numbers begin.
+    /// The number of exchanges so far, which selects the next random numbers.
     pub count: u64,
-    /// The residual of its part of every rank's chunk, in rank order, zero for this rank's own; empty if no
-    /// encoding had an error.
+    /// The residuals of its part of every rank's chunk, in rank order, zero for this rank's own; empty
+    /// if no encoding had an error.
     pub residual: Vec<f32>,
 }
 
 /// One parameter's part of every chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Identifies the parameter, alike on all ranks.
+    /// Identifies the parameter; the same on all ranks.
     pub key: u64,
     /// The number of elements in each chunk, the same on all ranks.
     pub elements: usize,
@@ -79,8 +79,8 @@ impl Scatter {
     /// `timeout` is an error.
     ///
     /// # Errors
-    /// If the codec has no bytes of its own: low-rank ones need whole matrices, and a scale that all
-    /// ranks share needs averages that all of them know.
+    /// If the codec does not encode to bytes: low-rank codecs need whole matrices, and codecs with a
+    /// scale that all ranks share need averages that all ranks know.
     pub fn start(
         link: Link,
         codec: Choice,
@@ -91,12 +91,12 @@ impl Scatter {
             Choice::Bytes(codec) => codec,
             Choice::LowRank(codec) => {
                 return Err(Error::Invalid(format!(
-                    "codec {codec} needs whole matrices, and a shard is none: use int8, int4 or topk"
+                    "codec {codec} needs whole matrices, and each rank has only a shard: use int8, int4 or topk"
                 )));
             }
             Choice::Integers(codec) => {
                 return Err(Error::Invalid(format!(
-                    "codec {codec} needs whole averages, and a shard is none: use int8:stochastic or qsgd:8"
+                    "codec {codec} needs the whole averaged gradient, and each rank has only a shard: use int8:stochastic or qsgd:8"
                 )));
             }
         };
@@ -129,13 +129,13 @@ impl Scatter {
         self.worker.channel.stop()
     }
 
-    /// Returns the sum over all ranks of my chunk of `values`, which are one chunk per rank, and travel as
-    /// `dtype` where they are not compressed. Every chunk has the same `parts`, in this order; so it is on
-    /// all ranks.
+    /// Returns the sum over all ranks of this rank's chunk of `values`. `values` has one chunk per
+    /// rank; gradients that are not compressed travel as `dtype`. Every chunk has the same `parts`, in
+    /// the same order on all ranks.
     ///
     /// # Errors
-    /// If the values are not as long as the parts say, a parameter has another length than the last time or
-    /// is there twice, or a peer is lost or gives other parts; residuals are then as they were.
+    /// If the parts do not add up to the length of a chunk, a parameter occurs twice or has another
+    /// length than before, or a peer is lost or gives other parts. Residuals are then unchanged.
     pub fn reduce_scatter(
         &mut self,
         parts: &[Part],
@@ -147,9 +147,9 @@ impl Scatter {
         Ok(state.map_or_else(|| vec![f32::NAN; chunk], |state| state.values().to_vec()))
     }
 
-    /// Returns the sum over all ranks of my chunk of `values * scale` in the memory of a device, as
-    /// [`Scatter::reduce_scatter`] in host memory; none where that would be NaN. The device has it once it has
-    /// done the work that it was given before.
+    /// Does [`Scatter::reduce_scatter`] for `values * scale` in the memory of a device. Returns `None`
+    /// where that call would return NaN. The device has the sum once it has done the work that was
+    /// submitted before.
     ///
     /// # Errors
     /// As [`Scatter::reduce_scatter`].
@@ -202,11 +202,11 @@ impl Scatter {
         Ok((outcome == Outcome::Averaged).then_some(state))
     }
 
-    /// Returns the shards of all ranks, equally long, in rank order, as `codec` keeps them.
+    /// Returns the shards of all ranks, equally long, in rank order, as decoded by `codec`.
     ///
     /// # Errors
     /// If a peer is lost or has a shard of another length, or a shard is not finite and the codec
-    /// cannot say so: that ends the group.
+    /// cannot report that. The group ends in the last case.
     pub fn all_gather(
         &mut self,
         codec: &Arc<dyn Codec>,
@@ -239,7 +239,7 @@ impl Scatter {
         Ok(values)
     }
 
-    /// Returns the places that were exchanged, by key.
+    /// Returns the state of each place that was exchanged, by key.
     pub fn state(&self) -> BTreeMap<u64, Place> {
         let packed = self.buckets.values().flat_map(|packed| packed.residuals(self.world()));
         let mut residuals: BTreeMap<u64, Vec<f32>> = packed.collect();
@@ -251,7 +251,7 @@ impl Scatter {
         self.counts.iter().map(place).collect()
     }
 
-    /// Continues from places that were saved; others stay as they are.
+    /// Continues from saved places; others stay as they are.
     pub fn load(&mut self, places: BTreeMap<u64, Place>) {
         self.unpack(&places.keys().copied().collect());
         for (key, Place { count, residual }) in places {
@@ -266,8 +266,8 @@ impl Scatter {
         Key { seed: self.seed, step, tensor: key as u32 }
     }
 
-    /// Returns the address of the next reduce-scatter: ranks that are at another one, or give other parts,
-    /// fail. Random numbers are those of the parts and of how often their first one was exchanged.
+    /// Returns the address of the next reduce-scatter; ranks at another address, or with other parts,
+    /// fail. Random numbers follow from the parts and the number of exchanges of the first one.
     fn address(&self, parts: &[Part]) -> Result<Address, Error> {
         let address = self.worker.channel.call(|group| Ok(group.next_call("reduce_scatter")))?;
         let words = |part: &Part| [part.key, part.elements as u64].map(u64::to_le_bytes);
@@ -293,7 +293,9 @@ impl Scatter {
         }
         let keys: BTreeSet<u64> = parts.iter().map(|part| part.key).collect();
         if keys.len() != parts.len() {
-            return Err(Error::Invalid("a parameter is there twice in one call".to_owned()));
+            return Err(Error::Invalid(
+                "a parameter appears twice in one call, expected once".to_owned(),
+            ));
         }
         self.unpack(&keys);
         let residual = self.pack(parts)?;
@@ -320,7 +322,7 @@ impl Scatter {
         }
     }
 
-    /// Takes the residuals of these parts into one; empty if nothing is owed of any.
+    /// Takes the residuals of these parts and joins them; empty if none has a residual.
     fn pack(&mut self, parts: &[Part]) -> Result<Vec<f32>, Error> {
         let size = self.world().size();
         for Part { key, elements } in parts {
@@ -368,7 +370,7 @@ impl Scatter {
 }
 
 impl Packed {
-    /// Returns what is owed of each parameter, by key.
+    /// Returns the residual of each parameter, by key.
     fn residuals(&self, world: World) -> impl Iterator<Item = (u64, Vec<f32>)> {
         let residual = self.state.residual();
         let chunk = (residual.len() / world.size()).max(1);

@@ -49,13 +49,13 @@ pub struct Synchronizer {
     fault: Option<String>,
     pub(crate) step: u64,
     pub(crate) phase: Phase,
-    /// The part of the global batch that this rank computes, where parts are unequal.
+    /// The part of the global batch that this rank computes, if parts are unequal.
     share: Option<f32>,
     /// The first step since the buckets were laid out.
     pub(crate) first: Option<u64>,
     /// The steps of a loaded state since its buckets were laid out, where they are these.
     pub(crate) aged: u64,
-    /// The last step that was begun; none right after a state was loaded.
+    /// The last step that was begun; `None` right after a state was loaded.
     pub(crate) last: Option<u64>,
     pub(crate) warm_up: WarmUp,
     pub(crate) begun: Instant,
@@ -70,7 +70,8 @@ impl Synchronizer {
     /// Forms a group over `link`. `parameters` are in the order in which gradients become ready.
     ///
     /// # Errors
-    /// If two parameters have one name, a codec from a file breaks a law, ranks disagree on the parameters or the options, or a peer is lost.
+    /// If two parameters have one name, a codec from a file breaks a law, ranks disagree on the
+    /// parameters or the options, or a peer is lost.
     pub fn start(
         link: Link,
         parameters: Vec<Parameter>,
@@ -80,8 +81,8 @@ impl Synchronizer {
         Synchronizer::over(Channel::new(group), parameters, options)
     }
 
-    /// Synchronises gradients among the ranks of a channel, which others may use too: nothing of theirs may
-    /// be on its way now, nor when a step of `auto` is finished.
+    /// Synchronises gradients among the ranks of a channel, which others may use too. Nothing of theirs
+    /// may be on its way now, nor when a step of `auto` is finished.
     ///
     /// # Errors
     /// As [`Synchronizer::start`].
@@ -126,7 +127,8 @@ impl Synchronizer {
         Ok(sync)
     }
 
-    /// Measures the channel and the codecs for `auto`, and returns its planner; none for a fixed codec.
+    /// Measures the channel and the codecs for `auto`, and returns its planner; `None` for a fixed
+    /// codec.
     fn planner(
         channel: &Channel,
         parameters: &[Parameter],
@@ -179,8 +181,8 @@ impl Synchronizer {
         self.planner.as_ref().map(Planner::link)
     }
 
-    /// Begins a step. All ranks give the same number, higher than the last; the first one after a
-    /// state was loaded may be any.
+    /// Begins a step. All ranks give the same number, which must be higher than the last one. The first
+    /// step after a state was loaded may have any number.
     ///
     /// # Errors
     /// If the number is not higher than the last one; nothing has changed then.
@@ -217,7 +219,8 @@ impl Synchronizer {
     /// Takes the gradient of a parameter; returns at once. The bucket leaves when it is full.
     ///
     /// # Errors
-    /// If no step has begun, the parameter has no such gradient to give, or the exchange has failed.
+    /// If no step has begun, the parameter does not exist, the gradient has another length or was given
+    /// before, or the exchange has failed.
     pub fn ready<'a>(
         &mut self,
         parameter: usize,
@@ -248,7 +251,8 @@ impl Synchronizer {
     }
 
     /// Takes all gradients of one of the framework's buckets, whose parameters lie one after the other
-    /// in f32: `part` returns the memory of some of its elements, where gradients are averaged that travel raw.
+    /// in f32. `part` returns the memory of some of its elements, in which raw gradients are averaged
+    /// in place.
     ///
     /// # Errors
     /// As [`Synchronizer::ready`].
@@ -297,8 +301,8 @@ impl Synchronizer {
         Ok(outcome)
     }
 
-    /// Waits until all gradients have been exchanged. Returns whether the ranks that exchange them with this
-    /// one have given finite numbers; [`Synchronizer::commit`] ends the step.
+    /// Waits until all gradients have been exchanged. Returns whether all ranks that exchange gradients
+    /// with this one have given finite numbers. [`Synchronizer::commit`] then ends the step.
     ///
     /// # Errors
     /// If no step has begun, a gradient was not given, or the exchange has failed.
@@ -318,8 +322,9 @@ impl Synchronizer {
         Ok(if finite { Outcome::Averaged } else { Outcome::Skipped })
     }
 
-    /// Ends a step after [`Synchronizer::wait`]: keeps it, or leaves everything as it was before. All ranks
-    /// give the same outcome, which is [`Outcome::Skipped`] if any rank's wait has said so.
+    /// Ends a step after [`Synchronizer::wait`]: keeps it, or leaves everything as it was before. All
+    /// ranks give the same outcome, which must be [`Outcome::Skipped`] if `wait` returned that on any
+    /// rank.
     ///
     /// # Errors
     /// If no step has begun, what peers sent is no encoding, or ranks disagree on the next plan.
@@ -338,8 +343,8 @@ impl Synchronizer {
         self.thin_out()
     }
 
-    /// The synchronised gradient of a parameter, after a step that was not skipped; this rank's chunk of a
-    /// sharded one.
+    /// Returns the synchronised gradient of a parameter, after a step that was not skipped; for a
+    /// sharded parameter, this rank's chunk.
     ///
     /// # Panics
     /// Before [`Synchronizer::finish`] of a step, after a skipped step, if there is no such parameter, or if a
@@ -354,9 +359,10 @@ impl Synchronizer {
         }
     }
 
-    /// The synchronised gradient of a parameter in the memory of a device, after a step that was not skipped;
-    /// none if host memory has it. The first gradient of a bucket decides where all averages of the bucket are.
-    /// The device has them once it has done the work that it was given before.
+    /// Returns the synchronised gradient of a parameter in the memory of a device, after a step that
+    /// was not skipped; `None` if it is in host memory. The first gradient of a bucket decides where
+    /// all averages of the bucket are. The device has them once it has done the work that was submitted
+    /// before.
     ///
     /// # Panics
     /// As [`Synchronizer::gradient`].
@@ -371,19 +377,19 @@ impl Synchronizer {
         })
     }
 
-    /// Says in words which gradient has made the last step a skipped one, as far as this rank knows; none if
-    /// all ranks of its buckets have given finite numbers that their codecs take.
+    /// Describes the gradient because of which the last step was skipped, as far as this rank knows;
+    /// `None` if all ranks of its buckets have given finite numbers that their codecs can encode.
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// Says in words what a device did not do in the last step, so that gradients were copied to host memory for
-    /// it and averages back; none if there was nothing.
+    /// Describes the codec or option that a device did not support in the last step, so that gradients
+    /// were copied to host memory and averages back; `None` if there was none.
     pub fn staged(&self) -> Option<String> {
         self.buckets.iter().find_map(BucketState::staged)
     }
 
-    /// Finds the gradient that has made a step a skipped one, while the buckets have the sums.
+    /// Finds the gradient because of which a step was skipped, while the buckets have the sums.
     fn find_fault(&self) -> Option<String> {
         let faults = self.buckets.iter().filter_map(|bucket| bucket.fault(&self.parameters));
         let faults: Vec<(bool, String)> = faults.collect();
@@ -391,7 +397,7 @@ impl Synchronizer {
         own.or(faults.first()).map(|(_, fault)| fault.clone())
     }
 
-    /// Where the time of the last step went.
+    /// Returns the times and bytes of the last step.
     pub fn record(&self) -> &StepRecord {
         &self.record
     }
@@ -412,13 +418,14 @@ impl Synchronizer {
         }
     }
 
-    /// Bytes that this rank will send in the next step, headers included, by the codecs and schedules that
-    /// are in force.
+    /// Returns the bytes that this rank will send in the next step, headers included, by the codecs and
+    /// schedules that are in force.
     pub fn step_bytes(&mut self) -> u64 {
         self.buckets.iter_mut().map(BucketState::step_bytes).sum()
     }
 
-    /// Bytes that the exchange holds beyond one copy of the gradients, encoded messages excepted.
+    /// Returns the bytes that the exchange holds in addition to one copy of the gradients, without
+    /// encoded messages.
     pub fn state_bytes(&self) -> usize {
         self.buckets.iter().map(BucketState::state_bytes).sum()
     }
@@ -428,19 +435,19 @@ impl Synchronizer {
         self.worker.channel.stop()
     }
 
-    /// The parameters of each bucket, in the order in which buckets become ready.
+    /// Returns the parameters of each bucket, in the order in which buckets become ready.
     pub fn buckets(&self) -> impl Iterator<Item = Vec<usize>> {
         let members =
             |state: &BucketState| state.bucket.members.iter().map(|(index, _)| *index).collect();
         self.buckets.iter().map(members)
     }
 
-    /// The parameters, in the order of their buckets.
+    /// Returns the parameters, in the order of their buckets.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// The factor of this rank's share of a bucket.
+    /// Returns the factor of this rank's share of a bucket.
     fn scale(&self, bucket: usize) -> f32 {
         match self.options.reduction {
             Reduction::Mean => {
@@ -509,7 +516,8 @@ impl Synchronizer {
     }
 }
 
-/// With fewer than two cores per rank, the exchange computes on backward's core.
+/// Returns whether there are fewer than two cores per rank, so that the exchange computes on backward's
+/// core.
 fn shares_cores(options: &Options) -> bool {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let launched = || thinwire_job::local_ranks(&thinwire_job::process) as usize;

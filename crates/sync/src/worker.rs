@@ -37,7 +37,7 @@ pub(crate) struct Job {
 pub(crate) struct Arrival {
     pub(crate) bucket: usize,
     pub(crate) exchange: Box<dyn Exchange>,
-    /// Whether all ranks gave finite numbers; all ranks say the same.
+    /// Whether all ranks gave finite numbers; the same on all ranks.
     pub(crate) finite: Finite,
     pub(crate) times: Times,
     pub(crate) done: Instant,
@@ -50,7 +50,7 @@ pub(crate) struct Arrival {
 pub(crate) struct LostRun {
     pub(crate) bucket: usize,
     pub(crate) exchange: Box<dyn Exchange>,
-    /// There if the exchange had not begun.
+    /// `Some` if the exchange had not begun.
     pub(crate) departure: Option<Departure>,
     pub(crate) error: Error,
 }
@@ -74,7 +74,7 @@ impl Worker {
         });
     }
 
-    /// Sums a few values over all ranks of the channel, beside the buckets.
+    /// Sums a few values over all ranks of the channel, while buckets travel.
     pub(crate) fn sum(
         &self,
         program: Arc<Program>,
@@ -130,8 +130,8 @@ struct Underway {
 }
 
 impl Underway {
-    /// Begins the exchange, once the device that has the gradients has packed them: what is queued there
-    /// before would hold up the exchanges of other buckets, whose gradients are there.
+    /// Begins the exchange once the device that has the gradients has packed them. Otherwise work that
+    /// is queued there would hold up the exchanges of other buckets, whose gradients are ready.
     fn begin(self, departure: Departure) -> Next<Tensor> {
         if departure.checks.is_empty() {
             return self.depart(departure);

@@ -52,5 +52,5 @@ fn algorithms_that_cannot_carry_a_codec_are_refused() {
     }
     plan["asked"] = json!("");
     let error = sync.load(&State { plan: plan.to_string(), ..sound }).unwrap_err().to_string();
-    assert!(error.ends_with("algorithm ring does not carry codec topk:0.01"), "{error}");
+    assert!(error.ends_with("algorithm ring cannot send codec topk:0.01"), "{error}");
 }

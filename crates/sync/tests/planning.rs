@@ -96,7 +96,10 @@ fn an_error_budget_that_nobody_keeps_is_refused() {
     let options = Options { error_budget: 0.3, ..options("auto:int8") };
     let link = mem::alone();
     let error = Synchronizer::start(link, parameters(), options).unwrap_err().to_string();
-    assert_eq!(error, "error budget 0.3 with codec auto:int8: only auto, without names, keeps one");
+    assert_eq!(
+        error,
+        "error budget 0.3 has no effect with codec auto:int8: only auto, without names, keeps to one"
+    );
 }
 
 #[test]

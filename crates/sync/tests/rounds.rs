@@ -590,11 +590,14 @@ fn ranks_that_differ_are_refused() {
         assert!(differ.iter().all(|error| error.contains("hash of the parameters")), "{differ:?}");
     }
     let auto = refusals("auto", |_| "diloco:4".to_owned(), false);
-    assert!(auto[0].contains("codec auto with mode diloco:4"), "{auto:?}");
+    assert!(auto[0].contains("codec auto cannot be used with mode diloco:4"), "{auto:?}");
     let pair = refusals("int8", |_| "pair".to_owned(), false);
-    assert!(pair[0].contains("codec int8 with mode pair, expected none"), "{pair:?}");
+    assert!(
+        pair[0].contains("codec int8 cannot be used with mode pair, expected none"),
+        "{pair:?}"
+    );
     let many = refusals("none", |_| "diloco:200,fragments=110".to_owned(), false);
-    assert!(many[0].contains("110 fragments of parameters with 109 rows together"), "{many:?}");
+    assert!(many[0].contains("110 fragments for parameters of 109 rows in total"), "{many:?}");
     let step = refusals("none", |_| "step".to_owned(), false);
     assert!(step[0].contains("mode step has no rounds"), "{step:?}");
 }

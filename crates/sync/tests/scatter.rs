@@ -430,12 +430,12 @@ fn mistakes_are_refused_and_the_scatter_lives_on() {
     let error = start("powersgd:2").unwrap_err().to_string();
     assert_eq!(
         error,
-        "codec powersgd:2 needs whole matrices, and a shard is none: use int8, int4 or topk"
+        "codec powersgd:2 needs whole matrices, and each rank has only a shard: use int8, int4 or topk"
     );
     let error = start("intsgd").unwrap_err().to_string();
     assert_eq!(
         error,
-        "codec intsgd needs whole averages, and a shard is none: use int8:stochastic or qsgd:8"
+        "codec intsgd needs the whole averaged gradient, and each rank has only a shard: use int8:stochastic or qsgd:8"
     );
     spawn(2, &codec("topk:0.05"), |mut scatter| {
         let mut refused = |place, length: usize| {
@@ -450,7 +450,7 @@ fn mistakes_are_refused_and_the_scatter_lives_on() {
         refused(PLACE + 1, 10).unwrap();
         let twice = [Part { key: PLACE, elements: 4 }; 2];
         let error = scatter.reduce_scatter(&twice, DType::F32, vec![1.0; 16]).unwrap_err();
-        assert_eq!(error.to_string(), "a parameter is there twice in one call");
+        assert_eq!(error.to_string(), "a parameter appears twice in one call, expected once");
         assert!(scatter.reduce_scatter(&[], DType::F32, Vec::new()).is_err());
     });
 }

@@ -559,7 +559,7 @@ fn a_new_layout_of_other_parameters_is_refused() {
         let mut more = parameters();
         more.push(Parameter::new("z", &[1]));
         let error = sync.relayout(more).unwrap_err().to_string();
-        assert_eq!(error, "7 parameters where 6 were");
+        assert_eq!(error, "7 parameters, expected 6 as before");
         assert_eq!(sync.state(), before);
         let _ = give_by_name(&mut sync, 1);
     });

@@ -2,9 +2,9 @@
 //!
 //!     cargo run -p thinwire --features cuda --example cuda
 //!
-//! A framework gives the address of each gradient, and the stream that computes it. Here two ranks are
-//! threads that share device 0, and the framework is this program, which writes gradients itself. Without
-//! a device the example says why, and ends.
+//! A framework gives the address of each gradient, and the stream that computes it. Here this program is
+//! the framework and writes the gradients itself; two ranks are threads that share device 0. If there is
+//! no device, the example prints why, and ends.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -54,7 +54,7 @@ fn threads(folder: Option<&Path>) -> Result<(), Failure> {
     })
 }
 
-/// Trains one rank for further steps after those in the folder; the loss of every step.
+/// Trains one rank for further steps after those in the folder; returns the loss of every step.
 pub fn train(
     link: Link,
     local_ranks: usize,

@@ -1,10 +1,10 @@
 //! Data-parallel training across thin networks: ranks exchange encoded gradients and continue with
 //! their average.
 //!
-//! A [`Synchronizer`] takes gradients while backward produces them, exchanges full buckets on a
-//! thread of its own, and returns the average of all ranks. A codec encodes what travels; what a
-//! lossy codec loses is sent in later steps. All ranks receive the same bits, so parameters that
-//! start equal stay equal.
+//! A [`Synchronizer`] takes gradients while backward produces them, exchanges full buckets on a thread of
+//! its own, and returns the average of all ranks. A codec encodes the gradients. The error of a lossy
+//! codec is kept, and sent in later steps. All ranks receive the same bits, so parameters that start
+//! equal stay equal.
 //!
 //! Two ranks of one process train a linear map, with gradients in 8 bits:
 //!
@@ -89,8 +89,8 @@
 //! rank 1: loss 0.0000, weight [-2.00, -1.00, 0.00, 1.00] …
 //! ```
 //!
-//! Ranks that are processes, on one host or several, replace [`link::mem`] by the link of a
-//! [`job::Meeting`], which reads a launcher's environment (`thinwire run`, torchrun, mpirun, srun):
+//! If ranks are processes, on one host or several, they get their links not from [`link::mem`] but from a
+//! [`job::Meeting`], which reads the environment of a launcher (`thinwire run`, torchrun, mpirun, srun):
 //!
 //! ```no_run
 //! use thinwire::job::{Overrides, Meeting, Settings, find, process, token};
@@ -103,10 +103,13 @@
 //! # Ok::<(), thinwire::job::Error>(())
 //! ```
 //!
-//! The example `train` of this crate does that, and saves and resumes. [`codec`] lists the codecs,
-//! [`collective`] has all-reduce and its siblings on plain buffers, [`checkpoint`] the state to save
-//! beside a model, [`report`] the time and bytes of each step, [`rounds`] other ways of training together, and
-//! [`policy`] what adapts a training while it runs.
+//! The example `train` of this crate trains this way, saves its state and resumes. The modules:
+//! - [`codec`] lists the codecs.
+//! - [`collective`] has all-reduce and other collectives on plain buffers.
+//! - [`checkpoint`] has the state to save with a model.
+//! - [`report`] has the time and bytes of each step.
+//! - [`rounds`] has modes in which ranks exchange parameters every few steps.
+//! - [`policy`] has policies that adapt a training while it runs.
 #![forbid(unsafe_code)]
 
 #[doc(inline)]
@@ -177,7 +180,7 @@ pub mod device {
         Factoring, Failure, HostBytes, Operand, Pending, Region, Source, Submission, Values, Work,
     };
 
-    /// Devices of NVIDIA, with the feature `cuda`.
+    /// NVIDIA devices; requires the feature `cuda`.
     #[cfg(all(feature = "cuda", unix))]
     pub mod cuda {
         #[doc(inline)]
@@ -220,7 +223,7 @@ pub mod report {
     };
 }
 
-/// Rendezvous stores, where ranks that do not know each other yet leave their addresses.
+/// Rendezvous stores, in which ranks that do not know each other yet find each other's addresses.
 pub mod store {
     #[doc(inline)]
     pub use thinwire_link::store::{Store, mem, tcp};

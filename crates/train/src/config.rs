@@ -39,7 +39,7 @@ impl Config {
         let Config { context, width, layers, heads } = *self;
         if [context, width, layers, heads].contains(&0) || !width.is_multiple_of(heads) {
             let error = format!(
-                "model of context {context}, width {width}, {layers} layers and {heads} heads"
+                "impossible model of context {context}, width {width}, {layers} layers and {heads} heads"
             );
             let hint = "all must be at least 1, and the width a multiple of the heads";
             return Err(Error::new(Kind::Invalid, error).with_hint(hint));

@@ -137,7 +137,7 @@ fn a_file_of_holes_takes_no_memory() {
         return; // No such long files here.
     }
     let found = one_line(&opened.values(&parameters()).unwrap_err());
-    assert!(found.ends_with("8796093022208 bytes, more than there is memory"), "{found}");
+    assert!(found.ends_with("8796093022208 bytes, which do not fit in memory"), "{found}");
 }
 
 #[test]

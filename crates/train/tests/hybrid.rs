@@ -154,7 +154,12 @@ fn gradients_that_nobody_takes_and_values_of_other_lengths_are_refused() {
     let batch = thinwire_train::Windows::new(vec![7; 2 * (CONTEXT + 1)], CONTEXT).into();
     let inputs = model.micro_batches(&batch);
     let error = executor().step(&inputs, PACE, &AdamWOptions::default()).unwrap_err();
-    assert!(error.to_string().ends_with("gradients stay here, and nobody takes them"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("gradients stay on this rank, but nothing updates their parameters"),
+        "{error}"
+    );
     let remote = Remote::new(|_| Ok(0));
     let error = executor().with_remote(remote, vec![vec![0.0]]).unwrap_err();
     assert!(error.to_string().contains("lengths [1], expected ["), "{error}");

@@ -7,9 +7,11 @@ use crate::{AdamWOptions, Step, adamw};
 /// Settings of [`adam`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamOptions {
-    /// The rate at which the mean of gradients forgets is `1 - beta1`.
+    /// Factor of the mean of gradients from update to update; `1 - beta1` is the weight of the new
+    /// gradient.
     pub beta1: f32,
-    /// The rate at which the mean of squared gradients forgets is `1 - beta2`.
+    /// Factor of the mean of squared gradients from update to update; `1 - beta2` is the weight of the
+    /// new square.
     pub beta2: f32,
     /// Added to the denominator.
     pub epsilon: f32,

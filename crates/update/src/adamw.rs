@@ -1,4 +1,4 @@
-//! AdamW: Adam with decay of the parameters that is no part of the gradient.
+//! AdamW: Adam with weight decay that is not part of the gradient.
 //!
 //! Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (ICLR 2019), algorithm 2. One pass
 //! over memory.
@@ -8,13 +8,15 @@ use crate::Step;
 /// Settings of [`adamw`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWOptions {
-    /// The rate at which the mean of gradients forgets is `1 - beta1`.
+    /// Factor of the mean of gradients from update to update; `1 - beta1` is the weight of the new
+    /// gradient.
     pub beta1: f32,
-    /// The rate at which the mean of squared gradients forgets is `1 - beta2`.
+    /// Factor of the mean of squared gradients from update to update; `1 - beta2` is the weight of the
+    /// new square.
     pub beta2: f32,
     /// Added to the denominator.
     pub epsilon: f32,
-    /// Share of the values that a step removes, times the learning rate.
+    /// Factor of weight decay: a step multiplies values by 1 minus this factor times the learning rate.
     pub weight_decay: f32,
 }
 

@@ -1,6 +1,6 @@
 //! Errors in texts of optimisers.
 
-/// Sort of an [`Error`].
+/// Kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -25,7 +25,7 @@ impl Error {
         Error { kind, context }
     }
 
-    /// Returns the sort of the error.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }

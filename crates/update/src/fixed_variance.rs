@@ -1,4 +1,4 @@
-//! Adam by momenta, whose variance is fixed, and the rule by which a variance has settled.
+//! Adam by momenta, whose variance is fixed, and the rule that decides whether a variance has settled.
 //!
 //! Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's Convergence Speed" (ICML 2021),
 //! algorithm 1 and section 4: Adam's variance hardly changes once training has settled. From then on Adam is momentum
@@ -12,9 +12,9 @@ const SETTLED: f64 = 0.96;
 /// Numbers of one update by a momentum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MomentumStep {
-    /// Part of the momentum over its root that values move by: the learning rate with its bias correction.
+    /// Learning rate with its bias correction: the factor of the momentum divided by the denominator.
     pub rate: f32,
-    /// Factor of the root of the means of squares: their bias correction.
+    /// Bias correction of the means of squares: the factor of their root.
     pub root_scale: f32,
     /// Added to the root.
     pub epsilon: f32,
@@ -22,13 +22,14 @@ pub struct MomentumStep {
     pub keep: f32,
     /// Factor of the momentum, such as that of clipping.
     pub scale: f32,
-    /// Mean of squares of an element that had no gradient while these means changed. A codec gives it a momentum, which
-    /// over `epsilon` alone would move it far away.
+    /// Mean of squares for elements that had no gradient while these means changed. A codec may give
+    /// such an element a momentum; divided by `epsilon` alone, it would move the element far away.
     pub unseen: f32,
 }
 
 impl MomentumStep {
-    /// Numbers of an update of AdamW whose means of squares have changed in `squared` updates.
+    /// Returns the numbers of an update of AdamW whose means of squares have changed in `squared`
+    /// updates.
     pub fn new(step: Step, squared: u64, unseen: f32, options: &AdamWOptions) -> MomentumStep {
         let AdamWOptions { beta1, beta2, epsilon, weight_decay } = *options;
         let power = |beta: f32, number: u64| beta.powi(number.min(i32::MAX as u64) as i32);
@@ -42,20 +43,21 @@ impl MomentumStep {
         }
     }
 
-    /// Returns what the momentum is divided by, from the mean of squares of an element.
+    /// Returns the divisor of the momentum, from the mean of squares of an element.
     pub fn denominator(&self, square: f32) -> f32 {
         let square = if square == 0.0 { self.unseen } else { square };
         square.sqrt() * self.root_scale + self.epsilon
     }
 }
 
-/// Returns the number of updates between two variances that [`is_settled`] compares: those in which a variance forgets
-/// most of its past.
+/// Returns the number of updates between the two variances that [`is_settled`] compares: enough for a
+/// variance to forget most of its past.
 pub fn settling_updates(beta2: f64) -> usize {
     (1.0 / (1.0 - beta2)).round().max(1.0) as usize
 }
 
-/// Whether the sum of all variances has changed by less than 4 % from `before` to `now`, [`settling_updates`] later.
+/// Returns whether the sum of all variances has changed by less than 4 % from `before` to `now`,
+/// [`settling_updates`] later.
 pub fn is_settled(before: f64, now: f64) -> bool {
     let largest = before.max(now);
     largest > 0.0 && largest.is_finite() && before.min(now) >= SETTLED * largest

@@ -2,11 +2,11 @@
 //!
 //! Each rule is a function over slices that updates every element from its own gradient and its own
 //! state, and from nothing else. Trainer and parameter servers run the same functions, so a parameter
-//! may move from one to the other. No threads, no clock, no allocation. Laws:
+//! may move from one to the other. There are no threads, no clock, no allocation. Laws:
 //!
 //! - a rule is the formula of its paper, element by element;
 //! - updating a slice in parts gives the bits of updating it at once, whatever the parts;
-//! - [`Optimizer::update_rows`] touches no row but those that it is given;
+//! - [`Optimizer::update_rows`] touches only the rows that it is given;
 //! - `Optimizer::parse(&optimizer.to_string()) == Ok(optimizer)`.
 //!
 //! | rule | state | zero gradient | from |

@@ -1,15 +1,15 @@
 //! Momentum, also called the heavy ball.
 //!
 //! Polyak, "Some methods of speeding up the convergence of iteration methods" (1964), in the form of
-//! PyTorch and MindSpore, where the learning rate is no part of the velocity:
-//! `v = m v + g`, `w -= lr v`.
+//! PyTorch and MindSpore, where the velocity does not contain the learning rate: `v = m v + g`,
+//! `w -= lr v`.
 
 use crate::Step;
 
 /// Settings of [`momentum`] and [`nesterov`](crate::nesterov).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MomentumOptions {
-    /// Share of the velocity that a step keeps, from 0 to below 1.
+    /// Fraction of the velocity that a step keeps, from 0 to below 1.
     pub factor: f32,
 }
 

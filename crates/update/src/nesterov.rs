@@ -1,8 +1,8 @@
 //! Nesterov's momentum.
 //!
 //! Sutskever et al., "On the importance of initialization and momentum in deep learning" (ICML 2013),
-//! section 2, with the gradient taken at the point that the parameters hold, as PyTorch does:
-//! `v = m v + g`, `w -= lr (g + m v)`. DiLoCo's outer step is this rule with 0.7 and 0.9.
+//! section 2. As in PyTorch, the gradient is taken at the present parameters: `v = m v + g`,
+//! `w -= lr (g + m v)`. DiLoCo's outer step is this rule with 0.7 and 0.9.
 
 use crate::{MomentumOptions, Step};
 

@@ -1,6 +1,6 @@
 //! Optimisers as text: `adamw:lr=0.001,weight-decay=0.1`.
 //!
-//! The learning rate must be given, since no value suits every rule; other settings have usual values.
+//! The learning rate must be given, since no value suits every rule; other settings have defaults.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ impl Optimizer {
         }
         if optimizer.learning_rate.is_nan() {
             let context =
-                format!("{name} without a learning rate, expected such as {name}:lr=0.01");
+                format!("{name} has no learning rate, expected one such as {name}:lr=0.01");
             return Err(Error::new(Kind::Value, context));
         }
         Ok(optimizer)
@@ -115,7 +115,7 @@ fn moments<'a>(beta1: &'a mut f32, beta2: &'a mut f32, epsilon: &'a mut f32) -> 
 }
 
 impl fmt::Display for Optimizer {
-    /// The rule's name and all settings, as [`Optimizer::parse`] reads them.
+    /// Writes the rule's name and all settings, as [`Optimizer::parse`] reads them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = ':';
         f.write_str(name(&self.rule))?;
@@ -214,7 +214,7 @@ mod tests {
             "no optimiser 'adamm', expected one of sgd, momentum, nesterov, adam, adamw, lazyadam, \
              ftrl, adagrad"
         );
-        assert_eq!(refusal("sgd"), "sgd without a learning rate, expected such as sgd:lr=0.01");
+        assert_eq!(refusal("sgd"), "sgd has no learning rate, expected one such as sgd:lr=0.01");
         assert_eq!(refusal("sgd:lr=-1"), "lr of sgd is '-1', expected a number from 0");
         assert_eq!(refusal("sgd:lr=inf"), "lr of sgd is 'inf', expected a number from 0");
         assert_eq!(refusal("ftrl:lr=0"), "lr of ftrl is '0', expected a number above 0");

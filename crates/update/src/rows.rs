@@ -1,4 +1,4 @@
-//! Rows of a table, updated where they have a gradient.
+//! Updates of the rows of a table that have a gradient.
 //!
 //! Every row counts its own updates, and its count is the number of the step. Bias corrections therefore
 //! do not depend on when other rows were touched or on the server that a row lies on, and a table whose
@@ -20,7 +20,7 @@ pub struct Rows<'a> {
 }
 
 impl Optimizer {
-    /// Updates the rows at `places` from a gradient with a row for each of them. A place that is named
+    /// Updates the rows at `places` from a gradient with a row for each of them. A place that occurs
     /// twice is updated twice.
     ///
     /// # Panics

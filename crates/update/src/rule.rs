@@ -5,7 +5,7 @@ use crate::{
     adamw, ftrl, momentum, nesterov, sgd,
 };
 
-/// Optimiser rule with its settings, but for the learning rate.
+/// Optimiser rule with its settings, without the learning rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// Stochastic gradient descent.
@@ -41,7 +41,7 @@ impl Rule {
         ]
     }
 
-    /// Returns the number of `f32` of state per value, all of which begin as 0.
+    /// Returns the number of `f32` of state per value; all begin as 0.
     pub fn slots(&self) -> usize {
         match self {
             Rule::Sgd => 0,

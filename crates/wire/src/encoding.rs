@@ -3,15 +3,15 @@
 //! Laws: `decode(encode(x)) == x`; any bytes are a value or an error, never a panic; bytes behind a value are
 //! an error. One value may have several encodings, because postcard accepts padded numbers.
 //!
-//! Memory: a list makes room for at most 1 MiB before its items arrive, and each item takes at least one
-//! byte, so the caller's limit on the length of a message bounds what a value allocates.
+//! Memory: a list allocates at most 1 MiB before its items arrive, and each item takes at least one
+//! byte, so the caller's limit on the length of a message bounds the memory of a value.
 
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Most bytes of a text for people in a message: a reason, or an error.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
-/// Returns a value as it travels or is saved.
+/// Returns a value as it is sent or saved.
 ///
 /// # Panics
 /// If the type is not one that postcard can write, such as a list of unknown length.

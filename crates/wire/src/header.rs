@@ -75,17 +75,17 @@ impl fmt::Display for Tag {
 pub struct Header {
     /// Purpose of the frame.
     pub kind: Kind,
-    /// Number of the life of the group, which grows whenever membership changes.
+    /// Epoch of the group, a number which grows whenever membership changes.
     pub epoch: u32,
     /// Address of the message.
     pub tag: Tag,
-    /// Element type of the payload; none for the encoding of a codec, and for text.
+    /// Element type of the payload; `None` for the encoding of a codec, and for text.
     pub dtype: Option<DType>,
     /// Length of the payload in bytes, at most `PAYLOAD_BYTES_MAX`.
     pub length: u32,
     /// Whether the sender saw a NaN or an infinity in the values that the message is made of.
     pub nonfinite: bool,
-    /// Checksum of the payload, where the link asks for one (see docs/wire.md).
+    /// Checksum of the payload, if the link asks for one (see docs/wire.md).
     pub payload_checksum: Option<u32>,
 }
 
@@ -124,7 +124,7 @@ impl Header {
     /// Reads a header from its form on the wire.
     ///
     /// # Errors
-    /// If this version writes no such field, or the checksum does not match.
+    /// If a field has a value that this version does not write, or the checksum does not match.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Header, HeaderError> {
         if bytes[0..4] != MAGIC {
             return Err(HeaderError::Magic(u32_at(bytes, 0)));
@@ -188,10 +188,10 @@ fn u32_at(bytes: &[u8; HEADER_BYTES], offset: usize) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// First four bytes other than `MAGIC`.
+    /// The first four bytes are not `MAGIC`.
     #[error("frame starts with {0:#010x}, expected {expected:#010x}", expected = u32::from_le_bytes(MAGIC))]
     Magic(u32),
-    /// Protocol version other than `VERSION`.
+    /// The protocol version is not `VERSION`.
     #[error("wire protocol version {0}, expected {VERSION}")]
     Version(u8),
     /// Unknown kind of frame.
@@ -203,10 +203,10 @@ pub enum HeaderError {
     /// Unknown dtype.
     #[error("frame dtype {0}, expected 0..=3")]
     DType(u8),
-    /// Payload longer than `PAYLOAD_BYTES_MAX`.
+    /// The payload is longer than `PAYLOAD_BYTES_MAX`.
     #[error("payload of {0} bytes, expected at most {PAYLOAD_BYTES_MAX}")]
     Length(u32),
-    /// Checksum of other bytes: the header was damaged on its way.
+    /// The checksum is that of other bytes: the header was damaged on its way.
     #[error("header checksum {found:#010x}, expected {expected:#010x}")]
     Checksum {
         /// Checksum that the header carries.

@@ -1,11 +1,11 @@
-//! Advice beside the message of an error.
+//! Advice in addition to the message of an error.
 
 use std::error::Error;
 
 /// An error that may come with advice.
 ///
-/// A message says what is wrong, and a hint what to do about it. Both are one line; whoever shows the error
-/// decides where the hint goes.
+/// The message describes the problem, and the hint what to do about it. Both are one line; the code
+/// that shows the error decides where the hint goes.
 ///
 /// ```
 /// use std::fmt;
@@ -25,7 +25,7 @@ use std::error::Error;
 ///
 /// impl Hint for Full {
 ///     fn hint(&self) -> Option<&str> {
-///         Some("make room there, or write to another place")
+///         Some("free some space there, or write to another place")
 ///     }
 /// }
 ///
@@ -33,9 +33,9 @@ use std::error::Error;
 ///     Some(hint) => format!("{Full} (hint: {hint})"),
 ///     None => Full.to_string(),
 /// };
-/// assert!(shown.ends_with("full (hint: make room there, or write to another place)"));
+/// assert!(shown.ends_with("full (hint: free some space there, or write to another place)"));
 /// ```
 pub trait Hint: Error {
-    /// Returns what the user can do about the error, in one line, where that is known.
+    /// Returns what the user can do about the error, in one line, if that is known.
     fn hint(&self) -> Option<&str>;
 }

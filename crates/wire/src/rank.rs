@@ -1,4 +1,4 @@
-//! Ranks, the world that they form, and the ways in which their encodings become one.
+//! Ranks, the world that they form, and the ways in which their encodings are combined.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ impl World {
         World { rank: Rank(0), size: 1 }
     }
 
-    /// Returns the own rank.
+    /// Returns this process's rank.
     pub const fn rank(&self) -> Rank {
         self.rank
     }
@@ -58,35 +58,36 @@ impl World {
         self.size as usize
     }
 
-    /// Returns the own place among `members`, ranks of this world; none if the own rank is none of them.
+    /// Returns this rank's place among `members`, which are ranks of this world; `None` if this rank is
+    /// not one of them.
     pub fn among(&self, members: &[Rank]) -> Option<World> {
         let at = members.iter().position(|member| *member == self.rank)?;
         World::new(at as u32, members.len() as u32).ok()
     }
 
-    /// Returns the rank `offset` places after the own one, counted around the ring.
+    /// Returns the rank `offset` places after this one, counted around the ring.
     pub fn after(&self, offset: usize) -> Rank {
         Rank(((self.rank.index() + offset) % self.size()) as u32)
     }
 
-    /// Returns the rank `offset` places before the own one, counted around the ring.
+    /// Returns the rank `offset` places before this one, counted around the ring.
     pub fn before(&self, offset: usize) -> Rank {
         self.after(self.size() - offset % self.size())
     }
 
-    /// Returns every rank, the own one included, in order.
+    /// Returns every rank, including this one, in order.
     pub fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
         (0..self.size).map(Rank)
     }
 
-    /// Returns every rank but the own one, in order.
+    /// Returns every rank except this one, in order.
     pub fn peers(&self) -> impl Iterator<Item = Rank> + use<> {
         let me = self.rank;
         self.ranks().filter(move |rank| *rank != me)
     }
 }
 
-/// Way in which the encodings of several ranks may be brought together.
+/// Way in which the encodings of several ranks may be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exchange {
     /// Partial sums are encoded again at every hop, since the codec is linear up to rounding.
@@ -100,9 +101,9 @@ pub enum Exchange {
 /// Error of a rank and a size that make no world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct InvalidWorld {
-    /// Rank that was asked for.
+    /// Requested rank.
     pub rank: u32,
-    /// Size that was asked for.
+    /// Requested size.
     pub size: u32,
 }
 

@@ -27,10 +27,10 @@ TELL_EVERY_S = 0.5
 STEP_ENDED = "%s; step %d ended %.2f s after the one before"
 """A change of the members as rank 0 logs it: in words, its first step, and the seconds that it took."""
 OF_DATA = "data "
-"""How the names of compared entries begin that are those of the data."""
+"""Prefix of the names of compared entries that belong to the data."""
 IDLE_EPOCHS_MAX = 3
-"""Epochs one after the other, of the same ranks, without a step."""
-DIFFERENT = "hint: each rank must change its model, optimizer and what is followed in the same way"
+"""Largest number of consecutive epochs of the same ranks without a step."""
+DIFFERENT = "hint: each rank must change its model, optimizer and followed objects in the same way"
 log = logging.getLogger("thinwire")
 """Rank 0 logs every change of the members."""
 

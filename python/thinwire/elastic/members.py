@@ -52,8 +52,8 @@ def refuse_agent(environment: Mapping[str, str]) -> None:
     world = environment.get("WORLD_SIZE", "1")
     if "TORCHELASTIC_RUN_ID" in environment and world != "1":
         raise InvalidError(
-            f"torchrun ends all its {world} ranks when one dies (hint: a torchrun --nproc-per-node 1 "
-            f"--max-restarts N for each rank, with THINWIRE_MEMBER=new, or {launcher})"
+            f"torchrun ends all its {world} ranks when one dies (hint: start a torchrun for each rank, "
+            f"with --nproc-per-node 1 --max-restarts N and THINWIRE_MEMBER=new, or use {launcher})"
         )
     workers = environment.get("MS_WORKER_NUM", "1")
     if environment.get("MS_ROLE") == "MS_WORKER" and workers != "1":

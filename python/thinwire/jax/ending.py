@@ -1,4 +1,4 @@
-"""The end of exchanges: steps that are under way when the program, or an exchange, ends.
+"""Finishes the steps that are still running when the program or an exchange ends.
 
 JAX runs steps asynchronously, so the last ones may still run when the script is over. They are
 finished before groups close, in whatever order modules were imported: exit handlers registered last
@@ -72,7 +72,7 @@ def settle() -> None:
 
 
 def _leave() -> None:
-    """Finishes all steps, and says what has failed unheard."""
+    """Finishes all steps, and prints failures that the program has not seen."""
     settle()
     failures = filter(None, (steps.failure() for steps in _followed))
     failure = next(failures, None)

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from thinwire.jax.callbacks import OnHost
 
 STRICT = ("jax_debug_nans", "jax_debug_infs")
-"""Settings of JAX that run a step a second time, on the rank alone that has seen such a number."""
+"""Settings of JAX that repeat a step on the rank that has seen a NaN or an infinity, and on no other
+rank."""
 
 
 def exchange(
@@ -166,9 +167,9 @@ class Exchange:
     def mark(self, layer: Any, index: Any, subtree: str | None = None) -> Any:
         """Returns a layer's parameters unchanged; backward exchanges their gradients as it reaches them.
 
-        For the function that `jax.lax.scan`, without `unroll`, calls with each layer: without
+        Call it in the function that `jax.lax.scan`, without `unroll`, calls with each layer. Without
         marks, stacked gradients are complete only at the end of backward, and nothing overlaps.
-        index: the layer's number; subtree: which of `scanned`, where there are several.
+        index: the layer's number; subtree: one of `scanned`, if there are several.
 
             def block(hidden, layer):
                 number, weights = layer
@@ -272,7 +273,7 @@ class Exchange:
         self._steps.heard = True
 
     def _check(self) -> None:
-        """Refuses what would fail later, or go on in silence on one rank alone."""
+        """Refuses settings that would fail later, or that would continue silently on a single rank."""
         if closed := ended(self.group):
             raise InvalidError(f"the group of this exchange is {closed}, expected an open one")
         for name in STRICT:

@@ -1,7 +1,7 @@
 """Synchronous training as an optimizer of optax, which updates by the average of all ranks' gradients.
 
-A transformation that makes decisions from gradients belongs inside, where it sees the same as all
-ranks: outside, one rank could skip an exchange that the others make.
+A transformation that makes decisions from gradients belongs inside the wrapper, where it sees the same
+averages on all ranks. Outside of it, one rank could skip an exchange that the others make.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ OUTSIDE = {
         "accumulate in the step, by jax.lax.scan, then update",
     ),
 }
-"""Files of optax with transformations that call another one in some steps only: their name, and a hint."""
+"""Files of optax whose transformation calls another one in some steps only, each with its name and a
+hint."""
 
 
 class Averaged(optax.GradientTransformationExtraArgs):

@@ -166,7 +166,7 @@ class Rounds:
         return {name: np.asarray(leaf).astype(np.float32, copy=False) for name, leaf in pairs}
 
     def _write(self, values: Arrays) -> None:
-        """Makes arrays of these values, where the present ones are."""
+        """Makes arrays of these values on the devices of the present arrays."""
         for at in self._exchanged:
             # A copy, whatever the dtype: JAX may use the memory of an array of NumPy as its own.
             value = values[self._tree.leaves[at].name].astype(self._leaves[at].dtype)

@@ -22,7 +22,7 @@ from thinwire.residuals import Tensors, arrays_of, tensors_of
 PLAN, WORLD = "plan", "world"
 MODE, PROGRESS = "mode", "progress"
 CORE, EXACT = "core.", "exact."
-"""How names begin of a state of rounds: what the core has, and parameters as f32."""
+"""Prefixes of names in a state of rounds: of the core's tensors, and of the parameters as f32."""
 NAME = re.compile(r"rank(\d+)\.(.+)", re.DOTALL)
 
 
@@ -96,7 +96,9 @@ def for_rank(
     ranks = parsed(entries)
     worlds = {world_of(rank, arrays) for rank, arrays in ranks.items()}
     if len(worlds) > 1:
-        raise InvalidError(f"the state has entries of {min(worlds)} and of {max(worlds)} ranks")
+        raise InvalidError(
+            f"the state has entries of {min(worlds)} and of {max(worlds)} ranks, expected one number"
+        )
     world = worlds.pop()
     needed = [group.rank]
     if world != group.world:

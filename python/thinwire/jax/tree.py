@@ -75,7 +75,7 @@ class Tree:
         whole = reversed(range(len(named)))
         groups.append([Part(at, self.leaves[at]) for at in whole if at not in rows])
         self.groups = [[part for part in group if part.leaf.size] for group in groups]
-        """What becomes ready together, in the core's order."""
+        """Parts that become ready together, in the core's order."""
         self.parts = [part for group in self.groups for part in group]
         if not self.parts:
             raise InvalidError("no parameters to exchange, expected a pytree of arrays")

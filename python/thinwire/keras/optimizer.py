@@ -1,9 +1,9 @@
 """A Keras optimizer that averages gradients over all ranks before its update.
 
 One override serves all backends: `apply`, which TensorFlow's `apply_gradients`, JAX's
-`stateless_apply` and PyTorch's trainer all call. `LossScaleOptimizer` has a
-`stateless_apply` of its own. It must be inside of the wrapper: outside, a rank that skips a step
-because of a NaN would make no exchange, and the ranks' steps would no longer match.
+`stateless_apply` and PyTorch's trainer all call. `LossScaleOptimizer`, which has a `stateless_apply` of
+its own, must be inside of the wrapper: if it were outside, a rank that skips a step because of a NaN
+would make no exchange, and the ranks' steps would no longer match.
 """
 
 from __future__ import annotations
@@ -95,12 +95,13 @@ class Distributed:
         return self._exchange.gradients
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuses a `LossScaleOptimizer` around this one, which sets this attribute of what is inside."""
+        """Refuses a `LossScaleOptimizer` around this optimizer; it would set this attribute of the
+        optimizer inside it."""
         around = sys._getframe(1).f_locals.get("self") if name == "loss_scale_factor" else None
         if around is not self and isinstance(around, keras.optimizers.LossScaleOptimizer):
             raise InvalidError(
-                "LossScaleOptimizer around a distributed optimizer, which compile adds under "
-                f"mixed_float16, expected it inside (hint: {ORDER})"
+                "LossScaleOptimizer, which compile adds under mixed_float16, wraps a distributed "
+                f"optimizer, expected the reverse (hint: {ORDER})"
             )
         super().__setattr__(name, value)
 

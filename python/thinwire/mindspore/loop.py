@@ -47,7 +47,7 @@ def exchange(
 
 
 class Exchange:
-    """What `exchange` makes."""
+    """The callable that `exchange` returns."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class Exchange:
     def __call__(self, gradients: Sequence[ms.Tensor]) -> tuple[ms.Tensor, ...]:
         """The averages of the gradients over all ranks, as new tensors; blocks until they are there.
 
-        Raises InvalidError if a gradient has not its parameter's shape and dtype, PeerError if a rank
-        is lost.
+        Raises InvalidError if a gradient does not have its parameter's shape and dtype; PeerError if a
+        rank is lost.
         """
         check_count(len(gradients), len(self.signature.names))
         self.signature.check_tensors(gradients)

@@ -95,7 +95,9 @@ def adaptive_mean(graph: Graph, name: str, x: int, target: Shape) -> int:
     image = graph.shape(x)[2:]
     ratio = square("image / output", [image[at] / target[at] for at in (0, 1)])
     if ratio != int(ratio):
-        raise ValueError(f"an image of {image} to {target}, expected a whole ratio")
+        raise ValueError(
+            f"adaptive pooling of an image of {image} to {target}, expected sizes with a whole ratio"
+        )
     if ratio == 1:
         return x
     operator = {"kind": "mean", "size": int(ratio), "stride": int(ratio), "padding": 0}

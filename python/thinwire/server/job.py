@@ -20,7 +20,7 @@ from thinwire.arguments import Seconds
 from thinwire.deprecated import renamed
 
 SHARDS_PER_SERVER = 8
-"""Enough shards to divide them evenly over other numbers of servers."""
+"""Enough shards for an even division over other numbers of servers."""
 FORMATS = {"none": "f32"}
 """The core's names of formats that differ from those of codecs."""
 Gradient = tuple[int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -95,7 +95,9 @@ class ParameterServer:
             arguments.integer_or_none(name, given)
         replicas = min(1, servers - 1) if replicas is None else replicas
         if replicas >= servers:
-            raise InvalidError(f"{replicas} replicas with {servers} servers, expected fewer")
+            raise InvalidError(
+                f"{replicas} replicas with {servers} servers, expected fewer replicas than servers"
+            )
         self.optimizer = optimizer
         self.consistency = consistency
         self._counts = {"servers": servers, "backups": replicas}
@@ -125,7 +127,7 @@ class ParameterServer:
     @property
     def pushing(self) -> int:
         """Number of workers that push, this one included: all workers of the epoch except those
-        that only read rows. Before the first step of the job all are expected to push."""
+        that only read rows. Before the first step of the job, all workers are expected to push."""
         return self._core.pushing
 
     def join(self, tables: Sequence[Table], facts: list[tuple[str, str]]) -> None:
@@ -182,12 +184,14 @@ class ParameterServer:
         return found
 
     def tell(self, steps: int, step_s: float) -> None:
-        """Tells what `thinwire top` shows of this worker after `steps` steps, each of `step_s` seconds."""
+        """Reports the figures that `thinwire top` shows for this worker after `steps` steps of `step_s`
+        seconds each."""
         self._core.tell(steps, step_s)
 
     def snapshot(self) -> str:
-        """Takes a snapshot of all tables that contains all pushes of this worker. Returns the name of its
-        folder within the servers' one (`thinwire server --snapshot-dir FOLDER`). Other workers continue.
+        """Takes a snapshot of all tables that contains all pushes of this worker. Returns the name of
+        its folder, which is in the servers' folder (`thinwire server --snapshot-dir FOLDER`). Other
+        workers continue.
 
         # Errors
 

@@ -64,7 +64,7 @@ class ServedTable:
         """
         if self._server is not None:
             raise InvalidError(
-                f"table '{self.name}' is on servers, so that its module cannot be copied or pickled (hint: "
+                f"table '{self.name}' is on servers, so its module cannot be copied or pickled (hint: "
                 "full_state_dict or full_parameters of the ServerOptimizer returns all rows)"
             )
         return vars(self)

@@ -58,8 +58,8 @@ def refuse_xla() -> None:
         while context is not None:
             if context.IsXLAContext():
                 raise _core.InvalidError(
-                    "jit_compile=True, expected False: XLA compiles no exchange for TensorFlow (hint: "
-                    "tf.function(jit_compile=False), or model.compile(..., jit_compile=False))"
+                    "jit_compile=True, expected False: XLA cannot compile an exchange for TensorFlow "
+                    "(hint: tf.function(jit_compile=False), or model.compile(..., jit_compile=False))"
                 )
             context = context.outer_context
         graph = getattr(graph, "outer_graph", None)

@@ -80,7 +80,7 @@ def broadcast_variables(
     """
     if not tf.executing_eagerly():
         raise InvalidError(
-            "broadcast_variables in a tf.function, expected a call before the first step"
+            "broadcast_variables was called in a tf.function, expected a call before the first step"
         )
     met, listed = group_or_default(group), list(variables)
     arguments.whole("root", root, 0, met.world - 1)

@@ -62,7 +62,7 @@ def exchange(
 
 
 class Exchange:
-    """What `exchange` makes."""
+    """The callable that `exchange` returns."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Exchange:
         # Errors
 
         InvalidError for gradients of another number, shape or dtype than the variables'; PeerError if a
-        rank is lost, as a text of TensorFlow's in a graph: see `guard`.
+        rank is lost; in a graph TensorFlow reports it as a text of its own: see `guard`.
         """
         refuse_xla()
         found: list[Values] = []
@@ -155,7 +155,7 @@ class Exchange:
         return tf.convert_to_tensor(gradient) if is_sparse and self.sparse_as_dense else gradient
 
     def _sent(self, found: Sequence[Values]) -> list[tf.Tensor]:
-        """Lets the buckets leave; a token of each."""
+        """Sends the buckets, and returns a token for each."""
         tokens = []
         for number, places in enumerate(self.gradients.buckets):
             bucket = [self._dense(self.gradients.dense[place], found) for place in places]

@@ -59,7 +59,7 @@ class DistributedGradientTape:
     ) -> None:
         if isinstance(tape, DistributedGradientTape):
             raise InvalidError(
-                "a DistributedGradientTape, expected a tf.GradientTape: wrap it once"
+                "tape is a DistributedGradientTape, expected a tf.GradientTape: wrap it once"
             )
         if not isinstance(tape, tf.GradientTape):
             raise InvalidError(f"tape is {type(tape).__name__}, expected a tf.GradientTape")
@@ -99,7 +99,7 @@ class DistributedGradientTape:
         self._tape.__exit__(*raised)
 
     def __getattr__(self, name: str) -> Any:
-        """What the tape has."""
+        """Returns the attribute of the tape."""
         return getattr(self._tape, name)
 
 

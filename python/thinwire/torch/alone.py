@@ -16,7 +16,7 @@ from thinwire.torch.layout import Flat, Layout, names, same_model
 from thinwire.torch.state import Saved
 
 OWED = ("residual.", "momentum.")
-LEFT_OUT = "one rank exchanges nothing: what codecs owed in the checkpoint is left out"
+LEFT_OUT = "one rank exchanges nothing: the residuals in the checkpoint are dropped"
 
 
 class Alone:

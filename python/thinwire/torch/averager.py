@@ -145,7 +145,8 @@ class Averager:
         self._following = None
 
     def _start(self, layout: Layout, device: Device | None) -> None:
-        """Makes the synchronizer, at the end of the first step's backward; with a state, as that says."""
+        """Makes the synchronizer, at the end of the first step's backward, with the buckets of a loaded
+        state if there is one."""
         self._names = names(layout, self._given)
         saved, self._saved = self._saved, None
         self._layout = layout.arranged(saved.buckets, self._names) if saved else layout
@@ -167,9 +168,10 @@ class Averager:
         self._resumed, self._saved = True, None
 
     def _reordered(self, tensors: Tensors, reorder: Callable[..., torch.Tensor]) -> Tensors:
-        """Tensors of a state by dimensions of parameters or as in memory: others may have other memory.
+        """Tensors of a state in the order of dimensions, or in that of memory, which may differ between
+        ranks.
 
-        Parts are as in memory.
+        Parts stay in the order of memory.
         """
         if self._part is not None:
             return dict(tensors)

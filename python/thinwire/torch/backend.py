@@ -96,7 +96,7 @@ class Named(c10d.Backend):
         self.group.abort()
 
     def get_reconfigure_handle(self) -> str:
-        """The address at which ranks meet whose first is this rank."""
+        """The address at which the ranks of a list meet if this rank is the first in the list."""
         found: str = self.group.get_reconfigure_handle()
         return found
 
@@ -126,8 +126,8 @@ class ProcessGroup(Collectives, Messages):
         self.uuids: set[int] = set()
 
     def get_reconfigure_handle(self) -> str:
-        """The address at which ranks meet whose first is this rank; it does not change while the
-        group exists."""
+        """The address at which the ranks of a list meet if this rank is the first in the list; it does
+        not change while the group exists."""
         if self.door is None:
             self.door = Door(own_address(*master(self.store)))
         return self.door.handle

@@ -89,7 +89,7 @@ def refuse_other_ranks(theirs: dist.ProcessGroup, group: Any) -> None:
     known = model is not None and own is not None
     if model != own if known else size(theirs) != size(group):
         raise InvalidError(
-            f"the model averages over {described(theirs)}, its hook over {described(group)} "
+            f"the model averages over {described(theirs)}, but its hook over {described(group)} "
             "(hint: thinwire.torch.attach(model) takes the model's process group)"
         )
 

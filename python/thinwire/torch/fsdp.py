@@ -1,4 +1,5 @@
-"""FSDP2 with compressed communication: the reduce-scatter of gradients, on request the all-gather too.
+"""FSDP2 with compressed communication: of the reduce-scatter of gradients and, on request, of the
+all-gather.
 
     for layer in model.layers:
         fully_shard(layer)
@@ -43,10 +44,10 @@ Done = Callable[[BaseException | None], None] | None
 WHOLE_ONLY = ("auto", "powersgd", "intsgd")
 GATHER_CODECS = ("none", "f16", "bf16", "int8")
 Place = tuple[int, torch.Tensor]
-"""How often a parameter's gradient was exchanged, and its residual, empty for codecs without: one row per
-rank, each in the shape of a shard with its padding."""
+"""Number of exchanges of a parameter's gradient, and its residual: one row per rank, in the shape of a
+shard with its padding; empty for codecs without a residual."""
 State = dict[str, tuple[dict[str, Place], int, str]]
-"""By rank, its places by parameter, the number of ranks, and the codec."""
+"""For each rank: its `Place` of each parameter, the number of ranks, and the codec."""
 
 
 def fsdp(
@@ -124,7 +125,7 @@ def fsdp(
         for name, given in (("group", group), ("gather_codec", gather_codec)):
             if given is not None:
                 raise InvalidError(
-                    f"{name} with replicas, expected None: modules are gathered and reduced on their host "
+                    f"{name} cannot be used with replicas: modules are gathered and reduced on their host "
                     f"(hint: leave {name} out)"
                 )
         names = [each.name for each in every.values()]
@@ -261,8 +262,9 @@ class Exchange:
         found = connection.group.rank, connection.group.world
         if found != (process_group.rank(), process_group.size()):
             raise InvalidError(
-                f"the group has this process as rank {found[0]} of {found[1]}, FSDP2 shards over ranks of "
-                f"which it is {process_group.rank()} of {process_group.size()} (hint: leave group out)"
+                f"this process is rank {found[0]} of {found[1]} in the group, but rank "
+                f"{process_group.rank()} of {process_group.size()} among the ranks of FSDP2 (hint: leave "
+                "group out)"
             )
         return scatter
 
@@ -345,7 +347,7 @@ class Exchange:
             scatter.load({key: (0, b"")})
 
     def _read(self, state: State) -> dict[str, Place]:
-        """What a state says to this rank, if it is one for this training."""
+        """Reads this rank's part of a state; refuses the state of another training."""
         saved, world, codec = self._entry(state)
         hint = "(hint: resume from model and optimizer alone; the residuals are then lost)"
         if world != dist.get_world_size():
@@ -376,7 +378,7 @@ class Exchange:
         return dict(places), world, codec
 
     def _expect(self, name: str, place: Any) -> None:
-        """Refuses what is of no parameter of this model."""
+        """Refuses an entry that does not fit a parameter of this model."""
         if not isinstance(place, (tuple, list)) or len(place) != 2:
             raise InvalidError(
                 f"the state of {name} is not a pair, expected a count and a residual"
@@ -423,7 +425,8 @@ class ReduceScatter(Communication):
         op: Any,
         async_op: bool = False,
     ) -> Any:
-        """Reduces rank r's part of the input into its output; of dtypes that no codec knows, exactly."""
+        """Reduces rank r's part of the input into its output; dtypes that no codec supports are reduced
+        exactly."""
         expect("fsdp", input_tensor, group.size() * output_tensor.numel(), output_tensor)
         dtype = NATIVE.get(input_tensor.dtype)
         if dtype is None:
@@ -459,7 +462,8 @@ class AllGather(Communication):
         group: dist.ProcessGroup,
         async_op: bool = False,
     ) -> Any:
-        """Every rank's shard, rounded, one after the other; mixed dtypes, which come as bytes, exactly."""
+        """Gathers every rank's rounded shard, one after the other; mixed dtypes, which come as bytes,
+        exactly."""
         expect("fsdp", output_tensor, group.size() * input_tensor.numel(), input_tensor)
         dtype = NATIVE.get(input_tensor.dtype)
         if dtype is None:

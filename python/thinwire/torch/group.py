@@ -138,7 +138,7 @@ def check(
         for name, value in zip(("timeout_s", "heartbeat_timeout_s"), found_s):
             if value is not None:
                 raise InvalidError(
-                    f"{name} is {value:g} for a group that has one already "
+                    f"{name} is {value:g}, but the group already has one "
                     f"(hint: thinwire.init({name}={value:g}), or the timeout of the process group)"
                 )
     elif dist.is_available() and group == dist.GroupMember.NON_GROUP_MEMBER:

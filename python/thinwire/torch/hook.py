@@ -374,7 +374,7 @@ class Hook:
     def _ended(
         self, step: Step, error: BaseException | None = None, averaged: bool = False
     ) -> None:
-        """What the core calls, from a thread of its own, when a step is over.
+        """Ends a step; the core calls it, from a thread of its own, when the step is over.
 
         A step that was not averaged is over, too: its gradients are NaN. After an error other ranks may
         wait for this one on its host, and the group ends.
@@ -398,7 +398,7 @@ class Hook:
                 ddp.refuse(model, self._group)
 
     def _weight(self) -> float:
-        """By what gradients of this step are multiplied, so that their mean over all ranks is DDP's.
+        """The factor of this step's gradients with which their mean over all ranks is DDP's.
 
         Within `join`, DDP may divide by the number of ranks that have inputs. The others call the hook
         outside of backward.
@@ -416,9 +416,9 @@ class Hook:
         return buffer if weight == 1.0 else buffer.mul_(weight)
 
     def _wait_at_end(self, step: Step, index: int) -> None:
-        """Lets the end of the backward that is under way wait for the averages, if they can be there.
+        """Makes the end of the running backward wait for the averages, if they can be there.
 
-        The first bucket and the last one may come in different ones, of which one is inside the other.
+        The first bucket and the last one may come in different backward passes, one inside the other.
         """
         if in_backward() and (index == 0 or step.complete):
             Variable._execution_engine.queue_callback(lambda: self._wait(step))
@@ -459,10 +459,10 @@ class Hook:
                 )
 
     def _expect_more(self, step: Step) -> None:
-        """Refuses that backward ends before the last bucket has come.
+        """Raises if backward ends before the last bucket has come.
 
-        Where that may be the end of a backward inside another one it does nothing: in a thread of the
-        engine nobody can tell. DDP itself then refuses the next forward.
+        Does nothing if this may be the end of a backward inside another one, which cannot be told in a
+        thread of the engine. DDP itself then refuses the next forward.
         """
         is_inner = torch._C._current_autograd_node() is not None
         if not is_inner and threading.get_ident() == self._home:
@@ -471,7 +471,8 @@ class Hook:
     def _comes_late(self, bucket: dist.GradBucket) -> bool:
         """Whether this is DDP's first step with a static graph and several buckets.
 
-        Then it calls the hook after backward, for every bucket as number 0, of which none is the last.
+        DDP then calls the hook after backward, with number 0 for every bucket and none marked as the
+        last.
         """
         return (
             self._made.sync is None
@@ -490,8 +491,8 @@ class Hook:
         """
         if self._averages is not None:
             raise InvalidError(
-                "momentum_correction with static_graph=True and parameters of several dtypes, whose first "
-                "step DDP gives out of order, expected one dtype (hint: static_graph=False)"
+                "momentum_correction cannot be used with static_graph=True and parameters of several "
+                "dtypes, whose first step DDP gives out of order (hint: static_graph=False)"
             )
         host = buffer.cpu()
         address, elements = host.data_ptr(), host.numel()

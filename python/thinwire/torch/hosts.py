@@ -147,12 +147,12 @@ def check(within: Any, group: Any = None, algorithm: Any = None) -> None:
         )
     if isinstance(algorithm, str) and algorithm.startswith("hierarchical"):
         raise InvalidError(
-            f"algorithm {shown(algorithm)} with within, expected a flat one between hosts (hint: leave "
-            "one of the two out, since both sum on a host first)"
+            f"algorithm {shown(algorithm)} cannot be used with within, expected a flat one between hosts "
+            "(hint: leave one of the two out, since both sum on a host first)"
         )
     if group is not None and not isinstance(group, (dist.ProcessGroup, groups.Lost)):
         raise InvalidError(
-            f"within with a group that is a {type(group).__name__}, expected a process group of PyTorch "
+            f"group is a {type(group).__name__}, expected a process group of PyTorch with within "
             "(hint: leave group out)"
         )
 
@@ -166,8 +166,8 @@ def find(
 
     # Errors
 
-    InvalidError on all ranks if they pass different sorts of `within`, if hosts have unequal
-    numbers of ranks, or if the process groups given as `within` do not partition the ranks.
+    InvalidError on all ranks if they pass different kinds of `within`, if hosts have unequal numbers of
+    ranks, or if the process groups given as `within` do not partition the ranks.
     """
     group = connection.group
     if isinstance(within, groups.Lost):
@@ -224,7 +224,7 @@ def counted_apart(group: Group, mine: Sequence[int]) -> Iterator[None]:
 
 
 def kind(within: Any) -> str:
-    """Names the sort of `within` in a message."""
+    """Names the kind of `within` in a message."""
     return "none" if within is None else HOST if within == HOST else "process group"
 
 

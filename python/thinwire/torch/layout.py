@@ -140,7 +140,7 @@ class Layout:
 
 
 def is_place(name: str) -> bool:
-    """Whether this stands for a name that nobody gave."""
+    """Whether this is the placeholder of a name that was not given."""
     return re.fullmatch(r"parameter\.\d+", name) is not None
 
 

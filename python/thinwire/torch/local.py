@@ -92,8 +92,8 @@ class DiLoCo:
         return self._rounds.group
 
     def step(self) -> bool:
-        """Counts a step of the inner optimizer. True if a round ended with it: all ranks then have
-        the same parameters.
+        """Counts a step of the inner optimizer. Returns True if a round ended with it: all ranks then
+        have the same parameters.
 
         If some rank's parameters are not finite, all ranks return to the last parameters that they
         had in common.
@@ -105,7 +105,8 @@ class DiLoCo:
         record = self._rounds.step()
         if record["skipped"]:
             warnings.warn(
-                "a rank diverged: all go back to the parameters of the last round", stacklevel=2
+                "a rank diverged: all ranks return to the parameters of the last round",
+                stacklevel=2,
             )
         if not record["ended"]:
             return False

@@ -16,9 +16,8 @@ it would average gradients a second time.
 
 - Warm-up: gradients are averaged as f32, and every step is AdamW's.
 - It ends after `warm_up` steps or, by default, when the sum of all variances has changed by less
-  than 4 % in 1 / (1 - beta2) steps, the rule of section 4. Elements without a gradient
-  until then, as in the row of a token that has not occurred, get the largest variance of their
-  parameter.
+  than 4 % in 1 / (1 - beta2) steps, the rule of section 4. Elements without a gradient until then, such
+  as the row of a token that has not occurred, get the largest variance of their parameter.
 - Afterwards each rank updates the momentum with its own gradient, and the momenta of all ranks are
   averaged through `codec`.
 
@@ -45,7 +44,7 @@ from thinwire.torch.state import Saved
 
 MEAN, VARIANCE = "exp_avg", "exp_avg_sq"
 EXCHANGE = "thinwire"
-"""Key of what exchanges keep, in the state dict."""
+"""Key of the exchanges' state in the state dict."""
 
 
 class OneBitAdam(torch.optim.Optimizer):
@@ -63,7 +62,8 @@ class OneBitAdam(torch.optim.Optimizer):
     """
 
     _step_supports_amp_scaling = True
-    """Has `GradScaler.step` call `step` after an overflow on this rank alone, too: the others exchange."""
+    """Makes `GradScaler.step` call `step` even after an overflow on this rank alone: the other ranks
+    exchange."""
 
     def __init__(
         self,
@@ -174,7 +174,8 @@ class OneBitAdam(torch.optim.Optimizer):
         self._end_warm_up()
 
     def _step_with_momenta(self, gradients: list[torch.Tensor]) -> None:
-        """A step after the warm-up: momenta travel, which each rank has updated by its own gradient."""
+        """A step after the warm-up: exchanges the momenta, which each rank has updated with its own
+        gradient."""
         momenta = [
             torch.lerp(self._kept(each)[MEAN], gradient, 1 - group["betas"][0])
             for (group, each), gradient in zip(self._places, gradients)
@@ -187,8 +188,8 @@ class OneBitAdam(torch.optim.Optimizer):
         self._update()
 
     def _update(self) -> None:
-        """Moves what is trained by its moments, as AdamW does. The variance is that of the last step that
-        changed it."""
+        """Updates the trained parameters by their moments, as AdamW does. The variance is that of the
+        last step that changed it."""
         for group, each in self._places:
             kept = self._kept(each)
             beta1, beta2 = group["betas"]
@@ -234,7 +235,7 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @property
     def _places(self) -> list[tuple[dict[str, Any], torch.Tensor]]:
-        """Each parameter with its group, of which there are others once a state is loaded."""
+        """Each parameter with its group; loading a state replaces the groups."""
         return [(group, each) for group in self.param_groups for each in group["params"]]
 
     def _numbered(self) -> list[tuple[int, torch.Tensor]]:
@@ -292,7 +293,7 @@ class OneBitAdam(torch.optim.Optimizer):
         self._variances = collections.deque(variances)
 
     def _entries(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """What exchanges have kept in a state.
+        """The exchanges' part of a state.
 
         # Errors
 

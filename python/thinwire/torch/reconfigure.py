@@ -141,7 +141,7 @@ class Meeting:
             raise PeerError(decided)
 
     def _missing(self, shared: dist.Store) -> str:
-        """Who has not come."""
+        """The ranks that have not come."""
         ranks = range(self.world)
         missing = [str(rank) for rank in ranks if not shared.check([f"rank{rank}"])]
         names = f"{'ranks' if len(missing) > 1 else 'rank'} {', '.join(missing)} of {self.world}"

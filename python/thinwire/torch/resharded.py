@@ -1,7 +1,8 @@
 """A state that a different number of ranks has saved, through `torch.distributed.checkpoint`.
 
-A checkpoint is asked for the entries that the state of an object has now, and a hook's state has
-only the entry of its own rank. Here it has the entries of the old ranks that this one continues.
+`torch.distributed.checkpoint` loads only the entries that an object's state has now, and a hook's state
+has only the entry of its own rank. The object made here has the entries of all old ranks that this rank
+continues.
 
     parts = {"model": model, "hook": thinwire.torch.resharded(hook, folder)}
     torch.distributed.checkpoint.load(parts, checkpoint_id=folder)

@@ -86,9 +86,9 @@ class Rounds:
     def step(self) -> dict[str, float]:
         """Ends a step of the optimizer: begins and ends the rounds that are due.
 
-        Returns the numbers of rounds that have "begun", "ended" and were "skipped", since some rank's
-        parameters were not finite, with "wait_s" and "sent_bytes". After a skipped round, all ranks
-        return to the last parameters that they had in common.
+        Returns a dict with the numbers of rounds that have "begun" and "ended", and that were "skipped"
+        because some rank's parameters were not finite, and with "wait_s" and "sent_bytes". After a
+        skipped round, all ranks return to the last parameters that they had in common.
 
         # Errors
 

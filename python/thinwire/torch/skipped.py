@@ -1,7 +1,7 @@
 """A warning about a skipped step in a program without a GradScaler.
 
-All gradients of such a step are NaN, under FSDP2 those of a module, and an optimizer that applies them
-makes all weights NaN.
+All gradients of such a step (under FSDP2, all gradients of a module) are NaN. An optimizer that applies
+them makes all weights NaN.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import warnings
 import torch
 
 HINT = (
-    "an optimizer makes all weights NaN (hint: use torch.amp.GradScaler, clip gradients, or choose "
-    'codec="none", or "bf16" in place of "f16")'
+    "an optimizer that applies these makes all weights NaN (hint: use torch.amp.GradScaler, clip "
+    'gradients, or choose codec="none", or "bf16" in place of "f16")'
 )
 
 
 def warn(fault: str, effect: str = "the step is skipped and all gradients are NaN") -> None:
     """Warns about gradients that became NaN for the reason `fault`."""
     if not is_scaled():
-        warnings.warn(f"{fault}: {effect}, so that {HINT}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{fault}: {effect}; {HINT}", RuntimeWarning, stacklevel=2)
 
 
 def is_scaled() -> bool:

@@ -208,7 +208,9 @@ def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
     """
     saved = worlds(entries)
     if len(saved) > 1:
-        raise InvalidError(f"the state has entries of {min(saved)} and of {max(saved)} ranks")
+        raise InvalidError(
+            f"the state has entries of {min(saved)} and of {max(saved)} ranks, expected one number"
+        )
     if saved and group.world not in saved:
         return resharded(group, saved.pop(), entries)
     entry = entry_of(group.rank, entries)

@@ -70,7 +70,8 @@ pub fn open(
     let variable = |name: &str| variables(name).filter(|value| !value.is_empty());
     let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
     if bucket.is_empty() {
-        return Err(wrong("no name of a bucket".to_owned()).with_hint("write s3://BUCKET/PREFIX"));
+        return Err(wrong("the name of the bucket is missing".to_owned())
+            .with_hint("write s3://BUCKET/PREFIX"));
     }
     let (region, endpoint) = (region(&variables), endpoint(&variables));
     let said = |error: &dyn std::fmt::Display| wrong(format!("endpoint '{endpoint}': {error}"));
@@ -257,7 +258,7 @@ impl Bucket {
             let page = ListObjectsV2::parse_response(&text).map_err(|error| error.to_string());
             let page = page.and_then(|page| match text.trim_end().ends_with(LIST_END) {
                 true => Ok(page),
-                false => Err("a list of objects without its end".to_owned()),
+                false => Err("the list of objects is cut off".to_owned()),
             });
             let page = page.map_err(|why| self.failed(prefix, &why))?;
             keys.extend(page.contents.into_iter().map(|object| object.key));
@@ -297,12 +298,12 @@ fn answered(request: Request, bytes_max: u64, silence: Duration) -> Result<Answe
         }
         let most = if answer.is_good() { bytes_max } else { ANSWER_BYTES_MAX };
         if answer.body.len() as u64 > most {
-            return Err(format!("more than {most} bytes, expected at most {most}"));
+            return Err(format!("the answer is too long, expected at most {most} bytes"));
         }
     }
     let found = answer.body.len() as u64;
     match answer.length.filter(|length| has_body(answer.status, bytes_max) && found < *length) {
-        Some(length) => Err(format!("{found} bytes of an answer of {length}")),
+        Some(length) => Err(format!("the answer was cut off after {found} of {length} bytes")),
         None => Ok(answer),
     }
 }
@@ -396,7 +397,7 @@ impl Store for Bucket {
             return Ok(None);
         }
         let length = self.good(&key, answer)?.length;
-        length.map(Some).ok_or_else(|| self.failed(&key, "no length"))
+        length.map(Some).ok_or_else(|| self.failed(&key, "the answer has no length"))
     }
 
     fn remove(&self, folder: &str, file: &str) -> Result<(), Error> {

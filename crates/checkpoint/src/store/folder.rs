@@ -192,7 +192,7 @@ fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let room = usize::try_from(length).is_ok_and(|length| bytes.try_reserve_exact(length).is_ok());
     if !room {
-        return Err(format!("{length} bytes, more than there is memory"));
+        return Err(format!("{length} bytes, which do not fit in memory"));
     }
     let file = File::open(path).map_err(said)?;
     file.take(bytes_max).read_to_end(&mut bytes).map_err(said)?;

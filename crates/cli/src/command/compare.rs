@@ -16,7 +16,7 @@ const STEPS: u64 = 120;
 #[command(mut_arg("ranks", |it| it.help("Ranks to start here [default: 2]").long_help(None)))]
 #[command(mut_arg("coordinator", |it| it.long_help(None)))]
 pub struct Args {
-    /// The codecs
+    /// Codecs to compare
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',', default_value = "none,int8,topk:0.01,powersgd:4,auto", help_heading = GRADIENTS)]
     codecs: Vec<Policy>,
     #[command(flatten)]

@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let mode = if is_saved { CoordinatorMode::Saved } else { CoordinatorMode::Unsaved };
     ensure!(
         is_saved || !args.servers,
-        "--servers without --state FILE or --store: a coordinator that forgot which server has which shard \
+        "--servers needs --state FILE or --store: a coordinator that forgot which server has which shard \
          would lose parameters"
     );
     let options = launch::elastic::options(mode, ranks.clone())?;
@@ -126,7 +126,7 @@ fn follow(news: &Receiver<News>, format: Format) -> Result<u8> {
             }
             Ok(News::Signal(signal)) => {
                 say(
-                    "ranks that train continue; until a coordinator is back none can join or leave, and a loss stops all",
+                    "running ranks continue; until a coordinator is back, no rank can join or leave, and the loss of one stops all",
                 );
                 return Ok(128 + signal.clamp(0, 127) as u8);
             }

@@ -25,7 +25,7 @@ pub enum What {
     Show(Show),
 }
 
-/// Shows a model, each layer once.
+/// Show a model, each layer once.
 #[derive(clap::Args)]
 #[command(after_help = names())]
 pub struct Show {
@@ -34,7 +34,7 @@ pub struct Show {
     name: String,
     /// Sequences or images that are shown [default: 1]
     ///
-    /// Or the number that the file was made for.
+    /// The default for a file is the number that it was made for.
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
     /// Tokens of a sequence [default: the model's usual number]
@@ -42,7 +42,7 @@ pub struct Show {
     sequence: Option<usize>,
     /// File to write the model to, for use with --model
     ///
-    /// For any batch.
+    /// The file can be used with any batch.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Tensors of an ONNX file that are not trained

@@ -22,8 +22,7 @@ pub struct Args {
 /// If the text is not a number, or is 0.
 fn ranks(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(0) => Err("a job of no ranks would train nothing, expected at least 1; \
-                      a signal to the launcher ends the job"
+        Ok(0) => Err("0 ranks, expected at least 1; to end the job, send a signal to its launcher"
             .to_owned()),
         Ok(ranks) => Ok(ranks),
         Err(_) => Err("expected a number of ranks within the job's own MIN:MAX".to_owned()),
@@ -47,7 +46,7 @@ mod tests {
     #[test]
     fn a_job_has_at_least_one_rank() {
         assert_eq!(ranks("3"), Ok(3));
-        assert!(ranks("0").unwrap_err().starts_with("a job of no ranks"));
+        assert!(ranks("0").unwrap_err().starts_with("0 ranks, expected"));
         for text in ["", "-1", "two", "4294967296"] {
             let said = "expected a number of ranks within the job's own MIN:MAX";
             assert_eq!(ranks(text), Err(said.to_owned()));

@@ -26,7 +26,7 @@ pub struct Args {
     /// coordinator of the elastic job that the program joins; inside another launcher's job, rank 0's address.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ranks")]
     coordinator: Option<String>,
-    /// Secret of the job [default: THINWIRE_TOKEN or fresh]
+    /// Secret of the job [default: THINWIRE_TOKEN or a new one]
     #[arg(
         long,
         env = "THINWIRE_TOKEN",
@@ -72,7 +72,8 @@ pub fn run(args: &Args) -> Result<u8> {
         return launch::join(&place, args.coordinator.as_ref(), &program);
     }
     if let Some(address) = &args.coordinator {
-        let error = anyhow!("--coordinator {address} for ranks that meet on this machine alone");
+        let error =
+            anyhow!("--coordinator {address} has no effect: all ranks are started on this machine");
         return Err(hinted(
             error,
             "--ranks MIN:MAX starts an elastic job there, and THINWIRE_MEMBER=new joins one",

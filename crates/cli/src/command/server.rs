@@ -75,9 +75,9 @@ struct LimitFlags {
     /// Rows beyond the limit are evicted to a file in --spill-dir.
     #[arg(long, value_name = "BYTES", requires = "spill_dir", value_parser = parse_bytes)]
     memory: Option<u64>,
-    /// With --memory, folder for that file, on a disk
+    /// With --memory, folder for evicted rows, on a disk
     ///
-    /// The file has no name and is gone when the server ends.
+    /// Their file has no name, and disappears when the server ends.
     #[arg(long, value_name = "DIR", requires = "memory")]
     spill_dir: Option<PathBuf>,
     /// Rate of each client, such as 800mbit [default: no limit]
@@ -169,8 +169,8 @@ fn serve(args: &Args) -> Result<u8> {
 /// Returns this machine's address as the coordinator sees it, with port 0.
 fn usual_address(coordinator: &str) -> Result<String> {
     let unknown = || {
-        let error = anyhow!("the address of this server does not follow from {coordinator}");
-        hinted(error, "give it: --listen HOST:PORT")
+        let error = anyhow!("cannot derive the address of this server from {coordinator}");
+        hinted(error, "give --listen HOST:PORT")
     };
     let mut address = Err(unknown());
     // A name may have an address of a family to which this machine has no way.

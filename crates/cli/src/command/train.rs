@@ -29,16 +29,17 @@ pub struct Args {
     /// Codec of gradients, such as int8 [default: auto]
     ///
     /// none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your own (./mine.codec:tau=0.02), auto, or
-    /// auto among some (auto:int8+onebit). With --plan, it replaces the plan's codecs, which are the default. With
-    /// --parallel, there is no default. The plan uses the codec where that is faster; if a plan cannot hold the codec
-    /// (powersgd:4, a file), or other flags set how it travels, all gradients use it.
+    /// auto with a choice of codecs (auto:int8+onebit). With --plan, the default is the plan's codecs, and this flag
+    /// replaces them. With --parallel, there is no default, and the plan uses the codec only where that is faster. If
+    /// plans do not support the codec (powersgd:4, a file), or other flags set how gradients travel, all gradients
+    /// use it.
     #[arg(long, help_heading = GRADIENTS, display_order = 0)]
     codec: Option<Codec>,
     #[command(flatten)]
     plan: PlanFlags,
     /// Checkpoint to continue from, or its folder
     ///
-    /// The newest one in a folder, or in s3://BUCKET/PREFIX.
+    /// Of a folder, or of s3://BUCKET/PREFIX, the newest checkpoint is used.
     #[arg(long, value_name = "CHECKPOINT", value_parser = training::checkpoint_folder::<PathBuf>(), help_heading = CHECKPOINTS)]
     resume: Option<PathBuf>,
     /// Folder of checkpoints, or none
@@ -127,14 +128,20 @@ fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
         [codec.map(|codec| format!("--codec {}", codec.typed)), args.settings.exchange_flag()];
     let unchecked = args.settings.unchecked.then(|| "--unchecked".to_owned());
     let flag = exchange.into_iter().chain([unchecked]).flatten().find(|_| !mode.is_hybrid());
-    refuse_flag(flag, "with --mode server, where --values says how gradients travel")?;
+    refuse_flag(
+        flag,
+        "cannot be used with --mode server: there, --values sets the encoding of gradients",
+    )?;
     let recipe = &args.settings.recipe;
     let rates = [
         recipe.lr.map(|rate| format!("--lr {rate}")),
         recipe.lr_warmup_steps.map(|steps| format!("--lr-warmup-steps {steps}")),
     ];
     let rate = rates.into_iter().flatten().find(|_| !mode.is_hybrid());
-    refuse_flag(rate, "with --mode server, where --optimizer has the learning rate")?;
+    refuse_flag(
+        rate,
+        "cannot be used with --mode server: there, --optimizer sets the learning rate",
+    )?;
     let others = [
         args.plan.flag(),
         args.policies.first().map(|policy| format!("--policy {policy}")),
@@ -143,9 +150,9 @@ fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
         recipe
             .weights
             .as_ref()
-            .map(|path| format!("--weights {}, other than --restore,", path.display())),
+            .map(|path| format!("--weights {}, unlike --restore,", path.display())),
     ];
-    refuse_flag(others.into_iter().flatten().next(), "in a training with servers")
+    refuse_flag(others.into_iter().flatten().next(), "cannot be used in a training with servers")
 }
 
 fn refuse_flag(flag: Option<String>, why: &str) -> Result<()> {
@@ -165,7 +172,7 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
     let size = args.settings.ranks;
     let is_elastic = ranks::is_member() || size.and_then(Size::bounds).is_some();
     if let Some(path) = args.settings.trace.as_ref().filter(|_| is_elastic) {
-        let error = anyhow!("--trace {} in an elastic job", path.display());
+        let error = anyhow!("--trace {} cannot be used in an elastic job", path.display());
         return Err(hinted(error, "leave it out: the steps of a trace are those of one rank 0"));
     }
     if let Some(flag) = args.plan.flag() {
@@ -192,7 +199,7 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
         _ => None,
     };
     if let Some(flag) = fixed.filter(|_| is_elastic) {
-        let error = anyhow!("{flag} in an elastic job");
+        let error = anyhow!("{flag} cannot be used in an elastic job");
         return Err(hinted(error, "leave it out, or give a fixed number of ranks: --ranks 4"));
     }
     if job.parallelism.is_planned() {

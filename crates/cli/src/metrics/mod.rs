@@ -85,7 +85,7 @@ fn export_after(
     if address.port() > 0 {
         let port = address.port().checked_add(offset);
         let port =
-            port.ok_or_else(|| anyhow!("metrics at {address}: no port is {offset} after it"))?;
+            port.ok_or_else(|| anyhow!("metrics at {address}: the port of this process, {offset} higher, would be above 65535"))?;
         address.set_port(port);
     }
     responder::start(address, move || page().to_string())

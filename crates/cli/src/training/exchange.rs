@@ -126,7 +126,8 @@ impl Exchange {
         ];
         let is_pair = matches!(self.mode, Mode::Pair { .. });
         if is_pair && self.identity != "none" {
-            let error = anyhow!("codec {} with mode pair, expected none", self.identity);
+            let error =
+                anyhow!("codec {} cannot be used with mode pair, expected none", self.identity);
             let hint = "leave --codec out: partners send parameters themselves, not their changes";
             return Err(hinted(error, hint));
         }
@@ -137,7 +138,7 @@ impl Exchange {
         let given = given.into_iter().chain(of_buckets.into_iter().filter(|_| is_pair));
         match given.flatten().next() {
             Some(flag) => {
-                let error = anyhow!("{flag} with --mode {}", self.mode);
+                let error = anyhow!("{flag} cannot be used with --mode {}", self.mode);
                 Err(hinted(
                     error,
                     "leave it out: it is for gradients that are applied in their own step",
@@ -174,20 +175,20 @@ impl Exchange {
         let (why, hint) = match optimizer {
             Adam::AdamW => return Ok(()),
             _ if *mode != Mode::Step => (
-                format!("with --mode {mode}, in which parameters travel"),
+                format!("cannot be used with --mode {mode}, expected all-reduce"),
                 "give --mode all-reduce",
             ),
             _ if codec.starts_with("auto") => (
-                format!("with codec {codec}, which measures gradients"),
+                format!("cannot be used with codec {codec}: it measures gradients, not momenta"),
                 "name the codec of momenta: --codec onebit",
             ),
             Adam::ZeroOne if self.warmup_steps.is_some_and(|steps| steps > 0) => (
-                "with --codec-warmup-steps".to_owned(),
-                "leave it out: the variance decides, or take --optimizer onebit-adam",
+                "cannot be used with --codec-warmup-steps".to_owned(),
+                "leave it out: the variance decides when to begin; or take --optimizer onebit-adam",
             ),
             _ => match momentum {
                 Some(factor) => (
-                    format!("with --momentum-correction {factor}"),
+                    format!("cannot be used with --momentum-correction {factor}"),
                     "leave one out: both send momenta",
                 ),
                 None => return Ok(()),
@@ -241,7 +242,7 @@ impl Exchange {
         let kept = &checkpoint.progress().config["exchange"];
         serde_json::from_value(kept.clone()).with_context(|| {
             let path = checkpoint.path().display();
-            format!("{path} has no exchange options of this version")
+            format!("{path} has no exchange options that this version can read")
         })
     }
 
@@ -304,7 +305,7 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
         let value = value.filter(|_| !codecs.iter().any(|codec| used(codec)));
         settings::refuse(
             [(flag, value)],
-            &format!("with codec {}, which {why}", named.join(",")),
+            &format!("has no effect with codec {}, which {why}", named.join(",")),
             hint,
         )
     };
@@ -313,7 +314,7 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
         "--error-budget",
         budget.map(|budget| budget.to_string()),
         Policy::keeps_a_budget,
-        "keeps to none",
+        "keeps to no error budget",
         "only --codec auto, without names, keeps to an error budget",
     )?;
     let feedback = settings.feedback.filter(|given| *given != usual.feedback);

@@ -106,7 +106,9 @@ impl TrainingJob {
         refuse_with_plan(&exchange, &parallelism)?;
         exchange.check_optimizer(codec.as_ref())?;
         if let (None, Some(flag)) = (&codec, settings.exchange_flag()) {
-            let error = anyhow!("{flag} with the plan's own codecs, which travel as the plan says");
+            let error = anyhow!(
+                "{flag} has no effect on the codecs of a plan: the plan decides how gradients are sent"
+            );
             return Err(hinted(
                 error,
                 "name the codec of gradients too: --codec none or another one",
@@ -376,7 +378,8 @@ fn refuse_with_plan(exchange: &Exchange, parallelism: &Parallelism) -> Result<()
         (Mode::Step, optimizer) => format!("--optimizer {optimizer}"),
         (mode, _) => format!("--mode {mode}"),
     };
-    let error = anyhow!("{flag} with a plan, by which ranks have parts of the model");
+    let error =
+        anyhow!("{flag} cannot be used with a plan: it needs the whole model on every rank");
     Err(hinted(error, "leave --plan and --parallel out, or leave the flag out"))
 }
 
@@ -385,7 +388,7 @@ fn weights(typed: &Typed<'_>) -> Result<Option<Weights>> {
     let Some(path) = &typed.settings.recipe.weights else { return Ok(None) };
     if let Some(resumed) = &typed.resume {
         let (path, resumed) = (path.display(), resumed.path().display());
-        let error = anyhow!("--weights {path} together with --resume {resumed}");
+        let error = anyhow!("--weights {path} and --resume {resumed} exclude each other");
         return Err(hinted(error, "leave one out: the checkpoint has the values of its step"));
     }
     Ok(Some(Weights::open(path)?))
@@ -415,8 +418,8 @@ fn assumed(exchange: &[(&str, String)]) -> String {
     let values: Vec<String> =
         exchange.iter().map(|(name, value)| format!("{name} {value}")).collect();
     format!(
-        "the checkpoint, of an earlier version, does not tell how its gradients travelled: this continues \
-         with {}",
+        "an earlier version wrote the checkpoint, which does not tell how its gradients were sent: training \
+         continues with {}",
         values.join(", ")
     )
 }
@@ -436,9 +439,9 @@ fn read_data(
     let path = settings.data.clone().or(kept);
     let read = read(path.as_deref(), modality);
     let (name, dataset) = match (given, &path) {
-        (false, Some(_)) => {
-            read.or_hint("the checkpoint was trained on it: say with --data where it is now")?
-        }
+        (false, Some(_)) => read.or_hint(
+            "the checkpoint was trained on this data: give its present path with --data",
+        )?,
         _ => read?,
     };
     if let Some(checkpoint) = resume {
@@ -472,9 +475,10 @@ fn read(path: Option<&Path>, modality: &Modality) -> Result<(String, Dataset)> {
         (Modality::Images(images), None) => {
             let form = images.form();
             let ([c, h, w], classes) = (form.shape, form.classes);
-            let error = anyhow!("no --data for a model of {w}x{h} images of {c} channels");
-            let hint =
-                format!("--data FOLDER with {classes} folders of .png or .jpg files, or FILE.npz");
+            let error = anyhow!("a model of {w}x{h} images of {c} channels needs --data");
+            let hint = format!(
+                "give --data FOLDER with {classes} folders of .png or .jpg files, or FILE.npz"
+            );
             return Err(hinted(error, &hint));
         }
     })

@@ -49,8 +49,8 @@ use outcome::Trained;
 use plan::{Built, Parallelism};
 use trace::Trace;
 
-const MIXED: &str = "warning: the plan was made for mixed precision, and training is in single: \
-                     step and memory are predicted for something else";
+const MIXED: &str = "warning: the plan was made for mixed precision, but training uses single precision: \
+                     the predicted step time and memory do not apply";
 
 /// One process of a training, with its rank and the state shared by its runs.
 struct Process<'a> {

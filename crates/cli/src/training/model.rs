@@ -55,7 +55,7 @@ impl Model {
         // Of a planned training it lies beside the recipe.
         let kept = Some(&config["recipe"]["model"]).filter(|model| !model.is_null());
         serde_json::from_value(kept.unwrap_or(config).clone()).with_context(|| {
-            format!("{} keeps no model of this version", checkpoint.path().display())
+            format!("{} has no model that this version can read", checkpoint.path().display())
         })
     }
 
@@ -89,7 +89,7 @@ impl Model {
         flags: &RecipeFlags,
     ) -> Result<Model> {
         let [_, width, layers, heads, _] = flags.sizes();
-        let why = format!("with --model {name}, which has its sizes");
+        let why = format!("cannot be used with --model {name}: that model has its own sizes");
         refuse([width, layers, heads], &why, "leave it out")?;
         let source = Source::open(name)?;
         let sequence = match (flags.context, before) {
@@ -101,7 +101,7 @@ impl Model {
         if elements > ELEMENTS_MAX {
             let error =
                 anyhow!("{name} has {elements} parameters, expected at most {ELEMENTS_MAX}");
-            return Err(hinted(error, "thinwire plan make cuts larger ones"));
+            return Err(hinted(error, "thinwire plan make plans larger ones"));
         }
         let context = GraphModel::new(&graph, tokens.as_deref()).or_hint(HINT)?.context();
         let identity = format!("{:016x}", fingerprint(&graph));
@@ -135,7 +135,7 @@ impl Model {
             return Ok(());
         }
         let (found, expected) = (self.describe(), kept.describe());
-        let error = anyhow!("the checkpoint's model has {expected}, the flags say {found}");
+        let error = anyhow!("the checkpoint's model has {expected}, the flags give {found}");
         Err(hinted(error, "leave the model's flags out when resuming"))
     }
 
@@ -149,9 +149,9 @@ impl Model {
         if micro_batch == 0 || !rows.is_multiple_of(micro_batch) {
             let name = self.name();
             let error = anyhow!(
-                "{rows} rows on a rank, expected a multiple of the {micro_batch} of {name}"
+                "{rows} rows on a rank, expected a multiple of {micro_batch}, which {name} reads at a time"
             );
-            return Err(hinted(error, "--batch N says the rows of all ranks together"));
+            return Err(hinted(error, "--batch N counts the rows of all ranks together"));
         }
         let sequence = sequence(&source, self.context())?;
         Ok((graph(&source, micro_batch, sequence)?, rows / micro_batch))
@@ -184,8 +184,8 @@ impl Model {
             let found = identity(&source, context)?;
             if found != *expected {
                 let error =
-                    anyhow!("{name} has the fingerprint {found}, the checkpoint's {expected}");
-                return Err(hinted(error, "give the model's file as it was"));
+                    anyhow!("{name} has fingerprint {found}, the checkpoint expects {expected}");
+                return Err(hinted(error, "give the same model file as in training"));
             }
         }
         let (rows, sequence) = match source {

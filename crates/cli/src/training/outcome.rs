@@ -118,7 +118,9 @@ fn judge(outcome: &mut Outcome, job: &TrainingJob, model: &Model) -> Result<()> 
         (Modality::Text(_), Some(whole)) => run.sample = sample(job, model, whole)?,
         (Modality::Text(_), None) => {
             if let Some(path) = &run.checkpoint {
-                say(format!("the model lies in parts: thinwire sample {path} lets it write"));
+                say(format!(
+                    "each rank has only a part of the model: thinwire sample {path} writes text with it"
+                ));
             }
         }
         (modality @ Modality::Images(_), whole) => {

@@ -38,27 +38,30 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
             |why: String, hint: &str| Err(hinted(anyhow!("--policy {policy} {why}"), hint));
         if job.parallelism.is_planned() {
             return refuse(
-                "with a plan, which is made for one batch and one number of ranks".to_owned(),
+                "cannot be used with a plan: it is made for one batch and one number of ranks"
+                    .to_owned(),
                 "leave it out, or leave --plan and --parallel out",
             );
         }
         if policy.is_for_elastic() && kind == JobKind::Fixed {
             return refuse(
-                "in a job with a fixed number of ranks".to_owned(),
+                "cannot be used in a job with a fixed number of ranks".to_owned(),
                 "let ranks come and go: --ranks 1:4",
             );
         }
         let mode = job.exchange.mode;
         if policy.is_for_auto() && mode.timetable().is_some() {
             return refuse(
-                format!("with --mode {mode}, whose codec is named and keeps to no error budget"),
+                format!(
+                    "cannot be used with --mode {mode}: its codec is named and keeps to no error budget"
+                ),
                 "leave it out, or give --mode all-reduce --codec auto",
             );
         }
         if policy.is_for_auto() && !codec.is_some_and(Policy::keeps_a_budget) {
             let codec = codec.map_or("none".to_owned(), Policy::to_string);
             return refuse(
-                format!("with codec {codec}, which keeps to no error budget"),
+                format!("cannot be used with codec {codec}, which keeps to no error budget"),
                 "give --codec auto",
             );
         }
@@ -69,7 +72,9 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
         if let Some(most) = policy.max_batch().filter(|most| *most < 2 * job.recipe.batch) {
             let batch = job.recipe.batch;
             return refuse(
-                format!("and a batch of {batch} rows, which doubles to more than {most}"),
+                format!(
+                    "has no effect on a batch of {batch} rows: twice as many are more than {most}"
+                ),
                 "give a larger max, or a smaller --batch to begin with",
             );
         }

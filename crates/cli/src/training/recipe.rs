@@ -85,7 +85,7 @@ impl Recipe {
     pub fn kept(checkpoint: &Checkpoint) -> Result<Recipe> {
         let config = checkpoint.progress().config["recipe"].clone();
         serde_json::from_value(config).with_context(|| {
-            format!("{} keeps no recipe of this version", checkpoint.path().display())
+            format!("{} has no recipe that this version can read", checkpoint.path().display())
         })
     }
 

@@ -105,12 +105,12 @@ impl fmt::Display for OptimizerFlag {
 pub struct ServerFlags {
     /// Way in which ranks train [default: all-reduce]
     ///
-    /// all-reduce (gradients are averaged in every step), auto (the same; where no codec hides the communication, it
-    /// prints which other mode would), server (servers keep the parameters), hybrid (servers keep those of
-    /// --server-params); or each rank trains on its own and parameters are exchanged now and then: local:STEPS
-    /// (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser follows their average; also alpha=PART,
-    /// outer=RULE, lr=RATE), sma:PULL (drawn towards their mean), pair:STEPS (averaged with one other rank). Under
-    /// delayed:STEPS gradients are averaged in every step and applied that many steps later.
+    /// all-reduce (gradients are averaged in every step), auto (the same; if no codec hides the communication, it
+    /// prints which other mode would), server (servers keep the parameters), hybrid (servers keep the parameters that
+    /// --server-params names). In other modes, each rank trains alone and parameters are exchanged now and then:
+    /// local:STEPS (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser follows their average; also
+    /// alpha=PART, outer=RULE, lr=RATE), sma:PULL (drawn towards their mean), pair:STEPS (averaged with one other
+    /// rank). Under delayed:STEPS, gradients are averaged in every step and applied STEPS steps later.
     #[arg(long, help_heading = GRADIENTS, value_name = "MODE")]
     mode: Option<ModeFlag>,
     /// With --mode hybrid, parameters on servers; may be repeated
@@ -149,7 +149,7 @@ pub struct StoreFlags {
     consistency: Option<Consistency>,
     /// Servers that may be lost without losing values [default: 1]
     ///
-    /// Lost at the same time; the default is 0 with one server.
+    /// The number counts servers that are lost at the same time; with one server, the default is 0.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
     /// Format in which values and gradients are sent [default: f32]
@@ -183,9 +183,9 @@ struct LimitFlags {
     /// Applies to each server that is started here; rows beyond the limit are evicted to a file in --spill-dir.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, hide_short_help = true)]
     server_memory: Option<u64>,
-    /// With --server-memory, folder for these files, on a disk
+    /// With --server-memory, folder for evicted rows, on a disk
     ///
-    /// A file has no name and is gone when its server ends.
+    /// Their files have no names, and disappear when their servers end.
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     spill_dir: Option<PathBuf>,
 }
@@ -202,7 +202,7 @@ impl LimitFlags {
             (Some(_), None) => ("a folder for the rows beyond it", "add --spill-dir FOLDER"),
             (None, _) => ("a limit of memory", "add --server-memory BYTES"),
         };
-        Err(hinted(anyhow!("{flag} without {without}"), format!("{hint}, or leave it out")))
+        Err(hinted(anyhow!("{flag} needs {without}"), format!("{hint}, or leave it out")))
     }
 
     /// Returns one of the given flags.
@@ -287,7 +287,7 @@ impl ServerFlags {
         let backups = self.store.replicas.unwrap_or(1.min(servers - 1));
         if backups >= servers {
             let error = anyhow!(
-                "--replicas {backups} with {servers} servers, of which each shard needs {}",
+                "--replicas {backups} needs {} servers for each shard, found {servers}",
                 backups + 1
             );
             return Err(hinted(error, format!("start more: --servers {}", backups + 1)));
@@ -295,9 +295,13 @@ impl ServerFlags {
         let optimizer = match self.optimizer {
             Some(OptimizerFlag::Servers(rule)) => rule,
             Some(OptimizerFlag::Ranks(adam)) => {
-                let error =
-                    anyhow!("--optimizer {adam} with servers, which have rules of their own");
-                return Err(hinted(error, format!("take such as --optimizer {OPTIMIZER}")));
+                let error = anyhow!(
+                    "--optimizer {adam} cannot be used with servers: they have rules of their own"
+                );
+                return Err(hinted(
+                    error,
+                    format!("give one of their rules, such as --optimizer {OPTIMIZER}"),
+                ));
             }
             None => Optimizer::parse(OPTIMIZER).expect("the usual optimiser is one"),
         };
@@ -322,11 +326,13 @@ impl ServerFlags {
     fn check_patterns(&self) -> Result<()> {
         match (self.mode, self.server_params.first()) {
             (Some(ModeFlag::Hybrid), None) => Err(hinted(
-                anyhow!("--mode hybrid without names of the servers' parameters"),
+                anyhow!("--mode hybrid needs the names of the parameters on servers"),
                 "give them: --server-params 'embedding.*', or take --mode server",
             )),
             (Some(ModeFlag::Server), Some(pattern)) => Err(hinted(
-                anyhow!("--server-params '{pattern}' with --mode server, where servers have all"),
+                anyhow!(
+                    "--server-params '{pattern}' cannot be used with --mode server: servers have all parameters"
+                ),
                 "take --mode hybrid, or leave it out",
             )),
             _ => Ok(()),
@@ -346,7 +352,7 @@ impl ServerFlags {
         match given.into_iter().flatten().next() {
             None => Ok(()),
             Some(flag) => Err(hinted(
-                anyhow!("{flag} without servers"),
+                anyhow!("{flag} needs servers"),
                 "add --mode server or --mode hybrid, or leave it out",
             )),
         }
@@ -404,7 +410,7 @@ impl ServerMode {
         if self.memory.is_none() {
             return Ok(());
         }
-        let error = anyhow!("--server-memory for a rank that starts no servers");
+        let error = anyhow!("--server-memory has no effect on a rank that starts no servers");
         Err(hinted(error, "give --memory and --spill-dir to thinwire server"))
     }
 

@@ -64,7 +64,7 @@ pub struct Settings {
     ///
     /// With auto, the largest weighted error of one encoding of a bucket: the relative error, squared or absolute,
     /// plus twice its excess of energy. A gathered bucket may have three times as much; in the first 400 steps of a
-    /// training the limit is lower. With --parallel, the mean error of all gradients, whatever the codec.
+    /// training the limit is lower. With --parallel, the limit is on the mean error of all gradients, with any codec.
     #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"), help_heading = GRADIENTS)]
     pub error_budget: Option<f64>,
     /// Feedback of the codec's error [default: classic]
@@ -97,14 +97,14 @@ pub struct Settings {
     pub report: PathFlag,
     /// File for the times of every step's exchange
     ///
-    /// Under a plan, the file has the times of rank 0's instructions. One line of JSON each. A file with the
-    /// extension .trace.json next to it has the same as a timeline for Perfetto and speedscope.
+    /// The file has one line of JSON per step; with a plan, each line also has the times of rank 0's passes. A file
+    /// with the extension .trace.json next to it contains the same as a timeline for Perfetto and speedscope.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub trace: Option<PathBuf>,
     /// Batches of a validation, or 0
     ///
-    /// The validation loss is measured on at most this many batches, ten times in a training; at the end also the
-    /// accuracy of a model of images.
+    /// The validation loss is measured on at most this many batches, ten times in a training. The accuracy of a model
+    /// of images is measured at the end, too.
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16), help_heading = OUTPUT)]
     pub validation_batches: u16,
     /// Bytes of text that the trained model generates; 0 for none
@@ -184,12 +184,12 @@ pub struct PlanFlags {
     pub plan: Option<PathBuf>,
     /// Plan the parallelism for these ranks
     ///
-    /// The ranks train by this plan; none continues a checkpoint without its plan.
+    /// The ranks train by this plan. The value none continues a checkpoint without its plan.
     #[arg(long, value_enum, value_name = "HOW", conflicts_with = "plan")]
     pub parallel: Option<Parallel>,
     /// With --parallel semi, a cut that is fixed
     ///
-    /// Such as 'block.*.mlp.up: n=tp'; may be repeated.
+    /// For example 'block.*.mlp.up: n=tp'; may be repeated.
     #[arg(
         long,
         value_name = "NODES: AXIS=DIMENSION",
@@ -197,7 +197,7 @@ pub struct PlanFlags {
         hide_short_help = true
     )]
     pub pin: Vec<String>,
-    /// With --parallel, file of ranks and links [default: measured]
+    /// With --parallel, cluster file [default: measured]
     #[arg(long, value_name = "FILE", requires = "parallel")]
     pub cluster: Option<PathBuf>,
     #[command(flatten)]
@@ -252,11 +252,11 @@ pub struct Typed<'a> {
 pub enum Parallel {
     /// No plan: every rank has the whole model, and gradients travel by --codec
     None,
-    /// None of it: every rank has the whole model and a part of the batch
+    /// Data parallelism: every rank has the whole model and a part of the batch
     Data,
-    /// Everything that --pin leaves open
+    /// A plan for everything that --pin leaves open
     Semi,
-    /// All of it
+    /// A plan for everything
     Auto,
 }
 
@@ -287,13 +287,13 @@ pub struct RecipeFlags {
     pub model: Option<String>,
     /// With --model or --plan, the name of its input of tokens
     ///
-    /// Needed only where the model does not make it clear.
+    /// Needed only if the model does not show which input it is.
     #[arg(long, value_name = "tokens=NAME", hide_short_help = true)]
     pub input: Option<Tokens>,
     /// Begin with the values of this safetensors file
     ///
-    /// It has every parameter under its name and in its shape, as transformers writes it. Without it, values are
-    /// drawn at random.
+    /// The file contains every parameter, with its name and shape, as transformers writes it. Without this flag,
+    /// values are drawn at random.
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
     /// Elements of an activation [default: 128]
@@ -316,7 +316,7 @@ pub struct RecipeFlags {
     /// By default, `thinwire compare` trains 120 with each codec.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub steps: Option<u64>,
-    /// Seed of everything random [default: 1]
+    /// Seed of all random numbers [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Highest learning rate [default: 0.004]

@@ -54,7 +54,7 @@ impl SnapshotFlags {
     pub fn resolve(&self) -> Result<Snapshots> {
         let SnapshotFlags { snapshot_dir, snapshot_every, restore } = self.clone();
         if let (None, Some(every)) = (&snapshot_dir, snapshot_every) {
-            let error = anyhow!("--snapshot-every {every} without a folder for snapshots");
+            let error = anyhow!("--snapshot-every {every} needs a folder for snapshots");
             return Err(hinted(error, "add --snapshot-dir FOLDER, or leave it out"));
         }
         Ok(Snapshots { folder: snapshot_dir, every: snapshot_every, restore })
@@ -114,7 +114,7 @@ pub fn beginning(origin: &Origin) -> String {
             let path = snapshot.path();
             let pushes = snapshot.frontier().pushes.values().max().copied().unwrap_or(0);
             let shards = snapshot.definition().shards;
-            format!("going on from {path}, which was taken after step {pushes}, in {shards} shards")
+            format!("continuing from {path}, taken after step {pushes}, in {shards} shards")
         }
         Origin::Checkpoint(checkpoint) => {
             format!("beginning with the values of {}", checkpoint.name())
@@ -127,7 +127,9 @@ pub fn beginning(origin: &Origin) -> String {
 pub fn warning(origin: Option<&Origin>, others: usize) -> Option<String> {
     let Some(Origin::Snapshot(snapshot)) = origin.filter(|_| others > 0) else { return None };
     let path = snapshot.path();
-    Some(format!("{path}: {others} parameters on no server are in no snapshot, and begin anew"))
+    Some(format!(
+        "{path}: snapshots do not contain the {others} parameters that are not on servers; these begin again"
+    ))
 }
 
 /// Checks that the folder of snapshots is writable, and creates it if it is missing.

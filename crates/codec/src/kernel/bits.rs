@@ -19,13 +19,13 @@ pub(crate) fn round(x: f32) -> i32 {
     (x + SHIFT).to_bits() as i32 - SHIFT.to_bits() as i32
 }
 
-/// The f32 in the first four of `bytes`, little-endian.
+/// Returns the f32 in the first four of `bytes`, little-endian.
 #[inline(always)]
 pub(crate) fn read_f32(bytes: &[u8]) -> f32 {
     f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// The number in the lowest `bits` of a code, in two's complement.
+/// Returns the number in the lowest `bits` of a code, in two's complement.
 #[inline(always)]
 pub(crate) fn signed(code: u32, bits: usize) -> f32 {
     let unused = 32 - bits;
@@ -63,7 +63,7 @@ impl Scale {
     /// Scale of a block that is sent as zeros.
     pub(crate) const ZERO: Scale = Scale { scale: 0.0, inverse: 0.0 };
 
-    /// Returns the scale of a block whose largest magnitude has the bits `max_bits`; none if that is
+    /// Returns the scale of a block whose largest magnitude has the bits `max_bits`; `None` if that is
     /// not finite.
     ///
     /// The scale is rounded down, such that the largest value still rounds to the largest code. For

@@ -30,7 +30,7 @@ pub(crate) trait Code: Copy + fmt::Debug + Send + Sync + 'static {
     fn bits(&self) -> usize;
 
     /// Returns the scale of a block whose largest magnitude has the bits `max`, 1 for a code
-    /// without scales, or none if one of the values cannot be held.
+    /// without scales, or `None` if one of the values cannot be held.
     #[inline(always)]
     fn scale(&self, _values: &[f32], max: u32) -> Option<Scale> {
         (max < INFINITY).then_some(Scale::NONE)

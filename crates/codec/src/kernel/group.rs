@@ -50,7 +50,7 @@ pub(crate) enum Layout {
     Three,
 }
 
-/// Elements of a group whose codes share 16 bytes in the layout of lanes.
+/// Returns the number of elements of a group whose codes share 16 bytes in the layout of lanes.
 const fn share(bits: usize) -> usize {
     LANES * (8 / bits)
 }

@@ -30,7 +30,7 @@ pub(crate) use {codes::Code as CodeLanes, format::Format as FormatLanes};
 
 use self::uniform::CHUNK;
 
-/// Name of the instructions in use: `scalar`, `avx2` or `avx512`.
+/// Returns the name of the instructions in use: `scalar`, `avx2` or `avx512`.
 pub fn name() -> &'static str {
     imp().name()
 }

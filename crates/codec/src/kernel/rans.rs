@@ -24,8 +24,8 @@ pub(super) const WORD_BITS: u32 = 16;
 pub(crate) type Frequencies = [u32; 256];
 
 /// Scales counts to frequencies: at least 1 for a symbol that occurs, below [`TOTAL`] for every symbol,
-/// and [`TOTAL`] in sum. With `n` symbols that occur, none is taken for rarer than it is by a factor of
-/// more than `1 - n / TOTAL`.
+/// and [`TOTAL`] in sum. If `n` symbols occur, the frequency of each is at least `1 - n / TOTAL` of its
+/// exact share.
 pub(crate) fn normalise(counts: &[u32; 256]) -> Frequencies {
     let all = counts.iter().map(|count| u64::from(*count)).sum::<u64>().max(1);
     let shared = u64::from(TOTAL) - counts.iter().filter(|count| **count > 0).count() as u64;
@@ -99,7 +99,7 @@ impl EncodeTable {
 pub(crate) struct DecodeTable(pub(super) Box<[u32; TOTAL as usize]>);
 
 impl DecodeTable {
-    /// Returns the table; none if the frequencies do not add up to [`TOTAL`] or one has all of it.
+    /// Returns the table; `None` if the frequencies do not add up to [`TOTAL`] or one has all of it.
     pub(crate) fn new(frequencies: &Frequencies) -> Option<DecodeTable> {
         if frequencies.iter().sum::<u32>() != TOTAL || frequencies.contains(&TOTAL) {
             return None;
@@ -175,7 +175,7 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Returns the decoder of the first `end` bytes of `words`; none if there are fewer or a state lies
+    /// Returns the decoder of the first `end` bytes of `words`; `None` if there are fewer or a state lies
     /// outside of the interval.
     pub(crate) fn new(states: [u32; STATES], words: &'a [u8], end: usize) -> Option<Decoder<'a>> {
         let valid = states.iter().all(|state| (LOWEST..1 << 31).contains(state));

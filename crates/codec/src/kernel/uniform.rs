@@ -20,8 +20,7 @@ pub(crate) const DEAD_ZONE: f32 = 0.1;
 
 /// Lanes of sums: a fixed number, so that every machine adds in the same order.
 const LANES: usize = 16;
-/// Elements whose sum is complete before the next ones are added: lanes come together, and f64 takes over from
-/// f32.
+/// Number of elements that are summed in lanes of f32, whose sum is then added to one in f64.
 pub(super) const CHUNK: usize = 4096;
 
 /// Addition of a residual; returns the sum of the squares.

@@ -46,8 +46,8 @@ impl Checker {
                 Statement::Let(name, value) => self.assign(name, value)?,
                 Statement::Emit { wire, value, place } => self.emit(wire, value, *place)?,
                 Statement::Yield { place, .. } => {
-                    let refusal = Refusal::at(*place, "encode emits, and yields nothing");
-                    return Err(refusal.hint("yield stands in decode"));
+                    let refusal = Refusal::at(*place, "encode cannot yield");
+                    return Err(refusal.hint("yield is only allowed in decode"));
                 }
             }
         }
@@ -72,8 +72,8 @@ impl Checker {
                     yielded = Some(*place);
                 }
                 Statement::Emit { place, .. } => {
-                    let refusal = Refusal::at(*place, "decode takes, and emits nothing");
-                    return Err(refusal.hint("emit stands in encode"));
+                    let refusal = Refusal::at(*place, "decode cannot emit");
+                    return Err(refusal.hint("emit is only allowed in encode"));
                 }
             }
         }
@@ -113,8 +113,8 @@ impl Checker {
             return Err(Refusal::at(place, message).hint(hint));
         }
         if found.length() == Length::Constant {
-            let refusal = Refusal::at(place, "a constant is emitted");
-            return Err(refusal.hint("decode knows it without being told"));
+            let refusal = Refusal::at(place, "a constant cannot be emitted");
+            return Err(refusal.hint("decode knows its value anyway"));
         }
         let operand = match wire {
             Wire::F32 | Wire::F16 | Wire::Bf16 => self.number(found),

@@ -36,7 +36,7 @@ pub struct Cuda {
     pub threads: u32,
 }
 
-/// Returns the kernels of a program. Their texts are never given back: a process has few codecs.
+/// Returns the kernels of a program. Their texts are leaked, since a process has few codecs.
 ///
 /// # Errors
 /// The construct for which there is no kernel.

@@ -105,8 +105,8 @@ impl Checker {
 
     fn block_index(&mut self, place: Place) -> Result<Value, Refusal> {
         if self.section == Section::Header {
-            return Err(Refusal::at(place, "block_index stands in encode or decode")
-                .hint("it differs from block to block, so that no constant depends on it"));
+            return Err(Refusal::at(place, "block_index is only allowed in encode and decode")
+                .hint("it differs from block to block, so no constant can depend on it"));
         }
         if !self.names.contains_key("block") {
             return Err(Refusal::at(
@@ -121,7 +121,7 @@ impl Checker {
     fn take(&mut self, wire: &Name, place: Place) -> Result<Value, Refusal> {
         let found = Wire::parse(wire)?;
         if self.section != Section::Decode {
-            return Err(Refusal::at(place, "take stands in decode"));
+            return Err(Refusal::at(place, "take is only allowed in decode"));
         }
         let Some(field) = self.fields.get(self.taken).copied() else {
             let message = format!("take {}, but encode emits nothing more", found.name());

@@ -54,7 +54,8 @@ pub(crate) fn call(
     place: Place,
 ) -> Result<Value, Refusal> {
     if checker.section == Section::Decode && DRAWING.contains(&name) {
-        let refusal = Refusal::at(place, format!("decode draws no random numbers, as {name} does"));
+        let refusal =
+            Refusal::at(place, format!("decode cannot draw random numbers, which {name} does"));
         return Err(refusal.hint("encode draws and emits them"));
     }
     match (name, arguments) {
@@ -127,7 +128,7 @@ pub(crate) fn call(
             let operation = Operation::Rank { value: x.operand, count };
             Ok(checker.result(Kind::Number, Length::One, operation))
         }
-        ("scatter", [_, _]) => Err(Refusal::at(place, "scatter is not the outermost")
+        ("scatter", [_, _]) => Err(Refusal::at(place, "scatter is not the outermost function")
             .hint("yield scatter(INDICES, NUMBERS)")),
         _ => Err(unknown(name, arguments.len(), place)),
     }
@@ -206,7 +207,7 @@ fn select(checker: &mut Checker, [mask, a, b]: [Value; 3], place: Place) -> Resu
     let whole = a.kind == Kind::Int && b.kind == Kind::Int;
     let both = checker.together(a, b, place)?;
     let Some(length) = common(length, both) else {
-        let message = format!("{} does not go with {}", mask.describe(), b.describe());
+        let message = format!("{} cannot be combined with {}", mask.describe(), b.describe());
         return Err(Refusal::at(place, message));
     };
     let (kind, a, b) = match whole {

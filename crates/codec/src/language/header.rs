@@ -190,8 +190,8 @@ fn known(parameters: &[(String, f64)], given: &[(String, f64)]) -> Result<(), Re
     };
     let name = short(name);
     let message = match names.is_empty() {
-        true => format!("parameter '{name}', but the codec has none"),
-        false => format!("parameter '{name}', expected one of {}", names.join(", ")),
+        true => format!("unknown parameter '{name}', the codec has none"),
+        false => format!("unknown parameter '{name}', expected one of {}", names.join(", ")),
     };
     Err(Refusal::codec(message).of_parameter())
 }

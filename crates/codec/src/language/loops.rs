@@ -1,7 +1,7 @@
 //! Loops of the operators, over as many blocks as are worked on at once.
 //!
 //! Every loop is plain and always inlined, so that it is compiled for the machine as part of a
-//! [`Work`](crate::kernel::Work). A [`View`] says how an operand is spread over the blocks.
+//! [`Work`](crate::kernel::Work). A [`View`] describes the place of an operand's numbers in the blocks.
 
 use crate::kernel::{SMALLEST, bits};
 

@@ -48,7 +48,7 @@ impl Checker {
     /// Returns the length of a result of two values, element by element.
     pub(crate) fn together(&self, a: Value, b: Value, place: Place) -> Result<Length, Refusal> {
         common(a.length(), b.length()).ok_or_else(|| {
-            let message = format!("{} does not go with {}", a.describe(), b.describe());
+            let message = format!("{} cannot be combined with {}", a.describe(), b.describe());
             Refusal::at(place, message).hint("x[INDICES] picks the kept elements")
         })
     }

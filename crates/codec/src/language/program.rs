@@ -1,7 +1,7 @@
 //! Programs: codecs as instructions over registers.
 //!
-//! A register holds one number per element, per kept element, or one per block, for all blocks of a
-//! batch. Values of parameters and lengths alone are constants, computed once per call.
+//! A register holds one number per element, per kept element, or per block, for all blocks of a batch.
+//! Values that depend on nothing but parameters and lengths are constants, computed once per call.
 
 use super::wire::Wire;
 
@@ -116,7 +116,8 @@ pub(crate) enum Operation {
     RoundRandom(Operand),
     /// Integers as numbers.
     Number(Operand),
-    /// Number with so many leading binary digits, the rest cut off or rounded up; 0 below 2^-100.
+    /// Number with its first `digits` binary digits; further ones are cut off, or rounded up if `up`. 0
+    /// below 2^-100.
     Digits {
         value: Operand,
         digits: u32,
@@ -124,11 +125,11 @@ pub(crate) enum Operation {
     },
     /// Second operand where the mask, the first, holds, else the third.
     Select(Operand, Operand, Operand),
-    /// One number of all numbers of a block, or the sum of a mask.
+    /// Reduction of all numbers of a block to one number, or the sum of a mask.
     Reduce(Reduction, Operand),
     /// Running sums of a block.
     Scan(Operand),
-    /// Values of the element that is so many places before, the constant at this index; 0 at the edge.
+    /// Value that is `by` elements before, where `by` is the index of a constant; 0 at the edge.
     Shift {
         value: Operand,
         by: usize,
@@ -209,7 +210,7 @@ pub(crate) struct Program {
     pub name: String,
     /// Names and values of parameters.
     pub parameters: Vec<(String, f64)>,
-    /// Elements of a block; none if the codec works on whole tensors.
+    /// Elements of a block; `None` if the codec works on whole tensors.
     pub block: Option<usize>,
     pub exchange: crate::Exchange,
     pub feedback: bool,

@@ -82,7 +82,7 @@ fn contraction(codec: &dyn Codec, values: &[f32], claimed: f64, what: &str) -> R
         return Ok(());
     }
     if whole == 0.0 {
-        return Err(Refusal::codec(format!("decodes {what} to something else")));
+        return Err(Refusal::codec(format!("decodes {what} to other values")));
     }
     let (claimed, kept) = apart(claimed, 1.0 - lost / whole);
     Err(Refusal::codec(format!("claims a contraction of {claimed}, but of {what} it is {kept}")))
@@ -128,7 +128,9 @@ fn round_trip(
     let mut bytes = vec![0; codec.encoded_len(values.len())];
     let finite = codec.encode(Input::Plain(values), key, &mut bytes);
     if finite == Finite::No {
-        return Err(Refusal::codec(format!("makes of {what} what is not finite")));
+        return Err(Refusal::codec(format!(
+            "computes values that are not finite when it encodes {what}"
+        )));
     }
     let mut decoded = vec![0.0; values.len()];
     codec.decode(&bytes, Write::Set, &mut decoded).map_err(|error| {

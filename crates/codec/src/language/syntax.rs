@@ -72,7 +72,7 @@ pub(crate) struct Expression {
     pub node: Node,
 }
 
-/// Sort of an expression, with the operands.
+/// Kind of an expression, with its operands.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
     Number(Literal),

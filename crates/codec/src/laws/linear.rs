@@ -19,8 +19,8 @@ pub fn ranges_that_begin_at_a_block_are_encoded_alone(codec: &dyn Codec) {
     }
 }
 
-/// Checks, for [`Exchange::Summable`] and one key, that a sum decodes to the sum and a double to the
-/// double.
+/// Checks, for [`Exchange::Summable`] and one key, that the sum of two inputs decodes to the sum of their
+/// decoded values, and a doubled input to the doubled values.
 pub fn summable_codecs_are_linear_but_for_rounding(codec: &dyn Codec) {
     if codec.exchange() != Exchange::Summable {
         return;

@@ -1,8 +1,8 @@
 //! Laws of every codec, checked from nothing but its declarations.
 //!
 //! [`codec_laws!`](crate::codec_laws) makes tests of all laws for a codec of any crate; each law is
-//! also a function here, which panics where the law is broken. A codec gives up a law by saying so in
-//! [`Claims`](crate::Claims) or [`Bound`](crate::Bound), never here. Numbers that look random follow
+//! also a function here, which panics if the law is broken. A codec declares in [`Claims`](crate::Claims)
+//! or [`Bound`](crate::Bound), never here, which laws it does not keep. Numbers that look random follow
 //! from a fixed seed.
 //!
 //! The codec of this example sends nothing: feedback keeps all values, and the codec does not claim
@@ -103,9 +103,9 @@ pub const ALL: [(&str, Law); 18] = [
 /// A law that a codec breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// The name of the law.
+    /// Name of the law.
     pub law: &'static str,
-    /// The numbers that show it.
+    /// Message with the numbers that show it.
     pub why: String,
 }
 
@@ -121,10 +121,10 @@ pub fn broken(codec: &dyn Codec) -> Vec<Broken> {
     broken
 }
 
-/// Refuses a codec from a user's file that breaks a law; built-in ones have been checked by tests.
+/// Refuses a codec from a user's file that breaks a law; tests have checked the built-in codecs.
 ///
 /// # Errors
-/// Those of the first law that is broken, in one line.
+/// If the codec breaks a law: one line about the first one.
 pub fn check_file(choice: &Choice) -> Result<(), String> {
     let Choice::Bytes(codec) = choice else { return Ok(()) };
     // Only names of files have a fingerprint.
@@ -141,7 +141,7 @@ pub fn check_file(choice: &Choice) -> Result<(), String> {
     ))
 }
 
-/// A law panics where it is broken, with a message for its reader.
+/// Runs a law, which panics if it is broken, and returns the message of the panic.
 fn try_law(name: &'static str, law: Law, codec: &dyn Codec) -> Option<Broken> {
     let panic = catch_unwind(AssertUnwindSafe(|| law(codec))).err()?;
     let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -18,7 +18,7 @@ pub(crate) struct PortAdapter<'a, V> {
     pub(super) inbox: &'a mut Inbox,
     pub(super) pool: &'a mut Pool,
     pub(super) epoch: u32,
-    /// All calls up to this step have begun: those that do not run are over.
+    /// All calls up to this step have begun: a call that has no run is over.
     pub(super) begun: u64,
     /// The tensor of exchanges that other ranks begin, and the last message of one that waits for this rank.
     pub(super) answered: Option<u32>,
@@ -110,7 +110,8 @@ impl<V: Buffer> Port for PortAdapter<'_, V> {
             }
             // Calls are made in one order everywhere: none that is over can still be awaited.
             if is_call(header.tag.step) && header.tag.step <= self.begun {
-                let detail = format!("calls differ: {from} is still at one that is over here");
+                let detail =
+                    format!("calls differ: {from} is still in a call that has ended on this rank");
                 return Err(self.corrupt(from, detail));
             }
             // All ranks take part in every step: one that is at an earlier step was never in this one.

@@ -1,8 +1,8 @@
 //! The hand-over of bytes from ranks that have them to those that do not.
 //!
-//! Ranks first tell each other who holds how many bytes with which checksum, so that holders of
-//! different bytes are an error on all ranks before anything is sent. A holder sends out of the bytes that it
-//! was given, and a joiner receives into those that it returns: there is no other copy.
+//! Ranks first tell each other the length and checksum of the bytes that they hold, so that holders of
+//! different bytes are an error on all ranks before anything is sent. A holder sends from the bytes
+//! that it was given, and a joiner receives into those that it returns: there is no other copy.
 
 use thinwire_wire::{Rank, checksum};
 
@@ -14,10 +14,11 @@ const OPERATION: &str = "hand_over";
 /// Bytes that a rank tells the others: whether it holds the state, its checksum and its length.
 const NOTICE_BYTES: usize = 16;
 
-/// Gives the bytes of the first `holders` ranks, which are the same, to all other ranks, the joiners.
+/// Gives the bytes of the first `holders` ranks, which must be the same, to all other ranks, the
+/// joiners.
 ///
-/// Holders give `state` and get it back; joiners give none. Whatever the number of ranks, the hand-over takes
-/// little longer than one joiner takes to receive the bytes.
+/// Holders give `state` and get it back; joiners give `None`. Whatever the number of ranks, the
+/// hand-over takes little longer than one joiner takes to receive the bytes.
 ///
 /// # Errors
 /// As [`crate::all_reduce`]; on all ranks alike if there are no holders or more than ranks, a holder
@@ -40,7 +41,7 @@ pub fn hand_over(
     Ok(state)
 }
 
-/// Announcement of a rank: nothing to give, or bytes with this length and checksum.
+/// Announcement of a rank: no bytes, or bytes with this length and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notice {
     Nothing,
@@ -89,7 +90,7 @@ impl std::fmt::Display for Notice {
     }
 }
 
-/// The notices of all ranks, in rank order.
+/// Returns the notices of all ranks, in rank order.
 fn announce(group: &mut Group, holders: u32, mine: Notice) -> Result<Vec<Notice>, Error> {
     let world = group.world();
     let mut notices = vec![0_u8; NOTICE_BYTES * world.size()];
@@ -101,7 +102,7 @@ fn announce(group: &mut Group, holders: u32, mine: Notice) -> Result<Vec<Notice>
     Ok(notices.iter().map(Notice::parse).collect())
 }
 
-/// The length of the bytes that all holders, and they alone, give.
+/// Returns the length of the bytes that all holders, and only they, give.
 fn agreed(notices: &[Notice], holders: u32) -> Result<u64, String> {
     let (held, joined) = notices.split_at(holders as usize);
     let first = held[0];
@@ -135,7 +136,7 @@ fn room(length: u64) -> Result<Vec<u8>, String> {
     Ok(state)
 }
 
-/// Ends the group: the other ranks would wait for this one.
+/// Ends the group, since the other ranks would wait for this one.
 fn stop(group: &mut Group, text: String) -> Error {
     let text = format!("{text} (in {OPERATION})");
     group.abort(&text);

@@ -52,7 +52,7 @@ impl<V: Buffer> Run<V> {
         Ok(true)
     }
 
-    /// Whether a device has work of this run.
+    /// Returns whether a device has work of this run.
     pub(crate) fn is_computing(&self) -> bool {
         !self.running.is_empty() || !self.checks.is_empty()
     }
@@ -107,9 +107,9 @@ impl<V: Buffer> Run<V> {
         decoding(program, &self.slots, task, &mut self.values, canonicalise)
     }
 
-    /// The random numbers of the range that begins at element `start`: independent between ranks,
-    /// unless the codec wants the same for all, and between the ranges of one tensor, whose elements
-    /// an encoder counts from zero.
+    /// Returns the random numbers of the range that begins at element `start`. They are independent
+    /// between ranks, unless the codec wants the same for all, and between the ranges of one tensor,
+    /// whose elements an encoder counts from zero.
     fn key(&self, start: usize) -> Key {
         let Address { step, tensor, seed, .. } = self.address;
         // Where nothing is drawn, a range may lie before the origin.

@@ -1,6 +1,6 @@
 //! Arguments of kernels, one struct per family, as `kernels/*.cu` and `kernels/*.hpp` declare them.
 //!
-//! Lengths count elements. An address is one of the device's memory, 0 where there is none.
+//! Lengths count elements. An address is one of the device's memory, or 0 for none.
 
 use thinwire_codec::Write;
 use thinwire_wire::random;
@@ -11,10 +11,10 @@ pub type Address = u64;
 /// Struct that a kernel takes by value.
 ///
 /// # Safety
-/// The struct has no padding, and the layout of the struct of its name in `kernels/`.
+/// The struct has no padding, and has the layout of the struct with this name in `kernels/`.
 pub unsafe trait Arguments: Copy {}
 
-/// Key of random numbers: what does not vary within a tensor.
+/// The part of a key of random numbers that is constant within a tensor.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Key {
@@ -49,9 +49,9 @@ pub struct Cast {
     pub values: Address,
     /// Residual that encoding adds, if any.
     pub residual: Address,
-    /// Place of the new residual where there is one; may be `values` or `residual`.
+    /// Place of the new residual if there is one; may be `values` or `residual`.
     pub error: Address,
-    /// Elements in the other format, aligned as such.
+    /// Elements in the other format, aligned for it.
     pub elements: Address,
     /// A u32 that encoding and packing raise to the bits of the largest magnitude.
     pub largest: Address,
@@ -72,23 +72,24 @@ pub struct Code {
     pub values: Address,
     /// Residual that encoding adds, if any.
     pub residual: Address,
-    /// Place of the new residual where there is one; may be `values` or `residual`.
+    /// Place of the new residual if there is one; may be `values` or `residual`.
     pub error: Address,
-    /// Encoding; words are used where it is aligned to 4 bytes.
+    /// Encoding; words are used if it is aligned to 4 bytes.
     pub bytes: Address,
-    /// A u32 that encoding makes 1 if a block cannot be held, decoding if it is corrupt, and else leaves.
+    /// A u32 that encoding sets to 1 if a block cannot be held, and decoding if it is corrupt; else
+    /// unchanged.
     pub infinite: Address,
     /// Number of elements.
     pub length: u64,
     /// Random numbers of encoding, which count from the first element.
     pub key: Key,
-    /// What the name of the codec has after its colon.
+    /// Parameters after the colon in the name of the codec.
     pub parameters: Parameters,
     /// Effect of decoding.
     pub add: Add,
 }
 
-/// What the name of a codec has after its colon.
+/// Parameters after the colon in the name of a codec.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
 pub struct Parameters {
@@ -107,7 +108,7 @@ pub struct Parameters {
 pub struct Power {
     /// Matrix.
     pub values: Address,
-    /// Residual that a projection adds to the matrix, which keeps the sum; none if 0.
+    /// Residual that a projection adds to the matrix, which then holds the sum; 0 for no residual.
     pub residual: Address,
     /// Thin factor of rows.
     pub p: Address,
@@ -115,7 +116,8 @@ pub struct Power {
     pub q: Address,
     /// Room for [`PowerSgd::partial_len`](super::kernel::PowerSgd::partial_len) numbers.
     pub partial: Address,
-    /// A u32, into which 1 comes if a product is not finite, and 2 if vectors outnumber dimensions.
+    /// A u32 that is set to 1 if a product is not finite, and to 2 if there are more vectors than
+    /// dimensions.
     pub infinite: Address,
     /// Number of rows.
     pub rows: u32,
@@ -131,7 +133,8 @@ pub struct Power {
     pub length: u32,
 }
 
-/// Arguments of `sparse.cu`, the same for all steps of encoding or decoding but for `digit` and `in_sample`.
+/// Arguments of `sparse.cu`, the same for all steps of encoding or decoding except `digit` and
+/// `in_sample`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Sparse {
@@ -139,11 +142,11 @@ pub struct Sparse {
     pub values: Address,
     /// Residual that encoding adds, if any.
     pub residual: Address,
-    /// Place of the sums and then of the new residual, where there is one; may be `values`.
+    /// Place of the sums and then of the new residual, if there is one; may be `values`.
     pub error: Address,
     /// Encoding.
     pub bytes: Address,
-    /// A u32, into which 1 comes if a chosen element is not finite, and 2 if indices are corrupt.
+    /// A u32 that is set to 1 if a chosen element is not finite, and to 2 if indices are corrupt.
     pub infinite: Address,
     /// Room for [`Sparse::scratch_len`](super::kernel::Sparse::scratch_len) words.
     pub scratch: Address,
@@ -157,7 +160,7 @@ pub struct Sparse {
     pub digit: u32,
     /// Effect of decoding.
     pub add: Add,
-    /// 1 where that magnitude is searched for in the sample.
+    /// 1 if that magnitude is searched for in the sample.
     pub in_sample: u32,
     /// Number of samples, 0 for `topk`.
     pub samples: u32,
@@ -165,9 +168,9 @@ pub struct Sparse {
     pub stride: u32,
     /// Rank of the threshold among the samples, from 1 on.
     pub rank: u32,
-    /// Choice among elements that reach the threshold: 0 of `topk`, 1 `graddrop`, 2 `dgc`.
+    /// Choice among elements that reach the threshold: 0 for `topk`, 1 for `graddrop`, 2 for `dgc`.
     pub crowd: u32,
-    /// Element from which on some are taken.
+    /// Element from which on some elements are taken.
     pub start: u32,
 }
 
@@ -179,11 +182,11 @@ pub struct Rans {
     pub values: Address,
     /// Residual that encoding adds, if any.
     pub residual: Address,
-    /// Place of the sums and then of the new residual, where there is one; may be `values`.
+    /// Place of the sums and then of the new residual, if there is one; may be `values`.
     pub error: Address,
     /// Encoding.
     pub bytes: Address,
-    /// A u32, into which 1 comes if a value is not finite, and 2 if bytes are no encoding.
+    /// A u32 that is set to 1 if a value is not finite, and to 2 if bytes are no encoding.
     pub infinite: Address,
     /// Room for [`Rans::scratch_len`](super::entropy::Rans::scratch_len) words.
     pub scratch: Address,

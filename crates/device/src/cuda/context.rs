@@ -1,10 +1,10 @@
-//! The context of a device, which is a thread's while that thread calls the driver.
+//! The context of a device, which is current on a thread while that thread calls the driver.
 
 use std::ptr::null_mut;
 
 use super::driver::{Context, Driver, Fault, Status};
 
-/// Pointer of the driver, whose functions may be called from any thread.
+/// Pointer of the driver; its functions may be called with it from any thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handle<T>(pub(super) T);
 
@@ -13,11 +13,11 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// A context that is the calling thread's.
+/// A context that is current on the calling thread.
 pub(super) struct Current<'a>(Option<&'a Driver>);
 
 impl Current<'_> {
-    /// Makes a context that of the calling thread.
+    /// Makes a context current on the calling thread.
     pub(super) fn enter(driver: &Driver, context: Context) -> Current<'_> {
         // SAFETY: the context is retained as long as its device.
         let status = unsafe { (driver.cuCtxPushCurrent_v2)(context) };
@@ -35,7 +35,7 @@ impl Drop for Current<'_> {
     }
 }
 
-/// Returns what a function of the driver writes to a place.
+/// Returns the value that a function of the driver writes to a place.
 pub(super) fn made<T>(
     driver: &Driver,
     start: T,

@@ -1,10 +1,10 @@
-//! A CUDA device: work is queued on one stream, and its end is told from another one.
+//! A CUDA device: work is queued on one stream, and its end is reported from another one.
 //!
-//! Kernels write encodings into pinned memory and read them there, so that no gradient crosses the bus. A
-//! host function on a second stream tells that work is done, behind an event: on the stream of the work it
-//! would hold up what follows. It calls nothing of the driver; what it leaves is dropped by the next
-//! thread that submits work or asks for its result. After a fault of the context no host function is called,
-//! so a long wait ends with a look at the event.
+//! Kernels write encodings into pinned memory and read them there, so that no gradient crosses the bus.
+//! A host function reports that work is done. It is on a second stream, behind an event, because on the
+//! stream of the work it would hold up the work that follows. It calls no function of the driver; the
+//! objects that it leaves are dropped by the next thread that submits work or asks for its result.
+//! After a fault of the context no host function is called, so a long wait checks the event.
 
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
@@ -30,18 +30,18 @@ use crate::{
     Region, Submission, Values, Work,
 };
 
-/// Time after which a wait looks if the context has had a fault.
+/// Time after which a wait checks whether the context has had a fault.
 const FAULT_AFTER: Duration = Duration::from_secs(1);
 
 impl Cuda {
-    /// Takes a device into use, with its primary context. `image` returns what the driver loads for a file
-    /// of kernels: now for all of its own, later for those of codecs as text.
+    /// Takes a device into use, with its primary context. `image` returns the image of a file of
+    /// kernels that the driver loads: now for all built-in files, later for those of codecs as text.
     ///
     /// # Errors
     /// If there is no such device, or it takes no image.
     ///
     /// # Safety
-    /// The functions of the driver are what their names say, and images are those of the files.
+    /// The functions of the driver do what their names say, and images are those of the files.
     pub unsafe fn new(
         driver: Driver,
         device: DeviceNumber,
@@ -78,18 +78,19 @@ impl Cuda {
     /// Returns foreign memory of f32 on this device, which `kept` keeps alive.
     ///
     /// # Safety
-    /// The memory has so many f32, and nobody else reads or writes it while work on the region is under way.
+    /// The memory has `elements` f32, and no other code reads or writes it while work on the region is
+    /// under way.
     pub unsafe fn foreign(&self, address: Address, elements: usize, kept: impl Kept) -> Region {
         let origin = Origin::Kept(Box::new(kept));
         Region::new(Memory::new(self, address, elements, origin))
     }
 
-    /// Lets all memory from now on come from a framework's allocator, unless there is one already.
+    /// Allocates all memory from now on with a framework's allocator, unless there is one already.
     pub fn allocate_by(&self, allocator: Arc<dyn Allocator>) {
         let _ = self.0.allocator.set(allocator);
     }
 
-    /// Returns the address of new memory for so many f32, and where it comes from.
+    /// Returns the address of new memory for `elements` f32, and its origin.
     fn memory(&self, elements: usize) -> Result<(Address, Origin), Fault> {
         let (driver, bytes) = (&self.0.driver, 4 * elements.max(1));
         if let Some(allocator) = self.0.allocator.get() {
@@ -103,8 +104,8 @@ impl Cuda {
         Ok((address, Origin::Driver))
     }
 
-    /// Lets work on foreign memory that is submitted from now on wait for what a stream of the framework has
-    /// been given.
+    /// Lets work on foreign memory that is submitted from now on wait for everything that is already
+    /// queued on a stream of the framework.
     ///
     /// # Errors
     /// If the driver refuses it.
@@ -115,7 +116,8 @@ impl Cuda {
         self.0.order(stream, self.0.outer.0)
     }
 
-    /// Lets what a stream of the framework is given from now on wait for all work that was submitted.
+    /// Lets everything that is queued on a stream of the framework from now on wait for all work that
+    /// was submitted.
     ///
     /// # Errors
     /// If the driver refuses it.
@@ -401,7 +403,7 @@ impl Cuda {
 /// Random numbers of a decoding, which draws none.
 const NO_KEY: Key = Key { seed: 0, step: 0, tensor: 0 };
 
-/// Whether work reads or writes a framework's memory.
+/// Returns whether work reads or writes a framework's memory.
 fn is_foreign(work: &Work<'_>) -> bool {
     let is_foreign =
         |values: Option<&Region>| values.is_some_and(|region| Memory::of(region).is_foreign());
@@ -421,7 +423,8 @@ fn is_foreign(work: &Work<'_>) -> bool {
     }
 }
 
-/// Returns why bytes are no encoding of the values over which they are to be decoded, if their length says so.
+/// Returns why bytes are no encoding of the values over which they are to be decoded, if their length
+/// shows it.
 fn refusal(work: &Work<'_>) -> Option<String> {
     let Work::Decode(Decoding { codec, from, to: Values::Device(to), .. }) = work else {
         return None;
@@ -435,7 +438,7 @@ impl Device for Cuda {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Allocates memory. Without more of it the device has failed, which the next work tells.
+    /// Allocates memory. If there is no more, the device has failed, which the next work reports.
     fn allocate(&self, elements: usize) -> Region {
         let _current = self.0.enter();
         self.0.bury();

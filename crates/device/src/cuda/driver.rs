@@ -1,7 +1,7 @@
 //! Table of the functions of CUDA's driver, filled from `libcuda`, or by a simulated driver.
 //!
-//! Nothing of CUDA is needed to build, and a machine without the library has no table. The names and types
-//! are NVIDIA's, with the version that a name stands for.
+//! No part of CUDA is needed to build, and a machine without the library has no table. The names and
+//! types are NVIDIA's, with the version that a name stands for.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io;
@@ -30,7 +30,7 @@ pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 
 /// `CUDA_ERROR_NOT_READY`: work before an event is under way.
 pub const NOT_READY: Status = 600;
-/// `CUDA_ERROR_NOT_PERMITTED`: among others, a call inside of a host function.
+/// `CUDA_ERROR_NOT_PERMITTED`: for example, a call inside of a host function.
 pub const NOT_PERMITTED: Status = 800;
 /// `CU_STREAM_NON_BLOCKING`: the default stream is not waited for.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
@@ -98,7 +98,7 @@ pub struct Fault {
 const OUT_OF_MEMORY: Status = 2;
 
 impl Fault {
-    /// The error of the driver where a device has no more memory.
+    /// Returns the driver's error for a device that has no more memory.
     pub(super) fn out_of_memory() -> Fault {
         Fault { status: OUT_OF_MEMORY, name: "CUDA_ERROR_OUT_OF_MEMORY".to_owned() }
     }
@@ -108,7 +108,7 @@ impl Driver {
     /// Loads the driver's library.
     ///
     /// # Errors
-    /// If there is none, it is too old to have all functions, or there is no device.
+    /// If there is no library, it is too old to have all functions, or there is no device.
     pub fn load() -> io::Result<Driver> {
         let driver = Driver::of(&Library::open("libcuda.so.1")?)?;
         // SAFETY: the flags are none, as they have to be; a second call does nothing.
@@ -139,8 +139,8 @@ impl Driver {
     /// If the driver refuses it, or the context had a fault before.
     ///
     /// # Safety
-    /// `function` is a kernel with these arguments, and the memory that they name stays until the stream
-    /// has run it.
+    /// `function` is a kernel with these arguments, and the memory that they name stays until the
+    /// stream has run it.
     pub unsafe fn launch<A: Arguments>(
         &self,
         function: Function,

@@ -1,11 +1,11 @@
-//! Kernels of codecs whose symbols are entropy-coded: which ones run, in which order.
+//! Kernels of codecs whose symbols are entropy-coded, and the order in which they run.
 
 use thinwire_codec::Codec;
 
 use super::arguments;
 use super::kernel::{Grid, Kernel, RANS, blocks};
 
-/// What the name of `ecsq` or `lossless` says.
+/// Parameters in the name of `ecsq` or `lossless`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Symbols {
     /// Step of `ecsq`, over the root mean square.
@@ -47,7 +47,7 @@ impl Symbols {
     /// Returns the kernels for `length` elements.
     ///
     /// # Panics
-    /// If an encoding may have 2^32 bytes, more than its head can tell.
+    /// If an encoding may have 2^32 bytes, more than its head can hold.
     pub fn of(self, codec: &dyn Codec, length: usize) -> Rans {
         let room = codec.encoded_len(length).try_into().expect("fewer than 2^32 bytes");
         Rans { symbols: self, length, room }
@@ -107,7 +107,7 @@ impl Rans {
         [stage("rans_stage", self.bytes())].into_iter().chain(rest)
     }
 
-    /// Returns the words that `scratch` has room for, which begins at a multiple of 8 bytes.
+    /// Returns the number of words in `scratch`, which begins at a multiple of 8 bytes.
     pub fn scratch_len(&self) -> usize {
         let [streams, chunks, sections] =
             [STREAM, CHUNK, SECTION].map(|part| self.length.div_ceil(part));
@@ -118,7 +118,7 @@ impl Rans {
         head + slots + chunks + 4 * sections + symbols
     }
 
-    /// A warp for `each` elements.
+    /// Returns a warp for `each` elements.
     fn warps(&self, each: usize) -> Grid {
         Grid { blocks: blocks(self.length, 4 * each as u32).max(1), threads: 4 * 32 }
     }
@@ -127,7 +127,7 @@ impl Rans {
         Grid { blocks: blocks(self.length, 256 * 8).clamp(1, 1024), threads: 256 }
     }
 
-    /// Threads that copy an encoding.
+    /// Returns the threads that copy an encoding.
     fn bytes(&self) -> Grid {
         Grid { blocks: blocks(self.room as usize, 256 * 16).clamp(1, 1024), threads: 256 }
     }

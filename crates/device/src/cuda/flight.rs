@@ -1,4 +1,4 @@
-//! Work under way on a device, and how its end is told.
+//! Work under way on a device, and the report of its end.
 
 use std::ffi::c_void;
 use std::fmt::Debug;
@@ -18,16 +18,16 @@ use crate::{Done, Failure, HostBytes, Region};
 pub(super) struct Verdict {
     /// The encoding is finite if the word is smaller.
     pub(super) finite_below: u32,
-    /// The encoding is none from this value on.
+    /// The bytes are no encoding from this value on.
     pub(super) corrupt_from: u32,
 }
 
 impl Verdict {
-    /// The word says nothing of either.
+    /// The word means neither.
     pub(super) const NONE: Verdict = Verdict { finite_below: u32::MAX, corrupt_from: u32::MAX };
 }
 
-/// Work under way, and all that it needs.
+/// Work under way, and everything that it needs.
 pub(super) struct Flight {
     pub(super) owner: Arc<Owner>,
     pub(super) is_done: AtomicBool,
@@ -61,7 +61,7 @@ impl Debug for Flight {
 }
 
 impl Drop for Flight {
-    /// Gives back what work that nobody asked about had.
+    /// Returns the resources of work whose result was not asked for.
     fn drop(&mut self) {
         let parts = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Parts { event, word, .. }) = parts.filter(|_| *self.is_done.get_mut()) {
@@ -88,7 +88,8 @@ impl Flight {
         }
         let finite = Finite::from(largest < verdict.finite_below);
         let is_corrupt = largest >= verdict.corrupt_from;
-        let corrupt = || Failure::Corrupt("bytes are no encoding of so many elements".to_owned());
+        let corrupt =
+            || Failure::Corrupt("the bytes are no encoding of this many elements".to_owned());
         Some(Done { finite, failure: is_corrupt.then(corrupt), largest, ..Done::new(bytes) })
     }
 

@@ -1,6 +1,6 @@
-//! Table of kernels: which ones a codec has, and how many threads run them.
+//! Table of kernels: the kernels of each codec, and the number of threads that run them.
 //!
-//! Law: the geometry of a launch is a function of the length alone.
+//! Law: the geometry of a launch depends only on the length.
 
 use thinwire_codec::language::Cuda;
 use thinwire_codec::{Codec, Write};
@@ -36,7 +36,7 @@ pub(super) const RANS: Source = source!("rans.cu");
 /// All files of kernels.
 pub const SOURCES: [Source; 8] = [CASTS, INTS, SIGNS, LEVELS, FLOAT8, POWERSGD, SPARSE, RANS];
 
-/// Files that they include.
+/// Files that the kernels include.
 pub const HEADERS: [Source; 8] = [
     source!("device.hpp"),
     source!("random.hpp"),
@@ -51,7 +51,7 @@ pub const HEADERS: [Source; 8] = [
 /// Kernel in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
-    /// File that has it.
+    /// File that contains it.
     pub source: Source,
     /// Name of its function.
     pub name: &'static str,
@@ -75,7 +75,7 @@ pub struct Cast {
     pub decode: Kernel,
     /// Reads elements in the format, times a factor.
     pub pack: Kernel,
-    /// Bits of the smallest largest magnitude that is not finite in the format.
+    /// Bits of the smallest magnitude that is not finite in the format.
     pub limit: u32,
 }
 
@@ -86,7 +86,7 @@ pub struct Code {
     pub encode: Kernel,
     /// Reads blocks of codes.
     pub decode: Kernel,
-    /// [`Codec::canonicalise`], where it does anything; its grid is that of [`Code::grid`].
+    /// [`Codec::canonicalise`], if it does anything; its grid is that of [`Code::grid`].
     pub canonicalise: Option<Kernel>,
     /// Elements of a block.
     pub block: u32,
@@ -119,13 +119,13 @@ const fn cast(encode: &'static str, decode: &'static str, pack: &'static str, li
 const WARP: u32 = 32;
 
 impl Cast {
-    /// Kernels of f32 as they are.
+    /// Kernels of raw f32.
     pub const RAW: Cast = cast("encode_none", "decode_none", "pack_none", 0x7f80_0000);
 
     /// Returns the threads for `length` elements.
     pub fn grid(&self, length: usize) -> Grid {
         const THREADS: u32 = 256;
-        /// Elements of a thread, as long as there are blocks for all processors.
+        /// Elements of a thread, if there are blocks for all processors.
         const EACH: u32 = 4;
         const BLOCKS_MAX: u32 = 4096;
         Grid { blocks: blocks(length, THREADS * EACH).min(BLOCKS_MAX), threads: THREADS }
@@ -175,14 +175,14 @@ impl PowerSgd {
     pub const PROJECT: Kernel = powersgd("powersgd_project");
     /// Adds the residual to the matrix M, and writes the sums of every 128 rows of `Mᵀ p` to `partial`.
     pub const PROJECT_BACK: Kernel = powersgd("powersgd_project_back");
-    /// Writes `q`, the sums of what is in `partial`.
+    /// Writes `q`, the sums of the numbers in `partial`.
     pub const SUM: Kernel = powersgd("powersgd_sum");
     /// Writes `sign p qᵀ` to the matrix, or adds it.
     pub const PRODUCT: Kernel = powersgd("powersgd_product");
     /// Makes the vectors of `length` numbers at `p` orthonormal.
     pub const ORTHONORMALISE: Kernel = powersgd("powersgd_orthonormalise");
 
-    /// Threads for [`PowerSgd::ORTHONORMALISE`], whose steps follow each other.
+    /// Threads for [`PowerSgd::ORTHONORMALISE`], whose steps run in sequence.
     pub const ONE_BLOCK: Grid = Grid { blocks: 1, threads: 1024 };
 
     /// Returns the threads for [`PowerSgd::BALANCE`].
@@ -211,14 +211,14 @@ impl PowerSgd {
         Grid { blocks: self.rows * self.columns.div_ceil(256), threads: 256 }
     }
 
-    /// Returns the numbers that `partial` has room for.
+    /// Returns the number of numbers in `partial`.
     pub fn partial_len(&self) -> usize {
         let sums = self.rows.div_ceil(SUMMED_ROWS) as usize;
         sums * self.low_rank as usize * self.columns as usize
     }
 }
 
-/// Choice of some elements: their part of all, and how they are chosen.
+/// Choice of some elements: their fraction, and the way in which they are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Selection {
     ratio: f64,
@@ -259,7 +259,7 @@ pub struct Step {
 }
 
 impl Selection {
-    /// Returns the kernels for `length` elements, as `codec::sparse` counts them; none from 2^32 on.
+    /// Returns the kernels for `length` elements, as `codec::sparse` counts them; `None` from 2^32 on.
     pub fn of(self, length: usize) -> Option<Sparse> {
         const SAMPLES: usize = 1 << 13;
         let count = ((self.ratio * length as f64 - 1e-6).ceil() as usize).max(1).min(length);
@@ -283,7 +283,7 @@ impl Step {
 }
 
 impl Sparse {
-    /// Returns the arguments without addresses; only encoding uses the key.
+    /// Returns the arguments without addresses. Only encoding uses the key.
     pub fn arguments(&self, key: Key) -> arguments::Sparse {
         arguments::Sparse {
             length: self.length.into(),
@@ -331,7 +331,7 @@ impl Sparse {
         start.into_iter().chain(rest).filter(|_| self.length > 0)
     }
 
-    /// Returns the words that `scratch` has room for.
+    /// Returns the number of words in `scratch`.
     pub fn scratch_len(&self) -> usize {
         3 * 2048 + 8192 + 6 + 2 * self.tiles() as usize + 2 * self.count as usize
     }
@@ -348,7 +348,7 @@ impl Sparse {
         ((last >> self.low_bits) + self.count as usize).div_ceil(8)
     }
 
-    /// Tiles of 4,096 elements, or of as many bytes of upper bits.
+    /// Returns the number of tiles of 4,096 elements, or of 4,096 bytes of upper bits.
     fn tiles(&self) -> u32 {
         blocks((self.length as usize).max(self.high_len()), 4096)
     }
@@ -368,7 +368,7 @@ const fn step(name: &'static str, grid: Grid) -> Step {
     Step { kernel: Kernel { source: SPARSE, name }, grid, digit: 0, in_sample: 0 }
 }
 
-/// Returns the launches that find the magnitude of a rank, digit by digit.
+/// Returns the launches that find the magnitude with a given rank, digit by digit.
 fn find(in_sample: u32, all: Grid) -> impl Iterator<Item = Step> {
     let digits = (0..3).flat_map(move |digit| {
         [step("sparse_histogram", all), step("sparse_digit", ONE_WARP)]
@@ -389,7 +389,7 @@ pub(super) fn blocks(length: usize, each: u32) -> u32 {
     length.div_ceil(each as usize).try_into().expect("fewer than 2^32 blocks")
 }
 
-/// Returns the kernels of a codec, if it has some.
+/// Returns the kernels of a codec, if it has any.
 pub fn kernels(codec: &dyn Codec) -> Option<Kernels> {
     if let Some(emitted) = codec.cuda() {
         return emitted.ok().map(|cuda| Kernels::Code(Code::emitted(cuda)));
@@ -445,7 +445,7 @@ fn code(head: &str, parameter: &str, block: usize) -> Option<Code> {
     Some(Code { encode, decode, canonicalise, block, threads: WARP, parameters })
 }
 
-/// Reads what the name of a codec has after its colon.
+/// Reads the parameters after the colon in the name of a codec.
 fn parameters(head: &str, parameter: &str) -> Option<Parameters> {
     let (first, norm) = parameter.split_once(':').unwrap_or((parameter, ""));
     Some(match head {

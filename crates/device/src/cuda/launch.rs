@@ -1,4 +1,4 @@
-//! Launches of one work: what they need stays until they are done.
+//! Launches of one work, and the memory that they keep until they are done.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ use super::owner::{Cuda, Owner, Word};
 use super::pinned::Pinned;
 use crate::{Device, HostBytes, Region};
 
-/// One submission: what it keeps, and the stream on which it runs.
+/// One submission: the memory that it keeps, and the stream on which it runs.
 pub(super) struct Launch<'a> {
     pub(super) owner: &'a Arc<Owner>,
     pub(super) stream: Stream,
@@ -37,13 +37,13 @@ impl Launch<'_> {
         address
     }
 
-    /// Keeps a region that has to be `length` long.
+    /// Keeps a region, which must have `length` elements.
     pub(super) fn other(&mut self, device: &Cuda, region: Region, length: usize) -> Address {
         assert_eq!(region.len(), length, "values of one work");
         self.region(device, region)
     }
 
-    /// Returns the address of so many words for intermediate results.
+    /// Returns the address of `words` words for intermediate results.
     pub(super) fn scratch(&mut self, device: &Cuda, words: usize) -> Address {
         let found = self.scratch.take().filter(|region| region.len() >= words);
         let region = found.unwrap_or_else(|| device.allocate(words));
@@ -99,7 +99,7 @@ impl Launch<'_> {
         unsafe { self.owner.driver.launch(function, grid, arguments, self.stream) }
     }
 
-    /// Queues the end of the launch, and returns the flight that tells it.
+    /// Queues the end of the launch, and returns the flight that reports it.
     pub(super) fn depart(&self, waker: &Waker) -> Result<Arc<Flight>, Fault> {
         let owner = self.owner;
         let event = owner.event()?;

@@ -1,4 +1,4 @@
-//! Libraries that are loaded when they are needed: `dlopen` and `dlsym`.
+//! Libraries that are loaded at run time: `dlopen` and `dlsym`.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io::Error;
@@ -12,7 +12,7 @@ unsafe extern "C" {
     fn dlerror() -> *const c_char;
 }
 
-/// Declares a table of a library's functions under their real names, and how it is filled.
+/// Declares a table of a library's functions under their real names, and the function that fills it.
 macro_rules! functions {
     (
         $(#[$doc:meta])*
@@ -43,7 +43,8 @@ pub(super) use functions;
 /// Flag that resolves all symbols at once.
 const NOW: c_int = 2;
 
-/// Library that stays loaded until the process ends, since nothing says when its last function returns.
+/// Library that stays loaded until the process ends, since nothing shows when its last function
+/// returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Library(NonNull<c_void>);
 
@@ -56,7 +57,7 @@ impl Library {
     /// Loads the library of a name or path.
     ///
     /// # Errors
-    /// With the loader's message if there is none, or it cannot be loaded.
+    /// With the loader's message, if there is no such library or it cannot be loaded.
     pub fn open(name: impl AsRef<OsStr>) -> Result<Library, Error> {
         let name = CString::new(name.as_ref().as_bytes())?;
         // SAFETY: the name ends in a zero; initialisers of libraries of kernels and of CUDA are sound.
@@ -67,7 +68,7 @@ impl Library {
     /// Returns the address of a function or variable.
     ///
     /// # Errors
-    /// With the loader's message if the library has none of this name.
+    /// With the loader's message, if the library has no such name.
     pub fn symbol(&self, name: &str) -> Result<NonNull<c_void>, Error> {
         let name = CString::new(name)?;
         // SAFETY: the library is loaded, and the name ends in a zero.

@@ -1,4 +1,4 @@
-//! Memory of a device, and where it comes from.
+//! Memory of a device, and its origin.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -17,11 +17,11 @@ pub(super) struct Memory {
     pub(super) address: Address,
     elements: usize,
     origin: Origin,
-    /// Last work on the stream of a framework's memory, as long as it is under way.
+    /// Last work on the stream of a framework's memory, while it is under way.
     outer: Mutex<Weak<Flight>>,
 }
 
-/// Where memory comes from, and what becomes of it.
+/// Origin of memory, which gets it back.
 #[derive(Debug)]
 pub(super) enum Origin {
     /// The driver, which takes it back.
@@ -31,12 +31,12 @@ pub(super) enum Origin {
     /// A framework, whose memory this keeps alive.
     #[expect(dead_code, reason = "it is kept until it is dropped")]
     Kept(Box<dyn Kept>),
-    /// None: there was no more.
+    /// None: the device had no more.
     Nowhere,
 }
 
-/// Owner of foreign memory, such as a framework's tensor. It is dropped when no work needs it, by the thread
-/// that asks for a result or submits more work.
+/// Owner of foreign memory, such as a framework's tensor. It is dropped when no work needs it, by the
+/// thread that asks for a result or submits more work.
 pub trait Kept: Any + Debug + Send + Sync {}
 
 impl<T: Any + Debug + Send + Sync> Kept for T {}
@@ -57,17 +57,18 @@ impl Memory {
         region.allocation::<Memory>().expect("work of a device is on its own memory")
     }
 
-    /// Whether a framework has the memory.
+    /// Returns whether the memory is a framework's.
     pub(super) fn is_foreign(&self) -> bool {
         matches!(self.origin, Origin::Kept(_))
     }
 
-    /// Notes work on the stream of a framework's memory.
+    /// Records work on the stream of a framework's memory.
     pub(super) fn used_by_outer(&self, flight: &Arc<Flight>) {
         *self.outer.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(flight);
     }
 
-    /// Lets a stream wait for the last work on the stream of a framework's memory, unless that is done.
+    /// Lets a stream wait for the last work on the stream of a framework's memory, unless that work is
+    /// done.
     ///
     /// # Errors
     /// If the driver refuses it.

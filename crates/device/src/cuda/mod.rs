@@ -1,6 +1,6 @@
 //! Kernels of `thinwire-codec`'s codecs in CUDA C, and the library that compiles them.
 //!
-//! Law: a kernel gives the bits of the Rust codec, wherever all values are finite.
+//! Law: if all values are finite, a kernel gives the bits of the Rust codec.
 #![allow(unsafe_code)]
 
 pub mod arguments;

@@ -1,6 +1,6 @@
 //! NVRTC, the library that compiles CUDA C while a program runs.
 //!
-//! PyTorch's wheels bring it, under a name with its version; nothing of it is needed to build. Compiled
+//! PyTorch's wheels contain it, under a name with its version; it is not needed to build. Compiled
 //! kernels are kept in a folder, by source, architecture and version.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -11,7 +11,8 @@ use std::{fs, io, ptr};
 use super::kernel::{HEADERS, Source};
 use super::library::{Library, functions};
 
-/// Names by which wheels and distributions install it, the newest first; the plain one is often missing.
+/// Names under which wheels and distributions install it, the newest first; the plain name is often
+/// missing.
 const NAMES: [&str; 4] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
 
 /// Arithmetic as on the host: nothing fused, subnormals kept, division and root rounded correctly.
@@ -29,7 +30,7 @@ const FLAGS: [&CStr; 8] = [
 /// Architecture of a device: ten times the major number of its compute capability, plus the minor one.
 pub type Architecture = u32;
 
-/// What a driver loads.
+/// Image that a driver loads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Image {
     /// Instructions of one architecture.
@@ -47,10 +48,10 @@ impl Image {
     }
 }
 
-/// Compiled kernels, and what the compiler says of them: registers, spills, warnings.
+/// Compiled kernels, and the messages of the compiler: registers, spills, warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// What a driver loads.
+    /// The image that a driver loads.
     pub image: Image,
     /// The compiler's messages.
     pub log: String,
@@ -59,7 +60,7 @@ pub struct Compiled {
 /// Reason why there are no compiled kernels.
 #[derive(Debug)]
 pub enum Error {
-    /// The library is nowhere; with what the loader says of each name that was tried.
+    /// The library was not found; with the loader's message for each name that was tried.
     Missing(Vec<io::Error>),
     /// A function of the library failed, with this code and the compiler's messages.
     Failed {
@@ -105,11 +106,11 @@ pub struct Nvrtc {
 }
 
 impl Nvrtc {
-    /// Loads the library from the first of `folders` that has it, or else from where the system has its
+    /// Loads the library from the first of `folders` that has it, or else from the system's folders for
     /// libraries.
     ///
     /// # Errors
-    /// If it is nowhere, or is too old to have all functions.
+    /// If it is not found, or is too old to have all functions.
     pub fn load(folders: &[PathBuf]) -> Result<Nvrtc, Error> {
         let inside = folders.iter().flat_map(|folder| NAMES.map(|name| folder.join(name)));
         let places = inside.filter(|path| path.exists()).chain(NAMES.map(PathBuf::from));
@@ -144,8 +145,8 @@ impl Nvrtc {
         &self.architectures
     }
 
-    /// Compiles for a device: to instructions, or to PTX of the newest architecture that is not above
-    /// the device's, where the library does not know the device.
+    /// Compiles for a device: to instructions or, if the library does not know the device, to PTX of
+    /// the newest architecture that is not above the device's.
     ///
     /// # Errors
     /// If the source is refused, or the device is older than all architectures.
@@ -169,11 +170,11 @@ impl Nvrtc {
         self.run(source, &format!("compute_{architecture}"))
     }
 
-    /// Returns what [`Nvrtc::compile`] returned before, from `folder`, or compiles and leaves the image
+    /// Returns the earlier result of [`Nvrtc::compile`] from `folder`, or compiles and keeps the image
     /// there. An image from the folder has no messages.
     ///
     /// # Errors
-    /// As [`Nvrtc::compile`]; a folder that cannot be read or written costs nothing but time.
+    /// As [`Nvrtc::compile`]. A folder that cannot be read or written only costs time.
     pub fn compile_once(
         &self,
         source: Source,
@@ -288,7 +289,7 @@ impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Error::Missing(refusals) => {
-                write!(f, "no NVRTC, which compiles kernels")?;
+                write!(f, "cannot find NVRTC, which compiles kernels")?;
                 refusals.iter().try_for_each(|refusal| write!(f, "; {refusal}"))
             }
             Error::Failed { function, code, log } => write!(f, "{function}: error {code} {log}"),

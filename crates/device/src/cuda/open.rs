@@ -29,10 +29,10 @@ pub enum Unavailable {
 }
 
 impl Cuda {
-    /// Takes a device into use, or returns the one that is in use already. `ordinal` is the driver's, which
-    /// `CUDA_VISIBLE_DEVICES` renumbers. The kernels are compiled by NVRTC, from the first of `folders` that
-    /// has it or from where the system has its libraries, and are kept in the folder
-    /// `$THINWIRE_KERNELS`, or `thinwire/kernels` in the user's cache.
+    /// Takes a device into use, or returns it if it is in use already. `ordinal` is the driver's number
+    /// of the device, which `CUDA_VISIBLE_DEVICES` changes. NVRTC compiles the kernels; it is loaded
+    /// from the first of `folders` that has it, or from the system's folders for libraries. Compiled
+    /// kernels are kept in the folder `$THINWIRE_KERNELS`, or `thinwire/kernels` in the user's cache.
     ///
     /// # Errors
     /// If there is no driver, no NVRTC or no such device.

@@ -1,4 +1,5 @@
-//! What all clones of a device share: context, streams, modules, and what is used again.
+//! State that all clones of a device share: context, streams, modules, and resources that are used
+//! again.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -16,42 +17,44 @@ use super::nvrtc::Image;
 use super::pinned::{Pinned, Pool};
 use crate::{Failure, HostBytes, Region};
 
-/// Device of NVIDIA, with kernels for the codecs. Clones are the same device, which stays in use until the
+/// NVIDIA device, with kernels for the codecs. Clones are the same device, which stays in use until the
 /// process ends.
 #[derive(Clone, Debug)]
 pub struct Cuda(pub(super) Arc<Owner>);
 
-/// What all clones share.
+/// State that all clones share.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) driver: Driver,
     pub(super) context: Handle<Context>,
     /// Stream of work on this device's own memory.
     pub(super) work: Handle<Stream>,
-    /// Stream of work that reads or writes a framework's memory, which may wait for its computation: on the
-    /// other one it would hold up work on gradients that are there.
+    /// Stream of work that reads or writes a framework's memory, which may have to wait for the
+    /// framework's computation. On the other stream it would hold up work on gradients that are ready.
     pub(super) outer: Handle<Stream>,
     /// Stream of host functions.
     pub(super) calls: Handle<Stream>,
     pub(super) images: Mutex<Images>,
-    /// Held while work is queued, so that the launches of one work follow each other. The region has
-    /// intermediate results, which all work shares.
+    /// Held while work is queued, so that the launches of one work follow each other. The region holds
+    /// intermediate results, and all work shares it.
     pub(super) queue: Mutex<Option<Region>>,
     pub(super) state: Mutex<State>,
     pub(super) pool: Mutex<Pool>,
     pub(super) allocator: OnceLock<Arc<dyn Allocator>>,
 }
 
-/// Allocator of a framework, which has most of a device's memory and uses it again without asking the driver.
+/// Allocator of a framework, which has most of a device's memory and reuses it without asking the
+/// driver.
 pub trait Allocator: Debug + Send + Sync {
-    /// Returns the address of so many bytes for work on the device's stream; none if there are no more.
+    /// Returns the address of `bytes` bytes for work on the device's stream; `None` if there is no more
+    /// memory.
     fn allocate(&self, bytes: usize) -> Option<Address>;
 
-    /// Takes memory back, which work on the device's stream may still use.
+    /// Takes memory back; work on the device's stream may still use it.
     fn free(&self, address: Address);
 }
 
-/// What the driver loads for a file of kernels.
+/// Images that the driver loads for files of kernels.
 pub(super) struct Images(pub(super) MakeImage);
 
 /// Function that returns an image.
@@ -65,26 +68,26 @@ impl Debug for Images {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Modules of files, or why there are none, so that nothing is compiled in vain twice.
+    /// Modules of files, or the reason why there is none, so that nothing is compiled in vain twice.
     modules: HashMap<Source, Result<Handle<Module>, Fault>>,
     functions: HashMap<&'static str, Handle<Function>>,
     events: Vec<Handle<Event>>,
     words: Vec<Word>,
-    /// First fault of the device, after which no work is taken.
+    /// First fault of the device, after which it accepts no work.
     pub(super) fault: Option<Fault>,
     /// Work that a host function has ended, to be dropped by another thread.
     pub(super) ended: Vec<Arc<dyn Debug + Send + Sync>>,
 }
 
 impl State {
-    /// Takes back what work had that has ended.
+    /// Takes back the resources of work that has ended.
     pub(super) fn recycle(&mut self, event: Handle<Event>, word: Word) {
         self.events.push(event);
         self.words.push(word);
     }
 }
 
-/// A u32 on the device that kernels raise, and where it is copied to.
+/// A u32 on the device that kernels raise, and the place to which it is copied.
 #[derive(Debug)]
 pub(super) struct Word {
     pub(super) device: Address,
@@ -96,17 +99,17 @@ impl Owner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the context that of the calling thread, until the result is dropped.
+    /// Makes the context current on the calling thread, until the result is dropped.
     pub(super) fn enter(&self) -> Current<'_> {
         Current::enter(&self.driver, self.context.0)
     }
 
-    /// Notes a fault, after which no work is taken; returns it as the reason of a failure.
+    /// Records a fault, after which the device accepts no work; returns it as the reason of a failure.
     pub(super) fn fail(&self, fault: Fault) -> Failure {
         failure(self.state().fault.get_or_insert(fault))
     }
 
-    /// Drops what host functions have left.
+    /// Drops the objects that host functions have left.
     pub(super) fn bury(&self) {
         let ended = std::mem::take(&mut self.state().ended);
         drop(ended);
@@ -151,7 +154,7 @@ impl Owner {
         })
     }
 
-    /// Returns a word that is 0 for what `stream` is given from now on.
+    /// Returns a word that is 0 for everything that is queued on `stream` from now on.
     pub(super) fn word(self: &Arc<Owner>, stream: Stream) -> Result<Word, Fault> {
         let found = self.state().words.pop();
         let word = match found {
@@ -178,7 +181,7 @@ impl Owner {
         self.driver.check(unsafe { (self.driver.cuStreamSynchronize)(stream) })
     }
 
-    /// Lets `later` wait for what `earlier` has been given.
+    /// Lets `later` wait for everything that is queued on `earlier`.
     pub(super) fn order(&self, earlier: Stream, later: Stream) -> Result<(), Fault> {
         let _current = self.enter();
         let event = self.event()?;

@@ -11,8 +11,8 @@ use super::owner::Owner;
 use crate::HostBytes;
 use crate::bytes::Block;
 
-/// Most bytes that the pool of a device keeps idle. With feedback all encodings of a step are there until it
-/// ends, and pinning memory within a step would hold up the device.
+/// Largest number of bytes that the pool of a device keeps idle. With feedback, all encodings of a step
+/// are held until it ends, and pinning memory within a step would hold up the device.
 const IDLE_BYTES_MAX: usize = 1 << 30;
 
 /// Memory that is locked in place, so that kernels read and write it over the bus.
@@ -44,8 +44,9 @@ pub(super) struct Pool {
 }
 
 impl Pinned {
-    /// Returns memory of `length` bytes with whatever was in it. The device's context is the thread's. If the
-    /// system can lock no more memory, the device has failed, and the bytes are others.
+    /// Returns memory of `length` bytes of any content. The device's context must be current on the
+    /// thread. If the system can lock no more memory, the device has failed, and the bytes are not
+    /// pinned.
     pub(super) fn take(owner: &Arc<Owner>, length: usize) -> HostBytes {
         let capacity = length.next_power_of_two().max(64);
         let mut pool = owner.pool.lock().unwrap_or_else(PoisonError::into_inner);

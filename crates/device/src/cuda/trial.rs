@@ -1,6 +1,7 @@
 //! Trial of the kernels that are made of a codec as text, on a device or else on the host.
 //!
-//! Law: where all is finite, bytes, residuals and decoded values are those of the CPU, bit for bit.
+//! Law: if all values are finite, bytes, residuals and decoded values are those of the CPU, bit for
+//! bit.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -13,7 +14,7 @@ use super::kernel::{Kernels, kernels};
 use super::simulated::{cuda, host};
 use crate::{Canonicalise, Decoding, Device, Done, Encoding, Operand, Source, Work};
 
-/// Where kernels were tried.
+/// Place where kernels were tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// On a device.
@@ -22,11 +23,11 @@ pub enum Place {
     Host,
 }
 
-/// Tries the kernels of a codec that has some; returns where, or nothing if there is neither a device nor a
-/// compiler of C++.
+/// Tries the kernels of a codec that has some. Returns the place of the trial; `None` if there is
+/// neither a device nor a C++ compiler.
 ///
 /// # Errors
-/// What differs, or why the kernels do not start.
+/// The difference, or the reason why the kernels do not start.
 pub fn attempt(codec: &Arc<dyn Codec>) -> Result<Option<Place>, String> {
     if let Ok(device) = Cuda::open(0, &[]) {
         return equal(&device, codec).map(|()| Some(Place::Device));

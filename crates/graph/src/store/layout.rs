@@ -317,7 +317,9 @@ impl Header {
         };
         let too_large = || {
             let edges = self.edges;
-            Error::format(format!("{edges} edges and what vertices have, which no file holds"))
+            Error::format(format!(
+                "the arrays of {edges} edges and of the vertices are too large for a file"
+            ))
         };
         let end = end.ok_or_else(too_large)?;
         match self.sums {

@@ -155,7 +155,9 @@ impl Store {
 
     fn compare_sums(&self) -> Result<(), Error> {
         let Some(sums) = self.header.sums else {
-            let error = Error::format("version 1, which has no checksums of its arrays".to_owned());
+            let error = Error::format(
+                "the file is of version 1, which has no checksums of its arrays".to_owned(),
+            );
             return Err(error.with_hint("import or generate it again; partition also writes them"));
         };
         let mut start = HEADER_BYTES as u64;

@@ -206,7 +206,7 @@ fn interrupted(interruption: Interruption) -> String {
     match interruption {
         Interruption::Lost { by, of } => format!("{by} has lost its connection to {of}"),
         Interruption::Halted(id) => format!("{id} has given up its step"),
-        Interruption::Away(id) => format!("{id} was not heard of for a while"),
+        Interruption::Away(id) => format!("{id} has been silent for a while"),
         Interruption::Unstarted { number } => format!("epoch {number} did not start in time"),
     }
 }
@@ -255,8 +255,8 @@ pub(super) fn waiting(role: Role, wait: Wait) -> String {
         }
         Wait::Quorum { have, need } => {
             format!(
-                "members of the last epoch that are reachable: {have}, expected at least {need}; the others \
-                 may continue without them"
+                "reachable members of the last epoch: {have}, expected at least {need}; the unreachable ones \
+                 may continue by themselves"
             )
         }
         Wait::StateSource { done: 0 } => "no member of the last epoch is reachable".to_owned(),
@@ -269,7 +269,7 @@ pub(super) fn waiting(role: Role, wait: Wait) -> String {
                  that out"
             )
         }
-        Wait::Unknown => "no member of the job has been heard of".to_owned(),
+        Wait::Unknown => "no member of the job has reported yet".to_owned(),
     }
 }
 

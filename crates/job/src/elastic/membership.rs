@@ -190,7 +190,7 @@ impl Membership {
     /// Connects to the other members of an epoch; returns `None` if the run is to end first.
     pub(super) fn meet(&self, epoch: &Epoch) -> Result<Option<Link>, Error> {
         let world = epoch.world(self.id).ok_or_else(|| {
-            Error::invalid(format!("epoch {} without process {}", epoch.number, self.id))
+            Error::invalid(format!("epoch {} does not have process {}", epoch.number, self.id))
         })?;
         self.shared.meet(epoch, world)?.transpose().map_err(Error::from)
     }

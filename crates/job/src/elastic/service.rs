@@ -27,7 +27,7 @@ use super::status;
 /// Id under which operators ask the roster; no process has it.
 pub const OPERATOR: Id = Id(0);
 /// Answer to servers, and to requests for views, in a job without servers.
-const NO_SERVERS: &str = "the job has no servers: its coordinator was started without";
+const NO_SERVERS: &str = "the job has no servers: its coordinator was started without servers";
 
 /// Callback for events.
 pub type Tell = Box<dyn FnMut(&Event) + Send>;

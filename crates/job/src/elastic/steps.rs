@@ -191,7 +191,7 @@ impl Steps {
         let is_source = rank < state_sources;
         if is_source && residuals == Residuals::Dropped {
             return Err(Error::invalid(
-                "the job counts on a state that this process does not have",
+                "the job relies on a state that this process does not have",
             ));
         }
         let (state, sources) = match self.origin {
@@ -215,7 +215,7 @@ impl Steps {
             return Ok(());
         }
         let message = format!(
-            "no rank has the newest state any more, rank 0 is at step {done} and this one at step {}",
+            "no rank has the newest state any more: rank 0 is at step {done} and this one at step {}",
             self.done
         );
         let hint = "start this process again, so that all ranks load one checkpoint";

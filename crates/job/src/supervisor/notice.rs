@@ -78,7 +78,7 @@ impl fmt::Display for Notice {
                 let (names, seconds) = (names.join(", "), waited.as_secs());
                 write!(
                     f,
-                    "warning: killing {names}, not ended within {seconds} s: a last checkpoint may be missing"
+                    "warning: killing {names}, which did not end within {seconds} s: a last checkpoint may be missing"
                 )
             }
         }

@@ -222,8 +222,7 @@ fn fewer_than_the_least_do_not_wait_for_nobody() {
     let told = Action::Signal { members: vec![1], signal: SIGTERM };
     assert_eq!(actions[2..], [Action::Dismiss, told]);
     let line = overdue(&mut job, [1], now + LEAVING);
-    let expected =
-        "warning: killing member 1, not ended within 60 s: a last checkpoint may be missing";
+    let expected = "warning: killing member 1, which did not end within 60 s: a last checkpoint may be missing";
     assert_eq!(line, expected);
     job.on(ended(1, KILLED), now);
     let cause = Some((0, End::Code(2)));
@@ -330,7 +329,9 @@ fn after_a_signal_patience_ends() {
     job.on(Event::Signal(15), now);
     let later = now + LEAVING;
     assert_eq!(job.on(Event::Tick, later - GRACE), []);
-    assert!(overdue(&mut job, [0], later).contains("killing member 0, not ended within 60 s"));
+    assert!(
+        overdue(&mut job, [0], later).contains("killing member 0, which did not end within 60 s")
+    );
 }
 
 #[test]
@@ -501,7 +502,9 @@ fn after_a_signal_to_fixed_ranks_patience_ends() {
     job.on(Event::Signal(SIGTERM), now);
     let later = now + PATIENCE;
     assert_eq!(job.on(Event::Tick, later - GRACE / 2), []);
-    assert!(overdue(&mut job, [0], later).contains("killing rank 0, not ended within 14 s"));
+    assert!(
+        overdue(&mut job, [0], later).contains("killing rank 0, which did not end within 14 s")
+    );
 }
 
 #[test]
@@ -511,7 +514,7 @@ fn after_a_signal_and_an_end_the_rest_have_a_grace() {
     job.on(ended(1, End::Code(130)), now);
     job.on(ended(2, End::Code(130)), now + GRACE / 2);
     let line = overdue(&mut job, [0, 3], now + GRACE);
-    assert!(line.contains("killing rank 0, rank 3, not ended within 6 s"), "{line}");
+    assert!(line.contains("killing rank 0, rank 3, which did not end within 6 s"), "{line}");
 }
 
 /// Processes of a job that end when they are told to, or not before they are killed.

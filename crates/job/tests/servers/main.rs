@@ -236,7 +236,7 @@ fn a_job_without_servers_has_neither_them_nor_views() {
     let coordinator =
         Coordinator::bind("127.0.0.1:0", "secret", options(1, 2), None, |_| {}).unwrap();
     let address = coordinator.address();
-    let said = "the job has no servers: its coordinator was started without";
+    let said = "the job has no servers: its coordinator was started without servers";
     let job_address = JobAddress::server(&address, "secret").unwrap();
     let joined = Presence::join(&job_address, &Settings::default(), options(1, 8), Vec::new());
     assert_eq!(joined.unwrap_err().to_string(), said);

@@ -12,7 +12,7 @@ use crate::shared_port::address::{Address, Key, split_key};
 use crate::tcp::wake::Wake;
 use crate::{Backoff, Deadline, Error, Kind, Token, Waker};
 
-/// The coordinator of a job, as errors name it.
+/// Name of the coordinator of a job in errors.
 pub(crate) const COORDINATOR: &str = "the coordinator";
 
 /// The longest message of a node to a client, in bytes.
@@ -30,13 +30,13 @@ pub struct Connection {
     wake: Wake,
 }
 
-/// The first words of a client, which prove its token at once: until then it is an unauthenticated peer with
-/// little time.
+/// The first message of a client. It proves the client's token at once, so the client is an
+/// unauthenticated peer, with little time, only until then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Greeting<'a> {
-    /// The server, as errors name it.
+    /// Name of the server in errors.
     pub name: &'static str,
-    /// A message that the server answers with one.
+    /// A message that the server answers with a message.
     pub message: &'a [u8],
     /// The length of the longest message that the server sends, in bytes.
     pub limit: usize,
@@ -135,14 +135,14 @@ impl Connection {
     /// Waits for a message: `None` when `timeout` has passed or a [`Waker`] was used.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if the server has ended, [`Kind::Corrupt`] or [`Kind::Limit`] if it
-    /// sends what no server does. The connection is then over.
+    /// [`Kind::Unreachable`] if the server has ended, [`Kind::Corrupt`] or [`Kind::Limit`] if it sends
+    /// what no server sends. The connection has then ended.
     pub fn receive(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, Error> {
         self.hear(Instant::now() + timeout, None).map_err(|error| self.named(error))
     }
 
-    /// Waits for a message as [`Connection::receive`] does, but no longer than until at most `unsent_max`
-    /// bytes are queued: whoever sends much continues then.
+    /// Waits for a message as [`Connection::receive`] does, but only until at most `unsent_max` bytes
+    /// are queued, so that a client with much to send can continue.
     ///
     /// # Errors
     /// As [`Connection::receive`].

@@ -9,10 +9,10 @@ use std::thread;
 use crate::Waker;
 use crate::endpoint::ClientId;
 
-/// Addresses of a host, or why it has none.
+/// Addresses of a host, or the error with which the search for them has failed.
 pub type Resolved = io::Result<VecDeque<SocketAddr>>;
 
-/// What returns the addresses of the node that a text names; it may block.
+/// Function that returns the addresses of the node that a text names; it may block.
 pub type Resolve = fn(&str) -> io::Result<Vec<SocketAddr>>;
 
 /// Returns the addresses of `host:port`, as the system knows them.
@@ -32,7 +32,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// A resolver that calls `resolve`, and uses `waker` when a name is resolved.
+    /// Returns a resolver that calls `resolve`, and uses `waker` when a name is resolved.
     pub fn new(resolve: Resolve, waker: Waker) -> Resolver {
         let (sender, resolved) = channel();
         Resolver { resolve, waker, names: None, sender, resolved }
@@ -52,7 +52,7 @@ impl Resolver {
         }
     }
 
-    /// Takes the addresses of a name.
+    /// Returns the addresses of a name, if one was resolved.
     pub fn take(&self) -> Option<(ClientId, Resolved)> {
         self.resolved.try_recv().ok()
     }

@@ -1,8 +1,9 @@
 //! A node and its clients, without their sockets: the part of an endpoint that decides.
 //!
-//! Laws: `opened` before a client's first message and `closed` after its last, once each; a dialled connection is
-//! `closed` once, whether or not it was `opened`; messages of one client in their order; in each turn every client
-//! gets at most [`TURN_MESSAGES_MAX`] messages taken, whoever else sends how many.
+//! Laws: a node gets `opened` once, before a client's first message, and `closed` once, after its last;
+//! for a dialled connection, `closed` once whether or not it was `opened`. It gets the messages of one
+//! client in order. In each turn, at most [`TURN_MESSAGES_MAX`] messages of every client are taken,
+//! however many others send.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -18,7 +19,7 @@ pub const TURN_MESSAGES_MAX: usize = 64;
 /// Unsent bytes of a client up to which there is room for more.
 const ROOM_BYTES: usize = 256 << 10;
 
-/// A node and everybody who is connected to it.
+/// A node and its connections.
 #[derive(Debug)]
 pub struct Dispatcher<S> {
     node: S,
@@ -36,24 +37,25 @@ pub struct Dispatcher<S> {
 struct Dial {
     /// Address, host:port, until the socket is being opened.
     address: Option<String>,
-    /// The name of the node behind a port that it shares.
+    /// The key of the node behind a shared port.
     key: Option<Key>,
     at: Instant,
-    /// Why it will have no socket.
+    /// The reason for which it will have no socket.
     end: Option<Error>,
 }
 
-/// A connection and what is to be done about it.
+/// A connection and its state.
 #[derive(Debug)]
 struct Client {
     server_connection: ServerConnection,
-    /// A message may be there to be taken.
+    /// Whether a message may be there to be taken.
     runnable: bool,
-    /// The other side sends no more: the end, once what it sent has been taken.
+    /// The other side sends no more: the error with which the connection ends, once its messages have
+    /// been taken.
     hung_up: Option<Error>,
-    /// Why the connection is to be closed.
+    /// The error with which the connection is to be closed.
     end: Option<Error>,
-    /// The node waits for room in its output.
+    /// Whether the node waits for room in the output.
     wants_room: bool,
     /// Signs of life, once a dialled connection is open.
     keep_alive: Option<KeepAlive>,
@@ -85,7 +87,7 @@ impl Client {
 /// A connection that has been taken out.
 #[derive(Debug)]
 pub struct Ended {
-    /// Why it has ended.
+    /// The error with which it has ended.
     pub error: Error,
     /// Whether it had not proven the token.
     pub is_unauthenticated: bool,
@@ -94,7 +96,7 @@ pub struct Ended {
 }
 
 impl<S: Node> Dispatcher<S> {
-    /// A node that nobody is connected to yet.
+    /// Returns a node without connections.
     pub fn new(node: S, token: &Token) -> Dispatcher<S> {
         Dispatcher {
             limits: Limits {
@@ -113,7 +115,7 @@ impl<S: Node> Dispatcher<S> {
         }
     }
 
-    /// Returns what finds the addresses to dial.
+    /// Returns the function that finds the addresses to dial.
     pub fn resolve(&self) -> Resolve {
         self.node.resolve()
     }
@@ -123,7 +125,7 @@ impl<S: Node> Dispatcher<S> {
         self.node.gives_way()
     }
 
-    /// Takes in an unauthenticated peer.
+    /// Adds an unauthenticated peer.
     pub fn accept(&mut self) -> ClientId {
         let id = self.outbox.next_id();
         self.clients.insert(id, Client::new(ServerConnection::new(&self.token, self.limits)));
@@ -139,8 +141,8 @@ impl<S: Node> Dispatcher<S> {
         })
     }
 
-    /// Takes in the node at the other end of a socket that was opened for [`Dispatcher::next_dial`]. Returns
-    /// whether the connection is still wanted.
+    /// Adds the node at the other end of a socket that was opened for [`Dispatcher::next_dial`].
+    /// Returns whether the connection is still wanted.
     pub fn dialled(&mut self, id: ClientId) -> bool {
         let wanted = self.dials.extract_if(id..=id, |_, dial| dial.end.is_none()).next();
         wanted.is_some_and(|(_, dial)| {
@@ -161,7 +163,7 @@ impl<S: Node> Dispatcher<S> {
         self.clients.values().map(|client| &client.server_connection)
     }
 
-    /// Returns a connection as it is.
+    /// Returns a connection in its present state.
     pub fn server_connection(&self, id: ClientId) -> Option<&ServerConnection> {
         self.clients.get(&id).map(|client| &client.server_connection)
     }
@@ -208,7 +210,7 @@ impl<S: Node> Dispatcher<S> {
         [own, self.node.deadline()].into_iter().flatten().min()
     }
 
-    /// Lets time pass and hands over a share of the messages that have come.
+    /// Advances the time, and hands over a share of the messages that have come.
     pub fn turn(&mut self, now: Instant) {
         if self.node.deadline().is_some_and(|deadline| now >= deadline) {
             self.call(now, |node, now, out| node.tick(now, out));
@@ -251,7 +253,7 @@ impl<S: Node> Dispatcher<S> {
         }
     }
 
-    /// Runs `call` on the node, and does what it asks for.
+    /// Runs `call` on the node, and carries out the actions that the node asks for.
     pub fn call(&mut self, now: Instant, call: impl FnOnce(&mut S, Instant, &mut Outbox)) {
         call(&mut self.node, now, &mut self.outbox);
         for action in self.outbox.take() {
@@ -265,7 +267,7 @@ impl<S: Node> Dispatcher<S> {
         ended.map(|(id, _)| *id).collect()
     }
 
-    /// Takes out a connection and tells the node, if it was a client's.
+    /// Removes a connection and tells the node, if it was a client's.
     pub fn remove(&mut self, id: ClientId, now: Instant) -> Option<Ended> {
         let client = self.clients.remove(&id)?;
         let (is_unauthenticated, is_dialled) =
@@ -299,7 +301,7 @@ impl<S: Node> Dispatcher<S> {
         }
     }
 
-    /// Takes the first message of a connection, which has proven the token by it.
+    /// Takes the first message of a connection, by which it has proven the token.
     fn open(&mut self, id: ClientId, message: &[u8], now: Instant) {
         let keeps_alive = self.node.keeps_alive(id);
         let Some(client) = self.living(id) else { return };
@@ -326,7 +328,7 @@ impl<S: Node> Dispatcher<S> {
         }
     }
 
-    /// Answers an empty message, which only asks for an answer: whether this is a server that takes it in.
+    /// Answers an empty message, by which a client checks that this is a server that has accepted it.
     fn answer(&mut self, id: ClientId, now: Instant) {
         self.act(Action::Send { to: id, message: Vec::new() }, now);
     }
@@ -378,7 +380,7 @@ impl<S: Node> Dispatcher<S> {
         }
     }
 
-    /// A connection that is not to be closed.
+    /// Returns a connection that is not to be closed.
     fn living(&mut self, id: ClientId) -> Option<&mut Client> {
         self.clients.get_mut(&id).filter(|client| client.end.is_none())
     }

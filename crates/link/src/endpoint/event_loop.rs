@@ -1,7 +1,8 @@
 //! The loop of a server: its sockets, and places for unauthenticated peers.
 //!
-//! A server listens as long as it lives, because clients may come at any time. Unauthenticated peers have few
-//! places ([`Places`]) and little time. Connections that it dials have [`Deadline::Dial`] until they are open.
+//! A server listens as long as it lives, because clients may come at any time. Unauthenticated peers
+//! have few places ([`Places`]) and little time. Dialled connections have [`Deadline::Dial`] until they
+//! are open.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -25,7 +26,7 @@ use crate::{Deadline, Error, Kind};
 
 /// The most connections at a time: every rank of the largest world, and some unauthenticated peers.
 const CLIENTS_MAX: usize = 4096 + UNAUTHENTICATED_PEERS.total;
-/// The most of them that have not proven the token.
+/// The largest number of them that have not proven the token.
 const UNAUTHENTICATED_PEERS: Places = Places { total: 256, per_address: 64 };
 /// The most refusals to print: an unauthenticated peer may connect any number of times.
 const SAID_MAX: usize = 8;
@@ -33,13 +34,13 @@ const SAID_MAX: usize = 8;
 /// Bytes that hold up no frame, such as those of a handshake.
 const SMALL_BYTES: usize = 1024;
 
-/// Work of another thread for that of a node.
+/// Work of another thread for the thread of a node.
 pub type Call<S> = Box<dyn FnOnce(&mut S, Instant, &mut Outbox) + Send>;
 
 /// A node with all of its sockets.
 pub struct EventLoop<S> {
     dispatcher: Dispatcher<S>,
-    /// Where clients come from, if any may.
+    /// The listener for clients, if the node accepts any.
     listener: Option<Listener>,
     wake: Wake,
     calls: Receiver<Call<S>>,
@@ -48,7 +49,7 @@ pub struct EventLoop<S> {
     sockets: BTreeMap<ClientId, Socket>,
     /// The time from which to accept again.
     resume: Instant,
-    /// Holding back of answers; none for a node that does not give way.
+    /// State of holding back answers; `None` for a node that does not give way.
     answers: Option<Answers>,
     /// Time for which answers are held from the last turn on; zero if they may be written.
     held: Duration,
@@ -63,11 +64,11 @@ struct Socket {
     since: Instant,
     /// Whether anything was received.
     has_read: bool,
-    /// It may have something for us, or take something.
+    /// Whether the connection may have something to read, or take something.
     ready: bool,
     /// Both directions have ended.
     ended: bool,
-    /// Addresses to try after this one; none once it is connected.
+    /// Addresses to try after this one; `None` once it is connected.
     connecting: Option<VecDeque<SocketAddr>>,
 }
 
@@ -79,7 +80,8 @@ impl Socket {
 }
 
 impl<S: Node> EventLoop<S> {
-    /// A node that `listener` accepts clients for, if it does, and others call and wake.
+    /// Returns the loop of a node. `listener` accepts its clients, if it has any; other threads call
+    /// and wake it.
     pub fn new(
         dispatcher: Dispatcher<S>,
         listener: Option<Listener>,
@@ -102,7 +104,7 @@ impl<S: Node> EventLoop<S> {
         }
     }
 
-    /// Serves until nobody can call any more.
+    /// Serves until no other thread can call any more.
     pub fn run(&mut self) {
         loop {
             self.poll();
@@ -152,7 +154,7 @@ impl<S: Node> EventLoop<S> {
         }
     }
 
-    /// The time of the next turn if no socket has anything.
+    /// Returns the time of the next turn if no socket has anything.
     fn deadline(&self, now: Instant) -> Option<Instant> {
         let handshake_timeout =
             UNAUTHENTICATED_PEERS.handshake_timeout(self.unauthenticated_peers().count());
@@ -167,7 +169,7 @@ impl<S: Node> EventLoop<S> {
         [late, resume, held, self.dispatcher.deadline(now)].into_iter().flatten().min()
     }
 
-    /// Runs what other threads have asked for; false when no other thread can ask any more.
+    /// Runs the calls of other threads; returns false when no other thread can call any more.
     fn run_calls(&mut self, now: Instant) -> bool {
         self.wake.take();
         loop {
@@ -253,7 +255,7 @@ impl<S: Node> EventLoop<S> {
         }
     }
 
-    /// Reads from every socket that has something.
+    /// Reads from every socket that has input.
     fn read(&mut self, now: Instant) {
         for (id, socket) in &mut self.sockets {
             if !std::mem::take(&mut socket.ready) {
@@ -303,7 +305,7 @@ impl<S: Node> EventLoop<S> {
         }
     }
 
-    /// Whether something is to be written to a connection now.
+    /// Returns whether there is something to write to a connection now.
     fn writes_to(&self, server_connection: &ServerConnection) -> bool {
         let length = server_connection.output.len();
         length > 0 && (self.held.is_zero() || length <= SMALL_BYTES)
@@ -318,7 +320,7 @@ impl<S: Node> EventLoop<S> {
         flags
     }
 
-    /// Writes to every socket that something is to be sent on.
+    /// Writes to every socket for which something is queued.
     fn write(&mut self, now: Instant) {
         let connections = self.sockets.keys().zip(self.dispatcher.server_connections());
         let filled = connections.filter(|(id, server_connection)| {
@@ -338,7 +340,7 @@ impl<S: Node> EventLoop<S> {
         }
     }
 
-    /// Closes what is to be closed, and unauthenticated peers whose time is over.
+    /// Closes connections that are to be closed, and unauthenticated peers whose time is over.
     fn close(&mut self, now: Instant) {
         let unopened =
             self.unopened().filter(|(_, since)| now >= *since + Deadline::Dial.duration());
@@ -377,7 +379,8 @@ impl<S: Node> EventLoop<S> {
         }
     }
 
-    /// Keeps and prints the reason of a refusal: it may be of the client that others wait for.
+    /// Keeps and prints the reason of a refusal, since the refused client may be one that others wait
+    /// for.
     fn refuse(&mut self, error: Error) {
         if self.said < SAID_MAX {
             self.said += 1;

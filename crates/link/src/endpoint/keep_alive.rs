@@ -1,17 +1,18 @@
 //! Signs of life on a connection that was dialled.
 //!
-//! An empty message is answered by an empty one, after all messages before it were handled. Law: a connection on
-//! which no byte moves for [`Deadline::Silence`], though an answer is due, has failed; one that is only slow has not.
+//! An empty message is answered by an empty one, after all messages before it were handled. Law: a
+//! connection on which no byte moves for [`Deadline::Silence`], though an answer is due, has failed;
+//! one that is only slow has not.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::Deadline;
 
-/// What a node that was dialled has been asked.
+/// The questions that a dialled node has been asked.
 #[derive(Debug)]
 pub struct KeepAlive {
-    /// Who has asked the questions that are not answered yet, in their order.
+    /// The askers of the questions that are not answered yet, in order.
     asked: VecDeque<Asker>,
     /// Time of the last question or answer.
     last: Instant,
@@ -21,7 +22,7 @@ pub struct KeepAlive {
     is_kept: bool,
 }
 
-/// Who has asked for an answer.
+/// The side that has asked for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// The server, for a sign of life.
@@ -31,12 +32,12 @@ pub enum Asker {
 }
 
 impl KeepAlive {
-    /// A connection that was opened at time `now`, on which silence counts.
+    /// Returns the state of a connection that was opened at time `now`, on which silence counts.
     pub fn new(now: Instant) -> KeepAlive {
         KeepAlive { asked: VecDeque::new(), last: now, moved: now, is_kept: true }
     }
 
-    /// A connection that was opened at time `now`, and may be silent.
+    /// Returns the state of a connection that was opened at time `now`, and may be silent.
     pub fn of_silent(now: Instant) -> KeepAlive {
         KeepAlive { is_kept: false, ..KeepAlive::new(now) }
     }

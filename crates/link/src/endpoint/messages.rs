@@ -1,9 +1,9 @@
 //! Messages as records.
 //!
-//! A message is cut into records of [`RECORD_PLAIN_BYTES_MAX`] bytes of plaintext; the first record
-//! that is shorter, if need be an empty one, ends it. A message that fits into one record is that
-//! record. Law: messages arrive whole, in order and once, and no more than the limit of bytes is
-//! held of one that has not ended.
+//! A message is cut into records of [`RECORD_PLAIN_BYTES_MAX`] bytes of plaintext. The first shorter
+//! record ends the message; if need be, it is an empty one. A message that fits into one record is that
+//! record. Law: messages arrive whole, in order and once, and of an incomplete message no more bytes
+//! than the limit are held.
 
 use crate::Error;
 use crate::secure::{RECORD_PLAIN_BYTES_MAX, Session};
@@ -17,7 +17,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Messages under the keys of a completed handshake.
+    /// Returns messages under the keys of a completed handshake.
     pub fn new(session: Session) -> Messages {
         Messages { session, partial: Vec::new() }
     }
@@ -30,7 +30,7 @@ impl Messages {
         self.session.seal(last, output);
     }
 
-    /// Takes one whole message off the front of `input`, if there is one.
+    /// Removes one whole message from the front of `input` and returns it, if there is one.
     ///
     /// # Errors
     /// If a record does not authenticate, or the message is longer than `limit`.

@@ -1,4 +1,5 @@
-//! Nodes: state machines that answer clients and dial each other, and what they ask of their endpoint.
+//! Nodes: state machines that answer clients and dial each other, and the actions that they ask of
+//! their endpoint.
 
 use std::time::Instant;
 
@@ -6,7 +7,8 @@ use crate::Error;
 use crate::endpoint::{MESSAGE_BYTES_MAX, OUTPUT_BYTES_MAX, Resolve, system_addresses};
 use crate::unauthenticated_peers::Refusals;
 
-/// A client of an endpoint, or a connection that it dialled; no endpoint gives a number twice.
+/// Number of a client of an endpoint, or of a connection that it dialled; no endpoint uses a number
+/// twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
 
@@ -14,15 +16,16 @@ pub struct ClientId(pub u64);
 /// an argument.
 ///
 /// Every client is `opened` once, before its first message, and `closed` once, after its last,
-/// whoever ended the connection. Clients that are left when the endpoint is dropped are not `closed`.
+/// whichever side ended the connection. Clients that are left when the endpoint is dropped are not
+/// `closed`.
 pub trait Node: Send + 'static {
-    /// A client, or a node that was dialled, has proven the token.
+    /// Called when a client, or a node that was dialled, has proven the token.
     fn opened(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
 
-    /// A message of a client has come; it is never empty.
+    /// Called when a message of a client has come; it is never empty.
     ///
     /// # Errors
-    /// Whatever is wrong with the message: the endpoint closes this client and no other.
+    /// Any fault of the message: the endpoint closes this client and no other.
     fn received(
         &mut self,
         client: ClientId,
@@ -31,18 +34,18 @@ pub trait Node: Send + 'static {
         out: &mut Outbox,
     ) -> Result<(), Error>;
 
-    /// A client's connection has ended; nothing more can be sent to it.
+    /// Called when a client's connection has ended; nothing more can be sent to it.
     fn closed(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
 
-    /// A connection to a node that was dialled has ended, or could not be opened.
+    /// Called when a connection to a node that was dialled has ended, or could not be opened.
     fn hung_up(&mut self, client: ClientId, _why: &Error, now: Instant, out: &mut Outbox) {
         self.closed(client, now, out);
     }
 
-    /// Few bytes for a client are unsent; asked for by [`Outbox::when_room`].
+    /// Called when few bytes for a client are unsent, if [`Outbox::when_room`] has asked for it.
     fn has_room(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
 
-    /// A node that was dialled has handled all messages up to an [`Outbox::ping`].
+    /// Called when a node that was dialled has handled all messages up to an [`Outbox::ping`].
     fn answered(&mut self, _client: ClientId, _now: Instant, _out: &mut Outbox) {}
 
     /// Returns the time at which [`Node::tick`] is due.
@@ -50,12 +53,13 @@ pub trait Node: Send + 'static {
         None
     }
 
-    /// The deadline has passed. A node that leaves it in the past is called again at once.
+    /// Called when the deadline has passed. A node that leaves its deadline in the past is called again
+    /// at once.
     fn tick(&mut self, _now: Instant, _out: &mut Outbox) {}
 
     /// Returns the length of the longest message that a client may send, in bytes; asked once.
     ///
-    /// No further message of a client is read while as many bytes wait to be read by it.
+    /// While this many bytes wait to be read by a client, no further message of it is read.
     fn message_bytes_max(&self) -> usize;
 
     /// Returns the length of the longest message of a node that was dialled, in bytes; asked once.
@@ -63,25 +67,26 @@ pub trait Node: Send + 'static {
         self.message_bytes_max()
     }
 
-    /// Returns what finds the addresses of nodes that are dialled: the system by default. Asked once.
+    /// Returns the function that finds the addresses of nodes that are dialled; by default, the
+    /// system's. Asked once.
     fn resolve(&self) -> Resolve {
         system_addresses
     }
 
-    /// Returns the number of unread bytes of a client at which it is closed instead of sent more; asked once.
+    /// Returns the number of unread bytes at which a client is closed instead of sent more; asked once.
     fn output_bytes_max(&self) -> usize {
         OUTPUT_BYTES_MAX
     }
 
-    /// Returns whether a node that was dialled is asked for signs of life, and closed if it gives none for ten
-    /// seconds. Asked when it is opened.
+    /// Returns whether a node that was dialled is asked for signs of life, and closed if it gives none
+    /// for ten seconds. Asked when the connection is opened.
     fn keeps_alive(&self, _client: ClientId) -> bool {
         true
     }
 
-    /// Returns whether answers give way to the frames, but for bulk, of all links of this process; each
-    /// waits for a second at most. Asked once. For answers that are mostly needed later, such as rows
-    /// of the next batches.
+    /// Returns whether answers give way to the frames, except bulk, of all links of this process; each
+    /// answer waits for a second at most. Asked once. It is meant for answers that are mostly needed
+    /// later, such as rows of the next batches.
     fn gives_way(&self) -> bool {
         false
     }
@@ -97,10 +102,10 @@ pub enum Action {
         /// The message.
         message: Vec<u8>,
     },
-    /// Close a connection, after what was sent on it before has been passed to the socket as far as
-    /// that takes it at once.
+    /// Close a connection, after earlier messages were passed to the socket as far as it takes them at
+    /// once.
     Close(ClientId),
-    /// Leave further messages of a client where they are.
+    /// Stop taking messages of a client; they stay in its socket.
     Hold(ClientId),
     /// Take messages of a client again.
     Release(ClientId),
@@ -135,7 +140,7 @@ impl Outbox {
         Outbox::default()
     }
 
-    /// Sends a message to a client, whether or not it has asked for one. A client with more than
+    /// Sends a message to a client, whether or not it has made a request. A client with more than
     /// [`Node::output_bytes_max`] unread bytes is closed instead.
     ///
     /// # Panics
@@ -152,8 +157,8 @@ impl Outbox {
     }
 
     /// Takes no further messages of a client until [`Outbox::release`], so that they are answered in
-    /// their order though one answer has to wait, or come no faster than they should. What it sends
-    /// meanwhile stays in its socket, once the server has read ahead as much as it does.
+    /// order though one answer has to wait, or so that their rate is limited. Further messages stay in
+    /// the client's socket, except for a small part that the server reads ahead.
     pub fn hold(&mut self, client: ClientId) {
         self.actions.push(Action::Hold(client));
     }
@@ -163,18 +168,19 @@ impl Outbox {
         self.actions.push(Action::Release(client));
     }
 
-    /// Connects to the node at `address`, host:port or what [`Node::resolve`] takes, which has the same token; not before `at`, so that a pause
-    /// of [`crate::Backoff`] can be added. The connection is like a client's from then on: it is
-    /// [opened](Node::opened) once the other node has proven the token, and
-    /// [hung up](Node::hung_up) in any case, also if it was never opened.
+    /// Connects to the node at `address`, which has the same token. `address` is host:port, or any text
+    /// that [`Node::resolve`] takes. The connection is not made before `at`, so that a pause of
+    /// [`crate::Backoff`] can be added. From then on it is like a client's: it is
+    /// [opened](Node::opened) once the other node has proven the token, and [hung up](Node::hung_up) in
+    /// any case, even if it was never opened.
     pub fn dial(&mut self, address: &str, at: Instant) -> ClientId {
         let id = self.next_id();
         self.actions.push(Action::Dial { id, address: address.to_owned(), at });
         id
     }
 
-    /// Calls [`Node::has_room`] once, as soon as few bytes for this client are unsent: for more messages
-    /// than a client may leave unread.
+    /// Calls [`Node::has_room`] once, as soon as few bytes for this client are unsent, so that a node
+    /// can send more than a client may leave unread.
     pub fn when_room(&mut self, client: ClientId) {
         self.actions.push(Action::WhenRoom(client));
     }
@@ -185,7 +191,7 @@ impl Outbox {
         self.actions.push(Action::Ping(client));
     }
 
-    /// Returns a number that no connection has had.
+    /// Returns a number that no connection has had before.
     pub(crate) fn next_id(&mut self) -> ClientId {
         let id = ClientId(self.next);
         self.next += 1;
@@ -197,8 +203,8 @@ impl Outbox {
         std::mem::take(&mut self.actions)
     }
 
-    /// Adds to an error about a client that did not come why the server may have kept it out:
-    /// connections that did not prove the token, and the last one that was refused.
+    /// Adds to an error about a missing client the reasons for which the server may have refused it:
+    /// the number of connections that did not prove the token, and the last refusal.
     #[must_use]
     pub fn explain(&self, error: Error) -> Error {
         self.refusals.explain(error)

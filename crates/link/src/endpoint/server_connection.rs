@@ -1,9 +1,11 @@
-//! One connection to a server as the server sees it: bytes in, messages out, and back.
+//! One connection of a server, without its socket: received bytes become messages, and messages become
+//! bytes to send.
 //!
-//! A connection begins as an unauthenticated peer's, and becomes a client's when its first record opens: the
-//! handshake alone proves nothing, since anybody who has recorded its first message can replay it.
-//! Law: for any input, no buffer outgrows [`ServerConnection::input_bytes_max`] or its limit of unread
-//! bytes and one message; a client that does not read its answers has no further messages taken.
+//! A connection begins as an unauthenticated peer's, and becomes a client's when its first record
+//! opens. The handshake alone proves nothing, since anybody who has recorded its first message can
+//! replay it. Law: for any input, the input buffer never exceeds [`ServerConnection::input_bytes_max`],
+//! and the output buffer never exceeds its limit by more than one message; no further messages are
+//! taken of a client that does not read its answers.
 
 use crate::endpoint::messages::Messages;
 use crate::secure::{Handshake, Preamble, RECORD_PLAIN_BYTES_MAX, Role, Token};
@@ -14,18 +16,18 @@ use crate::{Error, Kind};
 pub const UNAUTHENTICATED_INPUT_BYTES_MAX: usize = 512;
 /// The longest plaintext of a first record: a client that only announces itself needs few bytes.
 pub const FIRST_BYTES_MAX: usize = UNAUTHENTICATED_INPUT_BYTES_MAX / 2;
-/// Bytes read ahead from a client beyond its longest record.
+/// Bytes read ahead from a client in addition to its longest record.
 const READ_AHEAD_BYTES: usize = 4096;
 /// An idle client keeps no larger buffers than this.
 const IDLE_BYTES_MAX: usize = 1024;
-/// Unread bytes of a client beyond which it is closed instead of sent more, unless the node says
-/// otherwise.
+/// Number of unread bytes at which a client is closed instead of sent more, unless the node has another
+/// limit.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// A client of a server, or an unauthenticated peer that may become one.
 #[derive(Debug)]
 pub struct ServerConnection {
-    /// Bytes that were received; those that are understood are removed.
+    /// Received bytes; those that are parsed are removed.
     pub input: Vec<u8>,
     /// Bytes to send.
     pub output: Vec<u8>,
@@ -33,9 +35,9 @@ pub struct ServerConnection {
     stage: Stage,
     /// Which side of the handshake this is: a dialled node, or a client.
     role: Role,
-    /// No message is taken for now.
+    /// Whether no message is taken for now.
     held: bool,
-    /// The port that the node shares with others has yet to pass the connection to it.
+    /// Whether the port that the node shares with others has yet to pass the connection to it.
     is_passed_on: bool,
 }
 
@@ -54,18 +56,20 @@ enum Stage {
     /// The other end after a complete handshake.
     Shaken {
         messages: Messages,
-        /// A record has opened, which only the keys of this very handshake can seal.
+        /// Whether a record has opened, which only the keys of this very handshake can seal.
         proven: bool,
     },
 }
 
 impl ServerConnection {
-    /// An unauthenticated peer that has to prove `token`, and then becomes a client within `limits`.
+    /// Returns an unauthenticated peer that has to prove `token`, and then becomes a client within
+    /// `limits`.
     pub fn new(token: &Token, limits: Limits) -> ServerConnection {
         ServerConnection::with_role(Role::Responder, token, limits)
     }
 
-    /// A node that is dialled, and is to prove `token`; `key` is its name if it shares its port.
+    /// Returns a node that is dialled, and has to prove `token`; `key` is its name if it shares its
+    /// port.
     pub fn dialled(token: &Token, limits: Limits, key: Option<Key>) -> ServerConnection {
         let mut node = ServerConnection::with_role(Role::Initiator, token, limits);
         node.is_passed_on = key.is_some();
@@ -87,17 +91,17 @@ impl ServerConnection {
         }
     }
 
-    /// Whether this server has dialled it.
+    /// Returns whether this server has dialled it.
     pub fn is_dialled(&self) -> bool {
         self.role == Role::Initiator
     }
 
-    /// Whether it has not proven the token.
+    /// Returns whether it has not proven the token.
     pub fn is_unauthenticated(&self) -> bool {
         !matches!(self.stage, Stage::Shaken { proven: true, .. })
     }
 
-    /// The number of bytes to read ahead.
+    /// Returns the number of bytes to read ahead.
     pub fn input_bytes_max(&self) -> usize {
         match self.is_unauthenticated() {
             true => UNAUTHENTICATED_INPUT_BYTES_MAX,
@@ -127,8 +131,8 @@ impl ServerConnection {
     /// Takes the next message from the input, if it is there and may be taken now.
     ///
     /// # Errors
-    /// If the other side has another token or version, or sends what no client does. The output may
-    /// then still hold a last word.
+    /// If the other side has another token or version, or sends what no client sends. The output may
+    /// then still hold a last message.
     pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Error> {
         if self.is_passed_on {
             if self.input.is_empty() {
@@ -164,7 +168,7 @@ impl ServerConnection {
     /// Appends a message to the output; nothing is sent to unauthenticated peers.
     ///
     /// # Errors
-    /// [`Kind::Limit`] if it does not read what it has been sent.
+    /// [`Kind::Limit`] if it does not read its messages.
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
         let (unread, most) = (self.output.len(), self.limits.output_bytes_max);
         if unread >= most {
@@ -270,7 +274,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Memory per unauthenticated byte: bounded, whatever comes and however it is cut.
+        /// Memory per unauthenticated byte: bounded, for any bytes in any pieces.
         #[test]
         fn strangers_fill_no_buffers(
             said: bool, dialled: bool, chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 1..20)

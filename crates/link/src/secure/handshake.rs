@@ -39,19 +39,19 @@ enum Stage {
 }
 
 impl Handshake {
-    /// A handshake of this side's `role` that says `mine` about itself.
+    /// Returns a handshake of this side's `role`, with `mine` as its preamble.
     pub fn new(role: Role, token: &Token, mine: Preamble) -> Handshake {
         Handshake { role, token: token.clone(), mine, stage: Stage::Start }
     }
 
-    /// Takes what it can from `input` and appends what must be sent to `output`.
+    /// Consumes bytes of `input` and appends bytes to send to `output`.
     ///
-    /// Call it first with no input, and whenever some has come. In the end it gives the session
+    /// Call it first with no input, and again whenever some has come. In the end it returns the session
     /// and the other side's preamble.
     ///
     /// # Errors
-    /// If the other side speaks another protocol or version, or has another token. `output` may
-    /// then still hold a last word.
+    /// If the other side speaks another protocol or version, or has another token. `output` may then
+    /// still hold a last message.
     pub fn advance(
         &mut self,
         input: &mut Vec<u8>,
@@ -95,7 +95,7 @@ impl Handshake {
         }
     }
 
-    /// The prologue: both preambles as they travelled, unknown flags included.
+    /// Returns the state with its prologue: both preambles as they were sent, unknown flags included.
     fn noise(&self, theirs: [u8; PREAMBLE_BYTES]) -> snow::HandshakeState {
         let mine = self.mine.to_bytes();
         let prologue = match self.role {

@@ -20,7 +20,7 @@ pub struct Preamble {
 }
 
 impl Preamble {
-    /// The preamble as it travels.
+    /// Returns the preamble as it is sent.
     pub fn to_bytes(self) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -29,7 +29,8 @@ impl Preamble {
         bytes
     }
 
-    /// Reads a preamble. Flags that this version does not know are left to later ones.
+    /// Reads a preamble. Flags that this version does not know are ignored, since later versions may
+    /// have them.
     ///
     /// # Errors
     /// If the other side speaks something else, or another version.

@@ -1,4 +1,4 @@
-//! Records: what the two sides say to each other once they know the same token.
+//! Records: the messages of two sides that know the same token.
 //!
 //! A record is two bytes of length, little-endian, and that many bytes of ciphertext, the last 16
 //! of which authenticate it. Records are numbered implicitly, so none can be lost, repeated or
@@ -38,7 +38,7 @@ impl Session {
         self.seal_into(plain, &mut output[start..]);
     }
 
-    /// Writes `plain` to the front of `output` as one record; gives its length.
+    /// Writes `plain` to the front of `output` as one record; returns the record's length.
     ///
     /// # Panics
     /// If `plain` is longer than [`RECORD_PLAIN_BYTES_MAX`], or `output` too short.
@@ -57,7 +57,7 @@ impl Session {
     /// Opens the ciphertext of one record into `plain`; its length is [`Session::plain_len`].
     ///
     /// # Errors
-    /// If this is not what the other side sealed.
+    /// If the other side has not sealed this record.
     pub fn open(&mut self, sealed: &[u8], plain: &mut [u8]) -> Result<(), Error> {
         let opened = self.noise.read_message(sealed, plain);
         match opened {
@@ -84,7 +84,7 @@ impl Session {
         })
     }
 
-    /// Takes one whole record off the front of `input`, if there is one.
+    /// Removes one whole record from the front of `input` and returns it, if there is one.
     ///
     /// # Errors
     /// If it does not authenticate, or is longer than `limit`.
@@ -93,8 +93,8 @@ impl Session {
         Ok(self.receive_onto(input, limit, &mut plain)?.map(|_| plain))
     }
 
-    /// Takes one whole record off the front of `input`, if there is one, and appends it to `plain`; returns its
-    /// length.
+    /// Removes one whole record from the front of `input`, if there is one, and appends it to `plain`;
+    /// returns its length.
     ///
     /// # Errors
     /// If it does not authenticate, or is longer than `limit`.
@@ -114,7 +114,7 @@ impl Session {
     }
 }
 
-/// Takes a length and that many bytes off the front of `input`, if they are there.
+/// Removes a length and that many bytes from the front of `input` and returns them, if they are there.
 ///
 /// # Errors
 /// If the length exceeds `limit`.

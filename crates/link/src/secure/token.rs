@@ -17,7 +17,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// The token that users wrote as `text`.
+    /// Returns the token that users wrote as `text`.
     pub fn new(text: &str) -> Token {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(b"thinwire job token 1\0");
@@ -26,7 +26,8 @@ impl Token {
         Token { key }
     }
 
-    /// The token of one meeting of a job: only processes that know both this token and `nonce` have it.
+    /// Returns the token of one meeting of a job: only processes that know both this token and `nonce`
+    /// have it.
     #[must_use]
     pub fn of_meeting(&self, nonce: &str) -> Token {
         let mut context = digest::Context::new(&digest::SHA256);
@@ -37,7 +38,7 @@ impl Token {
         Token { key }
     }
 
-    /// A random text of 32 hexadecimal digits, to be given to every rank of a job.
+    /// Returns a random text of 32 hexadecimal digits, to be given to every rank of a job.
     ///
     /// # Errors
     /// If the operating system has no random bytes.
@@ -49,7 +50,7 @@ impl Token {
         Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The pre-shared key of the handshake.
+    /// Returns the pre-shared key of the handshake.
     pub(crate) fn key(&self) -> &[u8; 32] {
         &self.key
     }

@@ -1,4 +1,4 @@
-//! The name of a listener behind a shared port, as it travels and as it is published.
+//! The name of a listener behind a shared port, as it is sent and as it is published.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ const OTHER_VERSION: u8 = 1 << 7;
 pub struct Key([u8; KEY_BYTES]);
 
 impl Key {
-    /// A key that no other listener has.
+    /// Returns a key that no other listener has.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -39,7 +39,7 @@ impl Key {
         Ok(Key(bytes))
     }
 
-    /// The preface of a connection to the listener with this key.
+    /// Returns the preface of a connection to the listener with this key.
     pub fn to_preface(self) -> [u8; PREFACE_BYTES] {
         let mut bytes = [0; PREFACE_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -48,14 +48,14 @@ impl Key {
         bytes
     }
 
-    /// Returns the key in a preface, or none if this is no preface of this version.
+    /// Returns the key in a preface; `None` if this is no preface of this version.
     pub fn parse_preface(bytes: &[u8; PREFACE_BYTES]) -> Option<Key> {
         let key = *bytes.last_chunk::<KEY_BYTES>().expect("it is shorter");
         let found = Key(key);
         (*bytes == found.to_preface()).then_some(found)
     }
 
-    /// Returns the answer to a preface that begins so, if it is of another version.
+    /// Returns the answer to a preface with this beginning, if it is of another version.
     pub fn refused_version(beginning: &[u8]) -> Option<u8> {
         let (magic, rest) = beginning.split_first_chunk()?;
         let is_other = *magic == MAGIC && rest.first().is_some_and(|version| *version != VERSION);
@@ -65,13 +65,14 @@ impl Key {
     /// Checks the answer to a preface.
     ///
     /// # Errors
-    /// [`Kind::VersionMismatch`] if processes of another version share the port; [`Kind::Io`] if it has no listener with
-    /// the key, which may have moved to another port, or may not be behind this one yet.
+    /// [`Kind::VersionMismatch`] if processes of another version share the port. [`Kind::Io`] if it has
+    /// no listener with the key: the listener may have moved to another port, or may not be behind this
+    /// one yet.
     pub fn check_answer(answer: u8) -> Result<(), Error> {
         match answer {
             WELCOME => Ok(()),
             REFUSED => {
-                Err(Error::new(Kind::Io, "nobody behind this port has the key that was published"))
+                Err(Error::new(Kind::Io, "no process behind this port has the published key"))
             }
             _ if answer & OTHER_VERSION > 0 => {
                 let theirs = answer & !OTHER_VERSION;
@@ -79,7 +80,10 @@ impl Key {
                     format!("speaks protocol version {theirs}, this side speaks version {VERSION}");
                 Err(Error::new(Kind::VersionMismatch, context))
             }
-            _ => Err(Error::new(Kind::Corrupt, "does not share its port as it has published")),
+            _ => Err(Error::new(
+                Kind::Corrupt,
+                "published a shared port, but does not answer as one",
+            )),
         }
     }
 }
@@ -118,7 +122,7 @@ impl FromStr for Key {
     }
 }
 
-/// The address of a listener: `host:port`, or `host:port#key` where it shares the port.
+/// The address of a listener: `host:port`, or `host:port#key` if it shares the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The address of the port.

@@ -1,8 +1,9 @@
 //! A listener behind a shared port: a socket where connections with its key arrive as descriptors.
 //!
-//! The socket is a unix datagram socket, named after the key: each datagram holds one connection and says who has
-//! passed it on. A connection from a process of another user is closed unread. A process that has no descriptor left
-//! gets a datagram without its connection, and returns an error that says so.
+//! The socket is a unix datagram socket, named after the key. Each datagram holds one connection, and
+//! shows which process has passed it on. A connection from a process of another user is closed unread.
+//! A process that has no descriptor left gets a datagram without its connection, and returns an error
+//! that reports this.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -33,7 +34,8 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// A listener behind the port at `address`, which it opens or joins; it tries until `deadline`.
+    /// Returns a listener behind the port at `address`, which it opens or joins; it tries until
+    /// `deadline`.
     ///
     /// # Errors
     /// As [`super::Listener::shared`].

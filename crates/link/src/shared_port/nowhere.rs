@@ -9,7 +9,7 @@ use crate::shared_port::address::Address;
 use crate::tcp::cancel::Cancel;
 use crate::{Error, Kind};
 
-/// A listener behind a shared port, of which there are none here.
+/// A listener behind a shared port; there are none on this system.
 #[derive(Debug)]
 pub enum Inbox {}
 
@@ -36,7 +36,7 @@ impl Inbox {
         match *self {}
     }
 
-    /// The address to connect to, which no listener here has.
+    /// Returns the address to connect to; no listener on this system has one.
     pub fn address(&self) -> Address {
         match *self {}
     }

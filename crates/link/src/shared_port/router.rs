@@ -1,8 +1,8 @@
 //! The thread that accepts connections at a shared port and passes each to the listener that it names.
 //!
-//! Every listener behind the port has such a thread, and the one that accepts a connection passes it on. Connections
-//! that have not sent their preface are unauthenticated peers, with few [`Places`] and little time. A connection
-//! whose listener takes no more at present waits in its place.
+//! Every listener behind the port has such a thread, and the one that accepts a connection passes it
+//! on. Connections that have not sent their preface are unauthenticated peers, with few [`Places`] and
+//! little time. A connection whose listener accepts no more at present keeps its place and waits.
 
 use std::io::{ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -26,14 +26,14 @@ use crate::{Error, forks};
 
 /// The most connections that have not reached their listeners.
 const PLACES: Places = Places { total: 256, per_address: 64 };
-/// Pause before a listener that takes no more is tried again.
+/// Pause before a listener that accepts no more is tried again.
 const FULL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Handle of the thread. When it is dropped, the thread accepts nothing more, and ends when it has passed on all
 /// connections that it has accepted.
 #[derive(Debug)]
 pub struct Router {
-    /// The other end is the thread's.
+    /// The thread has the other end.
     _life: UnixStream,
 }
 
@@ -57,7 +57,7 @@ impl Router {
 
 /// The state of the thread.
 struct Routing {
-    /// None once the listener of this thread has ended.
+    /// `None` once the listener of this thread has ended.
     sockets: Option<Sockets>,
     /// A socket whose other end closes when the listener ends.
     life: UnixStream,
@@ -72,9 +72,9 @@ struct Arrival {
     peer: SocketAddr,
     since: Instant,
     preface: [u8; PREFACE_BYTES],
-    /// The bytes of the preface that have come.
+    /// The number of bytes of the preface that have come.
     length: usize,
-    /// The time of the next attempt to pass it on.
+    /// The time of the next attempt to pass the connection on.
     retry: Instant,
 }
 
@@ -174,7 +174,7 @@ impl Arrival {
         self.length == PREFACE_BYTES
     }
 
-    /// Reads the preface and passes the connection on; false once nothing more is to be done.
+    /// Reads the preface and passes the connection on; returns false once there is nothing more to do.
     fn advance(&mut self, now: Instant) -> bool {
         // Not one byte more, since the listener reads the handshake.
         while !self.is_complete() {
@@ -209,8 +209,8 @@ impl Arrival {
     }
 }
 
-/// Whether an error may be over soon: the listener's queue is full, this user has as many descriptors under way as it
-/// may have, or none is left.
+/// Returns whether an error may be over soon: the listener's queue is full, this user has the permitted
+/// number of descriptors under way, or no descriptor is left.
 fn is_over_soon(errno: Errno) -> bool {
     matches!(
         errno,

@@ -1,4 +1,4 @@
-//! The sockets that all processes behind a port hold, and how a process gets them.
+//! The sockets that all processes behind a port hold, and the way in which a process gets them.
 //!
 //! The first process binds an abstract unix socket with the port's name, which decides who is first, and then the
 //! port. This process, and later every other one that has both sockets, sends them to each process of its user that
@@ -39,7 +39,7 @@ const DESCRIPTORS: usize = 2;
 /// The sockets behind a port.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Where connections come from.
+    /// The listening socket of the port.
     pub tcp: TcpListener,
     /// The socket to which processes connect that want both sockets.
     pub unix: OwnedFd,
@@ -186,18 +186,18 @@ impl Sockets {
     }
 }
 
-/// A unix socket that does not block.
+/// Returns a unix socket that does not block.
 pub fn unix_socket(sort: SocketType) -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, sort, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
 
-/// The abstract name of a port or of a listener behind one. It contains the version, since versions differ in their
-/// prefaces.
+/// Returns the abstract name of a port or of a listener behind one. It contains the version, since
+/// versions differ in their prefaces.
 pub fn name(of: &str) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(format!("thinwire-port-{VERSION}-{of}").as_bytes())
 }
 
-/// The user of the process at the other end.
+/// Returns the user of the process at the other end.
 fn user(socket: &OwnedFd) -> rustix::io::Result<Uid> {
     sockopt::socket_peercred(socket).map(|other| other.uid)
 }
@@ -220,7 +220,7 @@ fn take(socket: &OwnedFd) -> rustix::io::Result<Vec<OwnedFd>> {
     Ok(descriptors)
 }
 
-/// The longest wait between two checks of the cancel handle.
+/// Returns the longest wait between two checks of the cancel handle.
 fn longest_wait(cancel: Option<&Cancel>) -> Duration {
     cancel.map_or(Duration::MAX, |_| CANCEL_EVERY)
 }

@@ -1,7 +1,8 @@
 //! The exchange by which two ranks of one host agree to share memory.
 //!
-//! The side that was connected to is the host, and its welcome contains an offer: a name and a nonce. All records
-//! go over the authenticated connection, which carries the data itself if any step fails:
+//! The side that accepted the connection is the host, and its welcome contains an offer: a name and a
+//! nonce. All records go over the authenticated connection, which carries the data itself if any step
+//! fails:
 //!
 //! | from | record 1 | record 0 |
 //! |---|---|---|
@@ -18,7 +19,7 @@ use crate::{Error, Kind};
 const YES: &[u8] = &[1];
 const NO: &[u8] = &[0];
 
-/// Position of one side in the exchange: the record that it waits for.
+/// State of one side in the exchange: the record that it waits for.
 #[derive(Debug)]
 pub enum Exchange {
     /// A host waits for the guest.
@@ -39,15 +40,15 @@ pub enum Turn {
 }
 
 impl Exchange {
-    /// Begins as the host of rings of `length` bytes, and appends the offer to `welcome`. If the system has no such
-    /// memory, the exchange is over, and TCP carries the data.
+    /// Begins as the host of rings of `length` bytes, and appends the offer to `welcome`. If the system
+    /// cannot make such memory, the exchange is over, and TCP carries the data.
     pub fn host(length: usize, welcome: &mut Vec<u8>) -> Turn {
         let Ok(offer) = Offer::new(length) else { return Turn::Over(None) };
         welcome.extend_from_slice(&offer.to_bytes());
         Turn::Awaits(Exchange::Guest(offer))
     }
 
-    /// Begins as a guest with what the welcome contained; `send` sends the answer.
+    /// Begins as a guest with the offer in the welcome; `send` sends the answer.
     ///
     /// # Errors
     /// If `offer` is no offer.
@@ -64,7 +65,7 @@ impl Exchange {
     /// Continues with a record of the other side; `send` sends the answer.
     ///
     /// # Errors
-    /// If the record means nothing here.
+    /// If no such record is expected.
     pub fn next(self, record: &[u8], send: impl FnOnce(&[u8])) -> Result<Turn, Error> {
         match (self, record) {
             (_, NO) => Ok(Turn::Over(None)),

@@ -3,9 +3,9 @@
 //! Descriptors can only be sent over unix sockets, while ranks meet over TCP. So the host makes the memory and
 //! listens on an abstract unix socket, and sends its name and a nonce over the authenticated connection. The
 //! guest connects to the socket and shows the nonce. Each side continues only with a process of its own user.
-//! Abstract names belong to a network namespace: if the two processes are in different ones, the guest finds no
-//! such socket, and knows so at once. Nothing here blocks: whatever a step needs has come before the record over
-//! TCP that begins the step.
+//! Abstract names belong to a network namespace: if the two processes are in different ones, the guest
+//! finds no such socket, and knows so at once. Nothing here blocks: everything that a step needs has
+//! come before the record over TCP that begins the step.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -31,14 +31,14 @@ use crate::shm::ring::{Rings, Side, file_bytes, length_in};
 const SECRET_BYTES: usize = 16;
 /// Bytes of an offer: name and nonce.
 pub const OFFER_BYTES: usize = 2 * SECRET_BYTES;
-/// Connections that may wait for the host. If strangers make as many, the guest is not found.
+/// Connections that may wait for the host. If strangers make this many, the guest is not found.
 const BACKLOG: i32 = 16;
 /// Descriptors that are handed over: the memory, the host's bell and the guest's.
 const DESCRIPTORS: usize = 3;
 /// Seals of the memory.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// Memory that nobody has taken yet.
+/// Memory that no guest has taken yet.
 #[derive(Debug)]
 pub struct Offer {
     listener: OwnedFd,
@@ -79,12 +79,13 @@ impl Offer {
         Ok(Offer { listener, secrets, file, bells, rings })
     }
 
-    /// Returns what the guest has to know.
+    /// Returns the offer for the guest.
     pub fn to_bytes(&self) -> [u8; OFFER_BYTES] {
         self.secrets
     }
 
-    /// Hands the memory to the guest, which must have connected and shown the nonce; false if none has.
+    /// Hands the memory to the guest, which must have connected and shown the nonce; returns false if
+    /// no guest has.
     pub fn hand_over(&self) -> bool {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..BACKLOG {
@@ -138,7 +139,7 @@ impl Visit {
     /// Takes the memory that the host has handed over, and maps it.
     ///
     /// # Errors
-    /// If that is no such memory.
+    /// If the host has sent anything other than memory that is sealed against shrinking.
     pub fn take(self) -> io::Result<Segment> {
         let invalid = || io::Error::from(ErrorKind::InvalidData);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -177,7 +178,7 @@ fn address(secrets: &[u8; OFFER_BYTES]) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(format!("thinwire-{digits}").as_bytes())?)
 }
 
-/// Whether the process at the other end belongs to this user.
+/// Returns whether the process at the other end belongs to this user.
 fn is_own(socket: &OwnedFd) -> bool {
     sockopt::socket_peercred(socket).is_ok_and(|other| other.uid == geteuid())
 }

@@ -1,9 +1,9 @@
 //! Memory that two processes map. All access to it is in this file.
 //!
-//! The other process may change every byte at any moment. So no reference to its bytes is ever made: bytes are
-//! copied through raw pointers, and numbers are loaded as atomics. Bytes that are copied out while the other side
-//! writes them are nonsense, as if that side had sent nonsense; between two sides that obey the protocol, the
-//! positions in [`super::ring`] prevent it.
+//! The other process may change every byte at any moment. So no reference to its bytes is ever made:
+//! bytes are copied through raw pointers, and numbers are loaded as atomics. Bytes that are copied
+//! while the other side writes them are garbage, as if that side had sent garbage. Between two sides
+//! that obey the protocol, the positions in [`super::ring`] prevent it.
 //!
 //! The file behind a mapping is sealed against shrinking, so every page exists.
 #![allow(unsafe_code)]
@@ -32,7 +32,7 @@ impl Memory {
     /// Returns the number at byte `at`.
     ///
     /// # Panics
-    /// If it is not aligned or not inside.
+    /// If the place is not aligned or not inside.
     pub fn number(&self, at: usize) -> &AtomicU64 {
         self.check(at, size_of::<AtomicU64>());
         assert!(at.is_multiple_of(align_of::<AtomicU64>()), "a number at byte {at}");
@@ -41,7 +41,7 @@ impl Memory {
         unsafe { AtomicU64::from_ptr(self.0.as_mut_ptr().add(at).cast()) }
     }
 
-    /// Copies `bytes` to byte `at` and those that follow.
+    /// Copies `bytes` into the memory, from byte `at` on.
     ///
     /// # Panics
     /// If they do not fit.
@@ -53,10 +53,10 @@ impl Memory {
         }
     }
 
-    /// Copies byte `at` and those that follow to `bytes`.
+    /// Copies the bytes from byte `at` on into `bytes`.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If the memory ends before.
     pub fn copy_out(&mut self, at: usize, bytes: &mut [u8]) {
         self.check(at, bytes.len());
         // SAFETY: the source is inside of the mapping, and `bytes`, which has any value, is elsewhere.

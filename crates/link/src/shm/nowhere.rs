@@ -7,11 +7,11 @@ use crate::shm::Segment;
 /// Bytes of an offer.
 pub const OFFER_BYTES: usize = 32;
 
-/// Shared memory, of which there is none here.
+/// Shared memory; there is none on this system.
 #[derive(Debug)]
 pub enum Offer {}
 
-/// A guest's connection to its host, which is never made here.
+/// A guest's connection to its host, which is never made on this system.
 #[derive(Debug)]
 pub enum Visit {}
 

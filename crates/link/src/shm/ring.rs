@@ -4,9 +4,9 @@
 //! and keeps a private copy of it. It loads the other side's position once for each read or write, and checks it
 //! before use. The bytes themselves are checked like those of any stream.
 //!
-//! A side that finds nothing to do sets a flag that it waits, looks once more, and sleeps. The other side moves its
-//! position first and then looks at the flag. A fence keeps each of these orders, so at least one side sees what the
-//! other has done, and no wake-up is lost.
+//! A side that finds nothing to do sets a flag that shows that it waits, checks once more, and sleeps.
+//! The other side moves its position first and then checks the flag. A fence keeps each of these
+//! orders, so at least one side sees what the other has done, and no wake-up is lost.
 //!
 //! Laws: the bytes that are read are those that were written, in order; no position that the other side may write
 //! leads to a panic, or to bytes outside of the ring.
@@ -65,7 +65,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// The ring that `writer` writes to.
+    /// Returns the layout of the ring that `writer` writes to.
     fn of(writer: Side, length: usize) -> Layout {
         let number = match writer {
             Side::Host => 0,
@@ -78,12 +78,12 @@ impl Layout {
     }
 }
 
-/// The bytes of a file with two rings of `length` bytes each.
+/// Returns the size in bytes of a file with two rings of `length` bytes each.
 pub fn file_bytes(length: usize) -> usize {
     CONTROL_BYTES + 2 * length
 }
 
-/// The length of the rings in a file of so many bytes, if there is one.
+/// Returns the length of the rings in a file of `file_bytes` bytes, if there is one.
 pub fn length_in(file_bytes: u64) -> Option<usize> {
     let bytes = usize::try_from(file_bytes).ok()?.checked_sub(CONTROL_BYTES)?;
     let length = bytes / 2;
@@ -107,7 +107,8 @@ impl Rings {
         Ok(Rings { memory, length, out, into, written, acknowledged, read, announced })
     }
 
-    /// Copies in as many bytes as there is room for, in order; `wake` wakes the reader if it waits.
+    /// Copies bytes into the ring, in order, as far as there is room; `wake` wakes the reader if it
+    /// waits.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidData`] if the other side has written an impossible position.
@@ -137,7 +138,7 @@ impl Rings {
         Ok((self.written - before) as usize)
     }
 
-    /// Copies out the bytes that are there, in order; `wake` wakes the writer if it waits.
+    /// Copies bytes out of the ring, in order; `wake` wakes the writer if it waits.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidData`] if the other side has written an impossible position.
@@ -173,28 +174,28 @@ impl Rings {
         Ok((self.read - before) as usize)
     }
 
-    /// Whether a read would return bytes or an error.
+    /// Returns whether a read would return bytes or an error.
     pub fn has_input(&self) -> bool {
         self.memory.number(self.into.written).load(Ordering::Acquire) != self.read
     }
 
-    /// Whether a write would take bytes or return an error.
+    /// Returns whether a write would take bytes or return an error.
     pub fn has_room(&self) -> bool {
         let read = self.memory.number(self.out.read).load(Ordering::Acquire);
         read.wrapping_add(self.length as u64) != self.written
     }
 
-    /// Asks the writer for a wake-up; [`Rings::has_input`] must be asked afterwards, before a sleep.
+    /// Asks the writer for a wake-up. Call [`Rings::has_input`] afterwards, before a sleep.
     pub fn await_input(&self) {
         ask(self.memory.number(self.into.reader_waits));
     }
 
-    /// Asks the reader for a wake-up; [`Rings::has_room`] must be asked afterwards, before a sleep.
+    /// Asks the reader for a wake-up. Call [`Rings::has_room`] afterwards, before a sleep.
     pub fn await_room(&self) {
         ask(self.memory.number(self.out.writer_waits));
     }
 
-    /// The memory, into which tests write nonsense.
+    /// Returns the memory, into which tests write garbage.
     #[cfg(test)]
     pub fn memory(&self) -> &Memory {
         &self.memory
@@ -229,7 +230,7 @@ impl Rings {
         Ok((self.announced - self.read) as usize)
     }
 
-    /// The place of a position in its ring.
+    /// Returns the place of a position in its ring.
     fn index(&self, position: u64) -> usize {
         // The length is a power of two, and less than 2^32.
         position as usize & (self.length - 1)
@@ -250,7 +251,7 @@ fn ask(waits: &AtomicU64) {
     fence(Ordering::SeqCst);
 }
 
-/// Clears a flag, and returns whether it was set: then that side must be woken.
+/// Clears a flag; returns whether it was set, in which case that side must be woken.
 fn take(waits: &AtomicU64) -> bool {
     fence(Ordering::SeqCst);
     // Mostly nobody waits, and a load alone leaves the cache line with both sides.

@@ -1,7 +1,7 @@
 //! A store as a node.
 //!
-//! Law: a client's requests are answered in their order, each once; one for a key that nobody has
-//! written waits for the key or for the end of its time, and holds up this client alone.
+//! Law: a client's requests are answered in order, each once. A request for a key without a value waits
+//! for the key or for the end of its time, and delays only this client.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use crate::store::values::Values;
 
 /// State machine that answers the requests of [`super::tcp::Client`]s.
 ///
-/// Another node can have one within, on its own port: it passes on every message that
-/// [`KeyValueService::is_request`] recognises by its first byte, `closed`, `deadline` and `tick`, and
-/// allows messages of at least the length that this one does.
+/// Another node can contain one, on its own port. It passes on every message that
+/// [`KeyValueService::is_request`] recognises by its first byte, and the calls `closed`, `deadline` and
+/// `tick`, and allows messages of at least the length that this one allows.
 #[derive(Debug, Default)]
 pub struct KeyValueService {
     values: Values,
@@ -48,12 +48,12 @@ impl KeyValueService {
         Ok(service)
     }
 
-    /// Whether a message is for a store, by its first byte: those below 16 are the store's.
+    /// Returns whether a message is for a store, by its first byte: those below 16 are the store's.
     pub fn is_request(message: &[u8]) -> bool {
         message.first().is_some_and(|kind| *kind < KINDS_END)
     }
 
-    /// Writes a value under a key that nobody has written yet, and answers who waits for it.
+    /// Writes a value under a key that has none yet, and answers the clients that wait for it.
     ///
     /// # Errors
     /// As [`super::Store::set`].
@@ -71,8 +71,8 @@ impl KeyValueService {
         self.values.get(key)
     }
 
-    /// Removes all keys that begin with `prefix` and a slash; returns their number. Who waits for one
-    /// of them continues waiting.
+    /// Removes all keys that begin with `prefix` and a slash; returns their number. Clients that wait
+    /// for one of them continue to wait.
     pub fn remove_under(&mut self, prefix: &str) -> usize {
         self.values.remove_under(prefix)
     }
@@ -130,7 +130,8 @@ impl Node for KeyValueService {
     }
 }
 
-/// Answers that a value is missing: its writer may have been refused, or never got through.
+/// Answers that a value is missing, with the possible cause: its writer may have been refused, or never
+/// got through.
 fn miss(client: ClientId, waiting: &Waiting, out: &mut Outbox) {
     let missing = out.explain(store::missing(&waiting.key, waiting.wait));
     out.send(client, &message::reply_to_bytes(Err(&missing)));
@@ -243,7 +244,7 @@ mod tests {
         talk.now += LONG / 2;
         talk.turn();
         let error = talk.answer(1).unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "nobody wrote later within 30.0 s");
+        assert_eq!(error.to_string(), "no process wrote later within 30.0 s");
         assert!(talk.answer(0).is_none());
         talk.server.remove(talk.clients[0].0, talk.now);
         talk.turn();
@@ -259,7 +260,7 @@ mod tests {
         talk.turn();
         let said = talk.answer(0).unwrap().unwrap_err().to_string();
         let unauthenticated_peers = "300 connections did not prove the job token, from 10.0.0.7";
-        assert_eq!(said, format!("nobody wrote rank/1 within 0.0 s; {unauthenticated_peers}"));
+        assert_eq!(said, format!("no process wrote rank/1 within 0.0 s; {unauthenticated_peers}"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ struct Shared {
 }
 
 impl Mem {
-    /// An empty store.
+    /// Returns an empty store.
     pub fn new() -> Mem {
         Mem::default()
     }

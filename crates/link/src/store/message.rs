@@ -39,7 +39,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The request as it travels.
+    /// Returns the request as it is sent.
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(self)
     }
@@ -69,8 +69,8 @@ impl Request {
     }
 }
 
-/// A reply as it travels: a value, which is empty after one was written, or the sort and the text of an error.
-/// The text of an error is cut at the length of the longest value.
+/// Returns a reply as it is sent: a value, which is empty if one was written, or the kind and the text
+/// of an error. The text of an error is cut at the length of the longest value.
 pub fn reply_to_bytes(reply: Result<&[u8], &Error>) -> Vec<u8> {
     let cut = |error: &'_ Error| error.context.floor_char_boundary(VALUE_BYTES_MAX);
     encode(&reply.map_err(|error| (error.kind, &error.context[..cut(error)])))
@@ -79,7 +79,7 @@ pub fn reply_to_bytes(reply: Result<&[u8], &Error>) -> Vec<u8> {
 /// Reads a reply.
 ///
 /// # Errors
-/// The one that the reply carries, or that it is no reply.
+/// The error in the reply, or [`Kind::Corrupt`] if this is no reply.
 pub fn parse_reply(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let reply: Result<Vec<u8>, (Kind, String)> = decode(bytes)
         .map_err(|why| Error::new(Kind::Corrupt, format!("sent a reply of a store: {why}")))?;

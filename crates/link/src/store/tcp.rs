@@ -11,7 +11,7 @@ use crate::store::message::{self, MESSAGE_BYTES_MAX, Request};
 use crate::store::{self, KeyValueService, Store};
 use crate::{Error, Kind, Token};
 
-/// Delay beyond the promised time that a reply may have.
+/// Delay of a reply that is permitted in addition to the requested time.
 const REPLY_GRACE: Duration = Duration::from_secs(5);
 
 /// A store that other processes reach; it ends when it is dropped.
@@ -32,7 +32,7 @@ impl Server {
     /// Listens as [`Server::bind`] does, with the values that `service` has already.
     ///
     /// # Errors
-    /// Those of `bind`.
+    /// As [`Server::bind`].
     pub fn bind_with(
         address: SocketAddr,
         token: &Token,
@@ -44,7 +44,7 @@ impl Server {
     /// Listens behind the port of `address` with all processes of this user that share it.
     ///
     /// # Errors
-    /// [`crate::Kind::AddressInUse`] if somebody else has the port.
+    /// [`crate::Kind::AddressInUse`] if another program or user has the port.
     pub fn share(address: SocketAddr, token: &Token) -> Result<Server, Error> {
         Ok(Server { server: Endpoint::share(address, token, KeyValueService::new())? })
     }
@@ -60,7 +60,7 @@ impl Server {
     }
 }
 
-/// A client of a [`Server`], or of another node that has a store within.
+/// A client of a [`Server`], or of another node that contains a store.
 #[derive(Debug)]
 pub struct Client {
     address: SocketAddr,

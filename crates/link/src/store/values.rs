@@ -9,7 +9,7 @@ use crate::{Error, Kind};
 #[derive(Debug, Default)]
 pub struct Values {
     entries: BTreeMap<String, Vec<u8>>,
-    /// Their share of [`STORE_BYTES_MAX`].
+    /// Their part of [`STORE_BYTES_MAX`].
     bytes: usize,
 }
 

@@ -1,8 +1,9 @@
 //! Agreement on the world, before ranks exchange addresses.
 //!
-//! The first rank writes its world size to the store, and every other rank compares it with its own. A rank that
-//! differs writes an objection, and so does one that cannot come. Ranks that wait for an address check for
-//! objections, so all know within a second, whoever comes first, and whether or not the awaited rank exists.
+//! The first rank writes its world size to the store, and every other rank compares it with its own. A
+//! rank whose size differs writes an objection, and so does a rank that cannot come. Ranks that wait
+//! for an address check for objections. So all ranks know within a second, whichever comes first, and
+//! even if the awaited rank does not exist.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::{Error, Kind};
 /// The most letters of a reason that are passed on.
 const WHY_MAX: usize = 1000;
 
-/// Tells the other ranks that this one will not come, and why: those that wait in [`super::connect`] end with that.
+/// Tells the other ranks that this one will not come, and why: those that wait in [`super::connect`]
+/// end with this error.
 ///
 /// # Errors
 /// If the store does not answer.
@@ -28,7 +30,7 @@ pub fn decline(world: World, store: &dyn Store, epoch: u32, why: &str) -> Result
     }
 }
 
-/// Writes this rank's world size to the store, or compares it with the one that is there.
+/// Writes this rank's world size to the store, or compares it with the size that is there.
 ///
 /// # Errors
 /// [`Kind::WorldMismatch`] with both sizes; [`Kind::Absent`].
@@ -47,7 +49,7 @@ pub fn claim(world: World, store: &dyn Store, epoch: u32) -> Result<(), Error> {
     check(world, store, epoch)
 }
 
-/// Checks whether a rank has another world, or does not come.
+/// Checks whether a rank has another world size, or does not come.
 ///
 /// # Errors
 /// [`Kind::WorldMismatch`] with both sizes; [`Kind::Absent`].

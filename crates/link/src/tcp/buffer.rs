@@ -1,4 +1,4 @@
-//! The bytes between a socket and the frames in it.
+//! The bytes between a socket and its frames.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -9,7 +9,7 @@ use crate::{Error, Kind};
 pub struct Moved {
     /// Bytes that came or left.
     pub bytes: usize,
-    /// Whether the socket has no more to read or no more room, as far as was seen.
+    /// Whether the socket has no more to read or no more room, as far as is known.
     pub stopped: bool,
 }
 
@@ -44,7 +44,7 @@ impl Buffer {
         (self.start, self.end) = (0, self.len());
     }
 
-    /// Room for `length` more bytes.
+    /// Returns room for `length` more bytes.
     pub fn room(&mut self, length: usize) -> Result<&mut [u8], Error> {
         self.compact();
         let end = self.end;
@@ -62,7 +62,7 @@ impl Buffer {
         Ok(taken)
     }
 
-    /// The ciphertext of the first record, if all of it is here.
+    /// Returns the ciphertext of the first record, if it is complete.
     pub fn record(&self) -> Option<&[u8]> {
         let filled = self.filled();
         let length = usize::from(u16::from_le_bytes(*filled.first_chunk()?));
@@ -74,8 +74,8 @@ impl Buffer {
     }
 }
 
-/// Makes a system call that moves at most `wanted` bytes; none if it moves nothing, as a read does at the
-/// end of the stream.
+/// Makes a system call that moves at most `wanted` bytes; returns `None` if it moves nothing, as a read
+/// at the end of the stream.
 pub fn attempt(
     wanted: usize,
     call: impl FnOnce() -> io::Result<usize>,

@@ -1,4 +1,4 @@
-//! Ways to end a meeting of ranks early, and to hear who was missed.
+//! Ways to end a meeting of ranks early, and to learn which ranks were missing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,10 +38,11 @@ impl Cancel {
 
 type Look = dyn Fn(&[Rank]) -> Result<(), Error> + Send + Sync;
 
-/// Check that [`super::connect`] makes while it waits for ranks, such as whether one of them has failed.
+/// Check that [`super::connect`] makes while it waits for ranks, such as whether one of them has
+/// failed.
 ///
-/// Ranks that have an earlier group notice over its connections that one of them is gone, which the store
-/// of a meeting does not report.
+/// Ranks that are still in an earlier group notice over its connections that one of them is lost, which
+/// the store of a meeting does not report.
 #[derive(Clone)]
 pub struct Watch(Arc<Look>);
 
@@ -70,9 +71,8 @@ impl fmt::Debug for Watch {
 type Hear = dyn Fn(&[Rank]) + Send + Sync;
 
 /// Listener for ranks that a link cannot reach.
-///
-/// A cut network parts a rank from several others at once. Its link ends with the first of them, so that the
-/// others would be found one by one, each by another wait.
+/// A cut network separates a rank from several others at once. Its link ends with the first of them.
+/// Without a listener, the others would be found one by one, each by another wait.
 #[derive(Clone)]
 pub struct Unreachable(Arc<Hear>);
 
@@ -82,7 +82,7 @@ impl Unreachable {
         Unreachable(Arc::new(hear))
     }
 
-    /// Tells it of some ranks.
+    /// Passes some ranks to the listener.
     pub(super) fn hear(&self, ranks: &[Rank]) {
         (self.0)(ranks);
     }

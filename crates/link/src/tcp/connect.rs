@@ -1,4 +1,4 @@
-//! Rendezvous: each rank leaves its address in the store and waits for all others.
+//! Rendezvous: each rank publishes its address in the store and waits for all others.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -168,7 +168,7 @@ impl Rendezvous<'_> {
         }
     }
 
-    /// Names the ranks that have not appeared, with the reason that the store knows.
+    /// Adds to an error the ranks that have not appeared, with the reason in the store.
     fn missing(&self, cause: Error) -> Error {
         let absent = |rank: &Rank| self.store.get(&self.key(*rank), Duration::ZERO).is_err();
         let missing: Vec<Rank> = self.world.peers().filter(absent).collect();
@@ -190,7 +190,8 @@ impl Rendezvous<'_> {
     }
 }
 
-/// Whether a store has nothing yet; it may know who was refused.
+/// Returns whether an error means that the store has no such value yet; the store may know a process
+/// that was refused.
 fn is_absence(kind: Kind) -> bool {
     matches!(kind, Kind::Timeout | Kind::TokenMismatch | Kind::VersionMismatch)
 }

@@ -1,4 +1,4 @@
-//! One stream: its two halves, its keys, and what it is ready for.
+//! One stream: its two halves, its keys, and its readiness.
 
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
@@ -20,13 +20,13 @@ pub struct Connection {
     peer: Rank,
     stream: Transport,
     session: Option<Session>,
-    /// Both ends are on this machine.
+    /// Whether both ends are on this machine.
     pub same_host: bool,
     pub reader: Reader,
     pub writer: Writer,
-    /// The stream may have something to read.
+    /// Whether the stream may have something to read.
     pub readable: bool,
-    /// The stream may take something.
+    /// Whether the stream may take something.
     writable: bool,
 }
 
@@ -38,12 +38,12 @@ pub struct Parts {
     pub session: Option<Session>,
     /// Bytes of frames that came with the handshake's end.
     pub read_ahead: Vec<u8>,
-    /// Both ends are on this machine.
+    /// Whether both ends are on this machine.
     pub same_host: bool,
 }
 
 impl Connection {
-    /// The connection to `peer` that carries `traffic`.
+    /// Returns the connection to `peer` that carries `traffic`.
     pub fn new(peer: Rank, epoch: u32, traffic: Traffic, parts: Parts) -> Connection {
         let Parts { stream, session, read_ahead, same_host } = parts;
         let protection = match (&session, same_host) {
@@ -63,7 +63,7 @@ impl Connection {
         }
     }
 
-    /// Lets the operating system notice a peer that is gone without a word.
+    /// Lets the operating system notice a peer that has gone silently.
     ///
     /// # Errors
     /// If the socket refuses.
@@ -90,29 +90,30 @@ impl Connection {
         self.writer.push(header);
     }
 
-    /// Bytes that could be written now.
+    /// Returns the number of bytes that could be written now.
     pub fn writable_bytes(&self) -> usize {
         if self.writable || self.stream.has_room() { self.writer.pending_bytes() } else { 0 }
     }
 
-    /// Whether a read could bring something now, as far as is known.
+    /// Returns whether a read could bring something now, as far as is known.
     pub fn may_read(&self) -> bool {
         (self.readable || self.stream.has_input()) && !self.reader.paused && !self.reader.ended
     }
 
-    /// Whether these bytes go over the socket, and not through shared memory.
+    /// Returns whether these bytes go over the socket, and not through shared memory.
     pub fn is_socket(&self) -> bool {
         self.stream.is_socket()
     }
 
-    /// Returns what to poll, with `input` as the event for what may be read; nothing if there is nothing to wait
-    /// for. A socket that is not to be read must not be polled for its end either, or poll would return at once
-    /// again and again.
+    /// Returns the descriptors to poll, with `input` as the event for reading; none if there is nothing
+    /// to wait for. A socket that is not to be read must not be polled for its end either, or poll
+    /// would return at once again and again.
     pub fn poll_fds(&self, input: PollFlags) -> impl Iterator<Item = PollFd<'_>> {
         self.stream.poll_fds(self.awaited(input))
     }
 
-    /// Prepares a sleep until something of [`Connection::poll_fds`] happens; false if something has happened already.
+    /// Prepares a sleep until an event of [`Connection::poll_fds`]; returns false if one has happened
+    /// already.
     pub fn arm(&self, input: PollFlags) -> bool {
         self.stream.arm(self.awaited(input))
     }
@@ -128,7 +129,7 @@ impl Connection {
         flags
     }
 
-    /// Takes note of what poll has found about each of [`Connection::poll_fds`].
+    /// Records the result of poll for each of [`Connection::poll_fds`].
     pub fn polled(&mut self, found: &[PollFlags]) {
         let over = PollFlags::HUP | PollFlags::ERR;
         match &mut self.stream {
@@ -143,8 +144,8 @@ impl Connection {
     }
 
     /// # Errors
-    /// [`crate::Kind::Io`] if the connection is broken, [`crate::Kind::Corrupt`] if the peer has written nonsense
-    /// into shared memory.
+    /// [`crate::Kind::Io`] if the connection is broken, [`crate::Kind::Corrupt`] if the peer has
+    /// written garbage into shared memory.
     pub fn write(&mut self, port: &mut dyn Port, limit: usize) -> Result<Moved, Error> {
         let written = self.writer.write(&mut self.stream, self.session.as_mut(), port, limit);
         let written = written.map_err(|error| Error::of_peer(self.peer, error))?;
@@ -160,7 +161,7 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Reads and forgets; false at the end of the stream.
+    /// Reads bytes and drops them; returns false at the end of the stream.
     pub fn discard(&mut self) -> bool {
         let mut scratch = [0; 16 << 10];
         loop {

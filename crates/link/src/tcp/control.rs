@@ -1,4 +1,4 @@
-//! The control channel's side of a connection: the port that its frames go to.
+//! The port of the control channel, which receives its frames.
 
 use thinwire_wire::{Header, Kind as Frame, Rank, Tag};
 
@@ -11,7 +11,7 @@ pub struct Control {
     /// Reason that this rank sends when it poisons the group.
     pub reason: Vec<u8>,
     incoming: Vec<u8>,
-    /// The peer has said goodbye.
+    /// Whether the peer has said goodbye.
     pub bye: bool,
 }
 

@@ -25,7 +25,8 @@ use crate::unauthenticated_peers::{
 use crate::warning::warn;
 use crate::{Error, Kind};
 
-/// The most connections that have not said who they are, besides those that are expected.
+/// The largest number of connections that have not identified themselves, in addition to those that are
+/// expected.
 const UNAUTHENTICATED_PEERS: Places = Places { total: 64, per_address: 16 };
 /// Pause before a failed connection is tried again: the peer may not listen yet.
 const RETRY: Duration = Duration::from_millis(50);
@@ -64,7 +65,7 @@ pub struct Mesh<'a> {
 }
 
 impl<'a> Mesh<'a> {
-    /// The mesh of ranks that listen at these addresses.
+    /// Returns the mesh of ranks that listen at these addresses.
     pub fn new(
         world: World,
         options: &'a Options,
@@ -103,7 +104,7 @@ impl<'a> Mesh<'a> {
         }
     }
 
-    /// Connects everybody.
+    /// Connects all ranks.
     ///
     /// # Errors
     /// If a rank cannot be connected to in time or is of another job, or the options' handle cancels it.
@@ -129,7 +130,7 @@ impl<'a> Mesh<'a> {
         }
     }
 
-    /// Says so where this rank would make more connections than descriptors allow.
+    /// Warns if this rank would make more connections than its descriptors allow.
     fn warn_of_fewer_connections(&self) {
         let Connections::Exactly(asked) = self.options.connections else { return };
         let mine = self.world.rank();
@@ -179,14 +180,15 @@ impl<'a> Mesh<'a> {
         self.retries.push((Instant::now() + RETRY, rank, channel));
     }
 
-    /// Expected connections count for a single address, too, since all ranks may be on one host.
+    /// Returns the places. Expected connections also count for a single address, since all ranks may be
+    /// on one host.
     fn places(&self) -> Places {
         let expected = self.made.len() * (1 + usize::from(self.options.connections.most()));
         let Places { total, per_address } = UNAUTHENTICATED_PEERS;
         Places { total: total + expected, per_address: per_address + expected }
     }
 
-    /// The unauthenticated peers and their places among all that is pending.
+    /// Returns the unauthenticated peers and their places among all pending connections.
     fn unauthenticated_peers(&self) -> impl Iterator<Item = (usize, UnauthenticatedPeer)> {
         let pending = self.pending.iter().enumerate();
         pending.filter_map(|(place, pending)| Some((place, pending.unauthenticated_peer()?)))
@@ -244,7 +246,7 @@ impl<'a> Mesh<'a> {
         Ok(())
     }
 
-    /// Whether a rank that has proven the token may have the channel that it asks for.
+    /// Checks whether a rank that has proven the token may have the channel that it asks for.
     fn admit(&self, hello: &Hello) -> Result<(), Error> {
         let (me, size) = (self.world.rank(), self.world.size());
         if hello.size as usize != size {
@@ -254,7 +256,7 @@ impl<'a> Mesh<'a> {
             return Err(Error::new(
                 Kind::Invalid,
                 format!(
-                    "{me} is in epoch {}, {} in {}",
+                    "{me} is in epoch {}, but {} is in epoch {}",
                     self.options.epoch, hello.rank, hello.epoch
                 ),
             ));
@@ -404,7 +406,7 @@ impl<'a> Mesh<'a> {
     }
 }
 
-/// "rank 1" or "ranks 1, 2, 3".
+/// Returns "rank 1" or "ranks 1, 2, 3".
 pub fn name(ranks: &[Rank]) -> String {
     let numbers: Vec<_> = ranks.iter().map(|rank| rank.0.to_string()).collect();
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, numbers.join(", "))

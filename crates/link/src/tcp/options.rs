@@ -17,10 +17,10 @@ const WINDOW_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
 /// Rate that the connections between two ranks should reach, in bytes per second: 2.5 Gbit/s.
 const RATE_BYTES_PER_S: f64 = 2.5e9 / 8.0;
 
-/// The shortest heartbeat timeout: a shorter silence says nothing about a peer.
+/// The shortest heartbeat timeout: a shorter silence is no evidence about a peer.
 const HEARTBEAT_TIMEOUT_MIN: Duration = Duration::from_millis(50);
 
-/// Traffic that is encrypted after the handshake. Between two ranks the stricter choice is used.
+/// The traffic that is encrypted after the handshake. Between two ranks the stricter choice is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encryption {
     /// Traffic that leaves the machine.
@@ -32,7 +32,7 @@ pub enum Encryption {
     Never,
 }
 
-/// Data that goes through shared memory. Both ranks must agree, or TCP carries it.
+/// The data that goes through shared memory. If one of two ranks does not agree, TCP carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharedMemory {
     /// Data between ranks of one user on one host, unless it is encrypted.
@@ -42,8 +42,8 @@ pub enum SharedMemory {
     Never,
 }
 
-/// Number of data connections to a peer. Of two ranks the higher one, which connects, decides. There are fewer if one
-/// of the two lacks file descriptors.
+/// Number of data connections to a peer. The higher one of two ranks makes the connections and decides
+/// their number. There are fewer if one of the two lacks file descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
     /// This number, at most [`CONNECTIONS_MAX`].
@@ -92,36 +92,39 @@ impl Connections {
 pub struct Options {
     /// The secret of the job.
     pub token: Token,
-    /// The address to listen on, which the other ranks must reach; see [`address_towards`].
+    /// The address to listen on, which the other ranks must be able to reach; see [`address_towards`].
     pub bind: IpAddr,
-    /// The port that all ranks of this host share; if `None`, each rank has a free one.
+    /// The port that all ranks of this host share; if `None`, each rank uses a free one.
     pub port: Option<u16>,
-    /// The life of the group; frames of another are refused.
+    /// The epoch of the group; frames of other epochs are refused.
     pub epoch: u32,
     /// Data connections per peer.
     pub connections: Connections,
-    /// Traffic that is encrypted.
+    /// The traffic that is encrypted.
     pub encryption: Encryption,
-    /// Data that goes through shared memory.
+    /// The data that goes through shared memory.
     pub shared_memory: SharedMemory,
-    /// An emulated link: what this rank sends, and what it receives, per second.
+    /// An emulated link: the rate at which this rank sends, and that at which it receives.
     pub limit: Option<Bandwidth>,
-    /// The silence after which a peer counts as lost; never, if `None`. Each peer learns this
+    /// The silence after which a peer counts as lost; if `None`, it never does. Each peer learns this
     /// timeout, and sends heartbeats often enough for it.
     pub heartbeat_timeout: Option<Duration>,
     /// Time that all ranks may take to find each other.
     pub timeout: Duration,
     /// Handle that ends the search for the other ranks early.
     pub cancel: Option<Cancel>,
-    /// Check that ends the search for the other ranks early, for instance when one of them has failed.
+    /// Check that may end the search for the other ranks early, for instance when one of them has
+    /// failed.
     pub watch: Option<Watch>,
-    /// Listener that is told all ranks that cannot be reached when the link ends or is not made; an error names only
-    /// one of them. Such a link keeps its port open, so that others can check whether they reach it.
+    /// Listener that gets all ranks that cannot be reached when the link ends or cannot be made; an
+    /// error names only one of them. A link with a listener keeps its port open, so that others can
+    /// check whether they reach it.
     pub unreachable: Option<Unreachable>,
 }
 
 impl Options {
-    /// Loopback, one connection per peer, ten seconds of silence.
+    /// Returns the options for loopback, with one connection per peer and a heartbeat timeout of ten
+    /// seconds.
     pub fn new(token: Token) -> Options {
         Options {
             token,
@@ -154,8 +157,8 @@ impl Options {
         }
     }
 
-    /// Ends the wait for some ranks, which `doing` describes, if somebody has cancelled it or the watch
-    /// knows that they do not come.
+    /// Ends the wait for some ranks, which `doing` describes, if it was cancelled or the watch knows
+    /// that they do not come.
     ///
     /// # Errors
     /// [`Kind::Cancelled`], or the error of the watch.
@@ -197,7 +200,8 @@ impl Options {
     }
 }
 
-/// The address by which this host reaches `coordinator`; loopback if that is on loopback.
+/// Returns the address of this host from which it reaches `coordinator`; loopback if the coordinator is
+/// on loopback.
 ///
 /// # Errors
 /// If there is no route.

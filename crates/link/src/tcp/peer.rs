@@ -1,9 +1,9 @@
-//! One peer: its connections, and whether it is still there.
+//! One peer: its connections, and whether it is still alive.
 //!
-//! A peer's news about the group (goodbye, poison) comes on the control connection, which data
-//! never holds up. A data connection that ends without a goodbye makes the peer suspect; the
-//! control connection, which may be later, has half a second to say why. So a survivor that has
-//! told why it goes is never itself reported as lost.
+//! A peer sends its messages about the group (goodbye, poison) over the control connection, which data
+//! never holds up. A data connection that ends without a goodbye makes the peer suspect; the control
+//! connection, whose messages may come later, has half a second to give the reason. So a survivor that
+//! has announced why it leaves is never itself reported as lost.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub struct Peer {
     heard: Instant,
     spoke: Instant,
     suspect: Option<(Instant, String)>,
-    /// The first of the connections that bulk has to itself; beyond all, if there is no bulk.
+    /// Number of the first connection that is for bulk alone; beyond all connections, if there is none.
     bulk: usize,
 }
 
@@ -44,55 +44,56 @@ fn push_where_least(data: &mut [Connection], header: Header) {
 }
 
 impl Peer {
-    /// A peer that has just been connected to.
+    /// Returns a peer that was just connected.
     pub fn new(rank: Rank, epoch: u32, control: Connection, data: Vec<Connection>) -> Peer {
         let (heard, spoke) = (Instant::now(), Instant::now());
         let (port, heartbeat, suspect, bulk) = (Control::default(), None, None, data.len());
         Peer { rank, control, data, port, epoch, heartbeat, heard, spoke, suspect, bulk }
     }
 
-    /// Sends heartbeats often enough for the peer's timeout and for one's own: a write detects that
-    /// the peer's machine is gone.
+    /// Sends heartbeats often enough for the peer's timeout and for this rank's own: a write detects
+    /// that the peer's machine is gone.
     pub fn with_heartbeat(mut self, mine: Option<Duration>, theirs: Option<Duration>) -> Peer {
         let timeout = mine.into_iter().chain(theirs).min();
         self.heartbeat = timeout.map(|timeout| timeout / HEARTBEATS_PER_TIMEOUT);
         self
     }
 
-    /// Gives half of several connections to bulk from now on: what is in a socket can be overtaken on
-    /// another one alone.
+    /// Reserves half of several connections for bulk from now on: bytes in a socket can only be
+    /// overtaken on another connection.
     pub fn part(&mut self) {
         if self.data.len() > 1 {
             self.bulk = self.data.len() / 2;
         }
     }
 
-    /// The data connections that are for bulk alone.
+    /// Returns the data connections that are for bulk alone.
     pub fn bulk(&self) -> std::ops::Range<usize> {
         self.bulk..self.data.len()
     }
 
-    /// Whether a data connection is one of them.
+    /// Returns whether a data connection is one of them.
     pub fn is_bulk(&self, data: usize) -> bool {
         self.bulk().contains(&data)
     }
 
-    /// Whether anything but bulk is queued.
+    /// Returns whether anything but bulk is queued.
     pub fn is_urgent(&self) -> bool {
         self.data[..self.bulk].iter().any(|data| data.writer.pending_bytes() > 0)
     }
 
-    /// Every connection, control first.
+    /// Returns every connection, control first.
     pub fn connections(&mut self) -> impl Iterator<Item = &mut Connection> {
         std::iter::once(&mut self.control).chain(&mut self.data)
     }
 
-    /// Queues a data frame where least is queued.
+    /// Queues a data frame on the connection with the shortest queue.
     pub fn send(&mut self, header: Header) {
         push_where_least(&mut self.data[..self.bulk], header);
     }
 
-    /// Queues a frame of bulk on the connection for bulk with the least queued, if there are such.
+    /// Queues a bulk frame on the connection for bulk with the shortest queue, if there are such
+    /// connections.
     pub fn send_bulk(&mut self, header: Header) {
         let first = if self.bulk < self.data.len() { self.bulk } else { 0 };
         push_where_least(&mut self.data[first..], header);
@@ -107,7 +108,7 @@ impl Peer {
     /// Reads the control connection, and returns the number of bytes that came.
     ///
     /// # Errors
-    /// If it has poisoned the group, or is gone.
+    /// If the peer has poisoned the group, or is gone.
     pub fn listen(&mut self, now: Instant) -> Result<usize, Error> {
         let mut bytes = 0;
         // A few reads a turn: whoever speaks without end holds up nobody else.
@@ -155,22 +156,23 @@ impl Peer {
         Ok(bytes)
     }
 
-    /// Data came from the peer.
+    /// Records that data came from the peer.
     pub fn heard(&mut self, now: Instant) {
         self.heard = now;
     }
 
-    /// The time since the peer was last heard; none once it has said goodbye.
+    /// Returns the time since the peer was last heard; zero once it has said goodbye.
     pub fn silence(&self, now: Instant) -> Duration {
         if self.port.bye { Duration::ZERO } else { now.saturating_duration_since(self.heard) }
     }
 
-    /// A connection has ended or broken: the control connection will say why, if it can.
+    /// Records that a connection has ended or broken; the control connection will give the reason, if
+    /// it can.
     pub fn suspect(&mut self, why: String, now: Instant) {
         self.suspect.get_or_insert((now, why));
     }
 
-    /// Whether an error of a connection is the connection's: then the peer is lost or suspect.
+    /// Returns the error to report: if it is one of a connection, the peer is lost or suspect.
     pub fn blame(&self, error: Error) -> Error {
         match error.kind {
             Kind::Io => Error::lost(self.rank, error.context),
@@ -180,7 +182,7 @@ impl Peer {
         }
     }
 
-    /// Judges the peer, after everything that has come was read.
+    /// Judges whether the peer is lost, after everything that has come was read.
     ///
     /// # Errors
     /// If it is lost.
@@ -224,7 +226,7 @@ impl Peer {
         ping.into_iter().chain(silence).chain(suspect).min()
     }
 
-    /// Whether it has said goodbye and everything it sent was read.
+    /// Returns whether it has said goodbye and everything it sent was read.
     pub fn has_left(&self) -> bool {
         self.port.bye && self.data.iter().all(|data| data.reader.is_finished())
     }

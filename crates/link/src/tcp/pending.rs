@@ -1,4 +1,4 @@
-//! A connection whose other end has not told its rank yet, and the hello that tells it.
+//! A connection whose other end has not identified its rank yet, and the hello that does so.
 //!
 //! Hello, 17 bytes, little-endian, the first record after the handshake: rank, world size, epoch (4 bytes each),
 //! channel (0 control, 1.. data) and number of data connections (2 each), and whether the rank shares memory. The
@@ -30,7 +30,8 @@ const INPUT_BYTES_MAX: usize = 4096;
 pub struct Pending {
     pub address: Address,
     pub deadline: Instant,
-    /// The end of the time for this connection; `deadline` is earlier while the other side has not accepted it.
+    /// The end of the time for this connection; `deadline` is earlier while the other side has not
+    /// accepted it.
     last: Instant,
     since: Instant,
     /// Hello of the connecting side; known from the start if this side connects.
@@ -40,7 +41,7 @@ pub struct Pending {
     stage: Stage,
     encrypt: bool,
     same_host: bool,
-    /// Whether this side would share memory.
+    /// Whether this side is willing to share memory.
     shares_memory: bool,
     connections: Connections,
     /// The most data connections to the other side.
@@ -56,7 +57,7 @@ enum Stage {
     Passing(Handshake),
     Shaking(Handshake),
     Greeting(Session),
-    /// Both know each other and agree on memory, if it can be had.
+    /// Both know each other and agree on memory, if there can be any.
     Sharing(Session, Exchange),
     /// Both know each other.
     Known(Session, Option<Segment>),
@@ -64,7 +65,7 @@ enum Stage {
 }
 
 impl Pending {
-    /// A connection to `address` that will say `hello`.
+    /// Begins a connection to `address` that will send `hello`.
     ///
     /// # Errors
     /// If the operating system cannot even begin.
@@ -83,8 +84,8 @@ impl Pending {
         Pending { connections_max, ..self }
     }
 
-    /// A connection that was accepted from `address`. It stays an unauthenticated peer's until its hello has
-    /// opened: anybody who has recorded the first message of a handshake can replay it.
+    /// Returns a connection that was accepted from `address`. It stays an unauthenticated peer's until
+    /// its hello has opened: anybody who has recorded the first message of a handshake can replay it.
     ///
     /// # Errors
     /// If the socket refuses its options.
@@ -144,12 +145,13 @@ impl Pending {
         })
     }
 
-    /// Whether this side has accepted it.
+    /// Returns whether this side has accepted it.
     pub fn is_accepted(&self) -> bool {
         self.role == Role::Responder
     }
 
-    /// The connection as an unauthenticated peer, if this side has accepted it and does not know the other.
+    /// Returns the connection as an unauthenticated peer, if this side has accepted it and does not
+    /// know the other.
     pub fn unauthenticated_peer(&self) -> Option<UnauthenticatedPeer> {
         let (address, silent) = (self.address.socket.ip(), !self.duplex.has_read);
         let is_unauthenticated = self.is_accepted() && self.hello.is_none();
@@ -164,11 +166,11 @@ impl Pending {
         PollFd::new(&self.duplex.stream, flags)
     }
 
-    /// Continues as far as possible; true once both sides know each other. `admit` decides about
-    /// the hello of an unauthenticated peer.
+    /// Continues as far as possible; returns true once both sides know each other. `admit` decides
+    /// about the hello of an unauthenticated peer.
     ///
     /// # Errors
-    /// If the connection breaks, the other end is none of ours, or one refuses the other.
+    /// If the connection breaks, the other end is not of this job, or one side refuses the other.
     pub fn advance(
         &mut self,
         now: Instant,
@@ -331,7 +333,7 @@ const HELLO_BYTES: usize = 17;
 /// The longest record of this connection in bytes.
 pub const HELLO_BYTES_MAX: usize = 512;
 
-/// The refusals that travel, in the order of their codes from 1.
+/// The refusals that can be sent, in the order of their codes from 1.
 const REFUSALS: [Kind; 3] = [Kind::Invalid, Kind::WorldMismatch, Kind::RankTaken];
 
 /// The channel of heartbeats, goodbyes and poison, which data never holds up.
@@ -342,20 +344,20 @@ pub const CONTROL: u16 = 0;
 pub struct Hello {
     /// The rank that connects.
     pub rank: Rank,
-    /// World size that the connecting rank believes in.
+    /// World size of the connecting rank.
     pub size: u32,
-    /// The life of the group that it is in.
+    /// The epoch of its group.
     pub epoch: u32,
     /// Channel of this connection: 0 for control, n for the n-th share of the data.
     pub channel: u16,
     /// Number of data connections that the rank makes.
     pub connections: u16,
-    /// Whether the rank would use shared memory in the place of this connection.
+    /// Whether the rank is willing to use shared memory in the place of this connection.
     pub shares_memory: bool,
 }
 
 impl Hello {
-    /// The length of the rings of memory that replaces this connection.
+    /// Returns the length of the rings of the memory that replaces this connection.
     fn ring_bytes(&self) -> usize {
         shm::ring_bytes((self.size as usize - 1) * usize::from(self.connections))
     }
@@ -372,7 +374,7 @@ impl Hello {
     }
 
     /// # Errors
-    /// If this is no hello, or its numbers cannot be.
+    /// If this is no hello, or its numbers are impossible.
     pub fn parse(bytes: &[u8]) -> Result<Hello, Error> {
         let invalid = || Error::new(Kind::Corrupt, "sent what is no hello");
         let bytes: &[u8; HELLO_BYTES] = bytes.try_into().map_err(|_| invalid())?;
@@ -393,7 +395,7 @@ impl Hello {
     }
 }
 
-/// The answer to a hello as it travels.
+/// Returns the answer to a hello as it is sent.
 pub fn verdict_to_bytes(verdict: &Result<(), Error>) -> Vec<u8> {
     match verdict {
         Ok(()) => vec![0],
@@ -409,7 +411,7 @@ pub fn verdict_to_bytes(verdict: &Result<(), Error>) -> Vec<u8> {
 /// Returns the offer of memory in the answer to `hello`, which may be empty.
 ///
 /// # Errors
-/// The refusal, or that this is no answer.
+/// The error of the refusal, or [`Kind::Corrupt`] if this is no answer.
 pub fn parse_verdict<'a>(bytes: &'a [u8], hello: &Hello) -> Result<&'a [u8], Error> {
     match bytes.split_first() {
         Some((0, offer)) if offer.is_empty() || hello.shares_memory => Ok(offer),

@@ -69,7 +69,7 @@ impl Link {
         Ok(())
     }
 
-    /// Asks peers that share memory for a wake-up; false if there is something to do already.
+    /// Asks peers that share memory for a wake-up; returns false if there is something to do already.
     fn arm(&self, input: PollFlags) -> bool {
         self.peers.iter().flatten().flat_map(|peer| &peer.data).all(|data| data.arm(input))
     }

@@ -1,8 +1,8 @@
 //! The receiving half of a connection: frames, read straight into their places.
 //!
-//! In clear, one system call brings the rest of a payload into its place and the next header
-//! into a small buffer; when frames are small it brings many of them into the buffer. Encrypted,
-//! records are opened straight into the place where they fit.
+//! In clear, one system call brings the rest of a payload into its place and the next header into a
+//! small buffer; if frames are small, it brings many of them into the buffer. Encrypted records are
+//! opened directly into the place if they fit.
 
 use std::io::{self, IoSliceMut, Read};
 
@@ -22,21 +22,21 @@ pub enum Traffic {
     Data,
 }
 
-/// Protection of frames against damage.
+/// Protection of frames against corruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// None: the bytes stay on this machine.
     Trusted,
     /// Payloads have a checksum.
     Checksum,
-    /// Encryption, which notices damage as well.
+    /// Encryption, which detects corruption as well.
     Sealed,
 }
 
 /// Room for a whole record behind the beginning of a header.
 const BUFFER_BYTES: usize = RECORD_PLAIN_BYTES_MAX + HEADER_BYTES;
-/// After a payload of this size the next read takes no more than a header beyond the payload, so
-/// that the next payload, large too presumably, goes straight to its place.
+/// After a payload of this size, the next read takes no more than a header in addition to the payload,
+/// so that the next payload, which is probably large too, goes straight to its place.
 const LARGE_BYTES: usize = 16 << 10;
 /// Ciphertext read by one system call.
 const SEALED_BYTES: usize = 4 * RECORD_BYTES_MAX;
@@ -53,9 +53,9 @@ pub struct Reader {
     /// Number of frames that were delivered.
     pub frames: u64,
     large: bool,
-    /// The port has no place yet.
+    /// Whether the port has no place yet.
     pub paused: bool,
-    /// The peer has closed its side.
+    /// Whether the peer has closed its side.
     pub ended: bool,
 }
 
@@ -67,7 +67,7 @@ struct Incoming {
 }
 
 impl Reader {
-    /// A reader of frames from a rank in an epoch, with the bytes that came with the handshake.
+    /// Returns a reader of frames from a rank in an epoch, with the bytes that came with the handshake.
     pub fn new(
         from: Rank,
         epoch: u32,
@@ -82,22 +82,22 @@ impl Reader {
         Reader { from, epoch, traffic, buffer, sealed, frame, frames, large, paused, ended }
     }
 
-    /// Whether the stream has ended in the middle of a frame.
+    /// Returns whether the stream has ended in the middle of a frame.
     pub fn is_torn(&self) -> bool {
         self.ended && !self.paused && self.holds_something()
     }
 
-    /// Whether the stream has ended and everything was delivered.
+    /// Returns whether the stream has ended and everything was delivered.
     pub fn is_finished(&self) -> bool {
         self.ended && !self.paused && !self.holds_something()
     }
 
-    /// Bytes that are still missing of the payload in progress.
+    /// Returns the number of bytes that are still missing of the payload in progress.
     pub fn missing_bytes(&self) -> usize {
         self.frame.as_ref().map_or(0, |frame| frame.header.length as usize - frame.filled)
     }
 
-    /// The frame whose payload has begun to arrive.
+    /// Returns the header of the frame whose payload has begun to arrive.
     pub fn arriving(&self) -> Option<&Header> {
         self.frame.as_ref().map(|frame| &frame.header)
     }
@@ -112,8 +112,8 @@ impl Reader {
     /// delivers them.
     ///
     /// # Errors
-    /// [`Kind::Io`] if the connection is broken, [`Kind::Corrupt`] if the bytes are no frames,
-    /// or what the port says.
+    /// [`Kind::Io`] if the connection is broken, [`Kind::Corrupt`] if the bytes are no frames, or the
+    /// error of the port.
     pub fn read(
         &mut self,
         stream: &mut dyn Read,
@@ -290,7 +290,7 @@ impl Incoming {
         }
     }
 
-    /// The header of the complete frame, whose payload must match its checksum.
+    /// Returns the header of the complete frame, whose payload must match its checksum.
     fn finish(&mut self) -> Result<Header, Error> {
         if let (Some(expected), Some(hasher)) = (self.header.payload_checksum, self.hasher.take()) {
             let found = hasher.finalize();
@@ -322,7 +322,7 @@ fn check_place(header: &Header, place: &[u8]) -> Result<(), Error> {
 /// connection in pieces of at most `piece_bytes`. Ends early if the port has no place.
 ///
 /// # Errors
-/// If the bytes are no frames, and errors of the port.
+/// If the bytes are no frames, or the port returns an error.
 pub fn replay(
     bytes: &[u8],
     piece_bytes: usize,

@@ -13,7 +13,7 @@ use crate::{Error, Kind, poison};
 const POISON_LINGER: Duration = Duration::from_millis(500);
 
 impl Link {
-    /// Tells every peer why the group is over, as well as can be done in half a second.
+    /// Tells every peer why the group has ended, as far as is possible within half a second.
     ///
     /// Peers then get [`crate::Kind::Poisoned`] with the rank of `reason`, whatever happens to this
     /// rank's connections. The link is dead afterwards.
@@ -43,8 +43,8 @@ impl Link {
         self.dead = Some(reason.repeat());
     }
 
-    /// Says goodbye, once everything that was queued has been [`Port::sent`](crate::Port::sent), and waits until
-    /// the peers have done the same or `timeout` has passed.
+    /// Says goodbye, once everything that was queued has been [`Port::sent`](crate::Port::sent), and
+    /// waits until the peers have done the same or `timeout` has passed.
     ///
     /// # Errors
     /// If something is still queued or does not leave in time.
@@ -87,7 +87,7 @@ impl Link {
         }
     }
 
-    /// Does `each` with every connection until it says that all are done, or `deadline`.
+    /// Calls `each` on every connection until it returns true for all, or until `deadline`.
     fn linger(&mut self, deadline: Instant, mut each: impl FnMut(&mut Peer) -> bool) -> bool {
         loop {
             let mut done = true;

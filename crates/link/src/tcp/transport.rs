@@ -17,7 +17,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The socket; when it ends, the stream ends.
+    /// Returns the socket; when it ends, the stream ends.
     pub fn socket(&self) -> &TcpStream {
         match self {
             Transport::Socket(socket) => socket,
@@ -25,22 +25,23 @@ impl Transport {
         }
     }
 
-    /// Whether the bytes go over a socket, so that a network may be slower than this process.
+    /// Returns whether the bytes go over a socket, so that a network may be slower than this process.
     pub fn is_socket(&self) -> bool {
         matches!(self, Transport::Socket(_))
     }
 
-    /// Whether there is certainly something to read; only memory knows this without a poll.
+    /// Returns whether there is certainly something to read; only memory knows this without a poll.
     pub fn has_input(&self) -> bool {
         matches!(self, Transport::Memory(stream) if stream.has_input())
     }
 
-    /// Whether there is certainly room to write; only memory knows this without a poll.
+    /// Returns whether there is certainly room to write; only memory knows this without a poll.
     pub fn has_room(&self) -> bool {
         matches!(self, Transport::Memory(stream) if stream.has_room())
     }
 
-    /// Prepares a sleep that these events end; false if one has happened already, so that this side must not sleep.
+    /// Prepares a sleep that these events end; returns false if one has happened already, so that this
+    /// side must not sleep.
     pub fn arm(&self, events: PollFlags) -> bool {
         match self {
             Transport::Socket(_) => true,
@@ -48,7 +49,7 @@ impl Transport {
         }
     }
 
-    /// Descriptors to poll for these events.
+    /// Returns the descriptors to poll for these events.
     pub fn poll_fds(&self, events: PollFlags) -> impl Iterator<Item = PollFd<'_>> {
         let (socket, memory) = match self {
             _ if events.is_empty() => (None, None),

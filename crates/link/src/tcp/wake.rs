@@ -16,19 +16,19 @@ pub struct Wake {
     waker: Waker,
 }
 
-/// Handle that ends [`Link::wait`](crate::Link::wait) from another thread; cheap to clone and to use
-/// twice.
+/// Handle that ends [`Link::wait`](crate::Link::wait) from another thread. It is cheap to clone, and
+/// may be used twice.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Sender>);
 
 #[derive(Debug)]
 struct Sender {
     stream: UnixStream,
-    /// A wake is under way: more of them add nothing.
+    /// Whether a wake is under way: further ones have no effect.
     pending: AtomicBool,
 }
 
-/// What wakers of other threads do to a poll.
+/// The effect of wakers of other threads on a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wakers {
     EndIt,
@@ -52,12 +52,12 @@ impl Wake {
         PollFd::new(&self.polled, PollFlags::IN)
     }
 
-    /// Whether somebody has called since the last time.
+    /// Returns whether it was woken since the last call.
     pub fn take(&self) -> bool {
         self.waker.0.pending.swap(false, Ordering::AcqRel)
     }
 
-    /// Empties the socket. A byte may come after its call was taken: then a poll ends for nothing.
+    /// Empties the socket. If a byte comes after its wake was taken, a poll ends for nothing.
     pub fn drain(&self) {
         let _ = (&self.polled).read(&mut [0; 64]);
     }
@@ -67,7 +67,7 @@ impl Wake {
     }
 }
 
-/// Work that ends elsewhere, such as on a device, wakes the link's thread by it.
+/// Work that ends elsewhere, such as on a device, wakes the link's thread with it.
 impl std::task::Wake for Waker {
     fn wake(self: Arc<Waker>) {
         Waker::wake(&self);

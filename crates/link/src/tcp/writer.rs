@@ -1,7 +1,7 @@
 //! The sending half of a connection: a queue of frames, written without copying payloads.
 //!
-//! In clear, headers and payloads of many frames leave in one system call, payloads from where
-//! they lie. Encrypted, they are sealed from there into records: one pass over memory.
+//! In clear, headers and payloads of many frames leave in one system call, payloads directly from their
+//! memory. Encrypted, payloads are sealed directly from their memory into records, in one pass.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -17,9 +17,10 @@ use crate::tcp::reader::Protection;
 const FRAMES_PER_WRITE: usize = 64;
 /// The most bytes in one system call, so that other connections have their turn.
 const BYTES_PER_WRITE: usize = 4 << 20;
-/// Records that are sealed ahead of the socket.
+/// Number of records that are sealed ahead of the socket.
 const RECORDS_AHEAD: usize = 4;
-/// From this much on a payload is sealed from where it lies, instead of with its neighbours.
+/// From this size on, a payload is sealed directly from its memory, instead of together with its
+/// neighbours.
 const SEAL_IN_PLACE_BYTES_MIN: usize = 16 << 10;
 
 /// The frames that wait for a connection.
@@ -38,7 +39,7 @@ pub struct Writer {
 #[derive(Debug)]
 struct Outgoing {
     header: Header,
-    /// The header as it travels, made when its turn has come.
+    /// The header as it is sent, made when its turn has come.
     bytes: Option<[u8; HEADER_BYTES]>,
     /// Bytes of header and payload that have left.
     gone: usize,
@@ -61,7 +62,7 @@ impl Outgoing {
 }
 
 impl Writer {
-    /// An empty queue to `to`.
+    /// Returns an empty queue to `to`.
     pub fn new(to: Rank, protection: Protection) -> Writer {
         let sealed = (protection == Protection::Sealed).then(|| Sealed {
             gathered: Vec::with_capacity(RECORD_PLAIN_BYTES_MAX),
@@ -87,8 +88,8 @@ impl Writer {
         self.queue.push_back(frame);
     }
 
-    /// Bytes that have not left; what is not sealed yet with the seals it needs at most if it
-    /// leaves now.
+    /// Returns the number of bytes that have not left. Those that are not sealed yet count with the
+    /// largest seals that they would need now.
     pub fn pending_bytes(&self) -> usize {
         let Some(sealed) = &self.sealed else { return self.queued_bytes };
         let records =
@@ -97,13 +98,13 @@ impl Writer {
         self.queued_bytes + seals + sealed.end - sealed.start
     }
 
-    /// Whether frames wait that the port has not been told to be sent.
+    /// Returns whether there are frames for which [`Port::sent`] has not been called.
     pub fn has_unsent(&self) -> bool {
         !self.queue.is_empty()
             || self.sealed.as_ref().is_some_and(|sealed| !sealed.ending.is_empty())
     }
 
-    /// The frame whose bytes leave next.
+    /// Returns the frame whose bytes leave next.
     pub fn leaving(&self) -> Option<Tag> {
         let sealed = self.sealed.as_ref().and_then(|sealed| sealed.ending.front());
         sealed.map(|(tag, _)| *tag).or_else(|| self.queue.front().map(|frame| frame.header.tag))
@@ -179,7 +180,8 @@ impl Writer {
         }
     }
 
-    /// Accounts for `bytes` of header and payload that were taken; `done` gets what is complete.
+    /// Accounts for `bytes` of header and payload that were taken; calls `done` with each complete
+    /// frame.
     fn advance(&mut self, mut bytes: usize, mut done: impl FnMut(Tag)) {
         self.queued_bytes -= bytes;
         while let Some(front) = self.queue.front_mut() {
@@ -221,7 +223,7 @@ impl Writer {
         self.sealed = Some(sealed);
     }
 
-    /// Copies what makes up the next record: many small frames, or the head of a large one.
+    /// Copies the content of the next record: many small frames, or the head of a large one.
     fn gather(&self, gathered: &mut Vec<u8>, port: &dyn Port) {
         gathered.clear();
         for frame in self.queue.iter().take(FRAMES_PER_WRITE) {
@@ -237,8 +239,8 @@ impl Writer {
         }
     }
 
-    /// Writes what is sealed. A frame is sent when its last record has left, not when it is sealed:
-    /// whoever has sent everything may not have another turn for long.
+    /// Writes what is sealed. A frame is sent when its last record has left, not when it is sealed: a
+    /// rank that has sent everything may not get another turn for long.
     fn write_sealed(
         &mut self,
         stream: &mut dyn Write,

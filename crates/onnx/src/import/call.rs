@@ -91,7 +91,9 @@ impl<'a> Call<'a> {
 pub(crate) fn dimension(axis: i64, dimensions: usize) -> Result<usize, Error> {
     let from_start = if axis < 0 { axis + dimensions as i64 } else { axis };
     let found = usize::try_from(from_start).ok().filter(|dim| *dim < dimensions);
-    found.ok_or_else(|| refuse(format!("axis {axis} of {dimensions} dimensions")))
+    found.ok_or_else(|| {
+        refuse(format!("axis {axis} is out of range, expected one of {dimensions} dimensions"))
+    })
 }
 
 /// Returns the error for a node whose operands are refused.

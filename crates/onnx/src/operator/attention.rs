@@ -82,7 +82,9 @@ fn heads(importer: &Importer<'_>, operands: [TensorId; 3]) -> Result<Heads, Erro
         }
     };
     if keys == 0 || queries == 0 || queries % keys != 0 {
-        return Err(refuse(format!("{queries} heads of queries share {keys} of keys")));
+        return Err(refuse(format!(
+            "{queries} heads of queries share {keys} of keys, expected a multiple of {keys}"
+        )));
     }
     Ok(Heads { queries, keys, apart })
 }

@@ -46,7 +46,10 @@ pub(super) fn concat(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let dim = importer.call.axis(0, first.len())?;
     let section = |id: &TensorId| {
         let shape = shape(id);
-        shape.get(dim).copied().ok_or_else(|| refuse(format!("an input of shape {shape:?}")))
+        shape
+            .get(dim)
+            .copied()
+            .ok_or_else(|| refuse(format!("an input of shape {shape:?}, expected dimension {dim}")))
     };
     let sections: Vec<usize> = parts.iter().map(section).collect::<Result<_, _>>()?;
     let pack = Pack { dim, pieces: 1, sections };
@@ -124,7 +127,7 @@ pub(super) fn gather(importer: &mut Importer<'_>) -> Result<Value, Error> {
         let length = from[dim] as i64;
         let at = if at < 0.0 { at as i64 + length } else { at as i64 };
         if at < 0 || at >= length {
-            return Err(refuse(format!("place {at} of a dimension of {length}")));
+            return Err(refuse(format!("index {at} is out of range, expected below {length}")));
         }
         let x = importer.tensor(0)?;
         let (name, at) = (format!("{}.part", importer.call.name), at as usize);
@@ -167,7 +170,10 @@ fn known_rows(
         None => return Ok(None),
     };
     if first < 0.0 || first as usize + count > known {
-        return Err(refuse(format!("rows {first} to {} of {known}", first + count as f64 - 1.0)));
+        return Err(refuse(format!(
+            "rows {first} to {} of a table of {known} rows",
+            first + count as f64 - 1.0
+        )));
     }
     let (x, first) = (importer.tensor(0)?, first as usize);
     let name = format!("{}.part", importer.call.name);

@@ -281,7 +281,7 @@ fn rows_of_a_table_are_those_that_the_file_names() {
     let expected = "node 1 'Gather_1': 'places' has indices of shape [1, 3] that are not 0, 1, 2 …, \
                     expected positions";
     assert_eq!(refused(&[2, 1, 0]), expected);
-    assert_eq!(refused(&[4, 5, 6]), "node 1 'Gather_1': rows 4 to 6 of 6");
+    assert_eq!(refused(&[4, 5, 6]), "node 1 'Gather_1': rows 4 to 6 of a table of 6 rows");
 }
 
 #[test]

@@ -17,7 +17,8 @@ const GIB: f64 = (1_u64 << 30) as f64;
 const FASTER: f64 = 1e-3;
 
 /// The reason why there is no expert plan, if it is not a lack of memory.
-pub const NO_EXPERT: &str = "cannot be: neither batch nor blocks divide so among these devices";
+pub const NO_EXPERT: &str =
+    "impossible: neither batch nor blocks can be divided among these devices in this way";
 
 /// Number of tensors that are shown.
 const TENSORS: usize = 10;

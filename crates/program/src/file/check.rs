@@ -184,8 +184,9 @@ pub(super) fn ways(ways: &[WayFile], graph: &Graph) -> Result<(), Error> {
     for way in ways {
         for name in &way.blocks {
             let block = graph.blocks.iter().find(|block| block.name == *name);
-            let unknown =
-                || Error::file(format!("a way is for block '{name}', the model has none"));
+            let unknown = || {
+                Error::file(format!("a way is for block '{name}', but the model has no such block"))
+            };
             let block = block.ok_or_else(unknown)?;
             let nodes = &graph.nodes[block.nodes.clone()];
             let prefix = format!("{name}.");
@@ -194,7 +195,8 @@ pub(super) fn ways(ways: &[WayFile], graph: &Graph) -> Result<(), Error> {
                 .map(|node| node.name.strip_prefix(&prefix).unwrap_or(&node.name))
                 .collect();
             if let Some(node) = way.nodes.keys().find(|node| !known.contains(node.as_str())) {
-                let message = format!("a way cuts node '{node}', block '{name}' has none");
+                let message =
+                    format!("a way cuts node '{node}', but block '{name}' has no such node");
                 return Err(Error::file(message));
             }
         }

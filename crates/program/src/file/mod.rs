@@ -256,7 +256,7 @@ fn check_places(graph: &Graph, strategies: &[Strategy]) -> Result<(), Error> {
                 continue;
             }
             let found = declaration.describe(strategy);
-            let message = format!("'{}' is cut as '{found}', the model places it", node.name);
+            let message = format!("'{}' is cut as '{found}', but the model places it", node.name);
             return Err(Error::file(format!("{message} '{letter}' on dimension {dim}")));
         }
     }

@@ -1,8 +1,8 @@
 //! XLA's foreign function interface, version 0.1: its structs, as far as the handlers need them.
 //!
-//! They are those of `xla/ffi/api/c_api.h`. Each begins with its size, which newer versions may only enlarge:
-//! a smaller one is refused, and fields at the end that are unknown here are ignored. A handler says which
-//! version it was made for when XLA asks, and XLA serves old ones.
+//! They are those of `xla/ffi/api/c_api.h`. Each begins with its size, which newer versions may only
+//! increase: a smaller struct is refused, and unknown fields at the end are ignored. When XLA asks, a
+//! handler reports the version that it was made for; XLA serves old versions.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::offset_of;
@@ -106,7 +106,7 @@ struct Scalar {
     value: *const i32,
 }
 
-/// What a handler is called with.
+/// Argument of a handler's call.
 #[repr(C)]
 pub(super) struct CallFrame {
     struct_size: usize,
@@ -117,7 +117,7 @@ pub(super) struct CallFrame {
     arguments: Values,
     results: Values,
     attributes: Attributes,
-    /// Not counted in `struct_size`; it is there where the API has futures.
+    /// Not counted in `struct_size`; it exists if the API has futures.
     future: *mut Future,
 }
 
@@ -154,7 +154,7 @@ struct Api {
     internal: Unused,
     error_create: unsafe extern "C" fn(*mut ErrorCreate) -> *mut Error,
     unused: [Unused; 12],
-    /// This and the following are there from version 0.1 on.
+    /// This field and the following ones exist from version 0.1 on.
     future_create: unsafe extern "C" fn(*mut FutureCreate) -> *mut Error,
     future_set_available: unsafe extern "C" fn(*mut FutureCreate) -> *mut Error,
     future_set_error: unsafe extern "C" fn(*mut FutureSetError) -> *mut Error,
@@ -174,10 +174,10 @@ pub(super) struct Call<'a> {
     api: &'a Api,
 }
 
-/// Lets `handler` answer a call; a question about the handler's version is answered here.
+/// Lets `handler` answer a call; answers a question about the handler's version itself.
 ///
 /// # Safety
-/// `frame` is what XLA calls a handler with.
+/// `frame` is the argument with which XLA calls a handler.
 pub(super) unsafe fn answer(
     frame: *mut CallFrame,
     handler: impl FnOnce(&mut Call<'_>) -> Result<(), Failure>,
@@ -196,10 +196,10 @@ pub(super) unsafe fn answer(
     }
 }
 
-/// Answers the question for metadata, if the extensions of a call ask it.
+/// Answers the question for metadata, if the extensions of a call contain it.
 ///
 /// # Safety
-/// A list of extensions as XLA gives them.
+/// `extension` is a list of extensions from XLA.
 unsafe fn told_version(mut extension: *mut Extension) -> bool {
     // SAFETY: as promised by the caller; `kind` says which struct it is.
     unsafe {
@@ -216,7 +216,7 @@ unsafe fn told_version(mut extension: *mut Extension) -> bool {
     false
 }
 
-/// Makes an error of XLA's.
+/// Makes an XLA error.
 fn error(api: &Api, failure: &Failure) -> *mut Error {
     let code = match failure {
         Failure::Invalid(_) | Failure::NoRank(_) => INVALID_ARGUMENT,
@@ -234,7 +234,7 @@ fn error(api: &Api, failure: &Failure) -> *mut Error {
 }
 
 impl<'a> Call<'a> {
-    /// A call whose structs have all the fields that are read here.
+    /// Returns a call whose structs have all fields that are read here.
     fn new(frame: &'a mut CallFrame, api: &'a Api) -> Result<Call<'a>, Failure> {
         // Alignment may enlarge what Rust counts, never what XLA does.
         expect_size("call frame", frame.struct_size, offset_of!(CallFrame, future))?;
@@ -254,7 +254,7 @@ impl<'a> Call<'a> {
         buffers(&self.frame.results)
     }
 
-    /// An attribute, which is an int32.
+    /// Returns an attribute, which must be an int32.
     pub(super) fn attribute(&self, name: &str) -> Result<i32, Failure> {
         let attributes = &self.frame.attributes;
         for at in 0..attributes.count.max(0) as usize {
@@ -275,7 +275,7 @@ impl<'a> Call<'a> {
         Err(Failure::invalid(format!("the call has no attribute '{name}' of int32")))
     }
 
-    /// Gives XLA a future of this call, for which it keeps arguments and results.
+    /// Returns a future of this call for XLA, which keeps arguments and results until it is completed.
     pub(super) fn promise(&mut self) -> Result<Promise, Failure> {
         let mut arguments = FutureCreate {
             // As XLA counts it, which ends before the field that it fills in.
@@ -293,11 +293,11 @@ impl<'a> Call<'a> {
     }
 }
 
-/// XLA's future of a call, to be completed once, from any thread. One that is dropped fails: what XLA waits for was
-/// lost with a panic.
+/// XLA's future of a call, to be completed once, from any thread. If it is dropped, it fails: the work
+/// that XLA waits for was lost in a panic.
 pub(super) struct Promise {
     api: *const Api,
-    /// None once it is completed.
+    /// `None` once it is completed.
     future: Option<*mut Future>,
 }
 
@@ -361,7 +361,7 @@ fn buffers(values: &Values) -> Result<Vec<Buffer>, Failure> {
     (0..values.count.max(0) as usize).map(buffer).collect()
 }
 
-/// Refuses an API without futures. Version 0.1 has them, and counts its size as if it ended before.
+/// Refuses an API without futures. Version 0.1 has them, but reports a size without them.
 fn expect_version(api: &Api) -> Result<(), Failure> {
     let counted = offset_of!(Api, error_create) + 5 * size_of::<Unused>();
     expect_size("API", api.struct_size, counted)?;

@@ -1,11 +1,12 @@
-//! The mesh: which device belongs to which stage and where it lies in it.
+//! The mesh: the stage of each device, and its place in the stage.
 
 use thinwire_plan::search::Outcome;
 
 use crate::svg::{drawing, text};
 
 const WIDTH: usize = 960;
-/// Squares that a page draws at most; of larger meshes whole stages are left out and said.
+/// Largest number of squares that a page draws; of larger meshes whole stages are left out, and the
+/// page says so.
 const SQUARES: usize = 2048;
 /// Colours of the style.
 const COLOURS: usize = 8;
@@ -61,7 +62,8 @@ pub fn caption(plan: &Outcome) -> String {
     format!("One square per device, coloured by its stage; {order}.")
 }
 
-/// A mesh of one dimension as rows, at most a quarter as many as they have squares.
+/// Returns a mesh of one dimension folded into rows: at most a quarter as many rows as each has
+/// squares.
 fn folded(devices: usize) -> (usize, usize) {
     let columns = devices.min(16.max((2.0 * (devices as f64).sqrt()).ceil() as usize));
     (devices.div_ceil(columns), columns)

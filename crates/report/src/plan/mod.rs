@@ -1,5 +1,5 @@
-//! plan.html: a plan as one page, in the look of the run report: nothing from elsewhere, readable
-//! offline, in the dark and without script.
+//! plan.html: a plan as one page, in the style of the report of a training. It loads nothing from
+//! elsewhere, and is readable offline, in dark mode and without scripts.
 
 mod mesh;
 mod stages;
@@ -78,7 +78,7 @@ pub fn page(
     Ok(document(&escape(&format!("thinwire: {title}")), &body.concat()))
 }
 
-/// The model, and the devices at work.
+/// Returns the model, and the devices in use.
 fn title(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
     let (used, all) = (found.best.candidate.devices(), counted(cluster.size(), "device"));
     match used == cluster.size() {
@@ -87,7 +87,7 @@ fn title(plan: &PlanFile, cluster: &Cluster, found: &Found) -> String {
     }
 }
 
-/// Nothing, if everything travels as it is.
+/// Returns the codecs; an empty text if everything travels raw.
 fn codecs(plan: &PlanFile) -> String {
     if plan.codec.is_empty() && plan.activation.is_empty() {
         return String::new();
@@ -115,7 +115,7 @@ fn headline(plan: &PlanFile, found: &Found, title: &str) -> String {
 /// Work that follows the last pass.
 const END: (&str, &str) = ("decode", "gradients travel, optimiser");
 
-/// The timeline of a plan's step.
+/// Returns the timeline of a plan's step.
 fn timeline(plan: &Outcome, overlap: Overlap) -> String {
     let Some(run) = played(plan, overlap) else { return String::new() };
     let done_s = done_s(plan, overlap, &run);

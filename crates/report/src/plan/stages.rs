@@ -1,4 +1,4 @@
-//! The stages: which blocks each has, and on which devices.
+//! The stages: their blocks and their devices.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ pub fn stages(planner: &Planner, cluster: &Cluster, found: &Found) -> Result<Str
     Ok(table(["", "blocks", "devices", "kind"], rows))
 }
 
-/// The kinds of some ranks' devices, each once.
+/// Returns the kinds of some ranks' devices, each once.
 pub fn kinds(cluster: &Cluster, ranks: Range<usize>) -> Vec<&str> {
     let kind = |rank: usize| cluster.kinds.get(rank / cluster.levels[0].size).copied().unwrap_or(0);
     let mut kinds: Vec<&str> = ranks.map(|rank| &cluster.devices[kind(rank)].name[..]).collect();

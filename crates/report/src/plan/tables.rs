@@ -13,7 +13,7 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 860.0;
 const ROW: f64 = 20.0;
 
-/// A bar per stage; the outline is what its devices have.
+/// Returns a bar per stage; the outline is the memory of its devices.
 pub fn memory(plan: &Outcome) -> String {
     let most = plan.stages.iter().map(|stage| stage.memory_bytes).fold(1.0, f64::max);
     let scale = (RIGHT - LEFT) / most;
@@ -44,7 +44,7 @@ pub fn memory(plan: &Outcome) -> String {
     legend + &drawing("memory", ROW * plan.stages.len() as f64 + 6.0, &rows)
 }
 
-/// A row per level of the cluster.
+/// Returns a table with a row per level of the cluster.
 pub fn levels(levels: &[LevelTraffic]) -> String {
     let row = |one: &LevelTraffic| {
         let bytes = [one.collective_bytes, one.parameter_bytes, one.message_bytes];
@@ -54,7 +54,7 @@ pub fn levels(levels: &[LevelTraffic]) -> String {
     table(["", "collectives", "parameters", "between stages", "busy"], levels.iter().map(row))
 }
 
-/// A row per codec of gradients, then of activations.
+/// Returns a table with a row per codec of gradients, then of activations.
 pub fn codecs(plan: &PlanFile) -> String {
     let row = |what: String, name: &String, level: &Option<String>| {
         [what, name.clone(), level.clone().unwrap_or_else(|| "–".to_owned())]
@@ -69,7 +69,7 @@ pub fn codecs(plan: &PlanFile) -> String {
     table(["", "codec", "from level"], gradients.chain(activations))
 }
 
-/// A row per tensor of which anything is sent, the most first, and one for all.
+/// Returns a table with a row per tensor that is sent, the most bytes first, and one for all tensors.
 pub fn tensors(traffic: &Traffic) -> String {
     let row = |name: &str, sent: f64, least: f64, blocks: String| {
         let times = if least > 0.0 { format!("{:.2}", sent / least) } else { "–".to_owned() };
@@ -83,7 +83,7 @@ pub fn tensors(traffic: &Traffic) -> String {
     table(["", "sent", "least", "times the least", "blocks"], rows)
 }
 
-/// A row per expert plan.
+/// Returns a table with a row per expert plan.
 pub fn experts(found: &Found) -> String {
     let none = || "–".to_owned();
     let row = |(name, plan): (&str, &Result<Outcome, f64>)| {
@@ -105,7 +105,7 @@ pub fn experts(found: &Found) -> String {
     table(["", "step", "longer", "plan"], std::iter::once(this).chain(experts))
 }
 
-/// A table per way in which blocks are done.
+/// Returns a table for each way in which blocks are computed.
 pub fn ways(plan: &PlanFile) -> String {
     plan.way.iter().map(way).collect()
 }

@@ -1,4 +1,4 @@
-//! Bars: where a step's time goes, and how many bytes a bucket sends.
+//! Bars: the parts of a step's time, and the bytes that a bucket sends.
 
 use super::values::{Bucket, Run, Split};
 use crate::escaping::shortened;
@@ -10,7 +10,7 @@ const RIGHT: f64 = 930.0;
 /// Letters of a name for which there is room.
 const NAME_MAX: usize = 14;
 
-/// Per run two bars: the step as it passed, and below it what the communication thread did.
+/// Returns two bars per run: the step as it passed, and below it the work of the communication thread.
 pub fn step_time(runs: &[Run]) -> String {
     let row = 74.0;
     let height = row * runs.len() as f64 + 34.0;
@@ -21,7 +21,7 @@ pub fn step_time(runs: &[Run]) -> String {
     drawing("step time", height, &(time_axis(&x, height - 26.0) + &rows.collect::<String>()))
 }
 
-/// The wall time of a step, its floors, and the work beside it.
+/// Draws the wall time of a step, its floors, and the work of the communication thread.
 fn step_row(run: &Run, x: &Axis, top: f64) -> String {
     let Split { compute_s, wait_s, commit_s, encode_s, wire_s, decode_s, step_s, .. } = run.time;
     let alone = run.floors.compute_s.min(compute_s);
@@ -68,7 +68,7 @@ fn busy_s(time: &Split) -> f64 {
     time.encode_s + time.wire_s + time.decode_s
 }
 
-/// A bar per bucket: its bytes as f32 as an outline, what was sent filled in.
+/// Returns a bar per bucket: an outline for its bytes as f32, filled with the bytes that were sent.
 pub fn bucket_bytes(buckets: &[Bucket]) -> String {
     let row = 30.0;
     let (left, right) = (300.0, 700.0);
@@ -98,7 +98,7 @@ pub fn bucket_bytes(buckets: &[Bucket]) -> String {
     drawing("bytes per bucket", row * buckets.len() as f64 + 4.0, &bars)
 }
 
-/// A name that fits beside its bar: its beginning and its end.
+/// Returns a name that fits next to its bar: its beginning and its end.
 fn both_ends(name: &str) -> String {
     const LENGTH: usize = 42;
     let letters: Vec<char> = name.chars().collect();

@@ -1,4 +1,5 @@
-//! Several trainings in one report: records are read, what all have in common stays, and what differs is a table.
+//! Several trainings in one report: records are read, common facts stay, and differences become a
+//! table.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +33,7 @@ pub struct Record {
 /// Reads trainings, a line of JSON each.
 ///
 /// # Errors
-/// If a line is none of a training, with its number from 1 on.
+/// If a line is no record of a training; with its number, from 1 on.
 pub fn read(text: &str) -> Result<Vec<Report>, (usize, serde_json::Error)> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines.map(|(index, line)| one(line).map_err(|error| (index + 1, error))).collect()
@@ -50,7 +51,7 @@ fn one(line: &str) -> Result<Report, serde_json::Error> {
     Ok(Report { runs: vec![run], ..report })
 }
 
-/// JSON has no word for a number that is none, and writes null.
+/// Removes nulls, which JSON has in place of numbers that are not finite.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -62,7 +63,8 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// Returns the report of all trainings: each has the name of its codec or, where several have the same, of its file.
+/// Returns the report of all trainings. Each is named after its codec or, if several have the same
+/// codec, after its file.
 pub fn compared(records: Vec<Record>) -> Report {
     let codecs = records.iter().flat_map(|record| &record.trainings).flat_map(|it| &it.runs);
     let codecs: Vec<String> = codecs.map(|run| run.codec.clone()).collect();
@@ -119,7 +121,7 @@ const COMMAND: &str = "command";
 /// Facts for which a report has fields of their own.
 const OWN: [&str; 6] = ["version", "date", "machine", "ranks", "link", COMMAND];
 
-/// Returns the facts of all trainings by name: the value of each training, a dash where it has none.
+/// Returns the facts of all trainings by name: the value of each training, or a dash if it has none.
 fn facts(all: &[Report]) -> Vec<(String, Vec<String>)> {
     let of = |report: &Report| {
         let run = report.runs.first();
@@ -152,13 +154,13 @@ fn facts(all: &[Report]) -> Vec<(String, Vec<String>)> {
     names.into_iter().map(|name| (name.to_owned(), values(name))).collect()
 }
 
-/// Returns the value that all are.
+/// Returns the value of all, if they are equal.
 fn same(values: &[String]) -> Option<String> {
     let first = values.first()?;
     values.iter().all(|value| value == first).then(|| first.clone())
 }
 
-/// Returns what differs as a section of a page; nothing where nothing does.
+/// Returns the differences as a section of a page; empty if there are none.
 pub fn on_page(report: &Report) -> String {
     if report.differences.is_empty() {
         return String::new();
@@ -169,7 +171,7 @@ pub fn on_page(report: &Report) -> String {
     section("What differs", "Everything else is the same.", &html::table(names, rows))
 }
 
-/// Returns what differs as a table in plain text; nothing where nothing does.
+/// Returns the differences as a table in plain text; empty if there are none.
 pub fn differences(report: &Report) -> String {
     if report.differences.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! Loss curves: the training loss faint, its moving average bold, validation as rings.
+//! Loss curves: the training loss faint, its moving average bold, validation losses as rings.
 
 use std::fmt::Write;
 
@@ -12,9 +12,9 @@ use crate::svg::{Axis, label, line, text};
 /// Quantity along the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Across {
-    /// Steps: what a codec costs in accuracy.
+    /// Steps, which show the accuracy that a codec costs.
     Steps,
-    /// Seconds of training: what it gains in time.
+    /// Seconds of training, which show the time that a codec saves.
     Seconds,
     /// Passes over the data.
     Passes,
@@ -24,29 +24,29 @@ const POINTS_MAX: usize = 400;
 const TOP: f64 = 14.0;
 const LEFT: f64 = 44.0;
 const BOTTOM: f64 = 38.0;
-/// Pixels of a letter of a name, and most letters of one.
+/// Pixels of a letter of a name, and the largest number of letters of a name.
 const LETTER: f64 = 7.2;
 const NAME_MAX: usize = 20;
 
-/// One curve of a chart, its moving average, and rings beside it.
+/// One curve of a chart with its moving average, and single values that are drawn as rings.
 #[derive(Clone, Debug, Default)]
 pub struct Curve {
     /// Name of the run.
     pub name: String,
     /// The curve.
     pub points: Vec<Point>,
-    /// Single values beside it.
+    /// Single values, such as validation losses, drawn as rings.
     pub rings: Vec<Point>,
 }
 
 impl Curve {
-    /// The training loss of a run, and its validations.
+    /// Returns the training loss of a run, and its validation losses.
     pub fn of_loss(run: &Run) -> Curve {
         let (points, rings) = (run.losses.clone(), run.validation.clone());
         Curve { name: run.name().to_owned(), points, rings }
     }
 
-    /// The milliseconds of each step of a run.
+    /// Returns the milliseconds of each step of a run.
     pub fn of_steps(run: &Run) -> Curve {
         let ends = run.losses.windows(2);
         let points =
@@ -55,7 +55,7 @@ impl Curve {
     }
 }
 
-/// A chart of what is called `name`, of `width` by `height` pixels, as inline SVG.
+/// Returns a chart called `name`, of `width` by `height` pixels, as inline SVG.
 pub fn chart(name: &str, curves: &[Curve], across: Across, [width, height]: [f64; 2]) -> String {
     let longest = curves.iter().map(|curve| curve.name.chars().count()).max().unwrap_or(0);
     let right = match curves.len() {
@@ -80,7 +80,7 @@ pub fn chart(name: &str, curves: &[Curve], across: Across, [width, height]: [f64
 }
 
 impl Across {
-    /// Returns what a point is the end of.
+    /// Returns the part of a training that ends at a point: a step or a pass.
     fn word(self) -> &'static str {
         match self {
             Across::Steps | Across::Seconds => "step",
@@ -144,7 +144,7 @@ fn curve(svg: &mut String, curve: &Curve, across: Across, index: usize, x: &Axis
     }
 }
 
-/// The runs' names at the ends of their curves, pushed apart where they would overlap.
+/// Draws the runs' names at the ends of their curves, pushed apart if they would overlap.
 fn names(svg: &mut String, curves: &[Curve], y: &Axis, left: f64) {
     let mut ends: Vec<(f64, usize)> = curves
         .iter()
@@ -165,7 +165,7 @@ fn names(svg: &mut String, curves: &[Curve], y: &Axis, left: f64) {
     }
 }
 
-/// The colour of the run at `index`: a variable of the page's style.
+/// Returns the colour of the run at `index`: a variable of the page's style.
 pub fn color(index: usize) -> String {
     format!("var(--series-{})", index % 8 + 1)
 }
@@ -179,7 +179,7 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
     path
 }
 
-/// An exponential moving average over about a fortieth of the curve, corrected for its start.
+/// Returns an exponential moving average over about a fortieth of the curve, corrected for its start.
 fn smoothed(points: &[Point]) -> Vec<Point> {
     let keep = 1.0 - 1.0 / (1.0 + points.len() as f64 / 40.0);
     let (mut sum, mut weight) = (0.0, 0.0);
@@ -193,7 +193,7 @@ fn smoothed(points: &[Point]) -> Vec<Point> {
         .collect()
 }
 
-/// At most [`POINTS_MAX`] points, the last included.
+/// Returns at most [`POINTS_MAX`] points, including the last one.
 fn thinned(points: &[Point]) -> Vec<Point> {
     let every = points.len().div_ceil(POINTS_MAX).max(1);
     let last = points.len().saturating_sub(1);
@@ -201,7 +201,7 @@ fn thinned(points: &[Point]) -> Vec<Point> {
     kept.map(|(_, point)| *point).filter(|point| point.value.is_finite()).collect()
 }
 
-/// Returns the values that the page's script shows under the pointer.
+/// Returns the values that the page's script shows at the pointer.
 fn data(curves: &[Curve], across: Across, x: &Axis) -> serde_json::Value {
     let series = curves.iter().enumerate().map(|(index, curve)| {
         let smooth = smoothed(&curve.points);

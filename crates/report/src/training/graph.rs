@@ -13,18 +13,18 @@ use crate::svg::{Axis, drawing, rect, text, time_axis};
 pub struct PassFigures {
     /// Number of the pass, from 1 on.
     pub pass: u64,
-    /// Mean loss of the training vertices, each before its step.
+    /// Mean loss of the training vertices; each is measured before the step that trains on it.
     pub loss: f64,
-    /// Share of them that was right then.
+    /// Fraction of the training vertices that were right at that time.
     pub training_accuracy: f64,
-    /// Share of the vertices for validation that is right after the pass, if there are any.
+    /// Fraction of the validation vertices that are right after the pass, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_accuracy: Option<f64>,
     /// Seconds of training.
     pub seconds: f64,
-    /// Seconds of them in which rank 0 waited for batches and their rows.
+    /// Part of these seconds in which rank 0 waited for batches and their rows.
     pub loading_s: f64,
-    /// Seconds of them in which it waited for gradients of other ranks.
+    /// Part of these seconds in which rank 0 waited for gradients of other ranks.
     pub wait_s: f64,
     /// Bytes that rank 0 sent.
     pub sent_bytes: u64,
@@ -37,11 +37,11 @@ pub struct GraphTraining {
     pub title: String,
     /// Its passes.
     pub passes: Vec<PassFigures>,
-    /// Share of the vertices for the test that is right at the end, if there are any.
+    /// Fraction of the test vertices that are right at the end, if there are any.
     pub test_accuracy: Option<f64>,
 }
 
-/// Returns the page of a training, of which the report has everything but runs.
+/// Returns the page of a training; the report has everything except runs.
 pub fn graph_page(report: &Report, training: &GraphTraining) -> String {
     let sections = [
         headline(report, training),
@@ -110,7 +110,7 @@ const PARTS: [(&str, &str); 3] = [
 const LEFT: f64 = 80.0;
 const RIGHT: f64 = 900.0;
 const ROW: f64 = 20.0;
-/// Passes that are drawn and listed at most, the last ones.
+/// Largest number of passes that are drawn and listed, the last ones.
 const ROWS_MAX: usize = 100;
 
 fn shown(passes: &[PassFigures]) -> &[PassFigures] {

@@ -1,5 +1,5 @@
-//! Report of a training, as a table, as JSON and as report.html: one file, nothing from elsewhere, readable
-//! offline, in the dark and without script.
+//! Report of a training, as a table, as JSON and as report.html: a single file that loads nothing from
+//! elsewhere, readable offline, in dark mode and without scripts.
 
 mod bars;
 mod comparison;
@@ -49,7 +49,7 @@ fn title(report: &Report) -> String {
     escape(&format!("thinwire: {}{}", names.join(", "), on_ranks(report)))
 }
 
-/// The number of ranks, where all runs have the same.
+/// Returns the number of ranks, if all runs have the same.
 fn on_ranks(report: &Report) -> String {
     match report.ranks {
         0 => String::new(),
@@ -97,7 +97,8 @@ fn lead(report: &Report, best: &Run) -> String {
     )
 }
 
-/// Time is never told without accuracy.
+/// Returns a sentence on the validation loss, if another run has a lower one: a time is never shown
+/// without accuracy.
 fn accuracy(report: &Report, best: &Run) -> String {
     let loss = |run: &Run| run.last_validation().unwrap_or(f64::INFINITY);
     let lowest = report.runs.iter().min_by(|a, b| loss(a).total_cmp(&loss(b)));
@@ -158,7 +159,7 @@ const BARS: [(&str, &str); 6] = [
     ("decode", "decode"),
 ];
 
-/// Number of the colours that a step without buckets has.
+/// Number of colours of a step without buckets.
 const OF_STEP: usize = 3;
 
 fn step_time(report: &Report) -> String {
@@ -183,7 +184,7 @@ fn step_time(report: &Report) -> String {
     section("Where a step’s time goes", note, &bars) + &pace(report)
 }
 
-/// The time of every step of several runs over each other; nothing of one.
+/// Returns the times of every step of several runs in one chart; empty for a single run.
 fn pace(report: &Report) -> String {
     if report.runs.len() < 2 {
         return String::new();
@@ -263,7 +264,7 @@ fn buckets(report: &Report) -> String {
     section("Bytes per bucket", "Outline: as f32. Filled: as sent, headers included.", &body)
 }
 
-/// A drawing of every run; of several, all but the fastest are folded.
+/// Returns a drawing of every run; of several, all but the fastest are folded.
 fn per_run(report: &Report, draw: impl Fn(&Run) -> String) -> String {
     if let [run] = report.runs.as_slice() {
         let choice = match choice(run) {
@@ -286,7 +287,7 @@ fn fastest(report: &Report) -> Option<&Run> {
     report.runs.iter().min_by(|a, b| a.time.step_s.total_cmp(&b.time.step_s))
 }
 
-/// Returns the codecs that the buckets travelled with; for `auto` what it said of those it chose.
+/// Returns the codecs with which the buckets travelled; for `auto`, its own line about its choice.
 fn choice(run: &Run) -> String {
     if let Some(line) = &run.auto {
         return line.clone();
@@ -316,7 +317,7 @@ fn samples(report: &Report) -> String {
     if body.is_empty() { body } else { section("What the model writes", "", &body) }
 }
 
-/// The command, the machine and all settings.
+/// Returns the command, the machine and all settings.
 fn how_to_reproduce(report: &Report) -> String {
     let facts =
         [("machine", &report.machine), ("date", &report.date), ("version", &report.version)];

@@ -1,11 +1,11 @@
-//! Predictions of a planned training beside the counts.
+//! Predictions of a planned training, next to the measurements.
 
 use super::values::{Planned, PlannedRank, Report};
 use crate::figures::{binary, bytes, ratio, seconds};
 use crate::html::{self, escape, section};
 use crate::table::Table;
 
-/// Where a step takes so many times what was predicted, the reason is looked for.
+/// If a step takes this many times the predicted time, the report looks for the reason.
 const FAR: f64 = 1.3;
 
 const HEADER: [&str; 7] = [
@@ -19,7 +19,7 @@ const HEADER: [&str; 7] = [
 ];
 
 impl Planned {
-    /// The cells of every rank, as [`HEADER`] names them.
+    /// Returns the cells of every rank, in the order of [`HEADER`].
     fn rows(&self) -> impl Iterator<Item = [String; HEADER.len()]> {
         let steps = self.steps.max(1) as f64;
         let row = move |rank: &PlannedRank| {
@@ -55,14 +55,14 @@ impl Planned {
     }
 }
 
-/// The table of all ranks.
+/// Returns the table of all ranks.
 pub fn table(planned: &Planned) -> String {
     let mut table = Table::new(HEADER);
     planned.rows().for_each(|row| table.row(row));
     format!("{table}\n{}\n", planned.verdicts().join("\n"))
 }
 
-/// Returns the table as a section of a page; nothing where there was no plan.
+/// Returns the table as a section of a page; empty if there was no plan.
 pub fn on_page(report: &Report) -> String {
     let all: Vec<&Planned> = report.runs.iter().filter_map(|run| run.planned.as_ref()).collect();
     if all.is_empty() {

@@ -4,7 +4,7 @@ use super::values::{Bucket, Report, Run};
 use crate::figures::{bytes, count, percent, ratio, seconds};
 use crate::table::Table;
 
-/// Every figure of every run, a column per run.
+/// Returns every figure of every run, a column per run.
 pub fn summary(report: &Report) -> String {
     let mut table = Table::new(std::iter::once("codec").chain(report.runs.iter().map(Run::name)));
     for (name, figure) in figures(report) {
@@ -20,13 +20,15 @@ pub fn summary(report: &Report) -> String {
     format!("{table}{}{link}{planned}", super::comparison::differences(report))
 }
 
-/// The codecs that were used, with how many buckets each: `auto` says here what it chose.
+/// Returns the codecs that were used, each with its number of buckets, so that the choice of `auto` is
+/// visible.
 pub(super) fn chosen(run: &Run) -> Vec<(String, usize)> {
     let name = |bucket: &Bucket| format!("{} {}", bucket.codec, bucket.algorithm);
     tally(run.buckets.iter().map(name))
 }
 
-/// Returns each name once, with how often it is there, in the order of the first ones.
+/// Returns each name once, with the number of times that it occurs, in the order of the first
+/// occurrences.
 fn tally(names: impl IntoIterator<Item = String>) -> Vec<(String, usize)> {
     let mut all: Vec<(String, usize)> = Vec::new();
     for name in names {
@@ -40,8 +42,8 @@ fn tally(names: impl IntoIterator<Item = String>) -> Vec<(String, usize)> {
 
 pub(super) type Figure = fn(&Run) -> String;
 
-/// Returns the figures in order: the table on the terminal and the one on the page are the same.
-/// Under a plan the rank that computes the longest is not always rank 0.
+/// Returns the figures in order, the same for the table on the terminal and for the page. Under a plan,
+/// the rank that computes the longest is not always rank 0.
 pub(super) fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
     let planned = report.is_planned();
     let limited = report.runs.iter().any(|run| run.floors.wire_s.is_some());
@@ -64,9 +66,9 @@ pub(super) fn figures(report: &Report) -> Vec<(&'static str, Figure)> {
     named.collect()
 }
 
-/// Figure of links alone whose bandwidth is known.
+/// Figure that is shown only if the bandwidth of the link is known.
 const WIRE_FLOOR: &str = "floor: bytes over bandwidth";
-/// Figure of models of images alone.
+/// Figure that is shown only for models of images.
 const ACCURACY: &str = "validation accuracy";
 const TOKENS: &str = "tokens/s";
 /// Figure of trainings whose ranks exchange parameters in rounds.
@@ -74,7 +76,7 @@ const ROUNDS: &str = "rounds skipped";
 /// Figures of trainings whose gradients travel in buckets.
 const OF_BUCKETS: [&str; 5] =
     ["  decode of the result", "beside it: encode", "beside it: wire", "beside it: decode", HIDDEN];
-/// Part of the exchange of which nobody waits for the end.
+/// Figure for the part of the exchange that computation hides.
 const HIDDEN: &str = "exchange hidden behind backward";
 
 const FIGURES: &[(&str, Figure)] = &[
@@ -101,7 +103,8 @@ const FIGURES: &[(&str, Figure)] = &[
     (ROUNDS, |run| count(run.skipped_rounds)),
 ];
 
-/// Time of a part of a step; a dash where most steps have no such part, as steps between rounds.
+/// Returns the time of a part of a step; a dash if most steps have no such part, such as steps between
+/// rounds.
 fn part(time_s: f64) -> String {
     if time_s == 0.0 { "–".to_owned() } else { seconds(time_s) }
 }

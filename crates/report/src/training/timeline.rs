@@ -1,10 +1,11 @@
-//! One step as it passes: compute above, every bucket's way below it; under a plan, every rank.
+//! Timeline of one step: the computation on top, each bucket's exchange below it; under a plan, every
+//! rank.
 
 use super::values::{Bucket, Passed, Planned, PlannedRank, Run};
 use crate::gantt::{Bar, PASSES, Row, gantt, pass};
 use crate::html::legend;
 
-/// The timeline of a typical step of `run`, under a plan of the last one.
+/// Returns the timeline of a typical step of `run`; under a plan, of the last step.
 pub fn timeline(run: &Run) -> String {
     if let Some(planned) = &run.planned {
         return of_ranks(planned);
@@ -31,7 +32,8 @@ fn compute(run: &Run) -> Row {
     Row { name: "compute".to_owned(), bars }
 }
 
-/// Encode at its begin and decode at its end; between them the way over the wire.
+/// Returns the row of a bucket: encoding at its beginning, decoding at its end, and the wire between
+/// them.
 fn way(bucket: &Bucket, index: usize) -> Row {
     let encoded = (bucket.ready_s + bucket.encode_s).min(bucket.done_s);
     let arrived = (bucket.done_s - bucket.decode_s).max(encoded);
@@ -44,7 +46,7 @@ fn way(bucket: &Bucket, index: usize) -> Row {
     Row { name: format!("bucket {index}"), bars }
 }
 
-/// The last step of a planned training.
+/// Returns the last step of a planned training.
 fn of_ranks(planned: &Planned) -> String {
     let rows: Vec<Row> = planned.ranks.iter().map(of_rank).collect();
     let end_s = planned.ranks.iter().map(|rank| rank.end_s).fold(0.0, f64::max);
@@ -52,7 +54,7 @@ fn of_ranks(planned: &Planned) -> String {
     legend(&[&PASSES[..], &ends[..]].concat()) + &gantt("the last step", &rows, end_s)
 }
 
-/// Waiting within a pass is drawn where the pass begins.
+/// Returns the row of a rank. Waiting within a pass is drawn at the beginning of the pass.
 fn of_rank(rank: &PlannedRank) -> Row {
     let of_pass = |one: &Passed| {
         let (class, what) = pass(one.kind, one.micro_batch, one.chunk);

@@ -12,11 +12,11 @@ use crate::figures;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// The command line that made it.
+    /// The command line that made the report.
     pub command: String,
     /// thinwire's version.
     pub version: String,
-    /// When, as "2026-11-21 14:05 UTC".
+    /// Date and time, as "2026-11-21 14:05 UTC".
     pub date: String,
     /// The processor and its cores.
     pub machine: String,
@@ -24,14 +24,14 @@ pub struct Report {
     pub ranks: u32,
     /// The link between them, in words.
     pub link: String,
-    /// Bytes per second, rank and direction, if the link has a limit.
+    /// Bytes per second of a rank in one direction, if the link has a limit.
     pub link_bytes_per_s: Option<f64>,
-    /// Everything that was set, by name.
+    /// All settings, by name.
     pub settings: Vec<(String, String)>,
     /// The runs.
     #[serde(skip)]
     pub runs: Vec<Run>,
-    /// What runs of several trainings do not have in common: its name, and its value in each run.
+    /// Facts that differ between runs of several trainings: the name, and the value in each run.
     #[serde(skip)]
     pub differences: Vec<(String, Vec<String>)>,
 }
@@ -40,21 +40,21 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
-    /// Name of the run among others, where that is not its codec.
+    /// Name of the run among others, if that is not its codec.
     #[serde(skip)]
     pub label: Option<String>,
-    /// The codec that was asked for.
+    /// The requested codec.
     pub codec: String,
-    /// The mode, where ranks exchange parameters now and then instead of gradients in every step.
+    /// The mode, if ranks exchange parameters in rounds instead of gradients in every step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Rounds that changed nothing, since a rank had parameters that are not finite.
     #[serde(skip_serializing_if = "is_zero")]
     pub skipped_rounds: u64,
-    /// Steps of the training, also those before this rank joined it.
+    /// Steps of the training, including those before this rank joined it.
     #[serde(skip)]
     pub steps: u64,
-    /// The training loss, mean over ranks, in the steps that this rank took.
+    /// The training loss, mean over ranks, in the steps of this rank.
     pub losses: Vec<Point>,
     /// The validation loss.
     pub validation: Vec<Point>,
@@ -70,48 +70,48 @@ pub struct Run {
     /// Bytes that this rank would have sent per step as f32.
     #[serde(rename = "raw_bytes_per_step")]
     pub raw_bytes: f64,
-    /// Bytes that this rank did send per step, headers included.
+    /// Bytes that this rank sent per step, headers included.
     #[serde(rename = "sent_bytes_per_step")]
     pub sent_bytes: f64,
     /// The fraction of exchange time that was hidden behind backward, 0 to 1.
     pub overlap: f64,
     /// Every bucket, in the order in which they become ready: medians, in a typical step.
     pub buckets: Vec<Bucket>,
-    /// The line that `auto` said last, if it chose the codecs.
+    /// The last line of `auto`, if it chose the codecs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto: Option<String>,
-    /// Changes of the members of an elastic job, in their order.
+    /// Changes of the members of an elastic job, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
-    /// Requests of policies, in their order.
+    /// Requests of policies, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<Adjusted>,
     /// The checkpoint, if one was written.
     pub checkpoint: Option<String>,
     /// Text that the model writes.
     pub sample: String,
-    /// Part of the held-out images that the trained model puts in their class.
+    /// Fraction of the held-out images that the trained model classifies correctly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<f64>,
-    /// Whether a row is an image, and no text.
+    /// Whether a row is an image, and not text.
     #[serde(skip)]
     pub is_of_images: bool,
-    /// Predictions and counts, if there was a plan for the whole model.
+    /// Predictions and measurements, if there was a plan for the whole model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<Planned>,
 }
 
-/// A figure that JSON has no number for.
+/// Returns NaN, for a figure that is null in JSON.
 fn no_number() -> f64 {
     f64::NAN
 }
 
-/// Whether a count is left out, since nothing was counted.
+/// Returns whether a count is left out, since it is zero.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Begin of an epoch of an elastic job.
+/// Beginning of an epoch of an elastic job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Change {
@@ -121,9 +121,9 @@ pub struct Change {
     pub step: u64,
     /// Number of ranks.
     pub ranks: usize,
-    /// Ranks that were not in the epoch before.
+    /// Number of ranks that were not in the epoch before.
     pub joined: usize,
-    /// Seconds from the end of the last step before the change to that of the first one after it.
+    /// Seconds from the end of the last step before the change to the end of the first one after it.
     pub pause_s: f64,
 }
 
@@ -142,7 +142,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Request of a policy after a step; nothing of what stays as it is.
+/// Request of a policy after a step; `None` for values that stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Adjusted {
@@ -151,7 +151,7 @@ pub struct Adjusted {
     /// Rows per step, all ranks together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
-    /// Factor of the learning rate at the beginning.
+    /// Factor of the learning rate, relative to that at the beginning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
     /// Number of ranks.
@@ -160,12 +160,12 @@ pub struct Adjusted {
     /// Error budget of `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_budget: Option<f64>,
-    /// The policy, and why.
+    /// The policy, and its reason.
     pub reason: String,
 }
 
 impl Adjusted {
-    /// Returns what is asked for in a few words.
+    /// Returns the request in a few words.
     pub fn asked(&self) -> String {
         let Adjusted { batch, rate, ranks, error_budget, .. } = self;
         let rate = rate.filter(|rate| *rate != 1.0);
@@ -194,27 +194,27 @@ impl fmt::Display for Adjusted {
 /// A value of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// After how many steps.
+    /// Number of steps before it.
     pub step: u64,
-    /// After how many seconds of training.
+    /// Seconds of training before it.
     pub at_s: f64,
     /// The loss in nats per byte, or per image.
     #[serde(default = "no_number")]
     pub value: f64,
 }
 
-/// Where a step's time went, in seconds. `compute + wait + commit == step`; encode, wire and
-/// decode run beside compute and are counted on their own.
+/// Parts of a step's time, in seconds. `compute + wait + commit == step`; encode, wire and decode run
+/// at the same time as compute and are counted separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Split {
-    /// From one step's begin to the next one's.
+    /// From the beginning of one step to that of the next.
     pub step_s: f64,
-    /// Forward, backward and the optimiser, as fast as they ran beside the exchange.
+    /// Forward, backward and the optimiser, at the speed that they had during the exchange.
     pub compute_s: f64,
     /// Encoding, in the communication thread.
     pub encode_s: f64,
-    /// Bytes on their way, and nothing of them being computed.
+    /// Time in which bytes are on their way and none of them are being computed.
     pub wire_s: f64,
     /// Decoding and merging, in the communication thread.
     pub decode_s: f64,
@@ -222,7 +222,7 @@ pub struct Split {
     pub wait_s: f64,
     /// Decoding the last result into the gradients, after the wait.
     pub commit_s: f64,
-    /// When the last gradient was ready, since the step's begin.
+    /// Time at which the last gradient was ready, since the step's beginning.
     pub backward_s: f64,
 }
 
@@ -230,12 +230,12 @@ pub struct Split {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Floors {
-    /// Step without any exchange, measured between the others in the same run: the median of its
-    /// ratio to the step before it, times the median step. Under a plan what the rank that is
-    /// busiest does without waiting.
+    /// Time of a step without any exchange. Such steps are measured between the others in the same run:
+    /// the median of their ratio to the step before, times the median step. Under a plan, the time that
+    /// the busiest rank works without waiting.
     #[serde(default = "no_number")]
     pub compute_s: f64,
-    /// Bytes sent over the link's bandwidth, if the link has a limit.
+    /// Bytes sent divided by the link's bandwidth, if the link has a limit.
     #[serde(rename = "wire_floor_s")]
     pub wire_s: Option<f64>,
 }
@@ -248,7 +248,7 @@ pub struct Bucket {
     pub name: String,
     /// Number of elements.
     pub elements: usize,
-    /// The codec it was sent with.
+    /// The codec by which it was sent.
     pub codec: String,
     /// The algorithm that moved it.
     pub algorithm: String,
@@ -256,9 +256,9 @@ pub struct Bucket {
     pub raw_bytes: f64,
     /// Bytes that were sent.
     pub sent_bytes: f64,
-    /// When it was ready, since the step's begin.
+    /// Time at which it was ready, since the step's beginning.
     pub ready_s: f64,
-    /// When it was exchanged.
+    /// Time at which it was exchanged.
     pub done_s: f64,
     /// Time spent encoding it.
     pub encode_s: f64,
@@ -271,12 +271,12 @@ pub struct Bucket {
 }
 
 impl Report {
-    /// Whether gradients travelled in buckets, and not parameters in rounds or to servers.
+    /// Returns whether gradients travelled in buckets, instead of parameters in rounds or to servers.
     pub fn has_buckets(&self) -> bool {
         self.runs.iter().any(|run| !run.buckets.is_empty())
     }
 
-    /// Whether there was a plan for the whole model.
+    /// Returns whether there was a plan for the whole model.
     pub fn is_planned(&self) -> bool {
         self.runs.iter().any(|run| run.planned.is_some())
     }
@@ -288,31 +288,31 @@ impl Run {
         self.label.as_deref().unwrap_or(&self.codec)
     }
 
-    /// The last validation loss.
+    /// Returns the last validation loss.
     pub fn last_validation(&self) -> Option<f64> {
         self.validation.last().map(|point| point.value)
     }
 
-    /// The training loss, mean of the last tenth of the curve.
+    /// Returns the training loss, as the mean of the last tenth of the curve.
     pub fn last_loss(&self) -> Option<f64> {
         let tail = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
         let sum: f64 = tail.iter().map(|point| point.value).sum();
         (!tail.is_empty()).then(|| sum / tail.len() as f64)
     }
 
-    /// Returns the bytes that would travel raw over the bytes that were sent.
+    /// Returns the raw bytes divided by the bytes that were sent.
     pub fn compression(&self) -> f64 {
         self.raw_bytes / self.sent_bytes
     }
 
-    /// The step's time over that of compute alone.
+    /// Returns the step's time divided by that of the computation alone.
     pub fn over_compute(&self) -> f64 {
         self.time.step_s / self.floors.compute_s
     }
 }
 
 impl Floors {
-    /// The larger of the two.
+    /// Returns the larger of the two.
     pub fn larger_s(&self) -> f64 {
         self.compute_s.max(self.wire_s.unwrap_or(0.0))
     }
@@ -328,13 +328,13 @@ pub struct Planned {
     pub steps: u64,
     /// Predicted seconds of a step.
     pub predicted_step_s: f64,
-    /// The median of the second half of the steps.
+    /// Time of a step: the median of the second half of the steps.
     pub step_s: f64,
     /// Every rank.
     pub ranks: Vec<PlannedRank>,
 }
 
-/// One rank of it.
+/// One rank of a planned training.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlannedRank {
@@ -348,14 +348,14 @@ pub struct PlannedRank {
     pub counted_bytes: u64,
     /// Predicted memory in bytes.
     pub predicted_memory_bytes: u64,
-    /// By how much the process has grown, at its peak.
+    /// Growth of the process's memory, at its peak, in bytes.
     pub memory_bytes: u64,
-    /// Seconds of a step in which it waited for nobody: the median of the second half.
+    /// Seconds of a step in which it waited for no other rank: the median of the second half.
     pub busy_s: f64,
-    /// Passes of the last step, in their order.
+    /// Passes of the last step, in order.
     #[serde(skip)]
     pub passed: Vec<Passed>,
-    /// When it was done with that, in seconds since the first rank began the step.
+    /// End of these passes, in seconds since the first rank began the step.
     #[serde(skip)]
     pub end_s: f64,
 }
@@ -369,16 +369,16 @@ pub struct Passed {
     pub chunk: usize,
     /// The micro-batch.
     pub micro_batch: usize,
-    /// When it began, in seconds since the first rank began the step; in a trace, since all ranks had
-    /// told each other of their gradients, so that it is negative.
+    /// Beginning of the pass, in seconds since the first rank began the step. In a trace, seconds since
+    /// all ranks had told each other whether their gradients are finite; they are negative.
     pub start_s: f64,
-    /// When it ended.
+    /// End of the pass.
     pub end_s: f64,
     /// Seconds of it in which the rank waited for others.
     pub waited_s: f64,
 }
 
-/// One training. Seconds, bytes, nats per byte or per image.
+/// One training as a line of JSON. Units are seconds, bytes, and nats per byte or per image.
 #[derive(Debug, Serialize)]
 pub struct Line<'a> {
     steps: u64,
@@ -391,7 +391,7 @@ pub struct Line<'a> {
     report: &'a Report,
 }
 
-/// The lines of a report.
+/// Returns the lines of a report.
 pub fn lines(report: &Report) -> Vec<Line<'_>> {
     report.runs.iter().map(|run| line(report, run)).collect()
 }

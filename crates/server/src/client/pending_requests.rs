@@ -227,7 +227,7 @@ impl PendingRequests {
         } else {
             "no answer"
         });
-        format!("{count} requests wait, the first a {noun} of shard {shard} for {server}: {why}")
+        format!("{count} requests wait, the first is a {noun} of shard {shard} for {server}: {why}")
     }
 
     /// Schedules a request again after a pause.
@@ -329,7 +329,7 @@ mod tests {
         assert!(servers(&mut pending_requests, now, &later).is_empty(), "it is the same");
         assert_eq!(
             pending_requests.missing(&later),
-            "1 requests wait, the first a push of shard 0 for server 0000000000000002 at host:2: \
+            "1 requests wait, the first is a push of shard 0 for server 0000000000000002 at host:2: \
              the primary is not known here"
         );
     }

@@ -334,7 +334,7 @@ fn wait_for_servers(
         (None, None) => format!("the coordinator at {} does not answer", job_address.coordinator),
         (Some(state), None) => lacking(&state),
     };
-    Err(Error::new(Kind::Timeout, format!("{missing}, after {:.0} s", timeout.as_secs_f64())))
+    Err(Error::new(Kind::Timeout, format!("{missing} after {:.0} s", timeout.as_secs_f64())))
 }
 
 /// Describes what a job without views still needs.

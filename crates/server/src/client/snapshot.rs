@@ -33,7 +33,8 @@ pub fn take_snapshot(job_address: &JobAddress, timeout: Duration) -> Result<Stri
     let last = demand.state()?.snapshot;
     if let Some(last) = last.as_ref().filter(|last| last.is_under_way()) {
         let message = format!("snapshot {} is under way", last.number);
-        return Err(Error::new(Kind::Refused, message).with_hint("ask again when it is done"));
+        return Err(Error::new(Kind::Refused, message)
+            .with_hint("request the snapshot again when that is done"));
     }
     let number = last.map_or(0, |last| last.number) + 1;
     demand.connection.send(&ViewRequest::Snapshot { number }.to_bytes())?;
@@ -41,14 +42,14 @@ pub fn take_snapshot(job_address: &JobAddress, timeout: Duration) -> Result<Stri
         let snapshot = demand.state()?.snapshot.filter(|snapshot| snapshot.number >= number);
         let Some(snapshot) = snapshot else { continue };
         if (snapshot.number, snapshot.asker) != (number, job_address.id) {
-            let message = format!("snapshot {number} is somebody else's");
-            return Err(Error::new(Kind::Refused, message).with_hint("ask again"));
+            let message = format!("snapshot {number} was requested by another process");
+            return Err(Error::new(Kind::Refused, message).with_hint("request the snapshot again"));
         }
         match snapshot.stage {
             SnapshotStage::Done(name) => return Ok(name),
             SnapshotStage::Failed(reason) => {
                 let message = format!("snapshot {number} failed: {reason}");
-                let hint = "training continues: remove the cause if there is one, and take another";
+                let hint = "training continues: fix the cause, and request another snapshot";
                 return Err(Error::new(Kind::Snapshot, message).with_hint(hint));
             }
             _ => {}

@@ -271,9 +271,9 @@ impl TablePartition {
         let found = format!("gradient {value} for row {row} of table '{name}'");
         Err(match value.is_finite() {
             false => Error::invalid(format!("{found}, expected a finite number"))
-                .with_hint("this step of this worker counts as one without gradients"),
+                .with_hint("this step of this worker counts as a step without gradients"),
             true => Error::invalid(format!("{found}, expected at most {most} in {format}"))
-                .with_hint("f32 takes any finite values"),
+                .with_hint("f32 holds any finite value"),
         })
     }
 

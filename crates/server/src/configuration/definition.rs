@@ -155,7 +155,7 @@ impl Definition {
         if self.restore != job.restore {
             let name = |restore: &Option<String>| restore.clone().unwrap_or("nothing".to_owned());
             let (found, has) = (name(&self.restore), name(&job.restore));
-            return Some(format!("definition that continues from {found}, the job from {has}"));
+            return Some(format!("definition continues from {found}, but the job from {has}"));
         }
         self.difference_of_tables(job, "in the job")
     }
@@ -199,7 +199,8 @@ impl Definition {
             None => Ok(()),
             Some(at) => {
                 let name = &self.tables[at].name;
-                let message = format!("table '{name}' begins with a checkpoint, the job with none");
+                let message =
+                    format!("table '{name}' begins with a checkpoint, but the job has none");
                 Err(Error::invalid(message).with_hint("give its safetensors file as restore"))
             }
         }
@@ -313,7 +314,7 @@ fn check_shards(shards: &[Vec<Piece>]) -> Result<(), Error> {
             "{most} rows in one of {} shards, expected at most {SHARD_ROWS_MAX}",
             shards.len()
         ))
-        .with_hint("more shards")),
+        .with_hint("give more shards")),
     }
 }
 
@@ -374,7 +375,7 @@ mod tests {
         );
         assert_eq!(
             refusal(|d| d.tables[0].optimizer = "sgd".to_owned()),
-            "table 'users': sgd without a learning rate, expected such as sgd:lr=0.01"
+            "table 'users': sgd has no learning rate, expected one such as sgd:lr=0.01"
         );
         assert_eq!(
             refusal(|d| d.tables[0].initial = "ones".to_owned()),
@@ -382,7 +383,7 @@ mod tests {
         );
         assert_eq!(
             refusal(|d| d.tables[1].initial = "checkpoint".to_owned()),
-            "table 'items' begins with a checkpoint, the job with none"
+            "table 'items' begins with a checkpoint, but the job has none"
         );
         assert_eq!(
             refusal(|d| d.tables[1].values = "int4".to_owned()),

@@ -37,17 +37,20 @@ impl Configuration {
             Some(last) if last.is_under_way() => {
                 return Err(format!("snapshot {} is under way", last.number));
             }
-            _ if number != next => return Err(format!("snapshot {number}, the next is {next}")),
+            _ if number != next => {
+                return Err(format!("snapshot number {number}, expected {next}"));
+            }
             _ if !self.state.is_founded() => {
-                return Err("a snapshot of a job whose servers are not there".to_owned());
+                return Err("a snapshot needs the servers of the job, which have not started yet"
+                    .to_owned());
             }
             _ => {}
         }
         if let Some(shard) = self.state.lost.first() {
-            return Err(format!("a snapshot without shard {shard}, which is lost"));
+            return Err(format!("a snapshot needs shard {shard}, which is lost"));
         }
         if let Some(shard) = self.state.silent.first() {
-            return Err(format!("a snapshot without shard {shard}, whose servers are silent"));
+            return Err(format!("a snapshot needs shard {shard}, whose servers are silent"));
         }
         self.heard = Heard::default();
         let snapshot = SnapshotState { number, asker: from, stage: SnapshotStage::Asked };
@@ -106,7 +109,7 @@ impl Configuration {
     /// Fails a snapshot at the request of a server.
     pub(super) fn abandon(&mut self, from: Id, snapshot: u64, reason: &str) -> Result<(), String> {
         if !from.is_server() {
-            return Err(format!("process {from} is no server, and gives no snapshot up"));
+            return Err(format!("process {from} is not a server, so it cannot abandon a snapshot"));
         }
         if self.stage_of(snapshot).is_some() {
             self.enter(SnapshotStage::Failed(shortened(reason)));

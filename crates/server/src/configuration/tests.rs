@@ -284,7 +284,7 @@ fn a_worker_that_begins_with_other_files_than_a_server_is_refused() {
         ask(job, Id(9), &ViewRequest::Define(Definition { restore, ..definition(1, 2) }))
     };
     let refusal =
-        "this worker continues from nothing, server 8000000000000000 from old (1) (--restore)";
+        "this worker continues from nothing, but server 8000000000000000 from old (1) (--restore)";
     let mut job = Configuration::new();
     start(&mut job, 1, 0..2);
     define(&mut job, None).unwrap();
@@ -425,7 +425,7 @@ fn demands_for_snapshots_are_refused_in_one_line() {
     };
     assert_eq!(
         refusal(&mut Configuration::new(), Id(5), 1),
-        "a snapshot of a job whose servers are not there"
+        "a snapshot needs the servers of the job, which have not started yet"
     );
     let mut job = asked();
     assert_eq!(refusal(&mut job, Id(6), 1), "snapshot 1 is under way");
@@ -436,7 +436,7 @@ fn demands_for_snapshots_are_refused_in_one_line() {
     let error = ask(&mut job, server(0), &none).unwrap_err();
     assert_eq!(error, "a report of 0 workers, expected the job's 1");
     start(&mut job, 2, [0]);
-    assert_eq!(refusal(&mut job, Id(6), 3), "snapshot 3, the next is 2");
+    assert_eq!(refusal(&mut job, Id(6), 3), "snapshot number 3, expected 2");
     let mut job = founded(0, 2);
     start(&mut job, 2, [0]);
     let refused = refusal(&mut job, Id(5), 1);
@@ -453,7 +453,7 @@ fn refusals_name_both_values() {
     assert_eq!(refusal, format!("definition with 0 replicas, the job has 1; hint: {hint}"));
     let address = ViewRequest::Address("host:1".to_owned());
     let refusal = ask(&mut job, Id(1), &address).unwrap_err();
-    assert_eq!(refusal, "process 0000000000000001 is no server, and has no address");
+    assert_eq!(refusal, "process 0000000000000001 is not a server, so it has no address");
     let ready = |shard, view| ViewRequest::Ready { shard, view, learner: server(1) };
     let refusal = ask(&mut job, server(0), &ready(SHARDS, 0)).unwrap_err();
     assert_eq!(refusal, "shard 60, expected one of 60");

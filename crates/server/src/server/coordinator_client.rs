@@ -290,9 +290,8 @@ impl CoordinatorClient {
             (None, None) => return Ok(Rows::Ready),
             (None, Some(origin)) => {
                 let name = origin.name();
-                let message =
-                    format!("a server that continues from {name}, and a job that begins anew");
-                return Err(other(message).with_hint("give --restore to its ranks, too"));
+                let message = format!("this server continues from {name}, but the job does not");
+                return Err(other(message).with_hint("give the same --restore to the ranks"));
             }
             (Some(name), _) => name,
         };
@@ -305,11 +304,13 @@ impl CoordinatorClient {
         };
         let Some(origin) = self.parts.origin.clone() else {
             let message = format!("the job continues from {name}, which this server does not have");
-            return Err(other(message).with_hint("give it: --restore PATH"));
+            return Err(other(message).with_hint("give --restore PATH"));
         };
         if origin.name() != *name {
             let found = origin.name();
-            return Err(other(format!("a server with {found}, the job continues from {name}")));
+            return Err(other(format!(
+                "this server continues from {found}, but the job from {name}"
+            )));
         }
         origin.check(definition)?;
         let (definition, reports) = (definition.clone(), Arc::clone(&self.parts.reports));

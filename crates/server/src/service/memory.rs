@@ -20,7 +20,8 @@ impl ServerService {
         // A server that takes over copies from others may exceed the limit a little, rather than fail.
         if has_none && least > limit.bytes_max {
             let most = limit.bytes_max;
-            let reason = format!("memory of {most} bytes for {copies} shards, which need {least}");
+            let reason =
+                format!("{copies} shards need {least} bytes of memory, expected at most {most}");
             return self.fail(reason, out);
         }
         let share = MemoryLimit { bytes_max: limit.bytes_max / copies.max(1), ..limit };

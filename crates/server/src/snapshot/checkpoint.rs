@@ -45,7 +45,7 @@ impl Checkpoint {
         let mut tables = definition.tables.iter().filter(|table| begins(table)).peekable();
         if tables.peek().is_none() {
             let context = format!("no table begins with {}", self.0.path().display());
-            let hint = "give those that do 'checkpoint' as initial values";
+            let hint = "give 'checkpoint' as the initial values of a table";
             return Err(Error::new(Kind::Snapshot, context).with_hint(hint));
         }
         tables.try_for_each(|table| self.tensor(table).map(drop))

@@ -84,12 +84,12 @@ impl Snapshot {
         let (found, expected) = (wanted.tables.len(), has.tables.len());
         let difference = match found == expected {
             true => wanted.difference_of_tables(has, "in the snapshot"),
-            false => Some(format!("{found} tables, in the snapshot {expected}")),
+            false => Some(format!("{found} tables, but the snapshot has {expected}")),
         };
         let Some(difference) = difference else { return Ok(()) };
         let context = format!("{} is of another model: {difference}", self.path());
         Err(Error::new(Kind::Snapshot, context)
-            .with_hint("use the model and the rules of the snapshot, or begin anew"))
+            .with_hint("use the model and the rules of the snapshot, or start without it"))
     }
 
     /// Loads the tables of some shards of a job with this layout.
@@ -121,7 +121,7 @@ impl Snapshot {
             pieces.iter().zip(images).for_each(|(piece, image)| image.write(piece, &mut bytes));
             // Without a limit: a shard that takes these tables sets that of its server.
             let tables = Tables::read_from(&bytes, pieces, &layout.tables, None)?;
-            let twice = || self.sealed.damaged("", "a row is there twice, expected once").into();
+            let twice = || self.sealed.damaged("", "a row appears twice, expected once").into();
             tables.map(|tables| (shard, tables)).ok_or_else(twice)
         };
         images.into_iter().map(tables).collect()

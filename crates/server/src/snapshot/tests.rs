@@ -199,7 +199,7 @@ fn a_snapshot_of_other_tables_is_refused_with_both_values() {
         refusal(&|it| it.tables[1].name = "items".to_owned()),
         "table 1 is called 'items', in the snapshot 'users.rows'"
     );
-    assert_eq!(refusal(&|it| it.tables.truncate(1)), "1 tables, in the snapshot 2");
+    assert_eq!(refusal(&|it| it.tables.truncate(1)), "1 tables, but the snapshot has 2");
     let rule = refusal(&|it| it.tables[1].optimizer = "adagrad:lr=1".to_owned());
     assert!(rule.starts_with("table 'users.rows' with optimiser adagrad"), "{rule}");
     let mut slower = definition(5);

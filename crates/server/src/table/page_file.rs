@@ -74,7 +74,7 @@ fn disk(folder: &Path, what: &str, error: &io::Error) -> Error {
     let folder = folder.display();
     let error =
         Error::new(Kind::Disk, format!("{what} beyond the memory limit in {folder}: {error}"));
-    error.with_hint("give a folder with room: --spill-dir FOLDER")
+    error.with_hint("give a folder with free space: --spill-dir FOLDER")
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ fn who_waits_in_vain_is_told_what_is_missing_and_may_wait_on() {
     assert_eq!(error.kind(), Kind::Timeout);
     let text = error.to_string();
     let waits =
-        format!("no answer within 5 s: {SHARDS} requests wait, the first a push of shard 0");
+        format!("no answer within 5 s: {SHARDS} requests wait, the first is a push of shard 0");
     let slowest = format!(": it waits for worker {}, which is at step 0", both[1].job_address.id);
     assert!(text.starts_with(&waits) && text.ends_with(&slowest), "{text}");
 

@@ -150,10 +150,11 @@ impl Synchronizer {
             .worker
             .channel
             .call(move |group| broadcast_bytes(group, &json, Rank(0), PLAN_BYTES_MAX))?;
-        let plans: Vec<Plan> = serde_json::from_slice(&json)
-            .map_err(|error| Error::Invalid(format!("rank 0 sent no plan: {error}")))?;
+        let plans: Vec<Plan> = serde_json::from_slice(&json).map_err(|error| {
+            Error::Invalid(format!("cannot read the plan that rank 0 sent: {error}"))
+        })?;
         match plans.is_empty() {
-            true => Err(Error::Invalid("rank 0 sent no plan".to_owned())),
+            true => Err(Error::Invalid("rank 0 sent no plan, expected at least one".to_owned())),
             false => Ok(plans),
         }
     }

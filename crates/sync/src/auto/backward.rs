@@ -22,7 +22,8 @@ pub(crate) struct Backward {
 }
 
 impl Backward {
-    /// Returns the times of a backward pass that took as long as this one; none if it was not measured.
+    /// Returns the times of a backward pass that took as long as this one; no times if it was not
+    /// measured.
     pub(crate) fn like(measured: &Measured) -> Backward {
         if measured.backward_s == 0.0 {
             return Backward::default();

@@ -1,12 +1,12 @@
 //! Candidates: the ways in which a bucket may travel, each with its price and its codec error.
 //!
-//! A candidate is a codec, an algorithm that can carry it, and a number of partitions. Where measured links
-//! show units of ranks ([`crate::measure::units`]), each algorithm is tried between the units too; where they differ
-//! otherwise, trees are packed for them. Prices
-//! come from `thinwire_schedule::cost`, which simulates the whole collective; they are computed once per
-//! link, at powers of two of elements, and interpolated linearly between them. Numbers of partitions are
-//! compared for the two fastest algorithms of a codec only, and large worlds are extrapolated from small
-//! ones, so that planning stays cheap.
+//! A candidate is a codec, an algorithm that can carry it, and a number of partitions. If measured
+//! links show units of ranks ([`crate::measure::units`]), each algorithm is also tried between the
+//! units; if links differ in another way, trees are packed for them. Prices come from
+//! `thinwire_schedule::cost`, which simulates the whole collective. They are computed once per link, at
+//! powers of two of elements, and interpolated linearly between them. Numbers of partitions are
+//! compared only for the two fastest algorithms of a codec, and large worlds are extrapolated from
+//! small ones, so that planning stays cheap.
 
 use std::collections::HashMap;
 
@@ -25,10 +25,11 @@ use crate::measure::link::LinkSpeed;
 use crate::measure::units;
 use crate::options::Overrides;
 
-/// Time of trees over that of equal shares, or of deeper trees over that of shallow ones, at which they are tried.
+/// Trees are tried if they take less than this part of the time of equal shares, and deeper trees if
+/// they take less than this part of the time of shallow ones.
 const TREES_LESS: f64 = 0.9;
 
-/// Time that every task of a schedule takes besides encoding and sending, in seconds.
+/// Time that every task of a schedule takes in addition to encoding and sending, in seconds.
 const TASK_OVERHEAD_S: f64 = 2e-6;
 
 /// Number of elements up to which prices are exact instead of interpolated.
@@ -51,7 +52,7 @@ pub(crate) struct Candidate {
     /// The error that counts against the budget: the weighted error of one encoding, a third of it for a
     /// [gather](GATHER_ERROR).
     pub(crate) error: f64,
-    /// The elements of the bucket, each of which may lose as much.
+    /// The elements of the bucket, which weight its error.
     pub(crate) elements: usize,
     pub(crate) price: Price,
 }
@@ -299,8 +300,8 @@ fn speeds(
     }
 }
 
-/// Returns the speeds of sums within a unit, which work on `part` elements at a time. These travel raw beside
-/// encodings of `codec`.
+/// Returns the speeds of sums within a unit, which work on `part` elements at a time. These sums travel
+/// raw; `codec` encodes only between units.
 fn within(codecs: &[CodecSpeed], codec: &dyn Codec, link: &LinkSpeed, part: usize) -> Speeds {
     // The first codec sends elements as they are.
     let raw = &codecs[0];
@@ -320,7 +321,8 @@ fn commit_s(speed: &CodecSpeed, algorithm: Algorithm, size: usize, elements: usi
     bytes / rate_at(speed.decode, elements) + merges * bytes / rate_at(speed.merge, elements)
 }
 
-/// Returns the flat algorithms that are worth comparing for encodings among so many ranks or units.
+/// Returns the flat algorithms that are worth comparing for encodings among this number of ranks or
+/// units.
 fn algorithms(exchange: Exchange, size: usize, elements: usize) -> impl Iterator<Item = Algorithm> {
     // Between two ranks ring and halving are two-shot by another name, and there is one gather.
     let differs = move |algorithm| match algorithm {

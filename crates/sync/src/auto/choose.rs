@@ -41,9 +41,10 @@ pub(crate) fn raw(measured: &Measured, candidates: &[Vec<Candidate>]) -> Plan {
     search.finished(&search.all_raw())
 }
 
-/// Returns up to three plans of one codec each, none of them raw, that are unlike each other: the fastest, the
-/// fastest of those with less than a tenth of its error, and the fastest of those that send
-/// [a quarter less](FEWER_BYTES), since predictions err most where processor time stands against bytes.
+/// Returns up to three plans of one codec each, none of them raw, that are unlike each other: the
+/// fastest, the fastest of those with less than a tenth of its error, and the fastest of those that
+/// send [a quarter less](FEWER_BYTES). Predictions are least certain where a plan trades bytes for
+/// processor time.
 pub(crate) fn fixed(measured: &Measured, candidates: &[Vec<Candidate>]) -> Vec<Plan> {
     let search = Search { measured, candidates };
     let throughout = |codec| search.finished(&search.throughout(|_| codec));
@@ -89,8 +90,9 @@ impl Search<'_> {
         self.throughout(|of_bucket| of_bucket[0].codec)
     }
 
-    /// Returns the picks of one codec for each bucket, whichever take less time of two kinds: those that are
-    /// done first by themselves, or those in the fewest partitions, which cost less of what buckets share.
+    /// Returns a candidate of one codec for each bucket. It compares two sets and returns the faster
+    /// one: the candidates that are done first by themselves, and those in the fewest partitions, which
+    /// use less of what buckets share.
     fn throughout(&self, codec: impl Fn(&[Candidate]) -> usize) -> Vec<usize> {
         let picks = |few: Partitions| {
             let pick = |of_bucket: &Vec<Candidate>| fastest(of_bucket, codec(of_bucket), few);
@@ -105,7 +107,8 @@ impl Search<'_> {
         timeline::seconds(self.measured, picked.map(|(of_bucket, pick)| &of_bucket[*pick].price))
     }
 
-    /// Returns the fastest picks found from `picks`, which take `best` seconds, and their time.
+    /// Improves `picks`, which take `best` seconds; returns the fastest picks that it finds, and their
+    /// time.
     fn descend(&self, mut picks: Vec<usize>, mut best: f64) -> (Vec<usize>, f64) {
         // A few passes at most, so that planning stays cheap.
         for _ in 0..3 {

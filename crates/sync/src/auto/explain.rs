@@ -25,7 +25,7 @@ pub struct Planning {
     pub trying: Vec<String>,
     /// The reason for planning.
     pub reason: String,
-    /// The slowest link, where there is any.
+    /// The slowest link; `None` if there is no link.
     pub link: Option<LinkSpeed>,
     /// The weighted error that a bucket may have.
     pub error_budget: f64,
@@ -70,9 +70,9 @@ pub struct Alternative {
     pub alone_s: f64,
     /// The time from ready to done behind the buckets before it, in seconds.
     pub exchange_s: f64,
-    /// The time of an iteration in which this bucket alone travels so, in seconds.
+    /// The time of an iteration in which this bucket alone travels by this candidate, in seconds.
     pub iteration_s: f64,
-    /// The reason why it was taken, or not.
+    /// The reason why the candidate was taken or not.
     pub verdict: Verdict,
 }
 
@@ -136,8 +136,8 @@ pub(crate) fn rivals(plans: &[Plan], all: &[Vec<Candidate>]) -> Vec<String> {
     names
 }
 
-/// Returns the number of trials that were decided, and what is tried now: "3 trials, trying it beside raw and
-/// int8".
+/// Returns the number of trials that were decided, and what is tried now: "3 trials, comparing it with raw
+/// and int8".
 pub(crate) fn progress(decided: usize, trying: &[String]) -> String {
     let decided = match (decided, trying) {
         (0, []) => Some("not tried yet".to_owned()),
@@ -146,8 +146,8 @@ pub(crate) fn progress(decided: usize, trying: &[String]) -> String {
         (more, _) => Some(format!("{more} trials")),
     };
     let trying = trying.split_last().map(|(last, others)| match others {
-        [] => format!("trying it beside {last}"),
-        others => format!("trying it beside {} and {last}", others.join(", ")),
+        [] => format!("comparing it with {last}"),
+        others => format!("comparing it with {} and {last}", others.join(", ")),
     });
     decided.into_iter().chain(trying).collect::<Vec<_>>().join(", ")
 }
@@ -259,7 +259,7 @@ fn best_of_each<'a>(
 /// Returns why the chosen alternative was chosen.
 fn because(alternatives: &[Alternative], plan: &Plan) -> String {
     let chosen = alternatives.iter().find(|one| one.verdict == Verdict::Chosen);
-    let Some(chosen) = chosen else { return "it is no candidate any more".to_owned() };
+    let Some(chosen) = chosen else { return "it is no longer a candidate".to_owned() };
     if alternatives.iter().all(|one| one.error == 0.0) {
         return "vectors travel raw".to_owned();
     }
@@ -273,16 +273,19 @@ fn because(alternatives: &[Alternative], plan: &Plan) -> String {
         (true, _) => "raw".to_owned(),
         (false, true) => format!("raw here would take {} more", ms(raw)),
         (false, false) => {
-            "raw here alone would take no longer, with the other buckets it would".to_owned()
+            "sending only this bucket raw would take no longer, but sending the others raw too would".to_owned()
         }
     };
     let (within, over) = (most(false), most(true));
     let limit = match (within > TELLING_S, over > within.max(TELLING_S)) {
-        (_, true) => format!("; what would save {} more is over the error budget", ms(over)),
+        (_, true) => format!("; alternatives that save {} more exceed the error budget", ms(over)),
         (true, false) => {
-            format!("; what would save {} more is not worth its loss or a change", ms(within))
+            format!(
+                "; alternatives that save {} more are not worth their loss or a change",
+                ms(within)
+            )
         }
-        (false, false) => "; nothing here would save more".to_owned(),
+        (false, false) => "; no alternative saves more".to_owned(),
     };
     own + &limit
 }
@@ -305,12 +308,12 @@ mod tests {
             |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         for (decided, trying, said) in [
             (0, &[][..], "not tried yet"),
-            (0, &["raw"], "trying it beside raw"),
+            (0, &["raw"], "comparing it with raw"),
             (1, &[], "1 trial"),
             (
                 3,
                 &["raw", "int8+bf16", "ecsq:1"],
-                "3 trials, trying it beside raw, int8+bf16 and ecsq:1",
+                "3 trials, comparing it with raw, int8+bf16 and ecsq:1",
             ),
         ] {
             assert_eq!(progress(decided, &names(trying)), said);

@@ -35,15 +35,15 @@ pub struct Plan {
     /// The weighted errors of the assignments, as they count against the error budget, summed over buckets.
     #[serde(default, rename = "loss")]
     pub codec_error: f64,
-    /// The price of each bucket's exchange by itself; none where nothing was measured.
+    /// The price of each bucket's exchange by itself; empty if nothing was measured.
     #[serde(default)]
     pub prices: Vec<Price>,
     /// The expected time of an iteration in which everything travels raw, in seconds; zero where nothing
     /// was measured.
     #[serde(default)]
     pub raw_iteration_s: f64,
-    /// In a saved plan, the fingerprint of the options that it was made for; it is not followed for
-    /// others.
+    /// In a saved plan, the fingerprint of the options that it was made for. Under other options the
+    /// plan is not followed.
     #[serde(default, rename = "asked")]
     pub fingerprint: String,
 }
@@ -95,7 +95,7 @@ impl Plan {
         over < 1.0 - GAIN_MIN || over < 1.0 + GAIN_MIN && self.codec_error < 0.5 * other.codec_error
     }
 
-    /// Returns what a watch over the link must know of this plan.
+    /// Returns the facts about this plan that a watch over the link needs.
     pub(crate) fn in_force(&self) -> InForce {
         InForce { hash: self.hash(), is_raw: self.iteration_s >= self.raw_iteration_s }
     }

@@ -29,13 +29,13 @@ use crate::options::Overrides;
 const PLANNING_STEPS: [u64; 4] = [1, 4, 16, 50];
 const PLANNING_INTERVAL: u64 = 100;
 
-/// Least time on the wire that says something about the link: a share of the iteration, since shorter times
-/// are mostly those of threads that wait for cores, and at least the scatter of threads.
+/// Shortest time on the wire from which the link can be judged. It is a share of the iteration, since
+/// shorter times are mostly those of threads that wait for cores, and at least the scatter of threads.
 const TELLING_SHARE: f64 = 0.2;
 const TELLING_S: f64 = 1e-3;
 
-/// Steps of a training from which on the whole error budget holds, and the share of it in the first step, which
-/// permits int8.
+/// Number of steps of a training after which the whole error budget applies, and the share of it that
+/// applies in the first step, which permits int8.
 const WHOLE_BUDGET_STEPS: u64 = 400;
 const FIRST_BUDGET: f64 = 0.05;
 
@@ -60,9 +60,9 @@ pub(crate) struct Limits {
 impl Limits {
     /// Returns the error budget after some steps of a training.
     ///
-    /// A loss that falls as a power of the steps has a slope that falls as one over them, or faster. What is lost
-    /// of a gradient reaches the parameters late, and costs as much as the loss falls meanwhile. So the budget
-    /// grows with the steps.
+    /// If the loss falls as a power of the steps, its slope falls as one over the steps, or faster. A
+    /// codec error reaches the parameters late, and costs as much as the loss would have fallen
+    /// meanwhile. So the budget grows with the steps.
     fn budget_after(&self, steps: u64) -> f64 {
         if self.error_budget >= f64::MAX {
             return self.error_budget;
@@ -93,7 +93,7 @@ pub(crate) struct Planner {
     backward: Backward,
     /// The figures of this rank's last steps that it has not reported yet.
     reports: Vec<f32>,
-    /// Steps before a state that was loaded which nobody has reported.
+    /// Number of steps before a loaded state that no rank has reported.
     untold: usize,
     /// The record of the last planning, on rank 0.
     planning: Option<Planning>,
@@ -123,7 +123,7 @@ impl Planner {
         }
     }
 
-    /// Forgets everything about the buckets, because they were laid out anew.
+    /// Forgets everything about the buckets, because they were laid out again.
     pub(crate) fn lay_out(&mut self, buckets: usize) {
         // Nothing is known of backward yet: as if everything were ready at once.
         self.measured = Measured {
@@ -155,7 +155,7 @@ impl Planner {
         PLANNING_STEPS.contains(&age) || (age > 0 && age.is_multiple_of(PLANNING_INTERVAL))
     }
 
-    /// Returns whether ranks report to each other after such a step.
+    /// Returns whether ranks report to each other after a step of this age.
     pub(crate) fn reports(age: u64) -> bool {
         Planner::is_due(age) || age % INTERVAL == INTERVAL - 1
     }
@@ -188,7 +188,7 @@ impl Planner {
         self.samples[bucket] = codecs::sample(values, self.samples.len());
     }
 
-    /// Forgets the gradients of a step that was skipped, which nobody reports.
+    /// Forgets the gradients of a step that was skipped, which no rank reports.
     pub(crate) fn forget_samples(&mut self) {
         self.samples.iter_mut().for_each(Vec::clear);
     }
@@ -321,7 +321,7 @@ impl Planner {
         plans
     }
 
-    /// Explains, on rank 0, the plan that a trial has ended with, or a state.
+    /// Explains, on rank 0, the plan that a trial or a loaded state has brought into force.
     pub(crate) fn conclude(&mut self, buckets: &[BucketState], plan: &Plan, reason: &str) {
         let begin = Instant::now();
         let all = self.candidates(buckets);

@@ -37,7 +37,7 @@ pub struct Price {
     pub wire_s: f64,
     /// Part of `alone_s` in which the processor is busy.
     pub cpu_s: f64,
-    /// Processor time for moving the bytes, besides.
+    /// Additional processor time for moving the bytes.
     #[serde(default)]
     pub move_s: f64,
     /// Time of computing after all bytes of the step have arrived.
@@ -47,7 +47,7 @@ pub struct Price {
 /// The simulated times of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Prediction {
-    /// Time from the step's beginning until all averages are there.
+    /// Time from the step's beginning until all averages have arrived.
     pub(crate) seconds: f64,
     /// Times at which each bucket is ready and done.
     pub(crate) spans: Vec<(f64, f64)>,
@@ -79,8 +79,8 @@ pub(crate) fn seconds<'a>(measured: &Measured, prices: impl Iterator<Item = &'a 
     clock.end(measured.backward_s)
 }
 
-/// Returns the time in which something is on its way and nothing of it is being computed, in seconds. Spans
-/// overlap, so that their own times do not add up.
+/// Returns the time, in seconds, in which something is on its way and nothing of it is being computed.
+/// Spans overlap, so their own times do not add up.
 pub(crate) fn wire_s(spans: impl Iterator<Item = (f64, f64)>, computed_s: f64) -> f64 {
     (covered_s(spans) - computed_s).max(0.0)
 }

@@ -1,8 +1,8 @@
 //! The trial of plans: a race that finds the fastest of a few by the times of real steps.
 //!
-//! The trial is a state machine without clock or network. It is fed the time of every step on the slowest
-//! rank, the same numbers on all ranks, and says which plan the next step follows. So all ranks run each
-//! step under the same plan and come to the same verdict without a message about it.
+//! The trial is a state machine without clock or network. It receives the time of every step on the
+//! slowest rank, the same numbers on all ranks, and decides which plan the next step follows. So all
+//! ranks run each step under the same plan and come to the same verdict without a message about it.
 //!
 //! The alternatives (*arms*: the plan in force, the proposal of the cost model, everything raw, the best
 //! fixed codecs) take turns in *windows* of some steps, the first of which after a switch does not count. A
@@ -11,19 +11,22 @@
 //! of their middle halves, so that single outliers do not count either.
 //!
 //! - An arm never runs if its predicted time is more than twice the measured time of the first arm.
-//! - Of the arms within two percent of the fastest, the one with the smallest codec error is ahead. One
-//!   that loses less may therefore be two percent slower, one that loses more must be two percent faster.
-//! - After every round an arm is dropped that is slower than it may be by [`SURE`] standard errors, or,
-//!   if it loses more than the one that is ahead, by [`LIKELY`]: successive elimination (Even-Dar, Mannor,
-//!   Mansour, "Action Elimination and Stopping Conditions for the Multi-Armed Bandit", JMLR 2006). After the
-//!   first round each of its steps must have been much slower.
+//! - Of the arms within two percent of the fastest, the one with the smallest codec error is ahead. An
+//!   arm with a smaller error may therefore be two percent slower; one with a larger error must be two
+//!   percent faster.
+//! - After every round, arms are dropped that are slower than allowed by [`SURE`] standard errors, or,
+//!   if their error is larger than that of the arm ahead, by [`LIKELY`]: successive elimination
+//!   (Even-Dar, Mannor, Mansour, "Action Elimination and Stopping Conditions for the Multi-Armed
+//!   Bandit", JMLR 2006). After the first round, an arm is dropped only if each of its steps was much
+//!   slower.
 //! - The trial ends when one arm is left; when its steps are used up, the arm that is ahead is kept.
 //!
 //! [`Allowance`] bounds the steps of trials: a first trial, then one step in a hundred, and some after the
 //! link has changed or the error budget has grown.
 //!
-//! Laws: with noise of 20 percent and outliers, the arm that is kept is within two percent of the fastest
-//! in 94 of 100 trials; raw is kept where nothing is two percent faster; equal times lead to equal arms.
+//! Laws: with noise of 20 percent and outliers, the arm that is kept is within two percent of the
+//! fastest in 94 of 100 trials; raw is kept unless another arm is two percent faster; equal times lead
+//! to the same arm.
 
 use std::cmp::Ordering;
 
@@ -45,11 +48,12 @@ const TIE: f64 = 0.02;
 /// arms that are left have more steps.
 const SURE: f64 = 2.0;
 
-/// Standard errors above which an arm that loses more is not expected to make up for it.
+/// Standard errors above which an arm with a larger codec error is not expected to catch up.
 const LIKELY: f64 = 1.25;
 
-/// Standard errors in favour of an arm that loses nothing, since the fastest of several is seldom as fast as
-/// it seems. Their product is limited, since noise is no reason to keep an arm that seems slower by more.
+/// Standard errors in favour of an arm without codec error, since the fastest of several is seldom as
+/// fast as it seems. Their product is limited, since noise is no reason to keep an arm that seems
+/// slower by more.
 const DOUBT: f64 = 0.5;
 const DOUBT_MAX: f64 = 0.0125;
 
@@ -81,7 +85,7 @@ pub(crate) struct Arm {
     pub(crate) predicted_s: f64,
 }
 
-/// A trial, under way or decided. A state holds its arms and times, from which it is played again.
+/// A trial, under way or decided. A state holds its arms and times, from which the trial is replayed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Played", try_from = "Played")]
 pub(crate) struct Trial {
@@ -162,7 +166,8 @@ impl Trial {
         self.left.len() == 1
     }
 
-    /// Returns the midmean of the times of an arm's steps, in seconds; none for an arm that never ran.
+    /// Returns the midmean of the times of an arm's steps, in seconds; `None` for an arm that never
+    /// ran.
     pub(crate) fn seconds(&self, arm: usize) -> Option<f64> {
         let mut times = self.windows[arm].concat();
         (!times.is_empty()).then(|| midmean(&mut times).exp())
@@ -181,7 +186,7 @@ impl Trial {
         }
     }
 
-    /// The steps of a window of the arm that runs.
+    /// Returns the number of steps of a window of the arm that runs.
     fn window(&self) -> usize {
         let round = self.windows[self.arm()].len();
         WINDOWS[round.min(WINDOWS.len() - 1)]
@@ -265,7 +270,7 @@ impl Standings {
         fastest.expect("some arm is always left")
     }
 
-    /// Returns, of the arms that are about as fast as the fastest, the one that loses least.
+    /// Returns the arm with the smallest error among those that are about as fast as the fastest.
     fn best(&self) -> &Standing {
         let fastest = self.fastest();
         let doubt = |arm: &Standing| match arm.error == 0.0 {
@@ -305,8 +310,8 @@ impl Standings {
         one.time - other.time - sure * self.standard_error(one, other) > margin
     }
 
-    /// The standard error of the difference of two times: that of midmeans of independent times, or more
-    /// where whole rounds scatter more.
+    /// Returns the standard error of the difference of two times: that of midmeans of independent
+    /// times, or more if whole rounds scatter more.
     fn standard_error(&self, one: &Standing, other: &Standing) -> f64 {
         let rounds = one.rounds.len();
         // Midmeans of normal numbers scatter 1.1 times as much as means, medians 1.25 times.
@@ -379,7 +384,7 @@ impl Allowance {
         self.steps = (self.steps + Allowance::SHARE * steps as f64).min(Allowance::FIRST);
     }
 
-    /// Grants at least so many steps.
+    /// Grants at least this many steps.
     pub(crate) fn grant(&mut self, steps: usize) {
         self.steps = self.steps.max(steps as f64);
     }

@@ -1,14 +1,14 @@
-//! The trials of a job: when there is one, of which plans, and what came of them.
+//! The trials of a job: when one begins, with which plans, and with which result.
 //!
 //! Every rank keeps its own and feeds it the same times, so that plans take turns on all ranks alike.
 //! Rank 0 decides which plans are tried, and sends them to all.
 //!
-//! A first trial begins after more than [`FIRST_STEP`] steps, when backward and the codec errors of gradients
-//! are known. Its plans are the proposal of the cost model, the plan in force, everything raw, and the best
-//! fixed codecs. Another such trial follows when the link has become [`FAR`] times as fast or slow. Otherwise
-//! a prediction alone does not change the plan while that keeps to the error budget: a proposal that was not
-//! tried yet is tried against the plan in force, as soon as [`Allowance`] permits: at once while the error budget
-//! of a young training grows.
+//! A first trial begins after more than [`FIRST_STEP`] steps, when backward and the codec errors of
+//! gradients are known. Its plans are the proposal of the cost model, the plan in force, everything
+//! raw, and the best fixed codecs. Another such trial follows when the link has become [`FAR`] times as
+//! fast or slow. Otherwise a prediction alone does not change a plan that keeps to the error budget: a
+//! new proposal is first tried against the plan in force, as soon as [`Allowance`] permits. While the
+//! error budget of a young training grows, that is at once.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,8 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// Returns the trials, none yet, of buckets that were just laid out, under a link of this bandwidth.
+    /// Returns the trials of buckets that were just laid out, none so far, under a link of this
+    /// bandwidth.
     pub(crate) fn new(bytes_per_s: f64) -> Trials {
         Trials {
             under_way: None,
@@ -87,7 +88,7 @@ impl Trials {
         self.under_way.is_some()
     }
 
-    /// Returns the plans of the trial under way; none without one.
+    /// Returns the plans of the trial under way; empty without a trial.
     pub(crate) fn plans(&self) -> &[Plan] {
         self.under_way.as_ref().map_or(&[], |(_, plans)| plans)
     }
@@ -157,7 +158,7 @@ impl Trials {
     }
 }
 
-/// Returns the share of a raw step that the kept arm saves; none if raw was not tried.
+/// Returns the share of a raw step that the kept arm saves; `None` if raw was not tried.
 fn saved(trial: &Trial, plans: &[Plan]) -> Option<f64> {
     let is_raw = |plan: &Plan| plan.codec_error == 0.0 && plan.iteration_s == plan.raw_iteration_s;
     let raw = plans.iter().position(is_raw)?;

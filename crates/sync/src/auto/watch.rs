@@ -1,13 +1,15 @@
 //! The watch over the link: whether exchanges take as long as predicted.
 //!
-//! The watch is a state machine without clock or network. It is fed what each step showed, the same numbers
-//! on all ranks, and all ranks ask for a measurement of the link in the same step. Two things are watched:
+//! The watch is a state machine without clock or network. It receives the measurements of each step,
+//! the same numbers on all ranks, and all ranks ask for a measurement of the link in the same step. Two
+//! things are watched:
 //!
-//! - **drift**: the time in which gradients were on the wire and nothing was computed of them, over
-//!   what was predicted for it. If it is far from the normal drift in most of some steps, the link may
-//!   have changed and is measured. Every plan has a normal drift of its own, since predictions may be off.
-//! - **silence**: a plan that sends little says little about the link. If one has said nothing for many
-//!   steps, the link is measured, so that its recovery is noticed.
+//! - **drift**: the measured time in which gradients are on the wire and nothing of them is computed,
+//!   divided by the predicted one. If it is far from the normal drift in most of the last steps, the
+//!   link may have changed and is measured. Every plan has a normal drift of its own, since predictions
+//!   may be off.
+//! - **silence**: a plan that sends little reveals little about the link. After many steps without
+//!   information the link is measured, so that its recovery is noticed.
 //!
 //! Trials judge how long steps take ([`crate::auto::trial`]).
 //!
@@ -48,8 +50,8 @@ const SETTLING: usize = 2;
 pub(crate) struct Reading {
     /// The iteration's time on the slowest rank, in seconds.
     pub(crate) seconds: f64,
-    /// Time on the wire over what was predicted, on the rank that waited least for others; none if that time
-    /// is too short to say anything.
+    /// Measured time on the wire divided by the predicted one, on the rank that waited least for
+    /// others; `None` if that time is too short to be meaningful.
     pub(crate) drift: Option<f64>,
 }
 
@@ -143,8 +145,8 @@ impl Watch {
         (4 * alike >= 3 * steps).then(|| median(&mut lately))
     }
 
-    /// Returns whether steps have said nothing about the link for long. A raw plan that says nothing shows
-    /// that the link is fast enough.
+    /// Returns whether steps have had no information about the link for long. If a raw plan has none,
+    /// the link is fast enough.
     fn is_silent_for_long(&mut self, reading: &Reading) -> bool {
         let (steps, seconds) = self.silence;
         self.silence = match reading.drift {
@@ -193,7 +195,8 @@ impl Watch {
     }
 }
 
-/// Returns whether a drift is above (true) or below (false) what is normal; none if it is within the limit.
+/// Returns whether a drift is above (true) or below (false) the normal one; `None` if it is within the
+/// limit.
 fn strays(drift: f64, limit: f64) -> Option<bool> {
     let within = (1.0 / limit..=limit).contains(&drift);
     (!within).then_some(drift > 1.0)

@@ -9,7 +9,7 @@ use crate::Parameter;
 use crate::bucket::state::{BucketState, Excess};
 
 impl BucketState {
-    /// Describes why this bucket is not finite, and returns whether a gradient of this rank is the cause; none
+    /// Describes why this bucket is not finite, and returns whether a gradient of this rank is the cause; `None`
     /// for a finite bucket.
     pub(crate) fn fault(&self, parameters: &[Parameter]) -> Option<(bool, String)> {
         let name = |member: usize| &parameters[self.bucket.members[member].0].name;

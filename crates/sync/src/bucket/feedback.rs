@@ -1,21 +1,21 @@
-//! Error feedback: the ways to make good what a codec loses.
+//! Error feedback: the ways to correct codec errors in later steps.
 //!
-//! `C` encodes and decodes, `g` is a rank's gradient, `c` the sum over ranks of what was sent.
+//! `C` encodes and decodes, `g` is a rank's gradient, `c` the sum over ranks of the decoded values.
 //!
 //! - **classic**: send `C(g + e)`, keep `e = (g + e) − C(g + e)`. Law: results plus residuals are
 //!   gradients plus the residuals before. Karimireddy et al., "Error feedback fixes SignSGD and other
 //!   gradient compression schemes", algorithm 2.
-//! - **average**: as classic, but the residual follows what was lost as a moving average:
-//!   `e = β e + (1 − β) ((g + e) − C(g + e))`. Steadier where codecs are coarse; what it forgets is
-//!   lost. With β = 0 it is classic, bit for bit. Xie et al., "LoCo: low-bit communication adaptor
+//! - **average**: as classic, but the residual is a moving average of codec errors:
+//!   `e = β e + (1 − β) ((g + e) − C(g + e))`. Steadier where codecs are coarse; errors that it forgets
+//!   are lost. With β = 0 it is classic, bit for bit. Xie et al., "LoCo: low-bit communication adaptor
 //!   for large-scale model training", section 3.
-//! - **decay**: as classic, but of what was lost only a part is owed: `e = f ((g + e) − C(g + e))`. What a
-//!   sparse codec has not sent for many steps counts less and less. With f = 1 it is classic, bit for bit.
-//!   Sarfi et al., "Communication efficient LLM pre-training with SparseLoCo", section 3.
-//! - **ef21**: send `C(g − s)` where `s` is what the others take this rank's gradient for, then
-//!   `s = s + C(g − s)`; everybody adds up the same mean. Nothing is owed: a gradient that stays is
-//!   known ever better. Law: the sum over ranks of `s` is the mean. Richtárik et al., "EF21: a new,
-//!   simpler, theoretically better, and practically faster error feedback", algorithm 2.
+//! - **decay**: as classic, but only a part of the codec error is kept: `e = f ((g + e) − C(g + e))`.
+//!   What a sparse codec has not sent for many steps counts less and less. With f = 1 it is classic,
+//!   bit for bit. Sarfi et al., "Communication efficient LLM pre-training with SparseLoCo", section 3.
+//! - **ef21**: send `C(g − s)` where `s` is the gradient that the other ranks assume for this rank,
+//!   then `s = s + C(g − s)`; every rank adds up the same mean. There is no residual: if a gradient
+//!   stays the same, `s` approaches it. Law: the sum over ranks of `s` is the mean. Richtárik et al.,
+//!   "EF21: a new, simpler, theoretically better, and practically faster error feedback", algorithm 2.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,20 +23,20 @@ use std::str::FromStr;
 
 use crate::buffer::Tensor;
 
-/// The kind of error feedback, where the codec needs any.
+/// The kind of error feedback, for codecs that need it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Feedback {
-    /// The loss of a step is added to the next gradient.
+    /// The codec error of a step is added to the next gradient.
     #[default]
     Classic,
-    /// Differences to what the others know of this rank's gradient are sent.
+    /// Each rank sends the difference between its gradient and what the others assume for it.
     Ef21,
-    /// The loss is averaged over steps.
+    /// The codec error is averaged over steps.
     Average {
         /// The share of the old residual in the new one, from 0 to below 1.
         beta: f32,
     },
-    /// A part of the loss of a step is added to the next gradient.
+    /// A part of the codec error of a step is added to the next gradient.
     Decay {
         /// The part, from 0 to 1.
         factor: f32,
@@ -82,13 +82,13 @@ impl FromStr for Feedback {
     }
 }
 
-/// The memory of one bucket's feedback beside the residual.
+/// The memory of one bucket's feedback in addition to the residual.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     kind: Feedback,
     /// With `average` the residual before the step, with `ef21` the gradient of the step.
     begun: Vec<f32>,
-    /// With `ef21`, what the others take this rank's gradient for; empty for nothing.
+    /// With `ef21`, the gradient that the others assume for this rank; empty for zeros.
     shift: Vec<f32>,
     /// With `ef21`, the sum over ranks of the shifts: the same on all of them.
     mean: Vec<f32>,
@@ -99,12 +99,12 @@ impl Memory {
         Memory { kind, ..Memory::default() }
     }
 
-    /// Returns the kind of feedback; the classic one has nothing beside the residual.
+    /// Returns the kind of feedback; the classic one has no memory but the residual.
     pub(crate) fn kind(&self) -> Feedback {
         self.kind
     }
 
-    /// Before a bucket leaves by a codec with feedback.
+    /// Prepares a bucket that leaves by a codec with feedback.
     pub(crate) fn depart(&mut self, values: &mut Tensor, residual: &Tensor) {
         match self.kind {
             Feedback::Classic | Feedback::Decay { .. } => {}
@@ -120,8 +120,8 @@ impl Memory {
         }
     }
 
-    /// After all ranks have kept the step: what was sent becomes the result, what was lost the new
-    /// residual.
+    /// Ends a step that all ranks have kept: the sent values become the result, and the codec error the
+    /// new residual.
     pub(crate) fn settle(&mut self, result: &mut Tensor, residual: &mut Tensor) {
         match self.kind {
             Feedback::Classic => {}
@@ -144,12 +144,12 @@ impl Memory {
         }
     }
 
-    /// Forgets everything: the bucket has travelled as it is.
+    /// Forgets everything, since the bucket has travelled raw.
     pub(crate) fn forget(&mut self) {
         (self.shift, self.mean) = (Vec::new(), Vec::new());
     }
 
-    /// Bytes beyond the gradients.
+    /// Returns the bytes that it holds in addition to the gradients.
     pub(crate) fn bytes(&self) -> usize {
         4 * (self.begun.len() + self.shift.len() + self.mean.len())
     }
@@ -161,7 +161,8 @@ impl Memory {
         kept.map(|(prefix, values)| (prefix, values[range.clone()].to_vec())).collect()
     }
 
-    /// Returns the place of tensors with a prefix from a checkpoint, in a bucket of so many elements.
+    /// Returns the place of tensors with a prefix from a checkpoint, in a bucket of `elements`
+    /// elements.
     pub(crate) fn place(&mut self, prefix: &str, elements: usize) -> Option<&mut Vec<f32>> {
         let place = match (self.kind, prefix) {
             (Feedback::Ef21, SHIFT) => &mut self.shift,

@@ -23,7 +23,7 @@ pub(crate) struct Bucket {
     pub(crate) members: Vec<(usize, Range<usize>)>,
     /// Elements in the bucket.
     pub(crate) elements: usize,
-    /// It always travels uncompressed.
+    /// Whether it always travels uncompressed.
     pub(crate) exempt: bool,
     /// The dtype in which it travels when it is not compressed.
     pub(crate) dtype: DType,
@@ -49,7 +49,7 @@ pub(crate) enum Apart {
     No,
 }
 
-/// Buckets of at least `bytes_max` bytes each, the last ones excepted, in order of readiness, and
+/// Returns buckets of at least `bytes_max` bytes each, except the last ones, in order of readiness, and
 /// for every parameter its bucket and its place in it.
 pub(crate) fn layout(
     parameters: &[Parameter],
@@ -111,8 +111,9 @@ impl Bucket {
         Bucket { members, elements, ..Bucket::like(parameter) }
     }
 
-    /// Whether the bucket may be summed so among so many ranks where no [`Transport`] says so: units and trees must
-    /// be for as many, and chunks are in rank order in flat sums alone.
+    /// Returns whether the bucket may be summed by `summation` among `world_size` ranks if no
+    /// [`Transport`] asks for it: units and trees must be for this number of ranks, and only flat sums
+    /// have chunks in rank order.
     pub(crate) fn takes(&self, summation: Summation, world_size: usize) -> bool {
         let whole = self.target == Target::Whole && summation.divides(world_size);
         let is_for_any = summation.unit == 1 && !matches!(summation.algorithm, Algorithm::Trees(_));
@@ -124,8 +125,8 @@ impl Bucket {
         thinwire_codec::raw_of(self.dtype)
     }
 
-    /// Returns the codec that takes the place of `choice`, if gradients of this dtype need another one to
-    /// lose nothing in few bytes.
+    /// Returns the codec to use in place of `choice`, if gradients of this dtype need another one to
+    /// travel without loss in few bytes.
     pub(crate) fn suited(&self, choice: &Choice) -> Option<Choice> {
         match (choice.to_string().as_str(), self.dtype) {
             ("lossless", DType::BF16) => Choice::parse("lossless:bf16").ok(),

@@ -1,33 +1,34 @@
 //! Momentum before encoding, instead of in the optimiser.
 //!
-//! Where a codec holds elements back for many steps, momentum that the optimiser adds after the
-//! exchange forgets what they would have become. Here every rank adds up its own: `u = m u + g`, sends
-//! `u`, and error feedback keeps what was not sent. Elements of which nothing is owed any more may be
-//! cleared (masked), so that stale momentum does not carry on. The optimiser must have no momentum of
+//! A codec may hold elements back for many steps. Momentum that the optimiser applies after the
+//! exchange then lacks their contribution. Here every rank sums its own momentum, `u = m u + g`, and
+//! sends `u`; error feedback keeps what was not sent. The momentum of elements without a residual may
+//! be cleared (masked), so that stale momentum does not persist. The optimiser must have no momentum of
 //! its own. Lin et al., "Deep gradient compression: reducing the communication bandwidth for
 //! distributed training", sections 3.1 to 3.3.
 //!
-//! Laws, for a codec that loses nothing: without masking the results are momentum SGD's; with it every
-//! element is cleared, and they are plain SGD's.
+//! Laws, for a codec that loses nothing: without masking, the results are those of momentum SGD; with
+//! masking, every element is cleared, and the results are those of plain SGD.
 
 use std::fmt;
 
 use thinwire_codec::Choice;
 
-/// Momentum correction, as deep gradient compression has it.
+/// Momentum correction of deep gradient compression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Momentum {
     /// The factor of a rank's momentum from step to step, from 0 to below 1.
     pub factor: f32,
-    /// The largest norm of the average gradient, as the optimiser would clip it. Every rank clips its
-    /// own to this over the root of the number of ranks, bucket by bucket; none does not clip.
+    /// The largest norm of the average gradient, as an optimiser would clip it. Every rank clips its
+    /// own gradient, bucket by bucket, to this value divided by the square root of the number of ranks.
+    /// `None` clips nothing.
     pub clip: Option<f32>,
-    /// Nesterov's: `u = m (u + g)`, and `u + g` is sent.
+    /// Whether the momentum is Nesterov's: `u = m (u + g)`, and `u + g` is sent.
     pub nesterov: bool,
     /// Whether momentum is cleared where everything was sent, in buckets that travel with feedback.
     pub masking: bool,
-    /// In the first so many steps, `topk`, `dgc` and `graddrop` send more: a quarter of all elements, a sixteenth, and so
-    /// on, down to what was asked for.
+    /// Number of first steps in which `topk`, `blocktopk`, `dgc` and `graddrop` send more: a quarter of
+    /// all elements, a sixteenth, and so on, down to their own ratio.
     pub warm_up_steps: u64,
 }
 
@@ -60,14 +61,14 @@ const STAGES: u64 = 4;
 /// The codecs that send a part of the elements, the largest ones.
 const SPARSE: [&str; 4] = ["topk", "blocktopk", "dgc", "graddrop"];
 
-/// Whether a codec of this name sends only a part of the elements.
+/// Returns whether a codec of this name sends only a part of the elements.
 pub(crate) fn is_sparse(name: &str) -> bool {
     name.split_once(':').is_some_and(|(kind, _)| SPARSE.contains(&kind))
 }
 
 impl Momentum {
-    /// Returns the codec that is in force after so many steps where `choice` sends a part of the elements;
-    /// none for others.
+    /// Returns the codec that is in force after `steps` steps if `choice` sends a part of the elements;
+    /// `None` for others.
     pub(crate) fn warmed_up(&self, choice: &Choice, steps: u64) -> Option<Choice> {
         let name = choice.to_string();
         let (kind, ratio) = name.split_once(':')?;
@@ -75,7 +76,7 @@ impl Momentum {
         Choice::parse(&format!("{kind}:{}", self.ratio(steps, asked))).ok()
     }
 
-    /// The ratio after so many steps, where `asked` was asked for.
+    /// Returns the ratio after `steps` steps, if `asked` is the codec's own.
     fn ratio(&self, steps: u64, asked: f64) -> f64 {
         if steps >= self.warm_up_steps {
             return asked;
@@ -89,16 +90,17 @@ impl Momentum {
 #[derive(Debug)]
 pub(crate) struct Velocity {
     options: Momentum,
-    /// The largest norm of what this rank gives.
+    /// The largest norm of this rank's gradient.
     norm_max: Option<f32>,
-    /// After the last step that was kept; empty before the first one.
+    /// Momentum after the last step that was kept; empty before the first one.
     kept: Vec<f32>,
-    /// After this one.
+    /// Momentum after the current step.
     next: Vec<f32>,
 }
 
 impl Velocity {
-    /// Of a bucket that is `share` of all elements, where gradients are scaled by 1/`world_size`.
+    /// Returns the momentum of a bucket that is `share` of all elements, if gradients are scaled by
+    /// 1/`world_size`.
     pub(crate) fn new(options: Momentum, share: f64, world_size: usize) -> Velocity {
         let scale = (share.sqrt() * (world_size as f64).powf(-1.5)) as f32;
         let norm_max = options.clip.map(|clip| clip * scale);
@@ -124,7 +126,7 @@ impl Velocity {
         }
     }
 
-    /// All ranks have kept the step. `residual` is what feedback owes, if there is any.
+    /// Ends a step that all ranks have kept. `residual` is that of feedback, if there is any.
     pub(crate) fn settle(&mut self, residual: Option<&[f32]>) {
         std::mem::swap(&mut self.kept, &mut self.next);
         let Some(residual) = residual.filter(|_| self.options.masking) else { return };
@@ -135,7 +137,7 @@ impl Velocity {
         }
     }
 
-    /// Bytes beyond the gradients.
+    /// Returns the bytes that it holds in addition to the gradients.
     pub(crate) fn bytes(&self) -> usize {
         4 * (self.kept.len() + self.next.len())
     }
@@ -145,7 +147,7 @@ impl Velocity {
         &self.kept
     }
 
-    /// Returns the place of the momentum from a checkpoint, in a bucket of so many elements.
+    /// Returns the place of the momentum from a checkpoint, in a bucket of `elements` elements.
     pub(crate) fn place(&mut self, elements: usize) -> &mut Vec<f32> {
         self.kept.resize(elements, 0.0);
         &mut self.kept

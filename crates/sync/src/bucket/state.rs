@@ -41,13 +41,13 @@ pub(crate) struct BucketState {
     matrices: Vec<(Range<usize>, (usize, usize))>,
     /// The gradient while it is gathered, the average afterwards.
     pub(super) values: Tensor,
-    /// The sum of what lossy codecs have lost so far; empty if nothing ever was lost.
+    /// The residual: the accumulated codec error; empty if there never was any.
     pub(super) residual: Tensor,
     /// Memory of the device that has the gradients, from a departure in host memory to the end of the step.
     device: Option<Region>,
     /// Whether the gradients of this step were copied from a device to host memory.
     is_staged: bool,
-    /// Questions to the device about what was given.
+    /// Questions to the device about the given gradients.
     checks: Vec<Check>,
     waker: Waker,
     pub(super) memory: Memory,
@@ -61,15 +61,15 @@ pub(crate) struct BucketState {
     left: usize,
     /// The members of which this rank has no gradient in this step.
     absent: Vec<bool>,
-    /// What was kept of each of them before the step.
+    /// The kept state of each of them before the step.
     before: Vec<(usize, Kept)>,
     /// The bits of the largest magnitude given on this rank, above those of infinity if there is a NaN.
     largest: u32,
     /// The first member that was found too large or not finite on this rank.
     pub(super) excess: Arc<OnceLock<Excess>>,
-    /// Whether what has arrived last is not finite on all ranks.
+    /// Whether the values that have arrived last are not finite; the same on all ranks.
     pub(super) spoilt: bool,
-    /// Whether all gradients of all ranks are, once the bucket has arrived.
+    /// Whether all gradients of all ranks are finite, once the bucket has arrived.
     arrived: Option<Finite>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Excess {
     pub(super) member: usize,
     /// Its largest magnitude.
     pub(super) found: f64,
-    /// The largest that there may be.
+    /// The largest permitted magnitude.
     pub(super) most: f64,
 }
 
@@ -141,7 +141,7 @@ impl BucketState {
         BucketState { waker, ..self }
     }
 
-    /// Changes how the bucket travels. The residual stays: what was lost is still owed.
+    /// Changes how the bucket travels. The residual stays.
     pub(crate) fn travel(&mut self, travel: Travel) {
         let first = self.bucket.members.first().map_or(0, |(parameter, _)| *parameter);
         let Travel { summation, .. } = travel;
@@ -180,7 +180,8 @@ impl BucketState {
         self.is_staged = false;
     }
 
-    /// Says that this rank has no gradient of the member with these elements, whatever is packed for it.
+    /// Declares that this rank has no gradient of the member with these elements, whatever is packed
+    /// for it.
     pub(crate) fn mark_absent(&mut self, range: &Range<usize>) {
         let member = self.bucket.members.iter().position(|(_, place)| place == range);
         member.into_iter().for_each(|member| self.absent[member] = true);
@@ -192,7 +193,7 @@ impl BucketState {
         members.filter(|(_, absent)| **absent).map(|((parameter, _), _)| *parameter)
     }
 
-    /// Packs `gradient * scale`. False if it has been given before.
+    /// Packs `gradient * scale`. Returns false if it has been given before.
     pub(crate) fn pack(&mut self, range: Range<usize>, gradient: Gradient<'_>, scale: f32) -> bool {
         let member = self.bucket.members.partition_point(|(_, place)| place.start < range.start);
         let member = (member..self.given.len())
@@ -237,8 +238,8 @@ impl BucketState {
         }
     }
 
-    /// Packs a gradient in the memory of the bucket's device, which does it later and tells then if it is
-    /// finite.
+    /// Packs a gradient in the memory of the bucket's device, which does it later and then reports
+    /// whether it is finite.
     fn pack_on_device(
         &mut self,
         member: usize,
@@ -257,8 +258,8 @@ impl BucketState {
         }));
     }
 
-    /// Copies gradients from a device to host memory, for an exchange or a state that the device does not
-    /// know.
+    /// Copies gradients from a device to host memory, for an exchange or a state that the device does
+    /// not support.
     fn leave_device(&mut self) {
         let values = Tensor::Owned(self.values.to_host().into_owned());
         let Tensor::Device(region) = std::mem::replace(&mut self.values, values) else { return };
@@ -280,7 +281,8 @@ impl BucketState {
         }
     }
 
-    /// Returns what the gradients of this step were copied to host memory for, if a device has them.
+    /// Returns the codec or option that the device does not support, if gradients of this step were
+    /// copied to host memory for it.
     pub(crate) fn staged(&self) -> Option<String> {
         self.is_staged.then(|| match (&self.velocity, self.memory.kind()) {
             (Some(_), _) => "momentum correction".to_owned(),
@@ -289,14 +291,14 @@ impl BucketState {
         })
     }
 
-    /// Whether the device that has the gradients can do all that is due to them.
+    /// Returns whether the device that has the gradients supports everything that the bucket needs.
     fn stays_on(&self, device: &Region) -> bool {
         let exchange = self.exchange.as_ref().expect("a bucket is not on its way twice");
         let is_plain = self.velocity.is_none() && self.memory.kind() == Feedback::Classic;
         is_plain && exchange.runs_on(device.device())
     }
 
-    /// Returns memory of the bucket's own in host memory, which is made when it is first needed.
+    /// Returns the bucket's own host memory, which is allocated when it is first needed.
     fn own_values(&mut self) -> &mut [f32] {
         let is_owned =
             matches!(&self.values, Tensor::Owned(values) if values.len() == self.bucket.elements);
@@ -315,15 +317,15 @@ impl BucketState {
         self.left = 0;
     }
 
-    /// Whether the bucket may be averaged where the framework has it: it travels raw, nothing is owed,
-    /// and nothing was given yet.
+    /// Returns whether the bucket may be averaged in the framework's memory: it travels raw, has no
+    /// residual, and no gradient was given yet.
     pub(crate) fn takes_external(&self) -> bool {
         let raw = matches!(&self.codec, Choice::Bytes(codec) if codec.is_raw());
         let plain = raw && self.residual.len() == 0 && self.velocity.is_none();
         plain && self.left == self.given.len()
     }
 
-    /// Takes all gradients of the bucket where they are.
+    /// Takes all gradients of the bucket in the framework's memory.
     pub(crate) fn fill_external(&mut self, mut buffer: Box<dyn ExternalBuffer>, scale: f32) {
         assert_eq!(buffer.values().len(), self.bucket.elements, "memory of another length");
         self.largest = parameter::scale(buffer.values_mut(), scale);
@@ -349,7 +351,7 @@ impl BucketState {
         &parameters[self.bucket.members[index].0].name
     }
 
-    /// Lets the bucket set out with all that was given.
+    /// Lets the bucket depart with all given gradients.
     pub(crate) fn depart(&mut self, address: Address) -> (Box<dyn Exchange>, Departure) {
         if let Tensor::Device(region) = &self.values
             && !self.stays_on(region)
@@ -377,8 +379,8 @@ impl BucketState {
         (exchange, Departure { values, residual, finite, checks, waker, address })
     }
 
-    /// Returns whether all gradients given on this rank are finite and, with feedback, not so large that sums
-    /// of what was owed might overflow.
+    /// Returns whether all gradients given on this rank are finite and, with feedback, not so large
+    /// that sums with residuals might overflow.
     fn given_finite(&self) -> Finite {
         Finite::from(self.largest <= self.most().to_bits())
     }
@@ -408,18 +410,19 @@ impl BucketState {
         }
     }
 
-    /// Whether the bucket has arrived with finite values, and its step has not ended.
+    /// Returns whether the bucket has arrived with finite values, and its step has not ended.
     pub(crate) fn has_arrived(&self) -> bool {
         self.arrived == Some(Finite::Yes)
     }
 
-    /// Whether what has arrived is finite; the same on all ranks.
+    /// Returns whether what has arrived is finite; the same on all ranks.
     pub(crate) fn is_finite(&self) -> bool {
         self.arrived != Some(Finite::No)
     }
 
-    /// Ends the step of a bucket that has arrived: keeps the result and the new residual, or neither. Of the
-    /// parameters that are `absent` on all ranks, by their numbers, it keeps what was.
+    /// Ends the step of a bucket that has arrived: keeps the result and the new residual, or neither.
+    /// For parameters that are `absent` on all ranks, by their numbers, it restores the state before
+    /// the step.
     pub(crate) fn commit(&mut self, outcome: Outcome, absent: &[bool]) -> Result<(), Error> {
         if self.arrived.take().is_none() {
             return Ok(());
@@ -474,12 +477,12 @@ impl BucketState {
         }
     }
 
-    /// Begins means of gradients anew, of which ranks that left may have a part.
+    /// Resets means of gradients, in which ranks that have left may have a part.
     pub(crate) fn forget_means(&mut self) {
         self.memory.forget();
     }
 
-    /// Lets what is owed count `factor` times from now on.
+    /// Multiplies the residual by `factor`.
     pub(crate) fn rescale(&mut self, factor: f32) {
         self.residual.change(0..self.residual.len(), Change::Scale(factor));
     }
@@ -511,12 +514,12 @@ impl BucketState {
         self.values.to_host()
     }
 
-    /// Returns what is owed; empty if nothing ever was lost.
+    /// Returns the residual; empty if there never was a codec error.
     pub(crate) fn residual(&self) -> Cow<'_, [f32]> {
         self.residual.to_host()
     }
 
-    /// Continues from what was owed.
+    /// Continues from a residual.
     pub(crate) fn set_residual(&mut self, residual: Vec<f32>) {
         self.residual = Tensor::Owned(residual);
     }

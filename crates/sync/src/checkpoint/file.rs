@@ -61,7 +61,7 @@ impl State {
         let (rank, ranks) = (world.rank().0, world.size() as u32);
         let about = About { rank, world: ranks, plan: self.plan.clone() };
         let about = serde_json::to_string(&about).expect("numbers and a string");
-        let invalid = |error| Error::Invalid(format!("a state that cannot be saved: {error}"));
+        let invalid = |error| Error::Invalid(format!("cannot save the state: {error}"));
         let views = self.tensors.iter().map(|(name, (shape, values))| {
             let bytes = bytemuck::cast_slice(values);
             TensorView::new(Dtype::F32, shape.clone(), bytes).map(|view| (name, view))
@@ -74,7 +74,7 @@ impl State {
         let said = |error: safetensors::SafeTensorError| format!("no state: {error}");
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(said)?;
         let about = metadata.metadata().as_ref().and_then(|entries| entries.get(ABOUT));
-        let about = about.ok_or("no state: its metadata do not say whose")?;
+        let about = about.ok_or("no state: its metadata do not name its rank")?;
         let about: About = serde_json::from_str(about).map_err(|e| format!("no state: {e}"))?;
         let (rank, ranks) = (world.rank().0, world.size() as u32);
         if (about.rank, about.world) != (rank, ranks) {
@@ -177,6 +177,6 @@ mod tests {
         let mut state = state(Vec::new());
         state.tensors.insert("residual.b".to_owned(), (vec![3], vec![0.0; 2]));
         let error = state.to_bytes(world(0, 1)).unwrap_err().to_string();
-        assert!(error.starts_with("a state that cannot be saved: "), "{error}");
+        assert!(error.starts_with("cannot save the state: "), "{error}");
     }
 }

@@ -45,7 +45,7 @@ impl Named {
         }
     }
 
-    /// The codec that the fingerprint of an older version begins with, if it has one.
+    /// Returns the codec at the beginning of the fingerprint of an older version, if it has one.
     fn of_fingerprint(fingerprint: &str) -> Option<Named> {
         let ends = [", None, ", ", Some("].map(|end| fingerprint.find(end));
         let codec = fingerprint[..ends.into_iter().flatten().min()?].to_owned();
@@ -78,11 +78,11 @@ pub(super) struct Kept {
 }
 
 impl State {
-    /// Refuses a state of a training with another codec, feedback or momentum correction: its tensors mean
-    /// something else. `auto` may choose from other codecs than it did.
+    /// Refuses a state of a training with another codec, feedback or momentum correction, since its
+    /// tensors have another meaning. The codecs from which `auto` chooses may differ.
     ///
     /// # Errors
-    /// If it is of such a training, or its plan is none.
+    /// If the state is of such a training, or its plan cannot be read.
     pub fn check(&self, options: &Options) -> Result<(), Error> {
         self.kept(options).map(drop)
     }
@@ -131,8 +131,8 @@ impl Synchronizer {
         self.age().saturating_add(u64::from(self.first.is_some()))
     }
 
-    /// Whether the plan of a state was made for what is asked for now, by as many ranks. An older version has
-    /// not written how many they were.
+    /// Returns whether the plan of a state was made for the current options, by the same number of
+    /// ranks. A state of an older version does not contain the number of ranks.
     pub(super) fn follows(&self, kept: &Kept) -> bool {
         let fingerprint = &kept.plan.fingerprint;
         let alike = fingerprint.is_empty() || *fingerprint == self.fingerprint();
@@ -141,14 +141,14 @@ impl Synchronizer {
         alike && kept.auto.as_ref().is_none_or(here)
     }
 
-    /// Whether a planner has planned for as many ranks and the same buckets.
+    /// Returns whether a planner has planned for this number of ranks and these buckets.
     fn is_of_here(&self, auto: &Saved) -> bool {
         let ranks = self.worker.channel.peers(&self.parameters).world().size();
         auto.ranks == ranks && auto.buckets == self.buckets_hash()
     }
 
-    /// Returns what the planner continues from, under the plan of the state; none where too much has changed
-    /// since, so that it begins anew.
+    /// Returns the planner's part of a state to continue from, under its plan; `None` if too much has
+    /// changed since, so that the planner starts from scratch.
     pub(super) fn planner_of(&self, kept: &Kept) -> Result<Option<Saved>, Error> {
         let (Some(planner), Some(auto)) = (&self.planner, &kept.auto) else { return Ok(None) };
         if !self.follows(kept) || !planner.takes(auto) {
@@ -156,7 +156,7 @@ impl Synchronizer {
         }
         let tried = auto.trials.plans().iter();
         let flaw = match tried.clone().any(|plan| plan.assignments.len() != self.buckets.len()) {
-            true => Some("plans of other buckets".to_owned()),
+            true => Some("it has plans of other buckets".to_owned()),
             false => planner.flaw(auto, &kept.plan).map(str::to_owned),
         };
         let flaw = flaw.or_else(|| tried.map(|plan| self.check_plan(plan)).find_map(Result::err));

@@ -22,7 +22,7 @@ use crate::{Error, Outcome};
 struct Matrix {
     /// The elements in the bucket.
     elements: Range<usize>,
-    /// The factors; none if the matrix travels whole.
+    /// The factors; `None` if the matrix travels whole.
     factors: Option<Factors>,
 }
 
@@ -48,7 +48,7 @@ struct Underway {
 }
 
 impl Alternating {
-    /// Fresh factors, the same on all ranks.
+    /// Returns new factors, the same on all ranks.
     pub(crate) fn new(codec: PowerSgd, route: &Route<'_>) -> Alternating {
         let matrices = route.matrices.iter().enumerate();
         let matrices = matrices.map(|(index, (elements, (rows, columns)))| {
@@ -134,7 +134,7 @@ impl Exchange for Alternating {
         Progress::Done(Finite::from(kernel::is_finite(&underway.sum)))
     }
 
-    /// The sum is written over the old residual, and the next step has the other factors.
+    /// Writes the sum over the old residual, and lets the next step send the other factors.
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Tensor), Error> {
         let underway = self.underway.take().expect("a run is done before it is committed");
         let Underway { values, residual: mut output, sum } = underway;

@@ -55,7 +55,8 @@ impl Bytes {
         }
     }
 
-    /// Completes this rank's chunk of a result with feedback: nothing of it was encoded, so nothing is owed.
+    /// Completes this rank's chunk of a result with feedback: none of it was encoded, so it has no
+    /// residual.
     fn complete(&self, own: &Own, sum: &mut Tensor, residual: &mut Tensor) {
         let (codec, elements) = (self.programs.on_host.codec(), || own.elements.clone());
         if own.in_unit {
@@ -66,8 +67,9 @@ impl Bytes {
         sum.change(elements(), Change::Canonicalise(Arc::clone(codec)));
     }
 
-    /// Whether sums are as finite as what the ranks gave: those that lose nothing more, and those of which
-    /// the ranks have different chunks. Other sums of finite numbers may overflow, on all ranks alike.
+    /// Returns whether sums are as finite as what the ranks gave: those that lose nothing more, and
+    /// those of which the ranks have different chunks. Other sums of finite numbers may overflow, on
+    /// all ranks alike.
     fn keeps_finite(&self) -> bool {
         self.programs.on_host.codec().is_raw()
             || self.programs.on_host.feedback()

@@ -22,7 +22,7 @@ pub(crate) fn exchange(choice: &Choice, route: &Route<'_>) -> Box<dyn Exchange> 
     }
 }
 
-/// Whether an exchange by a codec leaves a residual.
+/// Returns whether an exchange by a codec leaves a residual.
 pub(crate) fn leaves_residual(choice: &Choice) -> bool {
     match choice {
         Choice::Bytes(codec) => codec.needs_feedback(),
@@ -31,7 +31,7 @@ pub(crate) fn leaves_residual(choice: &Choice) -> bool {
     }
 }
 
-/// Whether an exchange by a codec keeps something from step to step: a residual, factors, scales.
+/// Returns whether an exchange by a codec keeps something from step to step: a residual, factors, scales.
 pub(crate) fn keeps(choice: &Choice) -> bool {
     leaves_residual(choice) || matches!(choice, Choice::Integers(_))
 }

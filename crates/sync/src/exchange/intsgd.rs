@@ -40,7 +40,7 @@ pub(crate) struct Integers {
 const USABLE: std::ops::RangeInclusive<f32> = f32::from_bits(27 << 23)..=f32::from_bits(227 << 23);
 
 impl Integers {
-    /// Without scales.
+    /// Returns the exchange of a bucket, without scales so far.
     pub(crate) fn new(codec: IntSgd, route: &Route<'_>) -> Integers {
         let tensors: Vec<_> = route.matrices.iter().map(|(elements, _)| elements.clone()).collect();
         Integers {
@@ -74,7 +74,8 @@ impl Integers {
         (Arc::clone(&self.integers), finite)
     }
 
-    /// A tensor without a scale of its own, since it has been zero so far, takes that of the bucket.
+    /// Returns the units of the next step. A tensor without a scale, because it has been zero so far,
+    /// takes that of the bucket.
     fn next_units(&self) -> Vec<f32> {
         let of_bucket = self.scale_of_bucket();
         if !USABLE.contains(&of_bucket) || self.scales.iter().any(|scale| scale > USABLE.end()) {
@@ -119,7 +120,7 @@ impl Exchange for Integers {
         self.arrived = Some(run);
     }
 
-    /// The sum of integers becomes averages, from which the scales continue.
+    /// Turns the sum of integers into averages, from which the scales continue.
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Tensor), Error> {
         let run = self.arrived.take().expect("a run is done before it is committed");
         let mut sum = run.into_parts().0;
@@ -139,7 +140,7 @@ impl Exchange for Integers {
         Some((SCALE, vec![self.scales[tensor]]))
     }
 
-    /// A scale that is none counts as not there yet.
+    /// Loads a scale; one that is not usable counts as missing.
     fn load(&mut self, tensor: usize, state: &[f32]) {
         let scale = state[0];
         self.scales[tensor] = if scale.is_finite() && scale > 0.0 { scale } else { 0.0 };

@@ -30,7 +30,7 @@ struct Matrix {
     first: Range<usize>,
     /// The range of `q` in the second message.
     second: Range<usize>,
-    /// The subspace that the last step found; none if the matrix travels whole.
+    /// The subspace that the last step found; `None` if the matrix travels whole.
     q: Option<Tensor>,
 }
 
@@ -63,7 +63,7 @@ struct Underway {
 }
 
 impl LowRank {
-    /// Fresh factors, the same on all ranks.
+    /// Returns new factors, the same on all ranks.
     pub(crate) fn new(codec: PowerSgd, route: &Route<'_>) -> LowRank {
         let (mut first, mut second) = (0, 0);
         let place = |end: &mut usize, length: usize| {
@@ -229,8 +229,8 @@ impl Exchange for LowRank {
         Progress::Done(finite)
     }
 
-    /// The values become the new residual, the sum is written over the old one, and the next step goes
-    /// on from the subspace that was found.
+    /// Makes the values the new residual, writes the sum over the old one, and keeps the subspace that
+    /// was found for the next step.
     fn commit(&mut self, outcome: Outcome) -> Result<(Tensor, Tensor), Error> {
         let underway = self.underway.take().expect("a run is done before it is committed");
         let Underway { mut values, residual: mut sum, mut first, mut mine, mut second, .. } =
@@ -262,7 +262,7 @@ impl Exchange for LowRank {
         Ok((sum, values))
     }
 
-    /// The subspace of a matrix, if the matrix has one.
+    /// Returns the subspace of a matrix, if the matrix has one.
     fn state(&self, matrix: usize) -> Option<(&'static str, Vec<f32>)> {
         self.matrices[matrix].q.as_ref().map(|q| (FACTOR, q.to_host().into_owned()))
     }

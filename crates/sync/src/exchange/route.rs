@@ -44,7 +44,7 @@ pub(crate) struct Route<'a> {
 }
 
 impl Target {
-    /// The elements of a bucket whose sum this rank has after a summation.
+    /// Returns the elements of a bucket whose sum this rank has after a summation.
     pub(crate) fn own(self, elements: usize, world: World, summation: Summation) -> Range<usize> {
         match self {
             Target::Whole => 0..elements,
@@ -54,22 +54,22 @@ impl Target {
 }
 
 impl Ranks {
-    /// All ranks of the job.
+    /// Returns all ranks of the job.
     pub(crate) fn all(world: World) -> Ranks {
         Ranks { world, members: Arc::default() }
     }
 
-    /// Some ranks of a job, in this order; none if this rank is none of them.
+    /// Returns some ranks of a job, in this order; `None` if this rank is not one of them.
     pub(crate) fn among(members: &[Rank], job: World) -> Option<Ranks> {
         Some(Ranks { world: job.among(members)?, members: members.into() })
     }
 
-    /// The ranks by their numbers in the job, if they are a group of it.
+    /// Returns the ranks by their numbers in the job, if they are a group of it.
     pub(crate) fn members(&self) -> Option<&Arc<[Rank]>> {
         (!self.members.is_empty()).then_some(&self.members)
     }
 
-    /// Returns the program that sums so many f32 to all these ranks.
+    /// Returns the program that sums `length` f32 to all these ranks.
     pub(crate) fn sum(&self, summation: Summation, length: usize) -> Arc<Program> {
         let partitions = summation.partitions(length);
         let schedule = summation.all_reduce(self.world, &Shape { length, block: 1, partitions });

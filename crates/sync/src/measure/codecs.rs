@@ -1,8 +1,8 @@
 //! The speed of codecs, measured before the first step.
 //!
-//! Every codec is timed on few and on many elements, since a small bucket pays more per byte, and on
-//! more than caches hold where there is so large a bucket: pieces that stay in a cache are cheaper.
-//! All figures are those of the slowest rank, and the same on all ranks.
+//! Every codec is timed on few and on many elements, since a small bucket costs more per byte. If there
+//! is a bucket larger than caches, codecs are also timed on that size, since pieces that stay in a
+//! cache are cheaper. All figures are those of the slowest rank, and the same on all ranks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -76,7 +76,7 @@ impl Calibration {
         Ok(Calibration { link: probe(group)?, codecs, halves })
     }
 
-    /// Figures as of a core of 2 GB/s for every codec of `names`, raw ones included.
+    /// Returns made-up figures, as of a core of 2 GB/s, for every codec of `names` and the raw ones.
     #[cfg(test)]
     pub(crate) fn made_up(link: LinkSpeed, names: &[&str]) -> Calibration {
         let times = SIZES.map(|elements| (elements * 4) as f64 / 2e9);
@@ -91,8 +91,9 @@ impl Calibration {
         Calibration { link, codecs, halves: false }
     }
 
-    /// Tries each codec on some values: returns the weighted errors of all, then their lengths over the
-    /// expected ones. Zeros say nothing about later gradients, so with them every codec counts by its bound.
+    /// Tries each codec on some values: returns the weighted errors of all codecs, then the lengths of
+    /// their encodings divided by the expected ones. Zeros are no evidence about later gradients, so
+    /// for them every codec counts by its bound.
     pub(crate) fn try_on(&self, values: &[f32]) -> Vec<f32> {
         if values.iter().all(|x| *x == 0.0) {
             let most = |speed: &CodecSpeed| speed.error_max(values.len()) as f32;
@@ -129,7 +130,7 @@ impl Calibration {
     }
 }
 
-/// Returns whether gradients of some dtype travel so when they are not compressed.
+/// Returns whether gradients of some dtype travel by this codec when they are not compressed.
 fn is_raw(choice: &Choice) -> bool {
     matches!(choice, Choice::Bytes(codec) if codec.dtype().is_some())
 }
@@ -182,8 +183,8 @@ type Memory = BTreeMap<(Vec<String>, bool, Option<usize>), Vec<f32>>;
 static MEMORY: Mutex<Memory> = Mutex::new(Memory::new());
 
 /// Measures the speed of the codecs of `auto` in this process, on pieces of at most `largest` elements,
-/// in the memory of `device` or in host memory, unless it has done so before. A rank that is to join others
-/// does so first, or they wait for it.
+/// in the memory of `device` or in host memory, unless it has done so before. A rank that will join
+/// others calls this first, so that they do not wait for it.
 pub fn measure_codecs(policy: &Policy, largest: usize, device: Option<&dyn Device>) {
     if let Policy::Auto(among) = policy {
         remembered(&with_raw(&candidates(among)), largest, device);
@@ -199,7 +200,7 @@ fn candidates(among: &[Choice]) -> Vec<Choice> {
     if among.is_empty() { Policy::AUTO.map(parse).to_vec() } else { among.to_vec() }
 }
 
-/// The raw codecs, then the others of these.
+/// Returns the raw codecs, then the others of these.
 fn with_raw(among: &[Choice]) -> Vec<Choice> {
     let others = among.iter().filter(|choice| !is_raw(choice)).cloned();
     RAW.map(parse).into_iter().chain(others).collect()
@@ -243,7 +244,7 @@ fn of_choices(choices: &[Choice], normal: &[f32], device: Option<&dyn Device>) -
     figures.concat()
 }
 
-/// The name of a codec without its parameter.
+/// Returns the name of a codec without its parameter.
 fn family(choice: &Choice) -> Option<String> {
     choice.to_string().split(':').next().map(str::to_owned)
 }
@@ -269,8 +270,8 @@ fn seconds_of(
     figures
 }
 
-/// Seconds for encoding, decoding and merging: the best of some `repetitions`. For a codec that the device
-/// does not know, they have the copy to host memory and the copy back.
+/// Returns the seconds for encoding, decoding and merging: the best of some `repetitions`. For a codec
+/// that the device does not support, they contain the copy to host memory and the copy back.
 fn times(
     codec: &Arc<dyn Codec>,
     gradient: &[f32],
@@ -335,14 +336,14 @@ const ALL_MAX: usize = 1 << 19;
 const BUCKET_MIN: usize = 1 << 12;
 const BUCKET_MAX: usize = 1 << 16;
 
-/// A sample is made of pieces of so many neighbouring elements: blocks of codecs stay whole.
+/// A sample is made of pieces of this many neighbouring elements, so that blocks of codecs stay whole.
 const PIECE: usize = 1 << 12;
 
 /// Returns a sample of gradients, on which codec errors are measured: pieces of `values`, evenly spread, where
 /// `buckets` buckets are sampled.
 ///
-/// The codec error of one encoding is that of a sample of this rank's gradients, before any residual.
-/// Error feedback has to make it good later; without feedback it is lost.
+/// The codec error of one encoding is measured on a sample of this rank's gradients, before any
+/// residual is added. Error feedback corrects it in later steps; without feedback it is lost.
 pub(crate) fn sample(values: &[f32], buckets: usize) -> Vec<f32> {
     let wanted = (ALL_MAX / buckets.max(1)).clamp(BUCKET_MIN, BUCKET_MAX);
     if values.len() <= wanted {

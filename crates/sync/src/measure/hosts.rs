@@ -1,9 +1,9 @@
 //! Units of ranks by host, in groups whose pairs are too many to measure one by one.
 //!
-//! Every rank tells the lowest rank that runs on its host, as addresses show it. Where hosts make units, a few pairs
-//! within a host and a few between hosts are measured, all pairs of a round at once, as
-//! [`pairs`](crate::measure::pairs) takes them: the time does not grow with the number of ranks. Sites of several
-//! hosts are not found here, since only bandwidths could show them.
+//! Every rank reports the lowest rank that runs on its host, which it knows from addresses. If hosts
+//! make units, a few pairs within a host and a few between hosts are measured, all pairs of a round at
+//! once, in the order of [`pairs`](crate::measure::pairs): the time does not grow with the number of
+//! ranks. Sites of several hosts are not found here, since only bandwidths could show them.
 //!
 //! Law: all ranks find the same units; there are none unless every host has equally many ranks, at least two, whose
 //! numbers are neighbours, and there is more than one host.
@@ -25,8 +25,8 @@ struct Met {
     bytes_per_s: f32,
 }
 
-/// Finds the units that hosts make, and measures some pairs within and between them; none where hosts make no units.
-/// `shares_host` tells whether another rank runs on the host of this one.
+/// Finds the units that hosts make, and measures some pairs within and between them; `None` if hosts
+/// make no units. `shares_host` tells whether another rank runs on the host of this one.
 pub(crate) fn measure(
     group: &mut Group,
     shares_host: impl Fn(&Group, Rank) -> bool,
@@ -55,8 +55,8 @@ pub(crate) fn measure(
     Ok(Some(Unequal { latency_s, bytes_per_s, slow: Vec::new(), units: Some(units) }))
 }
 
-/// Meets a few others as the player `mine` of a tournament of so many, where `rank_of` tells the rank of a player;
-/// the worst of what was measured.
+/// Measures this rank's pairs with a few others, as player `mine` of a tournament, where `rank_of`
+/// tells the rank of a player; returns the worst figures.
 fn meet(
     group: &mut Group,
     players: usize,

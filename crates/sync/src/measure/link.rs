@@ -30,8 +30,8 @@ const BANDWIDTH_CHANGE: f64 = 1.25;
 const LATENCY_CHANGE: f64 = 1.5;
 const LATENCY_SCATTER_S: f64 = 5e-4;
 
-/// The way to all others is faster than the circle where it takes less than this part of its time, and
-/// is not believed to be slower than so many times.
+/// Sending to all others counts as faster than the ring if it takes less than this part of the ring's
+/// time; it counts as slower by at most the second factor.
 const FAN_IN_LESS: f64 = 0.8;
 const FAN_IN_MAX: f64 = 2.0;
 
@@ -48,27 +48,28 @@ pub struct LinkSpeed {
     pub latency_s: f64,
     /// Bytes per second in each direction.
     pub bytes_per_s: f64,
-    /// Time of bytes where all ranks send to all others, over their time around a circle: more than 1
-    /// where queues of switches overflow, less where few pairs of ranks are far apart.
+    /// Time of an exchange in which all ranks send to all others, divided by that of the same bytes
+    /// around a ring: more than 1 if queues of switches overflow, less than 1 if few pairs of ranks are
+    /// far apart.
     pub fan_in: f64,
     /// Processor time that moving a byte takes, sent and received, in seconds: system calls, encryption,
     /// what the kernel does on the way.
     #[serde(default)]
     pub cpu_s_per_byte: f64,
-    /// Processor time that a message takes however short it is, sent and received, in seconds.
+    /// Processor time of sending and receiving a message, however short, in seconds.
     #[serde(default)]
     pub cpu_s_per_message: f64,
-    /// Ranks that are further apart than others, if there are any.
+    /// Ranks that are further apart than others; `None` if there are none, or pairs were not measured.
     #[serde(default)]
     pub unequal: Option<Unequal>,
-    /// All pairs of ranks, in the order of their ranks, where there are few enough to measure each.
+    /// All pairs of ranks, in the order of their ranks; empty if there are too many to measure each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pairs: Vec<Pair>,
 }
 
 impl LinkSpeed {
-    /// Returns the links within units of so many ranks and between them, as those of every rank; twice this
-    /// link where no such units were measured.
+    /// Returns the links within units of `ranks` ranks and between them, as every rank sees them; this
+    /// link for both if no such units were measured.
     pub(crate) fn in_units(&self, ranks: usize) -> [LinkSpeed; 2] {
         let unequal = self.unequal.as_ref();
         let units = unequal.and_then(|it| it.units).filter(|units| units.ranks == ranks);
@@ -87,7 +88,7 @@ impl LinkSpeed {
         ]
     }
 
-    /// Returns the rates of all pairs, where there are more than one and all were measured.
+    /// Returns the rates of all pairs, if there is more than one pair and all were measured.
     pub(crate) fn rates(&self, ranks: usize) -> Option<Rates> {
         let is_complete = ranks > 2 && self.pairs.len() == ranks * (ranks - 1) / 2;
         let rate = |low: usize, high: usize| {
@@ -114,7 +115,7 @@ impl LinkSpeed {
                 && factor(self.latency_s, other.latency_s) >= times
     }
 
-    /// Returns whether so many ranks can have measured this.
+    /// Returns whether this number of ranks can have measured this.
     pub(crate) fn is_possible(&self, ranks: usize) -> bool {
         let units = self.unequal.as_ref().and_then(|unequal| unequal.units);
         let rates = units.map(|units| [units.bytes_per_s, units.between_bytes_per_s]);
@@ -137,8 +138,9 @@ impl LinkSpeed {
     }
 }
 
-/// Latency and bandwidth that an all-reduce sees: the time of a tiny one, and what a larger one takes
-/// beyond it. The size doubles until the time is long enough to trust, on all ranks alike.
+/// Measures latency and bandwidth by all-reduces: latency is the time of a tiny one, and bandwidth
+/// follows from the additional time of a larger one. The size doubles until the time is long enough to
+/// trust, on all ranks alike.
 pub(crate) fn probe(group: &mut Group) -> Result<LinkSpeed, Error> {
     let size = group.world().size();
     if size == 1 {
@@ -203,8 +205,8 @@ pub(crate) fn probe_again(
     Ok(link)
 }
 
-/// Returns what rank 0 and its peers have measured. Groups of peers measure at one time, but each finds something
-/// else, and all ranks must decide alike.
+/// Returns the measurement of rank 0 and its peers. Groups of peers measure at the same time and find
+/// different figures, but all ranks must make the same decisions.
 pub(crate) fn of_rank_0(
     channel: &Channel,
     peers: &Channel,
@@ -216,12 +218,16 @@ pub(crate) fn of_rank_0(
     }
     let json = serde_json::to_vec(&measured).expect("a link has only finite numbers");
     let json = channel.call(move |group| broadcast_bytes(group, &json, Rank(0), JSON_BYTES_MAX))?;
-    let wrong = |error| crate::Error::Invalid(format!("rank 0 sent no speed of a link: {error}"));
+    let wrong = |error| {
+        crate::Error::Invalid(format!(
+            "cannot read the speed of the link that rank 0 sent: {error}"
+        ))
+    };
     serde_json::from_slice(&json).map_err(wrong)
 }
 
-/// Measures who is how far from whom: all pairs, where there are few enough; of two ranks the only one, as it was
-/// measured; of many ranks none, but the units that their hosts make.
+/// Measures the distances between ranks: all pairs if there are few enough. For two ranks, it returns
+/// the measured link as the only pair; for many ranks, no pairs, but the units that their hosts make.
 fn distances(
     group: &mut Group,
     latency_s: f64,
@@ -248,7 +254,7 @@ fn fan_in(group: &mut Group, elements: usize, ring_s: f64) -> Result<f64, Error>
     Ok(if ratio < FAN_IN_LESS { ratio } else { ratio.clamp(1.0, FAN_IN_MAX) })
 }
 
-/// The time that a tiny all-reduce takes.
+/// Returns the time of a tiny all-reduce.
 fn round(group: &mut Group, times: usize) -> Result<f64, Error> {
     let size = group.world().size();
     best(group, size, times)
@@ -263,7 +269,7 @@ fn cpu_s_per_message(group: &mut Group) -> Result<f64, Error> {
     Ok(least / (2 * (size - 1)) as f64)
 }
 
-/// The shortest of some times: what disturbs a thread makes them longer, never shorter.
+/// Returns the shortest of some times: disturbances of a thread make them longer, never shorter.
 fn best(group: &mut Group, elements: usize, times: usize) -> Result<f64, Error> {
     let mut times = (0..times).map(|_| timed(group, elements, None));
     times.try_fold(f64::INFINITY, |best, timed| Ok(best.min(timed?.seconds)))

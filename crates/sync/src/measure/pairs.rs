@@ -1,14 +1,15 @@
 //! The pairs of ranks that are further apart than the others.
 //!
-//! Two sites with a thin line between them, a rank behind a VPN: what all ranks measure together is the
-//! worst of it, and does not say where it is. So pairs are measured by themselves, for whoever asks why
-//! the link is slow, and to find [`units`](crate::measure::units) of ranks, for which each pair also says
-//! whether its ranks share a host. For flat sums the planner goes by
-//! what all ranks reach together, around a circle and each with all, because pairs may share a line. They
-//! take turns as in a tournament (the circle method): in every round each rank
-//! meets one other, so that all pairs of a round are measured at once and no two share a rank.
+//! Two sites may be joined by a thin line, or one rank may be behind a VPN. The measurement of all
+//! ranks together shows the worst link, and not where it is. So pairs are also measured one by one, to
+//! show why the link is slow, and to find [`units`](crate::measure::units) of ranks, for which each
+//! pair also has whether its ranks share a host. For flat sums, the planner uses the speed of all ranks
+//! together, around a ring and each with all, because pairs may share a line.
 //!
-//! Law: every pair meets once, and nobody meets two at a time.
+//! Pairs are measured as in a tournament (the circle method): in every round each rank meets one other.
+//! All pairs of a round are measured at once, and no two share a rank.
+//!
+//! Law: every pair meets once, and no rank meets two others at a time.
 
 use std::time::Instant;
 
@@ -28,8 +29,8 @@ const PAIR_ELEMENTS_MAX: usize = 1 << 20;
 /// The number of these messages between two ranks.
 const NUMBER: u32 = 0;
 
-/// A pair is slow if its bandwidth is so many times less than what every rank reaches with some other,
-/// or its latency so many times more, and by more than threads scatter.
+/// A pair is slow if its bandwidth is lower by this factor than the best that every rank reaches with
+/// some other, or if its latency is higher by this factor and by more than threads scatter.
 const SLOW: f64 = 2.0;
 const FAR: f64 = 3.0;
 const SCATTER_S: f64 = 1e-3;
@@ -37,18 +38,19 @@ const SCATTER_S: f64 = 1e-3;
 /// Ranks that are not all equally far from each other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Unequal {
-    /// Seconds from a bit's departure to its arrival between other pairs than the slow ones.
+    /// Latency of pairs that are not slow, in seconds: the time from a bit's departure to its arrival.
     pub latency_s: f64,
     /// The rate at which every rank can send to some other, in bytes per second.
     pub bytes_per_s: f64,
-    /// The pairs between which less gets through, or later.
+    /// The slow pairs: those with lower bandwidth or higher latency.
     pub slow: Vec<Pair>,
-    /// The units of ranks with slow pairs between them, or else those of one host, where ranks make such units.
+    /// The units of ranks with slow pairs between them, or else the units of ranks that share a host;
+    /// `None` if ranks make no units.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub units: Option<Units>,
 }
 
-/// Two ranks and what lies between them.
+/// Two ranks, and the latency and bandwidth between them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
     /// The ranks, the lower one first.
@@ -93,8 +95,8 @@ pub(crate) fn of_two(group: &mut Group, latency_s: f64, bytes_per_s: f64) -> Res
     Ok(Pair { ranks: (0, 1), latency_s, bytes_per_s, same_host })
 }
 
-/// Latency and bandwidth between this rank and another. Messages grow until they take long enough to
-/// trust, beyond what a token bucket has saved; both ends decide by the same number.
+/// Measures latency and bandwidth between this rank and another. Messages grow until they take long
+/// enough to trust, beyond what a token bucket has saved; both ends decide by the same number.
 pub(crate) fn of_pair(group: &mut Group, other: Rank) -> Result<[f32; 2], Error> {
     let mut round_s = f32::INFINITY;
     for _ in 0..3 {
@@ -113,8 +115,8 @@ pub(crate) fn of_pair(group: &mut Group, other: Rank) -> Result<[f32; 2], Error>
     }
 }
 
-/// Seconds in which both of a pair send each other so many elements: those of the later end, the same
-/// on both.
+/// Returns the seconds in which both ranks of a pair send each other `elements` elements: those of the
+/// later end, the same on both.
 fn meet(group: &mut Group, other: Rank, elements: usize) -> Result<f32, Error> {
     let begin = Instant::now();
     swap(group, other, vec![0.0; elements])?;
@@ -122,7 +124,7 @@ fn meet(group: &mut Group, other: Rank, elements: usize) -> Result<f32, Error> {
     Ok(mine.max(swap(group, other, vec![mine])?[0]))
 }
 
-/// Sends `values` to another rank, which sends as many; those.
+/// Sends `values` to another rank, which sends the same number; returns the other rank's values.
 fn swap(group: &mut Group, other: Rank, values: Vec<f32>) -> Result<Vec<f32>, Error> {
     let received = vec![0.0; values.len()];
     let send = start::send(group, values, other, NUMBER)?;
@@ -133,7 +135,7 @@ fn swap(group: &mut Group, other: Rank, values: Vec<f32>) -> Result<Vec<f32>, Er
     Ok(recv.into_parts().0)
 }
 
-/// Every pair once, with the worse of what both ends saw.
+/// Returns every pair once, with the worse figures of its two ends.
 fn pairs(size: usize, seen: impl Fn(usize, usize) -> [f64; 3]) -> Vec<Pair> {
     let lower = (0..size).flat_map(|low| (low + 1..size).map(move |high| (low, high)));
     let pair = |(low, high): (usize, usize)| {
@@ -148,8 +150,8 @@ fn pairs(size: usize, seen: impl Fn(usize, usize) -> [f64; 3]) -> Vec<Pair> {
     lower.map(pair).collect()
 }
 
-/// Returns the usual speed, the pairs that fall behind it, and the units that ranks make; none if no pair does and
-/// they make none.
+/// Returns the usual speed, the slow pairs, and the units that ranks make; `None` if no pair is slow
+/// and ranks make no units.
 pub(crate) fn unequal(size: usize, pairs: &[Pair]) -> Option<Unequal> {
     let of_rank =
         |rank: u32| pairs.iter().filter(move |pair| pair.ranks.0 == rank || pair.ranks.1 == rank);
@@ -172,7 +174,7 @@ pub(crate) fn rounds(size: usize) -> usize {
     size.next_multiple_of(2) - 1
 }
 
-/// Returns whom a rank meets in a round; nobody in one of them if the number of ranks is odd.
+/// Returns the partner of a rank in a round; `None` in one of the rounds if the number of ranks is odd.
 pub(crate) fn partner(rank: u32, round: usize, size: usize) -> Option<u32> {
     let (circle, rank) = (rounds(size), rank as usize);
     let other = if rank == circle {

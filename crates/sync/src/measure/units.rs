@@ -1,16 +1,17 @@
-//! Units of ranks, such as those of one host or one site, by the bandwidths of their pairs. Where bandwidths show
-//! none, ranks with addresses of the same host make units.
+//! Units of ranks, such as those of one host or one site, by the bandwidths of their pairs. If
+//! bandwidths show none, ranks with addresses of the same host make units.
 //!
-//! Two ranks are near each other if their bandwidth lies above the widest gap between the bandwidths of all
-//! pairs, and the gap is at least [`GAP`]-fold. A twofold gap says nothing, since one pair may share a line that
-//! another pair has alone. Near ranks make units if [`Summation::unit_of`] says so: their numbers are neighbours,
-//! all units have the same size, and no rank is near to one of another unit. Anything else, such as one rank
-//! behind a thin line, makes no units.
+//! Two ranks are near each other if their bandwidth is above the widest gap between the bandwidths of
+//! all pairs, and the gap is at least [`GAP`]-fold. A twofold gap means nothing, since one pair may
+//! share a line that another pair has to itself. Near ranks make units if [`Summation::unit_of`] allows
+//! it: their numbers are neighbours, all units have the same size, and no rank is near a rank of
+//! another unit. Anything else, such as one rank behind a thin line, makes no units.
 //!
 //! Ranks of one host are near each other too, whatever was measured. Their units are candidates: `auto` uses them where
 //! the predicted step is shorter.
 //!
-//! Law: where all pairs are within [`GAP`] of each other and no two ranks share a host there are no units.
+//! Law: if all pairs are within [`GAP`] of each other and no two ranks share a host, there are no
+//! units.
 
 use serde::{Deserialize, Serialize};
 use thinwire_schedule::Summation;
@@ -34,7 +35,7 @@ pub struct Units {
     pub between_bytes_per_s: f64,
 }
 
-/// Returns the units that so many ranks make, if they make any. `pairs` has each pair once.
+/// Returns the units that `size` ranks make, if they make any. `pairs` has each pair once.
 pub(crate) fn units(size: usize, pairs: &[Pair]) -> Option<Units> {
     by_bandwidth(size, pairs).or_else(|| of_near(size, pairs, |pair| pair.same_host))
 }

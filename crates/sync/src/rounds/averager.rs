@@ -17,7 +17,8 @@ use crate::{
     Error, Feedback, Options, Outcome, Parameter, Policy, Reduction, Synchronizer, Tensors,
 };
 
-/// Everything that a restart of an [`Averager`] must know on one rank, beside the rank's own parameters.
+/// The state of an [`Averager`] on one rank, from which a restart continues. The rank's own parameters
+/// are not in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AveragerState {
     /// Named f32 tensors: common parameters, the outer optimiser's state, residuals.
@@ -49,7 +50,7 @@ pub struct Averager {
     parties: Parties,
 }
 
-/// With whom parameters are exchanged.
+/// The ranks that exchange parameters with this one.
 #[derive(Debug)]
 enum Parties {
     /// All ranks, fragment by fragment.
@@ -66,13 +67,13 @@ impl Progress {
 }
 
 impl Averager {
-    /// Starts rounds among the ranks of a channel, all of which have the same parameters now; a collective call.
-    /// `options` are those of the exchange. A channel has one averager.
+    /// Starts rounds among the ranks of a channel, all of which must have the same parameters now; a
+    /// collective call. `options` are those of the exchange. A channel can have only one averager.
     ///
     /// # Errors
-    /// If the mode has no rounds, impossible settings or more fragments than parameters have rows, options are for
-    /// gradients alone, ranks differ in mode, options or parameters, a codec is asked for where pairs exchange, or a
-    /// peer is lost.
+    /// If the mode has no rounds or invalid settings, there are more fragments than rows of parameters,
+    /// an option is for gradients only, ranks differ in mode, options or parameters, a codec is set in
+    /// mode `pair`, or a peer is lost.
     pub fn start(
         channel: Channel,
         parameters: &[Parameter],
@@ -85,7 +86,7 @@ impl Averager {
         Ok(averager)
     }
 
-    /// Makes the rounds of a rank among the ranks of a channel.
+    /// Makes the rounds of this rank among the ranks of a channel.
     fn form(
         channel: Channel,
         parameters: &[Parameter],
@@ -121,7 +122,7 @@ impl Averager {
         Ok(Averager { channel, mode, seed, timetable, steps, parameters: count, parties })
     }
 
-    /// Makes sure that all ranks have the same parameters in common.
+    /// Checks that all ranks have the same common parameters.
     fn agree_on_parameters(&self, replica: &impl Replica) -> Result<(), Error> {
         let hashes: Vec<u64> = match &self.parties {
             Parties::All(fragments) => fragments.iter().map(Fragment::checksum).collect(),
@@ -131,8 +132,9 @@ impl Averager {
         self.channel.agree(&[("the hash of the parameters".to_owned(), hashes.join(" "))])
     }
 
-    /// Makes sure that all ranks have the same parameters in common at the end: with fewer steps, a rank's last round
-    /// meets another one's round of the training, which changes the common parameters in another way.
+    /// Checks that all ranks have the same common parameters at the end. If a rank made fewer steps,
+    /// its last round has met an ordinary round of another rank, which changes the common parameters
+    /// differently.
     fn agree_on_end(&self, replica: &impl Replica) -> Result<(), Error> {
         match self.agree_on_parameters(replica) {
             Err(Error::Disagreement { rank, .. }) => Err(Error::Invalid(format!(
@@ -144,22 +146,22 @@ impl Averager {
         }
     }
 
-    /// The channel among the ranks.
+    /// Returns the channel among the ranks.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// The mode.
+    /// Returns the mode.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The steps so far.
+    /// Returns the number of steps so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// The exchanges of the fragments; none where pairs exchange.
+    /// Returns the synchronisers of the fragments; there are none in mode `pair`.
     pub fn exchanges(&self) -> impl Iterator<Item = &Synchronizer> {
         let fragments: &[Fragment] = match &self.parties {
             Parties::All(fragments) => fragments,
@@ -168,13 +170,13 @@ impl Averager {
         fragments.iter().map(Fragment::sync)
     }
 
-    /// Whether the end of the next step reads or changes parameters.
+    /// Returns whether the end of the next step reads or changes parameters.
     pub fn is_due(&self) -> bool {
         let has_come = matches!(&self.parties, Parties::Pair(pairs) if pairs.has_come());
         has_come || !self.timetable.due(self.steps + 1).is_empty()
     }
 
-    /// Returns the parameters that all ranks have in common, in their order; none where pairs exchange.
+    /// Returns the common parameters, in the order of the model's parameters; `None` in mode `pair`.
     pub fn common(&self) -> Option<Vec<Vec<f32>>> {
         let Parties::All(fragments) = &self.parties else { return None };
         let mut all: Vec<Vec<f32>> = vec![Vec::new(); self.parameters];
@@ -185,11 +187,11 @@ impl Averager {
         Some(all)
     }
 
-    /// Begins anew with the parameters of this rank, which are those of all ranks now: without momentum, residuals
-    /// and rounds.
+    /// Starts again from the parameters of this rank, which must be equal on all ranks now. Momentum,
+    /// residuals and counts are reset.
     ///
     /// # Errors
-    /// If a round is on its way, ranks have other parameters, or a peer is lost.
+    /// If a round is on its way, parameters of ranks differ, or a peer is lost.
     pub fn restart(&mut self, replica: &impl Replica) -> Result<(), Error> {
         self.expect_settled()?;
         self.steps = 0;
@@ -202,9 +204,8 @@ impl Averager {
         self.agree_on_parameters(replica)
     }
 
-    /// Ends a step of this rank, in which it has changed its parameters: begins and ends the rounds that are due.
-    /// Ranks agree on rounds, not on steps between them: nobody waits for others where no round ends, and where pairs
-    /// exchange nobody ever waits here.
+    /// Begins and ends the rounds that are due after a step in which this rank has changed its
+    /// parameters. A rank waits for others only if a round ends, and never in mode `pair`.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -238,7 +239,8 @@ impl Averager {
         Ok(record)
     }
 
-    /// Ends all rounds that are on their way before their time; a collective call, before a state is saved.
+    /// Ends all rounds that are on their way early; a collective call, to be made before a state is
+    /// saved.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -255,12 +257,14 @@ impl Averager {
         }
     }
 
-    /// Gives all ranks the same parameters, at the end of the training: those in common after a last round, in which
-    /// the average change is added as it is, or the mean of all ranks where pairs exchange. A collective call.
+    /// Gives all ranks the same parameters at the end of the training; a collective call. In mode
+    /// `pair`, these are the mean of all ranks' parameters. In other modes, they are the common
+    /// parameters after a last round, which adds the average change as it is, without the outer
+    /// optimiser.
     ///
     /// # Errors
-    /// If ranks have made so unequal numbers of steps that the last round of one was not the last of another, or a
-    /// peer is lost.
+    /// If ranks have made such different numbers of steps that the last round of one was not the last
+    /// of another, or a peer is lost.
     pub fn finish(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
         let mut record = self.settle(replica)?;
         let (started, steps) = (Instant::now(), self.steps);
@@ -283,7 +287,7 @@ impl Averager {
         Ok(record)
     }
 
-    /// Whether anything is on its way.
+    /// Returns whether anything is on its way.
     fn is_underway(&self) -> bool {
         match &self.parties {
             Parties::All(fragments) => fragments.iter().any(Fragment::is_underway),
@@ -291,7 +295,7 @@ impl Averager {
         }
     }
 
-    /// Refuses to begin anew while something is on its way.
+    /// Returns an error if anything is on its way.
     fn expect_settled(&self) -> Result<(), Error> {
         match self.is_underway() {
             true => {
@@ -301,8 +305,7 @@ impl Averager {
         }
     }
 
-    /// Returns everything that a restart must know on this rank, beside its parameters; after
-    /// [`Averager::settle`].
+    /// Returns the state of this rank, without its own parameters. Call [`Averager::settle`] first.
     pub fn state(&self) -> AveragerState {
         let (mut tensors, mut counts) = (BTreeMap::new(), Vec::new());
         if let Parties::All(fragments) = &self.parties {
@@ -320,8 +323,8 @@ impl Averager {
     /// Continues from a state; a collective call before the first step.
     ///
     /// # Errors
-    /// If a round is on its way; on all ranks, if the state of any is of another mode or model, or if they were not
-    /// saved together. Nothing has changed then.
+    /// If a round is on its way. On all ranks, if the state of any rank is of another mode or model, or
+    /// the states were not saved together; nothing has changed then.
     pub fn load(&mut self, state: &AveragerState, replica: &impl Replica) -> Result<(), Error> {
         self.expect_settled()?;
         if let Parties::Pair(pairs) = &mut self.parties {
@@ -365,7 +368,7 @@ impl Averager {
     }
 }
 
-/// Ends the round of a fragment, unless it was ended before its time, after so many steps.
+/// Ends the round of a fragment after this step, unless the round was ended early.
 fn end(
     fragment: &mut Fragment,
     replica: &mut impl Replica,
@@ -386,23 +389,24 @@ fn end(
     })
 }
 
-/// Makes sure that all ranks train in one mode.
+/// Checks that all ranks train in the same mode.
 fn agree_on_mode(channel: &Channel, mode: Mode, seed: u64) -> Result<(), Error> {
     let facts = [("mode", mode.to_string()), ("seed", seed.to_string())];
     channel.agree(&facts.map(|(name, value)| (name.to_owned(), value)))
 }
 
-/// Refuses more fragments than parameters can be cut into, most of which would exchange nothing.
+/// Refuses more fragments than rows of parameters, since most would exchange nothing.
 fn check_fragments(parameters: &[Parameter], fragments: u32) -> Result<(), Error> {
     match rows(parameters) {
         rows if rows < fragments as usize => Err(Error::Invalid(format!(
-            "{fragments} fragments of parameters with {rows} rows together, expected at most one fragment for each row"
+            "{fragments} fragments for parameters of {rows} rows in total, expected at most one fragment for each row"
         ))),
         _ => Ok(()),
     }
 }
 
-/// Refuses options that are for gradients alone, and `auto`, which would measure the link beside other exchanges.
+/// Refuses options that are for gradients only, and `auto`, which would measure the link during other
+/// exchanges.
 fn check_options(options: &Options, mode: Mode) -> Result<(), Error> {
     let momentum =
         options.momentum.map(|momentum| format!("momentum correction {}", momentum.factor));
@@ -415,14 +419,15 @@ fn check_options(options: &Options, mode: Mode) -> Result<(), Error> {
     ];
     given.into_iter().flatten().next().map_or(Ok(()), |given| {
         Err(Error::Invalid(format!(
-            "{given} with mode {mode}, expected a named codec such as int8 and averages: parameters are exchanged, not \
-             gradients"
+            "{given} cannot be used with mode {mode}, expected a named codec such as int8 and averages: parameters \
+             are exchanged, not gradients"
         )))
     })
 }
 
-/// Returns options with the feedback of a mode in which each rank keeps a part of its own parameters. The same part
-/// of what was not sent is in the next round's change, so that only the rest is owed.
+/// Returns the options with the feedback of a mode in which each rank keeps a part of its own
+/// parameters. The same part of an error is contained in the next round's change, so that only the rest
+/// may stay in the residual.
 fn with_feedback(options: &Options, alpha: f32) -> Result<Options, Error> {
     if alpha == 0.0 || !options.policy.leaves_a_residual() {
         return Ok(options.clone());
@@ -432,17 +437,18 @@ fn with_feedback(options: &Options, alpha: f32) -> Result<Options, Error> {
             Ok(Options { feedback: Feedback::Average { beta: alpha }, ..options.clone() })
         }
         other => Err(Error::Invalid(format!(
-            "feedback {other} where ranks keep {alpha} of their own parameters, expected classic"
+            "feedback {other} does not work with alpha {alpha}, expected classic"
         ))),
     }
 }
 
-/// Refuses codecs where pairs exchange parameters themselves, whose errors nothing makes good.
+/// Refuses codecs in mode `pair`, which exchanges parameters themselves, so that nothing would correct
+/// codec errors.
 fn check_pairs(policy: &Policy) -> Result<(), Error> {
     match policy.to_string().as_str() {
         "none" => Ok(()),
         codec => Err(Error::Invalid(format!(
-            "codec {codec} with mode pair, expected none: partners send parameters themselves, not their changes"
+            "codec {codec} cannot be used with mode pair, expected none: partners send parameters themselves, not their changes"
         ))),
     }
 }

@@ -19,7 +19,7 @@ pub struct Delayed {
 }
 
 impl Delayed {
-    /// Starts the exchange of gradients that are applied so many steps later; a collective call.
+    /// Starts the exchange of gradients that are applied `steps` steps later; a collective call.
     ///
     /// # Errors
     /// As [`Synchronizer::over`], or if codec `auto` would have to measure while gradients are on their way.
@@ -45,9 +45,9 @@ impl Delayed {
         })
     }
 
-    /// Sends the gradients of a step whose computation began at `begun`, and waits for those of the step that is
-    /// due: `steps` before. Returns its exchange, from which averages are read unless it was skipped; none in the
-    /// first steps.
+    /// Sends the gradients of a step whose computation began at `begun`, and waits for the averages of
+    /// the step that is due: the one `steps` steps earlier. Returns that step, whose averages can be
+    /// read unless it was skipped; `None` in the first steps.
     ///
     /// # Errors
     /// If a gradient has another length, or a peer is lost.
@@ -81,7 +81,7 @@ impl Delayed {
         })
     }
 
-    /// Returns what the exchanges keep for the next steps. Nothing may be on its way.
+    /// Returns the tensors that the exchanges keep for the next steps. Nothing may be on its way.
     pub fn tensors(&self) -> Tensors {
         let of_turn = |(turn, sync): (usize, &Synchronizer)| {
             let all = sync.state().tensors.into_iter();
@@ -90,7 +90,7 @@ impl Delayed {
         self.turns.iter().enumerate().flat_map(of_turn).collect()
     }
 
-    /// Continues from what [`Delayed::tensors`] gave, before the step of this number.
+    /// Continues from the tensors that [`Delayed::tensors`] returned, before the step with this number.
     ///
     /// # Errors
     /// As [`Synchronizer::load_tensors`].
@@ -125,7 +125,8 @@ impl Delayed {
         }
     }
 
-    /// Waits for the next step that is on its way, at the end of the training; none if there is none.
+    /// Waits for the oldest step that is on its way, at the end of the training; returns `None` if
+    /// there is none.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -144,7 +145,7 @@ impl Delayed {
 /// A step whose averages are due.
 #[derive(Debug)]
 pub struct Due<'a> {
-    /// What has become of the step.
+    /// The outcome of the step.
     pub outcome: Outcome,
     /// The number of the step.
     pub step: u64,
@@ -162,8 +163,8 @@ fn named(turn: usize, name: &str) -> String {
 fn refuse_auto(options: &Options, steps: u64) -> Result<(), Error> {
     match options.policy {
         Policy::Auto(_) => Err(Error::Invalid(format!(
-            "codec auto with mode delayed:{steps}, expected a codec such as int8: auto measures the link, on which other exchanges \
-             are under way"
+            "codec auto cannot be used with mode delayed:{steps}, expected a codec such as int8: auto measures \
+             the link, on which other exchanges are under way"
         ))),
         Policy::Fixed(_) | Policy::Named(_) => Ok(()),
     }

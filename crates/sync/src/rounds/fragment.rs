@@ -1,4 +1,4 @@
-//! A fragment: some of the parameters, what all ranks have of them in common, and how they are exchanged.
+//! A fragment: some of the parameters, the common parameters of all ranks for them, and their exchange.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -23,7 +23,7 @@ pub(super) struct Piece {
     pub elements: Range<usize>,
 }
 
-/// What all fragments of a training have in common.
+/// Facts that all fragments of a training share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Among<'a> {
     /// The ranks.
@@ -36,7 +36,7 @@ pub(super) struct Among<'a> {
     pub settings: DiLoCo,
 }
 
-/// What the end of a round is part of.
+/// The part of a training in which a round ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// A training that continues: the outer optimiser makes a step, and ranks keep their part.
@@ -173,7 +173,7 @@ impl Fragment {
         }
     }
 
-    /// Begins a round: sends how far this rank's parameters are from the common ones.
+    /// Begins a round: sends the difference between this rank's parameters and the common ones.
     pub(super) fn begin(&mut self, replica: &impl Replica, begun: Instant) -> Result<(), Error> {
         let mut delta = self.read(replica);
         delta.iter_mut().zip(&self.common).for_each(|(value, common)| *value = common - *value);
@@ -187,13 +187,14 @@ impl Fragment {
         Ok(())
     }
 
-    /// Whether a round is on its way.
+    /// Returns whether a round is on its way.
     pub(super) fn is_underway(&self) -> bool {
         self.is_underway
     }
 
-    /// Ends a round: lets the outer optimiser make a step with the average, and draws this rank's parameters towards
-    /// the result, after so many steps. After a round that is skipped, all ranks go back to the common parameters.
+    /// Ends a round after step `steps`: lets the outer optimiser make a step with the average, and
+    /// draws this rank's parameters towards the result. After a round that is skipped, all ranks go
+    /// back to the common parameters.
     pub(super) fn end(
         &mut self,
         replica: &mut impl Replica,
@@ -221,7 +222,7 @@ impl Fragment {
         Ok(outcome)
     }
 
-    /// Part of its own parameters that a rank keeps at the end of a round.
+    /// Returns the part of its own parameters that a rank keeps at the end of a round.
     pub(super) fn alpha(&self) -> f32 {
         self.settings.alpha
     }
@@ -254,7 +255,8 @@ impl Fragment {
         self.sync.release();
     }
 
-    /// Takes over what another rank has in common; what this rank owes was sent in a round whose end it has missed.
+    /// Takes over the common parameters of another rank. This rank's residual is dropped: it was sent
+    /// in a round whose end this rank has missed.
     ///
     /// # Errors
     /// As [`Fragment::load`].
@@ -265,7 +267,8 @@ impl Fragment {
         self.load(counts, &tensors)
     }
 
-    /// Whether all ranks have the common parameters after so many steps, since a round has just ended.
+    /// Returns whether all ranks have the common parameters after `steps` steps, since a round has just
+    /// ended.
     pub(super) fn is_united(&self, steps: u64) -> bool {
         self.settings.alpha == 0.0 && self.ended_at == Some(steps)
     }
@@ -283,23 +286,23 @@ impl Fragment {
         }
     }
 
-    /// The exchange of the fragment.
+    /// Returns the exchange of the fragment.
     pub(super) fn sync(&self) -> &Synchronizer {
         &self.sync
     }
 
-    /// Returns the hash of what all ranks have in common.
+    /// Returns the hash of the common parameters.
     pub(super) fn checksum(&self) -> u64 {
         u64::from(checksum(&self.common)) << 32 | u64::from(checksum(&self.outer))
     }
 
-    /// Returns the parameters that all ranks have in common, piece by piece.
+    /// Returns the common parameters, piece by piece.
     pub(super) fn common(&self) -> impl Iterator<Item = (&Piece, &[f32])> {
         let ends = self.starts.windows(2).map(|ends| &self.common[ends[0]..ends[1]]);
         self.pieces.iter().zip(ends)
     }
 
-    /// Begins anew with the parameters of this rank in common.
+    /// Starts again, with this rank's parameters as the common ones.
     pub(super) fn restart(&mut self, replica: &impl Replica) -> Result<(), Error> {
         self.sync.load_tensors(&crate::State::default())?;
         self.common = self.read(replica);

@@ -26,7 +26,7 @@ pub enum Mode {
     /// Gradients are averaged in every step.
     #[default]
     Step,
-    /// Gradients are averaged in every step, and applied so many steps later.
+    /// Gradients are averaged in every step, and applied some steps later.
     Delayed {
         /// Steps between a gradient and its update.
         steps: u64,
@@ -61,15 +61,16 @@ pub struct DiLoCo {
     pub fragments: u32,
     /// Steps from the beginning of a round to its end, at most `every`.
     pub delay: u64,
-    /// The part of a rank's own parameters in those with which it continues after a round; the rest is what all
-    /// have in common. From 0 to below 1.
+    /// The weight of a rank's own parameters in those with which it continues after a round; the common
+    /// parameters have the rest. From 0 to below 1.
     pub alpha: f32,
     /// The outer optimiser.
     pub outer: Optimizer,
 }
 
 impl DiLoCo {
-    /// DiLoCo with the outer optimiser of its paper: Nesterov's momentum of 0.9 at a learning rate of 0.7.
+    /// Returns DiLoCo with the outer optimiser of its paper: Nesterov's momentum of 0.9 at a learning
+    /// rate of 0.7.
     pub fn new(every: u64) -> DiLoCo {
         let rule = Rule::Nesterov(MomentumOptions { factor: 0.9 });
         let outer = Optimizer { rule, learning_rate: 0.7 };
@@ -78,7 +79,7 @@ impl DiLoCo {
 }
 
 impl Mode {
-    /// Returns what begins and ends when; none where every step exchanges gradients.
+    /// Returns the timetable of rounds; `None` for modes that exchange gradients in every step.
     pub fn timetable(&self) -> Option<Timetable> {
         let (every, fragments, delay) = match *self {
             Mode::Step | Mode::Delayed { .. } => return None,
@@ -102,7 +103,7 @@ impl Mode {
         }
     }
 
-    /// Refuses settings that no text has.
+    /// Refuses settings that [`Mode::from_str`] would refuse in a text.
     ///
     /// # Errors
     /// The first such setting.
@@ -110,7 +111,7 @@ impl Mode {
         self.to_string().parse::<Mode>().map(drop)
     }
 
-    /// Returns the mode as DiLoCo with other settings; none for a mode without common parameters.
+    /// Returns the mode as DiLoCo with other settings; `None` for a mode without common parameters.
     pub(crate) fn as_diloco(&self) -> Option<DiLoCo> {
         match *self {
             Mode::Local { every } => Some(DiLoCo { outer: MEAN, ..DiLoCo::new(every) }),
@@ -124,7 +125,7 @@ impl Mode {
 }
 
 impl fmt::Display for Mode {
-    /// The name and all settings, as [`Mode::from_str`] reads them.
+    /// Writes the name and all settings, as [`Mode::from_str`] reads them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Mode::Step => f.write_str("step"),
@@ -294,7 +295,7 @@ impl<'a> Settings<'a> {
             .map_err(|error| InvalidMode(format!("outer optimiser of mode diloco: {error}")))
     }
 
-    /// Refuses what nobody has taken.
+    /// Refuses settings that were not taken.
     fn end(self) -> Result<(), InvalidMode> {
         let Settings { mode, given, .. } = self;
         given.first().map_or(Ok(()), |Setting { name, .. }| {

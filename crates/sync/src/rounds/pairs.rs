@@ -1,10 +1,11 @@
-//! Pairs: who averages with whom, and the exchanges of a rank with its partners, for which it never waits.
+//! Pairs: the partner of a rank in each round, and the exchanges with it, for which a rank never waits.
 //!
-//! In every round the lower rank of each pair asks the other. Its communication thread sends what it has published,
-//! that of the partner takes part as soon as the first bytes have come, and both move what they have published by half
-//! of the distance ([`published`]); the training threads take up the result after their next step. A rank with an
-//! exchange under way lets a round pass, and others that ask it for one wait on their connections, so that a rank has
-//! two copies of its parameters beside those that it has published, however far ahead others are.
+//! In every round the lower rank of each pair asks the other. Its communication thread sends its
+//! published parameters. The partner's communication thread takes part as soon as the first bytes have
+//! come. Both move their published parameters by half of the distance ([`published`]), and the training
+//! threads take up the result after their next step. A rank with an exchange under way skips a round,
+//! and others that ask it for one wait on their connections. So a rank has at most two copies of its
+//! parameters in addition to the published ones, however far ahead others are.
 
 mod published;
 
@@ -30,11 +31,12 @@ use crate::worker::sum;
 const PAIR: u32 = u32::from_be_bytes(*b"pair");
 /// The tensor number of meetings after which no exchange is under way.
 const SETTLED: u32 = u32::from_be_bytes(*b"even");
-/// The name of both in an error.
+/// The name of both operations in an error.
 const OPERATION: &str = "pair averaging";
 
-/// Returns the rank with which this one averages in a round: all ranks draw the same perfect matching, each
-/// matching equally likely, and so agree without a message. With an odd number of ranks one has no partner.
+/// Returns the rank with which this one averages in a round. All ranks draw the same perfect matching,
+/// with each matching equally likely, and so agree without a message. If the number of ranks is odd,
+/// one has no partner.
 ///
 /// Law: the partner of a rank's partner is the rank itself.
 pub fn partner(world: World, seed: u64, round: u64) -> Option<Rank> {
@@ -84,14 +86,14 @@ impl Pairs {
         Pairs { seed, lengths, shared, asked, underway, settled, has_come }
     }
 
-    /// Continues among the ranks of another channel; an exchange under way is lost.
+    /// Continues among the ranks of another channel; an exchange under way is dropped.
     pub(super) fn reform(&mut self, channel: &Channel) {
         let published = self.shared.lock().renewed();
         self.shared = Shared::answering(channel, published);
         (self.asked, self.underway, self.settled) = (0, None, 0);
     }
 
-    /// Publishes the parameters of this rank, which are others than those before.
+    /// Publishes the parameters of this rank, which were replaced.
     pub(super) fn publish(&mut self, replica: &impl Replica) {
         self.shared.lock().replace(self.flat(replica));
     }
@@ -107,18 +109,18 @@ impl Pairs {
         self.publish(replica);
     }
 
-    /// Whether an exchange that this rank has asked for is under way.
+    /// Returns whether an exchange that this rank has asked for is under way.
     pub(super) fn is_underway(&self) -> bool {
         self.underway.is_some()
     }
 
-    /// Whether the end of the next step takes up what exchanges have moved.
+    /// Returns whether the end of the next step takes up the movement of exchanges.
     pub(super) fn has_come(&self) -> bool {
         self.has_come
     }
 
-    /// Ends a step of this rank without waiting: takes up what exchanges have moved by the end of the step before. If
-    /// a round is due, publishes the parameters and asks the partner.
+    /// Ends a step of this rank without waiting: takes up the movement of exchanges that had ended by
+    /// the end of the step before. If a round is due, publishes the parameters and asks the partner.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -139,7 +141,8 @@ impl Pairs {
         Ok(record)
     }
 
-    /// Waits until all exchanges of all ranks have ended, and takes up what they have moved; a collective call.
+    /// Waits until all exchanges of all ranks have ended, and takes up their movement; a collective
+    /// call.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -187,7 +190,8 @@ impl Pairs {
         RoundRecord { ended: exchanges, skipped, sent_bytes, ..RoundRecord::default() }
     }
 
-    /// Asks the partner of a round, if this rank is the one that asks and nothing is under way; true if it does.
+    /// Asks the partner of a round, if this rank is the one that asks and nothing is under way; returns
+    /// whether it did.
     fn ask(&mut self, channel: &Channel, round: u64) -> bool {
         let (world, link) = (channel.world(), channel.driver().world());
         let other = partner(world, self.seed, round).map(|other| channel.of_link(other));
@@ -213,7 +217,7 @@ impl Pairs {
     }
 }
 
-/// The count of a rank's exchange among those of all ranks of the link.
+/// Returns the count of a rank's exchange among those of all ranks of the link.
 fn count_of(asking: Rank, number: u64, link: World) -> u64 {
     number * link.size() as u64 + u64::from(asking.0)
 }
@@ -229,7 +233,8 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Gives the other rank `mine`, and moves what is published once the sum of both is there.
+    /// Sends `mine` to the other rank, and moves the published parameters when the sum of both has
+    /// come.
     fn begin(
         self,
         shared: &Arc<Shared>,
@@ -254,7 +259,8 @@ impl Exchange {
 }
 
 impl Shared {
-    /// Shares what is published with the communication thread of a channel, which answers from now on.
+    /// Shares the published parameters with the communication thread of a channel, which answers from
+    /// now on.
     fn answering(channel: &Channel, published: Published) -> Arc<Shared> {
         let shared = Arc::new(Shared { published: published.into(), over: Condvar::new() });
         let (link, is_bulk) = (channel.driver().world(), channel.is_bulk());
@@ -262,7 +268,7 @@ impl Shared {
         channel.driver().answer(PAIR, move |Asked { from, count }| {
             // Ranks that waited for each other in a circle would wait for ever.
             if from > link.rank() || count_of(from, count / link.size() as u64, link) != count {
-                let reason = format!("{from} asks for an average that another rank should ask for");
+                let reason = format!("{from} requests an average that another rank should request");
                 return Some(Next::Wait(Box::new(move |_| Err(reason.clone()))));
             }
             let mine = answering.lock().begin(Side::Answering)?;

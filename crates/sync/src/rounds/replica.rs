@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 /// The parameters of the copy that a rank trains.
 pub trait Replica {
-    /// Copies values of a parameter from its element `start` on, as many as there is room for.
+    /// Copies values of a parameter, from its element `start` on, until `values` is full.
     fn read(&self, parameter: usize, start: usize, values: &mut [f32]);
     /// Replaces values of a parameter from its element `start` on.
     fn write(&mut self, parameter: usize, start: usize, values: &[f32]);
@@ -24,13 +24,14 @@ impl Replica for Vec<Vec<f32>> {
 /// Events after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RoundRecord {
-    /// Rounds that began; of pairs, those in which this rank has asked its partner.
+    /// Rounds that began; in mode `pair`, those in which this rank has asked its partner.
     pub begun: u32,
-    /// Rounds that ended; of pairs, those too in which this rank was asked.
+    /// Rounds that ended; in mode `pair`, also those in which this rank was asked.
     pub ended: u32,
-    /// Those of them that changed nothing, since some rank had a number that is not finite.
+    /// Rounds among those that ended which changed nothing, since some rank had a number that is not
+    /// finite.
     pub skipped: u32,
-    /// Seconds of waiting for what others sent.
+    /// Seconds of waiting for other ranks.
     pub wait_s: f64,
     /// Bytes that this rank has sent in rounds that ended, headers included.
     pub sent_bytes: u64,

@@ -1,4 +1,5 @@
-//! Small rows that ranks tell each other in every step, known some steps later, so that nobody waits for them.
+//! Small rows of numbers that ranks send each other in every step. They become known some steps later,
+//! so that no rank waits for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,15 +15,15 @@ use crate::worker::sum;
 /// Number of an exchange of rows among the tensors of a step.
 const ROWS: u32 = u32::from_be_bytes(*b"rows");
 
-/// Rows of all ranks, which become known `lag` steps after they were told. A rank is never more than `lag` steps
-/// ahead of another.
+/// Rows of all ranks, which become known `lag` steps after they were sent. A rank is never more than
+/// `lag` steps ahead of another.
 #[derive(Debug)]
 pub struct DelayedRows {
     channel: Channel,
     program: Arc<Program>,
     width: usize,
     lag: usize,
-    /// Number of rows that this rank has told.
+    /// Number of rows that this rank has sent.
     told: u64,
     underway: VecDeque<Row>,
 }
@@ -43,15 +44,16 @@ impl Row {
 }
 
 impl DelayedRows {
-    /// Rows of `width` finite numbers among the ranks of a channel, known `lag` steps later.
+    /// Returns an exchange of rows of `width` finite numbers among the ranks of a channel, known `lag`
+    /// steps later.
     pub fn new(channel: Channel, width: usize, lag: usize) -> DelayedRows {
         let ranks = channel.ranks(&[]).expect("all ranks of a channel are of it");
         let program = ranks.sum(Algorithm::Gather.into(), width * channel.world().size());
         DelayedRows { channel, program, width, lag, told: 0, underway: VecDeque::new() }
     }
 
-    /// Tells the other ranks this rank's row of a step. Returns the rows of all ranks of the step that was `lag`
-    /// steps before, in rank order one after the other; none in the first steps.
+    /// Sends this rank's row of a step to the other ranks. Returns the rows of all ranks of the step
+    /// `lag` steps earlier, one after the other in rank order; `None` in the first steps.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -74,7 +76,7 @@ impl DelayedRows {
         }
     }
 
-    /// Waits until no row is on its way; those that have arrived are told when they are due.
+    /// Waits until no row is on its way; rows that have arrived are returned when they are due.
     ///
     /// # Errors
     /// If a peer is lost.

@@ -1,4 +1,4 @@
-//! The timetable: which rounds begin and end after which step.
+//! The timetable: the rounds that begin and end after each step.
 
 /// A round of one fragment of the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,7 +9,7 @@ pub struct Round {
     pub fragment: u32,
 }
 
-/// What is due after a step.
+/// An action that is due after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A round begins: what it sends sets out.
@@ -30,7 +30,8 @@ pub struct Timetable {
 }
 
 impl Timetable {
-    /// Returns what is due after a step, counted from 1, in this order. The same for all ranks.
+    /// Returns the actions that are due after a step, in order; steps count from 1. They are the same
+    /// on all ranks.
     ///
     /// Law: every round ends `delay` steps after it has begun, and before the next one of its fragment begins.
     pub fn due(&self, step: u64) -> Vec<Action> {

@@ -1,4 +1,4 @@
-//! Parameters without a gradient: how callers report them, and when ranks agree on them.
+//! Parameters without a gradient: how callers report them, and the steps in which ranks agree on them.
 
 use crate::absence::Absence;
 use crate::bucket::state::BucketState;
@@ -21,8 +21,9 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Returns whether no rank had a gradient of the parameter in the last step, so that its average is zero
-    /// and its residual, momentum and factors are unchanged; false where nothing is kept from step to step.
+    /// Returns whether no rank had a gradient of the parameter in the last step, so that its average is
+    /// zero and its residual, momentum and factors are unchanged. Returns false if nothing is kept from
+    /// step to step.
     pub fn is_absent(&self, parameter: usize) -> bool {
         self.absence.everywhere().get(parameter).is_some_and(|absent| *absent)
     }

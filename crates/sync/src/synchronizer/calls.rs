@@ -6,19 +6,20 @@ use thinwire_wire::Rank;
 use crate::{Error, Outcome, Synchronizer};
 
 impl Synchronizer {
-    /// Makes sure that all ranks say the same of everything in `facts`, pairs of name and value.
+    /// Checks that everything in `facts`, pairs of name and value, is the same on all ranks.
     ///
     /// # Errors
-    /// If they do not: what it is about, both values and the rank.
+    /// If a value differs. The error has the name, both values and the rank.
     pub fn agree(&self, facts: &[(String, String)]) -> Result<(), Error> {
         self.worker.channel.agree(facts)
     }
 
-    /// Returns what this rank has made of its state, after all ranks have made something of theirs and say the
-    /// same of everything in `facts`.
+    /// Returns `mine`, this rank's result of reading a state, if all ranks have succeeded and
+    /// everything in `facts` is the same on all.
     ///
     /// # Errors
-    /// This rank's own, or that of another rank, or if a fact differs: the states were not saved together.
+    /// The error of this rank or of another one, or if a fact differs: the states were not saved
+    /// together.
     pub fn agree_on_states<T>(
         &self,
         mine: Result<T, Error>,
@@ -27,16 +28,18 @@ impl Synchronizer {
         self.worker.channel.agree_on_states(mine, facts)
     }
 
-    /// Waits for the averages, and keeps them only if the step counts on all these ranks, which exchange other
-    /// gradients of the step with peers of their own; all of them call it.
+    /// Waits for the averages, and keeps them only if none of `ranks` skips the step. These ranks
+    /// exchange other gradients of the step with peers of their own; all of them make this call.
     ///
     /// # Errors
-    /// As [`Synchronizer::finish`], or if this rank is none of them.
+    /// As [`Synchronizer::finish`], or if this rank is not one of `ranks`.
     pub fn finish_beside(&mut self, ranks: &[Rank]) -> Result<Outcome, Error> {
         let mine = self.wait()?;
         let Some(beside) = self.worker.channel.among(ranks) else {
             let me = self.world.rank();
-            return Err(Error::Invalid(format!("{me} is none of {ranks:?}, beside which it ends")));
+            return Err(Error::Invalid(format!(
+                "{me} is not one of {ranks:?}, together with which it finishes"
+            )));
         };
         let skipped = [u8::from(mine == Outcome::Skipped)];
         let all = beside.call(move |group| all_gather(group, &skipped))?;
@@ -64,7 +67,7 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// The values of all ranks, in rank order.
+    /// Returns the values of all ranks, in rank order.
     ///
     /// # Errors
     /// If a peer is lost or has another length.
@@ -72,7 +75,7 @@ impl Synchronizer {
         self.worker.channel.gather(mine)
     }
 
-    /// The bytes of all ranks, in rank order, of any lengths.
+    /// Returns the bytes of all ranks, in rank order, of any lengths.
     ///
     /// # Errors
     /// If a peer is lost.

@@ -1,7 +1,7 @@
 //! The buckets and the plan that they follow.
 //!
 //! Both are made when a synchroniser starts, when a warm-up ends and when the framework changes its own
-//! buckets. Between steps the plan alone may change: what is owed stays with its parameters.
+//! buckets. Between steps the plan alone may change: residuals stay with their parameters.
 
 use thinwire_codec::Choice;
 use thinwire_schedule::{Summation, UnknownAlgorithm};
@@ -21,8 +21,8 @@ use crate::{Error, Options, Parameter, Policy, Synchronizer};
 const PARTITIONS_MAX: usize = 1 << 16;
 
 impl Synchronizer {
-    /// Takes the same parameters in another order or in other buckets of the framework, between
-    /// steps and on all ranks together. Residuals and factors go with their parameters.
+    /// Takes the same parameters in another order or in other buckets of the framework, between steps
+    /// and on all ranks together. Residuals and factors move with their parameters.
     ///
     /// # Errors
     /// If they are not the same parameters, or ranks disagree, or a peer is lost.
@@ -32,7 +32,7 @@ impl Synchronizer {
         self.lay_out_again(parameters)
     }
 
-    /// Whether the next step belongs to the warm-up.
+    /// Returns whether the next step belongs to the warm-up.
     pub fn is_in_warm_up(&self) -> bool {
         self.warm_up.is_on()
     }
@@ -60,7 +60,7 @@ impl Synchronizer {
         }
     }
 
-    /// Makes buckets anew; residuals, factors and momenta go with their parameters.
+    /// Makes new buckets; residuals, factors and momenta move with their parameters.
     pub(crate) fn lay_out_again(&mut self, parameters: Vec<Parameter>) -> Result<(), Error> {
         let tensors = self.tensors();
         self.lay_out(parameters)?;
@@ -85,19 +85,20 @@ impl Synchronizer {
         self.adopt(plan)
     }
 
-    /// Whether the codec of every bucket was named, so that nothing is planned.
+    /// Returns whether the codec of every bucket was named, so that nothing is planned.
     fn has_named_codecs(&self) -> bool {
         !matches!(self.options.policy, Policy::Auto(_))
     }
 
-    /// Whether nothing is compressed: by the named codecs, or during a warm-up.
+    /// Returns whether nothing is compressed, because of the named codecs or during a warm-up.
     fn is_raw(&self) -> bool {
         let is_raw = |choice: &Choice| matches!(choice, Choice::Bytes(codec) if codec.is_raw());
         let all = self.warm_up.is_in_force() || self.options.policy.choices().all(is_raw);
         all && self.has_named_codecs()
     }
 
-    /// The plan for named codecs after a number of steps: momentum's own warm-up may send more.
+    /// Returns the plan for named codecs after a number of steps; the warm-up of momentum correction
+    /// may send more.
     fn fixed_plan(&self, steps: u64) -> Plan {
         let buckets = self.buckets.iter().map(|state| (&state.bucket, state.world()));
         let buckets: Vec<(&Bucket, World)> = buckets.collect();
@@ -111,7 +112,7 @@ impl Synchronizer {
         Plan::fixed(named, self.options.overrides(), &buckets)
     }
 
-    /// Lets the next step send as little as momentum's own warm-up has come to.
+    /// Lets the next step send as few elements as the warm-up of momentum correction permits by now.
     pub(crate) fn thin_out(&mut self) -> Result<(), Error> {
         if !self.has_named_codecs() || self.options.momentum.is_none() {
             return Ok(());
@@ -133,7 +134,7 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Says why a plan, which may come from a file, cannot be followed.
+    /// Returns why a plan, which may come from a file, cannot be followed.
     pub(crate) fn check_plan(&self, plan: &Plan) -> Result<(), String> {
         let (found, expected) = (plan.predicted_s.len(), plan.assignments.len());
         if found != expected {
@@ -161,7 +162,7 @@ impl Synchronizer {
         check_world(&codec, world)?;
         summation.check(world.size())?;
         if !summation.carries(codec.exchange()) {
-            return Err(format!("algorithm {summation} does not carry codec {codec}"));
+            return Err(format!("algorithm {summation} cannot send codec {codec}"));
         }
         if !(1..=PARTITIONS_MAX).contains(partitions) {
             return Err(format!("{partitions} partitions, expected 1 to {PARTITIONS_MAX}"));

@@ -35,7 +35,7 @@ impl Synchronizer {
         Err(Error::Invalid(format!("{call} {found} (hint: call begin with the next step)")))
     }
 
-    /// Refuses to read averages that there are none of.
+    /// Panics if there are no averages to read.
     pub(crate) fn check_averaged(&self, parameter: usize) {
         let (name, step) = (&self.parameters[parameter].name, self.step);
         match self.phase {

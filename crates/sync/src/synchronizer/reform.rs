@@ -1,8 +1,8 @@
 //! A synchroniser that continues among other ranks.
 //!
-//! A step in which a peer was lost is a skipped step: exchanges give back what they had, residuals are those
-//! of before it, and the new group does the same step again. Residuals of ranks that left without handing
-//! them on are lost with them.
+//! A step in which a peer was lost is a skipped step: exchanges return their gradients, residuals are
+//! those from before the step, and the new group repeats it. Residuals of ranks that left without
+//! handing them on are lost with them.
 
 use thinwire_collective::Group;
 use thinwire_link::{Link, mem};
@@ -34,17 +34,18 @@ impl Synchronizer {
         self.share = None;
     }
 
-    /// Sets the error budget of `auto` for the plans from now on; all ranks call this in the same step. Named codecs
-    /// keep to none.
+    /// Sets the error budget of `auto` for the plans from now on; all ranks call this in the same step.
+    /// It has no effect on named codecs.
     pub fn set_error_budget(&mut self, budget: f64) {
         if let Some(planner) = &mut self.planner {
             planner.set_error_budget(budget);
         }
     }
 
-    /// Keeps the last step, whose end this rank has not seen though another one has applied it, if all of its
-    /// buckets have arrived: what its encodings have lost is owed from now on. Otherwise what is owed stays
-    /// as it was before the step. The caller takes over the parameters of the other rank.
+    /// Keeps the last step, if all of its buckets have arrived on this rank: its codec errors are the
+    /// residuals from now on. Otherwise the residuals stay as they were before the step. The call is
+    /// for a rank that has not seen the end of a step which another rank has applied; the caller takes
+    /// over the parameters of that rank.
     ///
     /// # Errors
     /// If what peers sent is no encoding.
@@ -57,15 +58,16 @@ impl Synchronizer {
         self.commit_buckets(Outcome::Averaged)
     }
 
-    /// Returns what this rank alone owes, residuals and momenta, as bytes for [`Synchronizer::take_on`].
+    /// Returns this rank's residuals and momenta as bytes for [`Synchronizer::take_on`].
     ///
     /// # Errors
-    /// If it is too large for its format.
+    /// If they are too large for their format.
     pub fn owed(&self) -> Result<Vec<u8>, Error> {
         self.state().owed().to_bytes(World::alone())
     }
 
-    /// Takes on, between steps, what a rank owes that leaves: the sum of all that is owed stays as it is.
+    /// Adds the residuals and momenta of a rank that leaves to this rank's, between steps: their sum
+    /// over all ranks stays the same.
     ///
     /// # Errors
     /// If the bytes are not what [`Synchronizer::owed`] gives, or are of another model.
@@ -76,19 +78,20 @@ impl Synchronizer {
         self.load_tensors(&state)
     }
 
-    /// Lets go of the other ranks between steps, so that its connections to them end: a rank that waits for its
-    /// next group would hold up those that leave the last one. Only [`Synchronizer::reform`] continues.
+    /// Releases the other ranks between steps, so that its connections to them end: a rank that waits
+    /// for its next group would hold up the ranks that leave the last one. Only
+    /// [`Synchronizer::reform`] continues.
     pub fn release(&mut self) {
         if self.underway == 0 {
             self.worker = Worker::new(Channel::new(Group::new(mem::alone())));
         }
     }
 
-    /// Continues among the ranks of another link, after a step was lost with a peer, or between steps. All of
-    /// them call it together; new ranks call [`Synchronizer::start`] instead, and then take up the
-    /// [shared part](crate::State::shared) of the state of a rank that stays. Residuals, factors and momenta
-    /// stay, the means of [`Feedback::Ef21`](crate::Feedback::Ef21) begin anew. The next step may have the
-    /// number of the lost one. Parts of the batch are equal again.
+    /// Continues among the ranks of another link, after a step was lost with a peer, or between steps.
+    /// All of these ranks call it together. New ranks call [`Synchronizer::start`] instead, and then
+    /// load the [shared part](crate::State::shared) of the state of a rank that stays. Residuals,
+    /// factors and momenta stay; the means of [`Feedback::Ef21`](crate::Feedback::Ef21) are reset. The
+    /// next step may have the number of the lost one. Parts of the batch are equal again.
     ///
     /// # Errors
     /// If ranks disagree on the parameters or the options, buckets are exchanged by groups of ranks, or a
@@ -119,8 +122,8 @@ impl Synchronizer {
         self.lay_out_again(self.parameters.clone())
     }
 
-    /// Takes back all that is on its way, over a link that has failed or is no longer wanted, as if the step
-    /// had been skipped: the state is that of before it.
+    /// Takes back everything that is on its way, over a link that has failed or is no longer wanted, as
+    /// if the step had been skipped: the state is that from before the step.
     ///
     /// # Errors
     /// If what peers sent is no encoding.

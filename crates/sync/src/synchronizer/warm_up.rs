@@ -5,10 +5,10 @@
 //! those of `none`, bit for bit. After it buckets are made for the codec, which begins without
 //! residuals and with fresh factors, as in a training that begins there. Momentum is kept.
 //!
-//! Kept steps count and skipped ones do not, so all ranks count alike, and a skipped step leaves no
-//! trace. The count is part of the state. The error budget of `auto`, which grows in the first steps of a
-//! training, follows the same count. A state without a count comes from a training without either or from
-//! an older version, and counts as past both.
+//! Only steps that were kept count, so all ranks count alike, and a skipped step leaves no trace. The
+//! count is part of the state. The error budget of `auto`, which grows in the first steps of a
+//! training, follows the same count. A state without a count comes from a training that has neither a
+//! warm-up nor a budget, or from an older version; it counts as past both.
 
 use crate::options::WARM_UP_STEPS_MAX as STEPS_MAX;
 use crate::{Error, Options};
@@ -38,12 +38,12 @@ impl WarmUp {
         self.kept
     }
 
-    /// Whether the next step belongs to the warm-up.
+    /// Returns whether the next step belongs to the warm-up.
     pub(crate) fn is_on(&self) -> bool {
         self.kept < self.steps
     }
 
-    /// Whether the buckets are those of the warm-up, which may be over.
+    /// Returns whether the buckets are those of the warm-up, which may be over.
     pub(crate) fn is_in_force(&self) -> bool {
         self.in_force
     }

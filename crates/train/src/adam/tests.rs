@@ -324,8 +324,12 @@ fn an_exchange_that_momenta_do_not_follow_is_refused() {
     };
     let sync = Options { policy: "auto".parse().unwrap(), ..Options::default() };
     let auto = ExchangeOptions { sync, ..ExchangeOptions::default() };
-    assert_eq!(refusal(auto), "optimizer onebit-adam with codec auto, expected adamw");
+    assert_eq!(
+        refusal(auto),
+        "optimizer onebit-adam cannot be used with codec auto, expected adamw"
+    );
     let local = ExchangeOptions { is_local: true, ..ExchangeOptions::default() };
-    let expected = "optimizer onebit-adam in a mode that exchanges parameters, expected adamw";
+    let expected =
+        "optimizer onebit-adam cannot be used in a mode that exchanges parameters, expected adamw";
     assert_eq!(refusal(local), expected);
 }

@@ -46,7 +46,7 @@ impl Saved for Trainer {
     /// exchange.
     fn write(&mut self, draft: &Draft) -> Result<String, checkpoint::Error> {
         if let Rows::Served { .. } = self.task.rows {
-            let message = "a checkpoint would lack the rows that are on servers";
+            let message = "checkpoints do not contain the rows that are on servers";
             return Err(checkpoint::Error::new(checkpoint::Kind::Invalid, message));
         }
         let (rank, state) = (self.world().rank(), self.sync.state());
@@ -157,7 +157,7 @@ impl Trainer {
         for (name, value) in &self.facts {
             let found = kept.get(name).and_then(Value::as_str).unwrap_or("none");
             if found != value {
-                return refused(format!("is of another training: {name} {found}, here {value}"));
+                return refused(format!("is of another training: {name} is {found}, here {value}"));
             }
         }
         Ok(())

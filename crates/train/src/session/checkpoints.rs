@@ -116,7 +116,8 @@ impl Session<'_> {
         let kept = serde_json::from_value::<Option<Terms>>(config[TERMS].clone());
         let kept = kept.map_err(|error| {
             let path = checkpoint.path().display();
-            let message = format!("{path} has no terms of policies of this version: {error}");
+            let message =
+                format!("{path} has no terms of policies that this version can read: {error}");
             Error::new(Kind::Checkpoint, message)
         })?;
         let is_alike =
@@ -125,14 +126,14 @@ impl Session<'_> {
         if let (Some(dropped), Rank(0)) = (kept.filter(|it| !is_alike(it)), world.rank()) {
             let (was, is) = (dropped.batch, terms.batch);
             self.say(format!(
-                "the checkpoint is of a batch that a policy has changed from {} to {was} rows: it is {is} again",
+                "in the checkpoint, a policy had changed the batch from {} to {was} rows; it is {is} again now",
                 dropped.first_batch
             ))?;
         }
         let (steps, total) = (self.settings.steps, terms.total(self.settings.steps));
         if *step >= total {
             let message = format!(
-                "the checkpoint has {step} steps, which have read as many rows as {steps} of the first batch"
+                "the checkpoint has {step} steps, in which as many rows were read as in {steps} steps with the first batch"
             );
             return Err(Error::new(Kind::Invalid, message).with_hint("give more --steps"));
         }

@@ -46,7 +46,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const EXPLAINED_AFTER: Duration = Duration::from_secs(5);
 /// Operation of rank 0 on the folder of checkpoints, as the errors of the other ranks name it.
 const FOLDER: &str = "use the folder of checkpoints";
-const AWAY: &str = "waiting for the coordinator, which does not answer: no epoch begins without it";
+const AWAY: &str =
+    "the coordinator does not answer; waiting for it, because no epoch begins without it";
 /// Longest time for which a process waits while others save their state, before it saves its own.
 const TURN: Duration = Duration::from_secs(20);
 
@@ -86,7 +87,8 @@ pub(super) fn train(session: &Session<'_>, members: Members<'_>) -> Result<Ended
         _ => None,
     };
     if let Some(fixed) = fixed {
-        let message = format!("{fixed} in an elastic job, expected a fixed number of ranks");
+        let message =
+            format!("{fixed} cannot be used in an elastic job, expected a fixed number of ranks");
         return Err(Error::new(Kind::Invalid, message));
     }
     let Members { replicas, membership, mark } = members;
@@ -174,8 +176,9 @@ impl Elastic<'_> {
         let (step, path) = saved.during(|| format!("saving step {done}"))?;
         let way = path.map_or(String::new(), |path| format!("; {}", (policy.go_on)(&path)));
         let steps = terms.total(settings.steps);
-        self.session
-            .say(format!("nobody is known to continue: stopped after step {step} of {steps}{way}"))
+        self.session.say(format!(
+            "no other rank is known to continue: stopped after step {step} of {steps}{way}"
+        ))
     }
 
     /// Writes a checkpoint of the replica, unless the job has one of the same step or a later one. Returns
@@ -390,7 +393,7 @@ impl Elastic<'_> {
         let steps = engine.gather(&[step as f32])?;
         if let Some(other) = steps.iter().find(|other| **other != step as f32) {
             let message = format!(
-                "this rank finds a checkpoint of step {step}, another rank one of step {other}"
+                "this rank finds a checkpoint of step {step}, but another rank finds one of step {other}"
             );
             let hint = "--checkpoint-dir must be a folder that all ranks share, or none";
             return Err(Error::new(Kind::Checkpoint, message).with_hint(hint));
@@ -444,7 +447,7 @@ fn progress_of(epoch: &Epoch, first: u64, settings: &Settings<'_>) -> TrainingPr
 /// the end of the job.
 fn left(done: Option<u64>, membership: &Membership) -> String {
     match (done, membership.is_over()) {
-        (None, true) => "the job is over, and did not need this process".to_owned(),
+        (None, true) => "the job is over; this process was not needed".to_owned(),
         (Some(step), true) => format!("the job is over; this process took part up to step {step}"),
         (Some(step), false) => format!("left the job after step {step}"),
         (None, false) => "left the job".to_owned(),

@@ -33,8 +33,7 @@ pub(super) const ORDER: &str = "order";
 /// Key, in the manifest, of the plan, as the text of its file.
 const PLANNED: &str = "planned";
 
-const REORDERED: &str =
-    "the checkpoint's gradients were in other buckets: how they travel is chosen anew";
+const REORDERED: &str = "the checkpoint's gradients were in other buckets: the way in which they are sent is chosen again";
 
 /// Rank between two epochs, or between two batches of an epoch.
 pub(super) struct Detached {
@@ -459,7 +458,7 @@ impl<'a> Engine<'a> {
         };
         if let Some(mode) = progress.config[MODE].as_str() {
             return Ok(Some(format!(
-                "the checkpoint is of mode {mode}: what ranks had not exchanged is dropped"
+                "the checkpoint is of mode {mode}: changes not exchanged yet are dropped"
             )));
         }
         if !(whole || same_plan) || !checkpoint.has_exchange() {
@@ -473,7 +472,7 @@ impl<'a> Engine<'a> {
                 (true, false) => "the checkpoint is of no plan",
                 (false, _) => "the checkpoint is of a planned training",
             };
-            let dropped = format!("{dropped}: what its codecs still owed is dropped");
+            let dropped = format!("{dropped}: the residuals of its codecs are dropped");
             return Ok(owes.then_some(dropped));
         }
         let alike = progress.config[ORDER].as_str() == Some(&self.order()[..]);
@@ -536,7 +535,7 @@ fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptio
 fn hint_at_flags(error: thinwire_sync::Error) -> Error {
     let hint = match &error {
         Invalid(detail) if detail.contains("--bucket-bytes") => {
-            "give the same --bucket-bytes as before, or none as before"
+            "give the same --bucket-bytes as before, or leave it out as before"
         }
         Invalid(detail) if detail.contains("momentum correction") => {
             "give --momentum-correction FACTOR as before"

@@ -64,7 +64,7 @@ impl GraphSession<'_> {
         let notice = self.trainer.restore(checkpoint)?;
         if self.trainer.world().rank() == Rank(0) {
             let (path, done) = (checkpoint.path().display(), self.trainer.position().pass);
-            let line = format!("going on from {path}, after {done} passes");
+            let line = format!("continuing from {path}, after {done} passes");
             let lines = [Some(line), notice].into_iter().flatten();
             lines.map(Event::Line).try_for_each(|line| self.observer.on(line))?;
         }

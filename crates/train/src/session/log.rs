@@ -183,7 +183,7 @@ impl Log {
             match codec {
                 "none" => warning,
                 codec => {
-                    format!("{warning}, or try another codec than {codec}: it may not hold them")
+                    format!("{warning}, or try another codec, as {codec} may not hold gradients this large")
                 }
             }
         })

@@ -53,7 +53,7 @@ pub fn gather(
         let told: (PlannedRank, Vec<Passed>, f64) =
             serde_json::from_slice(told).map_err(|error| {
                 Error::exchange(error)
-                    .during(format!("rank {rank} tells of its steps in other words"))
+                    .during(format!("rank {rank} reports its steps in another form"))
             })?;
         let (known, passed, end_s) = told;
         let stage = rank / per_stage;

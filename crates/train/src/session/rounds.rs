@@ -268,7 +268,7 @@ impl Rounds {
             // The copies of all ranks begin as the model of the checkpoint.
             self.averager.restart(executor.values())?;
             return Ok(Some(format!(
-                "the checkpoint is of mode {}: all begin with its model, and what ranks had not exchanged is dropped",
+                "the checkpoint is of mode {}: all ranks begin with its model, and changes not exchanged yet are dropped",
                 progress.config[MODE].as_str().unwrap_or("step")
             )));
         }
@@ -299,7 +299,7 @@ impl Rounds {
         Ok((saved > world.size()).then(|| {
             let ranks = world.size();
             format!(
-                "the checkpoint is of {saved} ranks: what those beyond {ranks} had learnt since their last rounds is dropped"
+                "the checkpoint is of {saved} ranks: what ranks from {ranks} on had learnt since their last rounds is dropped"
             )
         }))
     }

@@ -176,7 +176,7 @@ impl<'a> TrainingLoop<'a> {
         if world.rank() == Rank(0) && most > 0 && validation.is_empty() {
             let batch = progress.terms.batch;
             session.say(format!(
-                "no validation: the data held out does not fill a batch of {batch}"
+                "no validation: the held-out data does not fill a batch of {batch}"
             ))?;
         }
         let (role, told) = (Role::Fixed, Instant::now());

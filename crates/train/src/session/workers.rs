@@ -81,7 +81,7 @@ pub(super) fn train(session: &Session<'_>, workers: Workers<'_>) -> Result<Ended
     loop {
         let world = epoch.world(workers.presence.id());
         let world =
-            world.ok_or_else(|| Error::new(Kind::Exchange, "an epoch without this process"))?;
+            world.ok_or_else(|| Error::new(Kind::Exchange, "this process is not in the epoch"))?;
         if let Some(outcome) = worker.epoch(&epoch, world, &mut kept)? {
             // Servers do not wait for a client that is gone, but for one that is idle.
             drop(kept);

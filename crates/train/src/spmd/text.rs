@@ -133,8 +133,7 @@ pub(super) fn targets(graph: &Graph) -> Result<TensorId, Error> {
         _ => None,
     });
     let found = compared.filter(|id| graph.tensors[*id].role == Role::Input);
-    let message =
-        "no loss of the model compares its tokens with an input, expected a cross-entropy";
+    let message = "the model has no cross-entropy with an input as targets, expected one";
     found.ok_or_else(|| invalid(message.to_owned()))
 }
 
@@ -153,13 +152,19 @@ fn tokens(graph: &Graph, targets: TensorId, named: Option<&str>) -> Result<Tenso
     let called = |name: &str| found.iter().find(|(_, tensor)| tensor.name == name);
     match (named.map(|name| (name, called(name))), &found[..]) {
         (Some((_, Some((id, _)))), _) | (None, [(id, _)]) => Ok(*id),
-        (_, []) => Err(invalid("the model reads no index [batch, sequence] as tokens".to_owned())),
-        (Some((name, None)), _) => {
-            Err(invalid(format!("the model reads no '{name}' as tokens, but {}", names())))
-        }
+        (_, []) => Err(invalid(
+            "the model has no input of indices [batch, sequence] for tokens".to_owned(),
+        )),
+        (Some((name, None)), _) => Err(invalid(format!(
+            "the model has no input '{name}' for tokens, expected {}",
+            names()
+        ))),
         (None, _) => match called("tokens") {
             Some((id, _)) => Ok(*id),
-            None => Err(invalid(format!("the model's tokens may be any of {}", names()))),
+            None => Err(invalid(format!(
+                "several inputs may be the tokens, expected --input tokens=NAME with one of {}",
+                names()
+            ))),
         },
     }
 }

@@ -128,7 +128,7 @@ fn a_codec_that_cannot_carry_them_is_refused() {
     });
     for refusal in refusals {
         assert!(
-            refusal.contains("codec int8 with a plan that sums sharded gradients"),
+            refusal.contains("codec int8 cannot be used with a plan that sums sharded gradients"),
             "{refusal}"
         );
     }

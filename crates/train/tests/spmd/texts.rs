@@ -25,7 +25,7 @@ fn what_is_not_clear_is_asked_for() {
     let error = |graph: &Graph, named| Text::new(graph, named).unwrap_err().to_string();
     let graph = renamed("tokens", "x");
     let found = error(&graph, Some("ids"));
-    assert_eq!(found, "the model reads no 'ids' as tokens, but 'x'");
+    assert_eq!(found, "the model has no input 'ids' for tokens, expected 'x'");
     // An input more that might be the tokens.
     let mut two = renamed("tokens", "x");
     let tokens = two.tensors.iter().position(|tensor| tensor.name == "x").unwrap();
@@ -37,13 +37,16 @@ fn what_is_not_clear_is_asked_for() {
     let segmented = [two.tensors.clone(), vec![more("segments")]].concat();
     Text::new(&Graph { tensors: segmented, ..two.clone() }, None).unwrap();
     two.tensors.push(more("others"));
-    assert_eq!(error(&two, None), "the model's tokens may be any of 'x', 'others'");
+    assert_eq!(
+        error(&two, None),
+        "several inputs may be the tokens, expected --input tokens=NAME with one of 'x', 'others'"
+    );
     let found = error(&two, Some("x"));
     let expected = "expected tokens, positions and targets alone";
     assert_eq!(found, format!("the model reads 'others' of shape [2, 4], {expected}"));
     // A loss that compares with nothing that comes from outside.
     let mut none = renamed("tokens", "x");
     none.nodes.retain(|node| !matches!(node.operator, Operator::CrossEntropy(_)));
-    assert!(error(&none, None).contains("expected a cross-entropy"));
+    assert!(error(&none, None).contains("has no cross-entropy"));
     assert!(none.tensors.iter().any(|tensor| tensor.role == Role::Input));
 }

@@ -156,7 +156,7 @@ class Elastic(Job):
         steps = self._exchange.steps
         if not steps.is_under_way:
             raise InvalidError(
-                "a step without a batch, expected one batch of elastic.loader for each step"
+                "this step has no batch, expected one batch of elastic.loader for each step"
             )
         value, gradients = self._computed(gradient, data)
         averages = self._averager.average(gradients)
@@ -197,7 +197,8 @@ class Elastic(Job):
         """
         if self._exchange.steps.is_under_way:
             raise InvalidError(
-                "a new batch before a step with the last one, expected elastic.step with each batch"
+                "a new batch was requested before a step with the last one, expected elastic.step with "
+                "each batch"
             )
         super().compute(deal)
         self._deal = deal

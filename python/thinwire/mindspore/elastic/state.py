@@ -18,8 +18,8 @@ from .. import memory
 
 class State:
     """Parameters that are `alike` on all ranks, parameters that are each rank's `own`, and the few
-    besides the weights that a program may change, such as a learning rate, and that a void step
-    must not change."""
+    other parameters that a program may change, such as a learning rate. A void step must not change
+    these few."""
 
     def __init__(self, network: nn.Cell, optimizer: nn.Optimizer) -> None:
         """Allocates the memory of every parameter."""

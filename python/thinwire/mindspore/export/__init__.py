@@ -59,7 +59,7 @@ def export_graph(
 
 
 def _check(network: Any, inputs: tuple[Any, ...]) -> None:
-    """Refuses in one line what is no network or no examples."""
+    """Refuses, in one line, anything but a network and examples."""
     hint = '(hint: export_graph(network, ids, path="model.json"))'
     if not isinstance(network, ms.nn.Cell):
         raise InvalidError(f"network is {type(network).__name__}, expected a mindspore.nn.Cell")

@@ -94,7 +94,8 @@ def _padding(walk: Walk, x: Any, sizes: tuple[Any, Any]) -> list[int]:
 
 
 def _padding_of(image: list[int], result: list[int], size: Any, stride: Any) -> list[int]:
-    """The padding that as many windows need, more of it at the end: top, left, bottom, right."""
+    """The padding (top, left, bottom, right) that this number of windows needs, more of it at the
+    end."""
     whole = [max(0, (result[2 + d] - 1) * stride[d] + size[d] - image[2 + d]) for d in (0, 1)]
     before = [pixels // 2 for pixels in whole]
     return [*before, *(pixels - first for pixels, first in zip(whole, before))]

@@ -131,7 +131,7 @@ def _path(scope: str, operator: str) -> str:
 
 
 def _users(nodes: list[Node]) -> Counter[str]:
-    """How many operators read every value, but for those that only keep an order."""
+    """Number of operators that read each value, without those that only keep an order."""
     order = {name for node in nodes if node.operator == "UpdateState" for name in node.inputs}
     real = [node for node in nodes if node.operator not in ("Load", "UpdateState")]
     reading = [node for node in real if node.operator != "MakeTuple" or node.name not in order]

@@ -38,7 +38,9 @@ def together(walk: Walk, *values: Any) -> tuple[Any, ...]:
 def item(walk: Walk, values: Any, at: int) -> Any:
     """One of several results."""
     if at >= len(values):
-        raise ValueError(f"result {at} of an operator, of which {len(values)} are supported")
+        raise ValueError(
+            f"it reads result {at} of an operator, of which only {len(values)} are supported"
+        )
     return values[at]
 
 

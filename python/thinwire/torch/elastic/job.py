@@ -223,7 +223,8 @@ class Elastic(Job):
         load_buffers(self._module, buffers)
 
     def _handed(self, epoch: Epoch, state_sources: int) -> dict[str, Any]:
-        """What the first `state_sources` ranks have alike, on all ranks."""
+        """Returns, on all ranks, the part of the state that is equal on the first `state_sources`
+        ranks."""
         rest, mine = tree.split(self._alike())
         form = hand_over.notice(epoch, {"rest": rest, "shapes": hand_over.shapes(mine)})
         whole: dict[str, Any] = tree.join(
@@ -288,7 +289,7 @@ class ElasticHook(Hook):
         return types.SimpleNamespace(group=self._averager)
 
     def _expect_no_saving(self) -> None:
-        """Does nothing: every rank has the whole state, so that none gathers it from the others."""
+        """Does nothing: every rank has the whole state, so none gathers it from the others."""
 
 
 @torch.no_grad()

@@ -43,7 +43,7 @@ class Rollback:
         self._rates: list[dict[str, Any]] = []
         self._random: list[torch.Tensor] = []
         self.states: dict[str, dict[str, Any]] = {}
-        """Copies of the states of what is followed."""
+        """Copies of the states of followed objects."""
 
     @torch.no_grad()
     def remember(self) -> None:

@@ -1,8 +1,7 @@
 """State dicts split into their tensors by path, and the rest with placeholders.
 
-Holders of one state have equal tensors, but not always equal plain numbers, and their dicts may
-differ in order. So tensors travel from all state sources, in the order of their paths, and the rest
-from one.
+State sources have equal tensors, but not always equal plain numbers, and their dicts may differ in
+order. So tensors travel from all state sources, in the order of their paths, and the rest from one.
 
 Law: `join(*split(tree))` is the tree.
 """
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 
 ALIGNMENT = 16
-"""Tensors begin at multiples of so many bytes, as views of any dtype must."""
+"""Tensors begin at multiples of this number of bytes, as views of any dtype must."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +97,7 @@ def packed(tensors: Tensors) -> torch.Tensor:
 
 
 def viewed(flat: torch.Tensor, shapes: Shapes) -> Tensors:
-    """The tensors that lie in `flat`, which they share."""
+    """The tensors in `flat`, whose memory they share."""
     tensors, start = {}, 0
     for path, each in shapes.items():
         elements = torch.Size(each.shape).numel()

@@ -51,8 +51,8 @@ def run(graph: dict[str, Any], sources: dict[str, torch.Tensor], known: Values) 
             expected = graph["tensors"][output]["shape"]
             if list(result.shape) != list(expected):
                 raise ValueError(
-                    f"node '{node['name']}': {name} makes shape {list(result.shape)}, the module's is "
-                    f"{list(expected)}, which is not supported"
+                    f"node '{node['name']}': operator {name} gives shape {list(result.shape)}, but the "
+                    f"module gives {list(expected)}, which the export does not support"
                 )
             values[output] = result
     return values

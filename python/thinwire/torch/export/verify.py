@@ -73,7 +73,7 @@ def _compare(
     exported: Exported,
     dtype: torch.dtype,
 ) -> None:
-    """Refuses what differs in a precision."""
+    """Refuses a file that differs from its module in a precision."""
     from torch.nn.attention import SDPBackend, sdpa_kernel  # which PyTorch 2.2 lacks
 
     with _prepared(module, dtype):
@@ -106,7 +106,7 @@ def _compare(
 
 
 def _logits(module: torch.nn.Module, inputs: Any) -> torch.Tensor:
-    """What a module computes."""
+    """The logits that a module computes."""
     found: torch.Tensor = next(
         x for x in pytree.tree_leaves(module(*inputs)) if isinstance(x, torch.Tensor)
     )
@@ -135,7 +135,7 @@ def _check_calls(module: torch.nn.Module, witness: Witness, is_same: bool) -> No
 
 @contextmanager
 def _prepared(module: torch.nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """A module whose parameters are in a precision and none of them all equal, for a while.
+    """A context in which a module's parameters have a precision, and none has equal values only.
 
     Batch norm is as in training, as the file has it. Parameters stay the objects that they are, since
     they may have hooks.

@@ -301,5 +301,7 @@ class StoredGraph:
         """
         number, parts = whole("part", number), max(len(self.bounds) - 1, 0)
         if number >= parts:
-            raise InvalidError(f"part {number} of {parts} (hint: thinwire graph partition)")
+            raise InvalidError(
+                f"part {number}, expected one of {parts} parts (hint: thinwire graph partition)"
+            )
         return self.rows(self.bounds[number], self.bounds[number + 1])

@@ -94,7 +94,7 @@ class Feature(graphbolt.Feature):
         """
         rows = self._rows.source.rows if ids is None else len(ids)
         raise InvalidError(
-            f"update of {rows} rows of a feature that cannot be changed "
+            f"{rows} rows of a feature cannot be updated, because it is read-only "
             "(hint: gb.TorchBasedFeature for features that change)"
         )
 

@@ -41,8 +41,8 @@ class Lazy(dict[str, Any]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        """Iterates over names. A method of its own is what makes `dict(lazy)` and `**lazy` read values by
-        the one above."""
+        """Iterates over names. Because this class defines the method, `dict(lazy)` and `**lazy` read
+        values by `__getitem__`."""
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:

@@ -83,8 +83,8 @@ class Loader:
             `input_nodes`, such as for an evaluation on one rank or seeds that the script has divided.
         transform: Function of every batch.
         pin_memory: Whether batches are in pinned memory, if there is CUDA.
-        rank, world: This rank and the number of ranks, in which case ranks compare nothing; None asks
-            `torch.distributed` before each pass.
+        rank, world: This rank and the number of ranks; if they are given, ranks compare nothing. None
+            asks `torch.distributed` before each pass.
         others: Options of PyG's `NeighborLoader` that change nothing here, such as `num_workers`.
     """
 
@@ -162,7 +162,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """Yields the batches of one pass, or of the rest of one after `load_state_dict`.
 
-        Several passes at a time are several passes, each with batches and threads of its own.
+        Passes that run at the same time are independent: each has its own batches and threads.
 
         # Errors
 
@@ -232,8 +232,8 @@ class Loader:
         return (self._given or found_place()) if self._divides else Place(0, 1)
 
     def _settle(self) -> None:
-        """Follows the place of this rank, which is that of a rank alone before `init_process_group`, and
-        compares with the other ranks what they divide."""
+        """Updates the place of this rank, which is that of a single rank before `init_process_group`,
+        and compares seeds and options with those of the other ranks."""
         place = self._found()
         if place != self._place:
             self._place, self._has_agreed = place, False

@@ -13,7 +13,7 @@ WORKERS = (
     *("num_workers", "persistent_workers", "prefetch_factor", "worker_init_fn"),
     *("multiprocessing_context", "timeout", "pin_memory_device", "filter_per_worker"),
 )
-"""Options of worker processes, which a loader has none of."""
+"""Options of worker processes, which this loader does not have."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "subgraph_type": ("directional",),
     "directed": (True,),

@@ -30,19 +30,19 @@ def read_parquet(
 ) -> SimpleNamespace:
     """Reads a graph, which `Loader` takes, and `save` writes for `StoredGraph` and `thinwire graph`.
 
-    It has `edge_index`, int64 [2, E], and `num_nodes`; with the columns that are asked for `edge_weight`,
-    float32 [E], `x`, float32 [V, F], and `y`, int64 [V], below 0 where a vertex has none, -1 for null.
-    Vertices are numbered from 0, unless `relabel` or `ids` is given; `vertex_ids` is then a list, of int
-    or of str, of their ids in `edges`.
+    It has `edge_index`, int64 [2, E], and `num_nodes`; if their columns are given, also `edge_weight`,
+    float32 [E], `x`, float32 [V, F], and `y`, int64 [V], which is below 0 where a vertex has no label,
+    and -1 for null. Vertices are numbered from 0, unless `relabel` or `ids` is given; `vertex_ids` is
+    then a list, of int or of str, of their ids in `edges`.
 
     Arguments:
         columns: Columns of source and destination in `edges`, and optionally of the weight.
-        vertices: File with a row per vertex, in their order; or the number of vertices; None for
-            the highest vertex and all before it.
+        vertices: File with a row per vertex, in their order, or the number of vertices; None means all
+            vertices up to the highest one in `edges`.
         features: Column of `vertices` with a list of numbers per vertex, or columns of numbers.
         labels: Column of `vertices` with a class per vertex.
-        relabel: Whether `edges` identifies vertices by any integers or strings, in whose order vertices
-            are numbered.
+        relabel: Whether `edges` identifies vertices by any integers or strings; vertices are then
+            numbered in the order of these.
         ids: Column of `vertices` with the id of each vertex in `edges`.
 
     # Errors
@@ -70,10 +70,10 @@ def read_parquet(
     count = int(ends.max()) + 1 if ends.numel() else 0
     of_vertices = isinstance(vertices, (str, bytes, os.PathLike))
     if (features is not None or labels is not None) and not of_vertices:
-        raise InvalidError("features and labels without a file of vertices, expected vertices=FILE")
+        raise InvalidError("features and labels need a file of vertices, expected vertices=FILE")
     if relabel and vertices is not None:
         raise InvalidError(
-            "relabel with vertices, expected ids: the column of vertices with the ids that edges use"
+            "relabel needs ids with vertices, expected the column of vertices with the ids that edges use"
         )
     if of_vertices:
         vertices = arguments.path("vertices", vertices)
@@ -121,7 +121,7 @@ def refuse_nulls(column: pyarrow.ChunkedArray, place: str) -> None:
 def named(vertices: Any, ids: str) -> pyarrow.Array:
     """Returns the ids of vertices, each once."""
     if not isinstance(vertices, (str, bytes, os.PathLike)):
-        raise InvalidError("ids without a file of vertices, expected vertices=FILE")
+        raise InvalidError("ids need a file of vertices, expected vertices=FILE")
     file = arguments.path("vertices", vertices)
     column = callable_by(read(file, ids), f"{file}: {ids}")
     counts = pyarrow.compute.value_counts(column)

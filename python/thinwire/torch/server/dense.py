@@ -31,7 +31,7 @@ class Dense:
         if named and optimizer.partition(":")[0] in LOOK_AT_VALUES:
             rule = optimizer.partition(":")[0]
             raise InvalidError(
-                f"{rule} for dense parameters, for which servers store only the change (hint: adam, "
+                f"{rule} cannot be used for dense parameters: servers store only their change (hint: adam, "
                 "adagrad, momentum or sgd)"
             )
         for name, each in named.items():

@@ -60,7 +60,7 @@ class Hidden:
         self._expect_once()
         if closure is not None:
             raise InvalidError(
-                f"{self._sharer} has the parameters of tables and a closure, whose gradients of tables "
+                f"{self._sharer} has the parameters of tables and a closure, so gradients of tables "
                 f"would be lost (hint: {self._sharer}(server_optimizer.other_parameters(), ...))"
             )
         # A step that raised has shown nothing again.

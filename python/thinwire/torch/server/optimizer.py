@@ -50,7 +50,7 @@ class ServerOptimizer(torch.optim.Optimizer):
     """
 
     _step_supports_amp_scaling = True
-    """Has `GradScaler.step` call `step` in any case, with what it has found; see `_factor`."""
+    """Makes `GradScaler.step` call `step` in any case, and pass what it has found; see `_factor`."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class ServerOptimizer(torch.optim.Optimizer):
         return found
 
     def _ratios(self) -> dict[int, float]:
-        """Returns the factor of the gradients of each parameter, for its learning rate of now.
+        """Returns the factor of the gradients of each parameter, for its current learning rate.
 
         # Errors
 
@@ -248,8 +248,8 @@ class ServerOptimizer(torch.optim.Optimizer):
         """
         if scale is None:
             raise InvalidError(
-                "GradScaler.unscale_ of a ServerOptimizer while ranks also train parameters together, "
-                "expected GradScaler.step alone (hint: unscale_ the other optimizer)"
+                "GradScaler.unscale_ is called on a ServerOptimizer, but ranks also train parameters "
+                "together, expected GradScaler.step alone (hint: unscale_ the other optimizer)"
             )
         for each in self._embeddings:
             if not each.is_finite:

@@ -40,7 +40,9 @@ fn settings_that_are_missing_are_named() {
     fake.endpoint = "nowhere".to_owned();
     let error = open_in(&fake, "bucket").unwrap_err().to_string();
     assert!(error.starts_with("s3://bucket: endpoint 'nowhere': "), "{error}");
-    assert!(open_in(&fake, "").unwrap_err().to_string().contains("no name of a bucket"));
+    assert!(
+        open_in(&fake, "").unwrap_err().to_string().contains("the name of the bucket is missing")
+    );
 }
 
 #[test]
@@ -56,7 +58,7 @@ fn an_answer_that_is_cut_short_is_asked_for_again() {
     assert_eq!(store.list("9").unwrap(), names.map(|name| format!("9/{name}")));
     assert_eq!(store.find("9", "c", 1000).unwrap(), None);
     let error = open_in(&fake, "bucket/run").unwrap().find("9", "a", 10).unwrap_err().to_string();
-    assert!(error.ends_with("more than 10 bytes, expected at most 10"), "{error}");
+    assert!(error.ends_with("the answer is too long, expected at most 10 bytes"), "{error}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub struct Args {
     ///
     /// ring, halving, two-shot, gather, ring-gather; trees (computed for the measured rates of the ranks), or
     /// trees:WEIGHT*PARENTS+… with the parent of each rank, as in trees:2*0.0.0+1*1.1.1; hierarchical:UNIT:ALGORITHM
-    /// for units of that many ranks.
+    /// for units of UNIT ranks.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     algorithms: Vec<Requested>,
     /// Codec of the values, one without error feedback
@@ -114,13 +114,13 @@ struct Line {
 pub fn run(args: &Args) -> Result<u8> {
     let Choice::Bytes(codec) = args.codec.clone() else {
         return Err(anyhow!(
-            "{} is no codec of plain all-reduce, which has no error feedback",
+            "codec {} cannot be used in a plain all-reduce, which has no error feedback",
             args.codec
         ));
     };
     ensure!(
         args.sizes.iter().all(|size| (4..=1 << 32).contains(size)),
-        "sizes are 4 bytes to 4 GiB"
+        "sizes must be from 4 bytes to 4 GiB"
     );
     let place = match ranks::start(&args.place, args.ranks, 2)? {
         Start::Rank(place) => place,

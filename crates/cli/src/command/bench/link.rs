@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     ensure!(
         args.sizes.iter().all(|size| (1..=1 << 30).contains(size)),
-        "sizes are 1 byte to 1 GiB"
+        "sizes must be from 1 byte to 1 GiB"
     );
     let mut meeting = args.link.meet(&place, &args.place, args.link.limit())?;
     let mut plain = match meeting.store() {
@@ -202,7 +202,7 @@ impl Ends<'_> {
         let deadline = Instant::now() + self.timeout;
         while !done(traffic) {
             if !self.link.progress(traffic)? {
-                ensure!(Instant::now() < deadline, "nothing came for {:?}", self.timeout);
+                ensure!(Instant::now() < deadline, "no message came for {:?}", self.timeout);
                 self.link.wait(Duration::from_millis(100))?;
             }
         }

@@ -24,7 +24,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     let Some(choice) = parsed(&args.codec)? else { return Ok(1) };
     let Some(emitted) = bytes(&choice)?.cuda() else {
-        let error = anyhow!("{} is built in, no text", short(&args.codec));
+        let error = anyhow!("codec {} is built in and has no text", short(&args.codec));
         return Err(hinted(error, "thinwire codec emit --cuda ./mine.codec prints that of a file"));
     };
     match emitted {

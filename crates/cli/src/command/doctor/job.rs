@@ -80,7 +80,7 @@ fn port() -> Finding {
         Err(error) if error.kind() == ErrorKind::AddrInUse => Finding::note(
             "port",
             format!("{told}, is in use"),
-            "fine if by ranks of Thinwire: they share it",
+            "this is fine if ranks of Thinwire use it, because they share the port",
         ),
         Err(error) => {
             let error = Error::new(error).context(format!("cannot listen at {told}"));

@@ -21,7 +21,7 @@ use crate::units;
 pub struct Flags {
     /// Checkpoint to continue from, or its folder
     ///
-    /// Up to --passes. The newest one in a folder, or in s3://BUCKET/PREFIX.
+    /// Training continues up to --passes. Of a folder, or of s3://BUCKET/PREFIX, the newest checkpoint is used.
     #[arg(long, value_name = "CHECKPOINT", value_parser = checkpoint_folder::<PathBuf>())]
     resume: Option<PathBuf>,
     /// Folder for a checkpoint after every pass
@@ -74,7 +74,7 @@ impl Checkpoints {
                 let path = found.path().display();
                 let error =
                     anyhow!("{path} has {done} passes, expected fewer than --passes {passes}");
-                return Err(hinted(error, "--passes counts those before the checkpoint as well"));
+                return Err(hinted(error, "--passes includes the passes before the checkpoint"));
             }
         }
         let policy = flags.checkpoint_dir.clone();

@@ -39,7 +39,7 @@ pub struct Args {
     columns: Option<Columns>,
     /// Whether the first line of an edge list names columns
     ///
-    /// By default, a first line that begins with a letter is taken as names.
+    /// By default, a first line that begins with a letter counts as names.
     #[arg(long, value_name = "yes|no", hide_possible_values = true)]
     header: Option<Answer>,
     /// Number vertices in the order of their ids
@@ -52,7 +52,7 @@ pub struct Args {
     one_based: bool,
     /// Neighbours in an .npz file: in (CSC) or out (CSR)
     ///
-    /// Says which of them indptr and indices list, where the file has no format.
+    /// If the file has no format, this says which neighbours of a vertex indptr and indices list.
     #[arg(long, value_name = "in|out", hide_possible_values = true)]
     orientation: Option<Orientation>,
     /// Leave out the weights of edges
@@ -73,12 +73,12 @@ pub struct Args {
     format: Format,
     /// Labels: a NumPy array with a class per vertex
     ///
-    /// Below 0 where a vertex has none.
+    /// A label below 0 means that the vertex has none.
     #[arg(long, value_name = "FILE.npy")]
     labels: Option<PathBuf>,
     /// Types: a NumPy array with a number per vertex
     ///
-    /// From 0 on.
+    /// Types are numbered from 0.
     #[arg(long, value_name = "FILE.npy")]
     types: Option<PathBuf>,
     /// Uses: a NumPy array with a number per vertex
@@ -113,9 +113,9 @@ enum From {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Answer {
-    /// It does
+    /// The first line names columns
     Yes,
-    /// It is an edge
+    /// The first line is an edge
     No,
 }
 
@@ -192,7 +192,7 @@ fn say_gaps(labels: &[u32]) {
     if classes > 2 * found.len() as u64 {
         let (classes, found) = (count(classes), count(found.len() as u64));
         say(format!(
-            "labels are of {classes} classes, of which {found} have a vertex: number classes from 0"
+            "labels are of {classes} classes, but only {found} of these have a vertex: number classes from 0"
         ));
     }
 }

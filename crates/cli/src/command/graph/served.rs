@@ -52,7 +52,7 @@ impl Flags {
         let Some(servers) = self.servers else {
             let flag = self.store.flag().unwrap_or_default();
             return Err(hinted(
-                anyhow!("{flag} without servers"),
+                anyhow!("{flag} needs servers"),
                 "add --servers N, or leave it out",
             ));
         };
@@ -91,7 +91,9 @@ pub fn or_lost(error: Error) -> Error {
         server.is_some_and(|error| error.kind() == thinwire_server::Kind::Lost)
     };
     match error.chain().any(is_lost) {
-        true => hinted(error, "begin anew, with as many --replicas as servers may be lost at once"),
+        true => {
+            hinted(error, "start again with --replicas N, so that N servers can be lost at once")
+        }
         false => error,
     }
 }
@@ -119,7 +121,7 @@ impl Member {
         let presence = Presence::join(&job_address, &links, options, mode.facts().collect())?;
         let ranks = Some(mode.ranks);
         let epoch = training::first_epoch(&presence, &job_address, ranks, settings.timeout)?;
-        let world = epoch.world(presence.id()).context("an epoch without this process")?;
+        let world = epoch.world(presence.id()).context("this process is not in the epoch")?;
         let link = presence.meet(&epoch)?;
         let link = link.context("the first epoch has ended before its ranks had met")?;
         let (rank, world) = (world.rank().0, world.size() as u32);

@@ -44,13 +44,13 @@ pub struct Args {
     /// Seeds of a step, all ranks together [default: 1024 per rank]
     #[arg(long, value_name = "N", requires = "fan_outs", value_parser = clap::value_parser!(u32).range(1..))]
     batch: Option<u32>,
-    /// Passes over which copies are spread
+    /// Passes among which the bytes of copies are divided
     #[arg(long, value_name = "N", default_value_t = 5, requires = "fan_outs", value_parser = clap::value_parser!(u64).range(1..10_000))]
     passes: u64,
-    /// Bytes of a rank's cache before remote rows [default: none]
+    /// Bytes of a rank's cache of remote rows [default: none]
     #[arg(long, value_name = "BYTES", requires = "fan_outs", value_parser = parse_bytes)]
     cache: Option<u64>,
-    /// Bytes of features in a rank's memory [default: any]
+    /// Limit on the features in a rank's memory [default: none]
     #[arg(long, value_name = "BYTES", requires = "fan_outs", value_parser = parse_bytes)]
     memory: Option<u64>,
 }
@@ -92,7 +92,7 @@ pub fn run(
     let rows = store.features();
     let rows = rows.ok_or_else(|| {
         hinted(
-            anyhow!("the graph has no features, whose bytes --fan-outs predicts"),
+            anyhow!("the graph has no features, so --fan-outs cannot predict their bytes"),
             "thinwire graph import --features FILE.npy",
         )
     })?;

@@ -46,7 +46,7 @@ pub fn task(store: &Arc<Store>, learned: Option<Learned>) -> Result<Task> {
     let rows = rows(store, learned)?;
     let (labels, classes) = store.labels().ok_or_else(|| lacks("labels", "labels"))?;
     if classes == 0 {
-        return Err(lacks("labels but -1", "labels"));
+        return Err(lacks("labels other than -1", "labels"));
     }
     let graph = Arc::new(store.adjacency().clone());
     Ok(Task { graph, rows, labels: labels.into(), classes })
@@ -63,7 +63,9 @@ fn rows(store: &Arc<Store>, learned: Option<Learned>) -> Result<Rows> {
         (None, Some(Learned { columns })) => Ok(Rows::Learned { columns }),
         (Some((rows, _)), Some(Learned { columns })) => {
             let (found, format) = (rows.columns, rows.format);
-            let error = anyhow!("--features learned:{columns}, but {path} has {found} {format}");
+            let error = anyhow!(
+                "--features learned:{columns}, but {path} has features already, {found} {format}"
+            );
             Err(hinted(error, "leave it out, or import the graph without features"))
         }
         (None, None) => {
@@ -116,7 +118,8 @@ pub fn batches(store: &Store, place: &Place, batch: u32, seed: u64) -> Result<Ba
 pub fn dealt(store: &Store, world: u32) -> Option<String> {
     let parts = store.bounds().len().saturating_sub(1);
     let ranks = counted(world as usize, "rank");
-    let line = || format!("{parts} parts and {ranks}: training vertices are dealt to all ranks");
+    let line =
+        || format!("{parts} parts and {ranks}: training vertices are distributed over all ranks");
     (parts > 1 && parts != world as usize).then(line)
 }
 

@@ -57,7 +57,7 @@ pub struct Args {
     /// sage is GraphSAGE with the mean.
     #[arg(long, value_name = "MODEL", default_value = "sage", value_parser = parse_model)]
     model: Model,
-    /// Features where the file has none: learned:WIDTH
+    /// Features if the file has none: learned:WIDTH
     ///
     /// Trains a row per vertex, kept by every rank or by servers (--servers).
     #[arg(long, value_name = "HOW", value_parser = parse_learned)]
@@ -98,7 +98,7 @@ pub struct Args {
     /// Share of the inputs of every layer that is dropped
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"))]
     dropout: f32,
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Codec of gradients, as in `thinwire train`
@@ -123,7 +123,7 @@ pub struct Args {
     /// One JSON object per pass, and one for the test
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// There is none of these models.
+    /// Not supported: there are no plans for these models.
     #[arg(long, hide = true, value_name = "FILE")]
     plan: Option<PathBuf>,
     #[command(flatten)]
@@ -221,7 +221,8 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Trains with rows on servers. A process outside such a job starts its servers and ranks.
 fn with_servers(args: &Args) -> Result<u8> {
-    args.checkpoints.refuse("with rows on servers, which a checkpoint would lack")?;
+    args.checkpoints
+        .refuse("cannot be used with rows on servers: checkpoints do not contain them")?;
     let (mut started, parts) = prepare(args)?;
     ranks::check_parts(&args.place, args.ranks, parts)?;
     let ranks = args.ranks.unwrap_or(parts);
@@ -246,21 +247,25 @@ fn with_servers(args: &Args) -> Result<u8> {
 fn refuse(args: &Args) -> Result<()> {
     if let Some(path) = &args.plan {
         let path = path.display();
-        let error = anyhow!("--plan {path} with a graph neural network, which has no plan");
+        let error = anyhow!("--plan {path} cannot be used with a graph neural network");
         let hint = "leave it out: the sizes of sampled batches differ from step to step";
         return Err(hinted(error, hint));
     }
     if args.heads.is_some() && args.model != Model::Gat {
-        let error = anyhow!("--heads with --model {}", args.model);
+        let error = anyhow!("--heads cannot be used with --model {}", args.model);
         return Err(hinted(error, "leave it out, or give --model gat"));
     }
     let is_weighted = args.sampler == Sampler::Weighted;
     if is_weighted && args.model == Model::Gcn {
-        let error = anyhow!("--sampler weighted with --model gcn, whose sum is that of all edges");
+        let error = anyhow!(
+            "--sampler weighted cannot be used with --model gcn: its sum must represent all edges"
+        );
         return Err(hinted(error, "give --model sage or gat"));
     }
     if is_weighted && args.fan_outs.iter().all(|limit| *limit == -1) {
-        let error = anyhow!("--sampler weighted with --fan-outs of -1, which draw nothing");
+        let error = anyhow!(
+            "--sampler weighted has no effect with only -1 in --fan-outs: all edges are taken"
+        );
         return Err(hinted(error, "leave it out, or limit a fan-out"));
     }
     Ok(())

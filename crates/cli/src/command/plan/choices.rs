@@ -12,8 +12,8 @@ use crate::codings::{self, Activations, fraction, one_of};
 pub struct Choices {
     /// Precision of numbers in training: single or mixed
     ///
-    /// single, which thinwire train runs, or mixed (half precision with an exact copy of the parameters), which it
-    /// does not; both with Adam.
+    /// single is what `thinwire train` uses; mixed is half precision with an exact copy of the parameters, which
+    /// `thinwire train` does not support. Both are with Adam.
     #[arg(long, value_name = "NUMBERS", default_value = "single", hide_possible_values = true, value_parser = one_of(PRECISION))]
     precision: Numbers,
     /// The part of a device's memory that stays free

@@ -16,7 +16,7 @@ use crate::output::{print, print_json};
 use crate::training::command_line;
 use crate::word_wrap::wrapped;
 
-/// Decides which part of a model runs on which device.
+/// Decide which part of a model runs on which device.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub struct Args {
     explain: Option<String>,
     /// File for a page about the plan
     ///
-    /// The pipeline's timeline, mesh, memory, links, expert plans.
+    /// It shows the pipeline's timeline, mesh, memory, links and expert plans.
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
 }

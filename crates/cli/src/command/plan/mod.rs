@@ -16,11 +16,11 @@ use clap::Subcommand;
 pub enum What {
     /// Decide which part of a model runs on which device of a cluster
     Make(make::Args),
-    /// Cost of a plan whose mesh and schedule are given
+    /// Show the cost of a plan whose mesh and schedule are given
     Price(price::Args),
     /// Measure ranks and links, and write them as a cluster file
     Calibrate(calibrate::Args),
-    /// Every bucket's alternatives, predicted and measured, and why one was chosen
+    /// Show every bucket's alternatives, predicted and measured, and why one was chosen
     Sync(sync::Args),
 }
 

@@ -15,7 +15,7 @@ use crate::failure::OrHint;
 use crate::output::{print, print_json, say};
 use crate::word_wrap::wrapped;
 
-/// Plans only how operators are cut, and shows the time and memory that this takes. Members of the cluster are in the
+/// Plan only how operators are cut, and show the time and memory that this takes. Members of the cluster are in the
 /// order of its file.
 #[derive(clap::Args)]
 pub struct Args {
@@ -32,8 +32,7 @@ pub struct Args {
     micro_batches: NonZeroUsize,
     /// ZeRO stage: 0, 1, 2, 3 or each
     ///
-    /// Parts of a parameter that are divided among the ranks which share its work: 0, 1, 2 or 3 for all parameters,
-    /// or 'each' for the fastest stage of each parameter.
+    /// One stage for all parameters, or 'each' for the fastest stage of each parameter.
     #[arg(long, value_name = "STAGE", default_value = "0", value_parser = division)]
     zero: Division,
     /// Axes that may be cut: free, data, grid or plain
@@ -49,7 +48,7 @@ pub struct Args {
     schedule: Schedule,
     /// When backward computes forward again
     ///
-    /// never, always, or in the blocks where memory needs it (free).
+    /// never, always, or only in the blocks that would not fit in memory otherwise (free).
     #[arg(long, value_name = "WHEN", hide_possible_values = true, num_args = 0..=1, default_value = "never", default_missing_value = "always", value_parser = one_of(RECOMPUTE))]
     recompute: Recompute,
     #[command(flatten)]

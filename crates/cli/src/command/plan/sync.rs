@@ -14,7 +14,7 @@ use crate::output::{print, print_json};
 use crate::training::trace::{self, Line};
 use crate::word_wrap::wrapped;
 
-/// Explains the plan of a training with --codec auto.
+/// Explain the plan of a training with --codec auto.
 #[derive(clap::Args)]
 pub struct Args {
     /// Trace of a training, by `thinwire train --trace`

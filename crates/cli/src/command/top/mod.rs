@@ -33,7 +33,7 @@ pub struct Args {
     /// Interval between updates [default: 1s on a terminal]
     #[arg(long, value_name = "TIME", value_parser = units::time(1..=86_400))]
     every: Option<Duration>,
-    /// Show it once, on a terminal too
+    /// Print the job once, on a terminal too
     #[arg(long, conflicts_with = "every")]
     once: bool,
     /// Print the job's state as one JSON object

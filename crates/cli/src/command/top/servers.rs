@@ -49,8 +49,9 @@ pub fn lines(servers: &Servers) -> Vec<String> {
 /// Returns a line about the shards without a server, and one about the shards that are lost.
 fn away(servers: &Servers) -> impl Iterator<Item = String> {
     let Servers { shards, silent, lost, .. } = *servers;
-    let silent = (silent > 0)
-        .then(|| format!("waiting for servers: those of {silent} of {shards} shards are silent"));
+    let silent = (silent > 0).then(|| {
+        format!("waiting for servers: {silent} of {shards} shards have only silent servers")
+    });
     let lost = (lost > 0).then(|| {
         format!("{lost} of {shards} shards are lost: continue from a snapshot (--restore)")
     });
@@ -124,7 +125,7 @@ mod tests {
         };
         assert_eq!(shown(0, 0, "running").0, "running");
         assert_eq!(shown(0, 0, "lost").0, "waiting");
-        let silent = "waiting for servers: those of 2 of 8 shards are silent".to_owned();
+        let silent = "waiting for servers: 2 of 8 shards have only silent servers".to_owned();
         assert_eq!(shown(2, 0, "running"), ("waiting".to_owned(), silent));
         let lost = "3 of 8 shards are lost: continue from a snapshot (--restore)".to_owned();
         assert_eq!(shown(0, 3, "running"), ("waiting".to_owned(), lost));

@@ -120,7 +120,7 @@ fn invitation(job: &size::Elastic, address: &str, token: Option<&String>) -> Str
     let variable = elastic::VARIABLE;
     match token.filter(|token| !token.is_empty()) {
         Some(_) => format!(
-            "elastic job of {min} to {max} ranks: another one joins with {variable}=new \
+            "elastic job of {min} to {max} ranks: another rank joins with {variable}=new \
              THINWIRE_COORDINATOR={address} and the same THINWIRE_TOKEN"
         ),
         None => format!(

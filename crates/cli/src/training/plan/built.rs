@@ -41,16 +41,16 @@ impl Built {
         let rows = file.batch / file.micro_batches.max(1);
         let source = Source::open(&file.model)?;
         let graph = source.graph(rows, file.sequence);
-        let graph = graph.or_hint("thinwire model show NAME tells what a model is")?;
+        let graph = graph.or_hint("thinwire model show NAME describes a model")?;
         let plan = Plan::of_file(&file, &graph).or_hint("make the plan again for this model")?;
         let model = Named::of(&source, file.model.clone(), file.sequence, tokens)?;
         let mut built = Built::of(&graph, plan, Model::Named(model))?;
         let [_, found] = built.computation.modality.sizes();
         if found != file.sequence {
             let planned = file.sequence;
-            let message = format!("the model reads {found} tokens of a sequence, the plan's have");
+            let message = format!("the model reads sequences of {found} tokens, the plan's have");
             return Err(anyhow!("{message} {planned}"))
-                .or_hint("a model file says its own length as \"sequence\"; then plan again");
+                .or_hint("set \"sequence\" in the model file, and make the plan again");
         }
         built.computation.file = Some(file);
         Ok(built)
@@ -109,7 +109,10 @@ impl Built {
         }
         let (path, model) = (checkpoint.path().display(), self.model.name());
         let message = format!("{path} is a checkpoint of {}", kept.name());
-        Err(hinted(anyhow!("{message}, the plan is for {model}"), "give a plan for the same model"))
+        Err(hinted(
+            anyhow!("{message}, but the plan is for {model}"),
+            "give a plan for the same model",
+        ))
     }
 
     /// Returns whether this is the model of a checkpoint, for sequences of the same length.
@@ -138,8 +141,9 @@ impl KeptPlan {
     /// If the checkpoint's plan cannot be read.
     pub fn of(checkpoint: &Checkpoint) -> Result<Option<KeptPlan>> {
         let kept = checkpoint.progress().config[PLANNED].clone();
-        serde_json::from_value(kept)
-            .with_context(|| format!("{} has no plan of this version", checkpoint.path().display()))
+        serde_json::from_value(kept).with_context(|| {
+            format!("{} has no plan that this version can read", checkpoint.path().display())
+        })
     }
 
     /// Returns the plan for a training, and its path.

@@ -50,7 +50,7 @@ impl Machines {
         let expected = Bandwidth::bits_per_s((8.0 * self.bytes_per_s).round());
         let longer = if times > 1.0 { "longer" } else { "less" };
         Some(format!(
-            "warning: {} has links of {} to a device, here {} is emulated: steps will take {longer} than is predicted; give --link {expected}",
+            "warning: {} has links of {} to a device, here {} is emulated: steps will take {longer} than predicted; give --link {expected}",
             self.path.display(),
             rate_in_words(expected),
             rate_in_words(limit),
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!((said(1e9), said(1.05e9), machines.warning(None)), (None, None, None));
         assert_eq!(
             said(1e8).unwrap(),
-            "warning: c.toml has links of 1 Gbit/s to a device, here 100 Mbit/s is emulated: steps will take longer than is predicted; give --link 1gbit"
+            "warning: c.toml has links of 1 Gbit/s to a device, here 100 Mbit/s is emulated: steps will take longer than predicted; give --link 1gbit"
         );
         assert!(said(1e10).unwrap().contains("take less than"));
     }

@@ -72,18 +72,21 @@ impl Asked {
             return Err(hinted(error, "it is the part of all gradients that may be lost"));
         }
         if self.pins.is_empty() && self.parallel == Parallel::Semi {
-            let error = anyhow!("--parallel semi without --pin, by which nothing is decided");
+            let error = anyhow!("--parallel semi needs a --pin, which decides a cut");
             let hint =
                 "--parallel auto plans all of it; --pin 'block.*.mlp.up: n=tp' decides a cut";
             return Err(hinted(error, hint));
         }
         if self.parallel != Parallel::Semi {
             let hint = "only --parallel semi lets the user decide some cuts";
-            refuse([("--pin", self.pins.first().cloned())], "without --parallel semi", hint)?;
+            refuse([("--pin", self.pins.first().cloned())], "needs --parallel semi", hint)?;
         }
         if self.parallel == Parallel::Data {
             let hint = "--parallel auto and semi cut models";
-            self.activations.refuse("with --parallel data, where no activations travel", hint)?;
+            self.activations.refuse(
+                "cannot be used with --parallel data: no activations are sent there",
+                hint,
+            )?;
             settings.schedule = Some(Schedule::OneForwardOneBackward);
         }
         settings.codings = match &codec {
@@ -92,9 +95,9 @@ impl Asked {
         };
         if settings.codings.is_empty() && error_budget != usual {
             let with = codec.map_or("out --codec".to_owned(), |codec| format!(" codec {codec}"));
-            let message = format!("--error-budget {error_budget} with{with}");
+            let message = format!("--error-budget {error_budget} has no effect with{with}");
             let hint = "--codec auto, or int8, lets a plan encode gradients";
-            return Err(hinted(anyhow!("{message}, by which nothing is encoded"), hint));
+            return Err(hinted(anyhow!("{message}: nothing is encoded"), hint));
         }
         self.activations.put_in(Settings { error_budget, ..settings })
     }

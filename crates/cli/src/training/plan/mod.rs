@@ -53,20 +53,25 @@ impl Parallelism {
     pub fn resolve(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
         let Some(flags) = typed.plan else { return replicas(typed, recipe) };
         if flags.parallel.is_none_or(|parallel| parallel == Parallel::None) {
-            let hint = "plan make takes it, too, and writes a plan for --plan";
-            flags.activations.refuse("without --parallel", hint)?;
+            let hint = "thinwire plan make takes it as well, and writes a plan for --plan";
+            flags.activations.refuse("needs --parallel", hint)?;
         }
         let kept = typed.resume.as_ref().map(KeptPlan::of).transpose()?.flatten();
         match (flags.parallel, &flags.plan, kept) {
             (Some(Parallel::None), ..) => {
-                flags
-                    .refuse_requests("with --parallel none, which makes no plan", "leave it out")?;
+                flags.refuse_requests(
+                    "cannot be used with --parallel none: it makes no plan",
+                    "leave it out",
+                )?;
                 replicas(typed, recipe)
             }
             (Some(parallel), _, kept) => made(typed, parallel, flags, recipe, kept),
             (None, Some(path), _) => {
                 let hint = "leave it out, or give --parallel in the place of --plan";
-                flags.refuse_requests("with --plan, which is made already", hint)?;
+                flags.refuse_requests(
+                    "cannot be used with --plan: that plan is already made",
+                    hint,
+                )?;
                 refuse_decided(typed)?;
                 let tokens = typed.settings.recipe.input.as_ref().map(|tokens| tokens.0.clone());
                 let built = Built::planned(read(path)?, tokens);
@@ -89,7 +94,7 @@ impl Parallelism {
     pub fn model(&self) -> Result<&Model> {
         match self {
             Parallelism::Replicas(model) => Ok(model),
-            _ => Err(anyhow!("a training of parts of a plan in an elastic job or with servers")),
+            _ => Err(anyhow!("a plan cannot be used in an elastic job or with servers")),
         }
     }
 
@@ -244,7 +249,7 @@ fn replicas(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
     let model = Model::of(flags, kept.as_ref().unwrap_or(&model::DEFAULT))?;
     kept.map_or(Ok(()), |kept| model.check_is(&kept))?;
     if let (Some(tokens), Model::Sizes(_)) = (&flags.input, &model) {
-        let error = anyhow!("--input tokens={} without --model or --plan", tokens.0);
+        let error = anyhow!("--input tokens={} needs --model or --plan", tokens.0);
         return Err(hinted(error, "leave it out: the usual model knows its tokens"));
     }
     recipe.check_tokens(model.context())?;
@@ -307,13 +312,17 @@ fn refuse_decided(typed: &Typed<'_>) -> Result<()> {
     let flags = &typed.settings.recipe;
     let [model, width, layers, heads, context] = flags.sizes();
     let batch = ("--batch", flags.batch.map(|batch| batch.to_string()));
-    let why = "with --plan, which has its model and batch";
+    let why = "cannot be used with --plan: the plan has its own model and batch";
     let hint = "leave it out, or make another plan";
     refuse([width, layers, heads, context, batch, model], why, hint)?;
     let usual = thinwire_sync::Options::default().error_budget;
     let budget = typed.settings.error_budget.filter(|given| *given != usual);
     let budget = budget.filter(|_| typed.codec.is_none()).map(|budget| budget.to_string());
-    refuse([("--error-budget", budget)], "with --plan, which was made within its own", hint)
+    refuse(
+        [("--error-budget", budget)],
+        "cannot be used with --plan: the plan has its own error budget",
+        hint,
+    )
 }
 
 fn read(path: &Path) -> Result<PlanFile> {

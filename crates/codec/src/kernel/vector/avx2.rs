@@ -79,7 +79,7 @@ const fn shuffles(words: Words) -> [[u8; 16]; 256] {
     shuffles
 }
 
-/// Eight lanes of [`Lanes::put_words`]; overwrites 16 bytes before `end`.
+/// Does [`Lanes::put_words`] for eight lanes; overwrites 16 bytes before `end`.
 #[inline(always)]
 unsafe fn put_words(x: __m256i, most: __m256i, end: *mut u8) -> (__m256i, usize) {
     let over = _mm256_cmpgt_epi32(x, most);
@@ -92,7 +92,7 @@ unsafe fn put_words(x: __m256i, most: __m256i, end: *mut u8) -> (__m256i, usize)
     (_mm256_blendv_epi8(x, shifted, over), mask.count_ones() as usize)
 }
 
-/// Eight lanes of [`Lanes::take_words`]; reads 16 bytes.
+/// Does [`Lanes::take_words`] for eight lanes; reads 16 bytes.
 #[inline(always)]
 unsafe fn take_words(x: __m256i, least: __m256i, from: *const u8) -> (__m256i, usize) {
     let short = _mm256_cmpgt_epi32(least, x);

@@ -29,7 +29,7 @@ const FLAGS: [&str; 12] = [
     "-xc++",
 ];
 
-/// What the headers include on the host.
+/// Header that replaces CUDA's on the host.
 const HOST: Source = Source { name: "host.hpp", text: include_str!("../../../kernels/host.hpp") };
 
 /// Compiler of C++, or why there is none.
@@ -41,7 +41,7 @@ static COMPILER: LazyLock<Result<OsString, String>> = LazyLock::new(|| {
 
 type Compiled = OnceLock<Result<Library, String>>;
 
-/// Returns the library of a file, which is compiled once. Files are compiled side by side.
+/// Returns the library of a file, which is compiled once. Several files are compiled at the same time.
 fn library(source: Source) -> Result<Library, String> {
     static LIBRARIES: Mutex<BTreeMap<&str, Arc<Compiled>>> = Mutex::new(BTreeMap::new());
     let mut libraries = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ fn open(path: &Path) -> Result<Library, String> {
     Library::open(path).map_err(|error| error.to_string())
 }
 
-/// Compiles in a folder that nobody else has; returns the path of the library.
+/// Compiles in a folder of its own; returns the path of the library.
 fn build(compiler: &OsString, source: Source, folder: &Path) -> Result<PathBuf, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     DirBuilder::new().mode(0o700).create(folder).map_err(failed)?;
@@ -100,12 +100,12 @@ fn build(compiler: &OsString, source: Source, folder: &Path) -> Result<PathBuf, 
     }
 }
 
-/// Returns whether there is a compiler of C++.
+/// Returns whether there is a C++ compiler.
 pub fn has_compiler() -> bool {
     COMPILER.is_ok()
 }
 
-/// Returns whether there are kernels for the host; says so where there are not.
+/// Returns whether there are kernels for the host; prints a message if there are none.
 pub fn is_there() -> bool {
     if let Err(error) = &*COMPILER {
         eprintln!("skipped, no C++ compiler: {error}");
@@ -113,7 +113,7 @@ pub fn is_there() -> bool {
     has_compiler()
 }
 
-/// Runs a kernel, with lanes and warps in an order that `seed` gives.
+/// Runs a kernel, with lanes and warps in an order drawn from `seed`.
 ///
 /// # Panics
 /// If there is no such kernel for the host.
@@ -141,7 +141,7 @@ impl Function {
     /// Returns the kernel.
     ///
     /// # Errors
-    /// If there is no compiler, or it refuses the file, or the file does not have the kernel.
+    /// If there is no compiler, the compiler refuses the file, or the file does not have the kernel.
     pub fn find(kernel: Kernel) -> Result<Function, String> {
         let library = library(kernel.source)?;
         let symbol = |name: &str| library.symbol(name).map_err(|error| error.to_string());
@@ -154,7 +154,7 @@ impl Function {
         Ok(Function { run, arguments: arguments as usize })
     }
 
-    /// Runs the kernel; of one file only one kernel runs at a time.
+    /// Runs the kernel; only one kernel of a file runs at a time.
     ///
     /// # Safety
     /// The arguments are the kernel's, and name buffers of the lengths that it uses.

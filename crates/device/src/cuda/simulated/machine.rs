@@ -1,4 +1,4 @@
-//! Simulated device: streams whose work is done late, and in any order that the streams leave open.
+//! Simulated device: streams whose work is done late, and in any order that the streams permit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;
@@ -18,10 +18,10 @@ pub(super) const BROKEN: Status = 700;
 /// Number of a stream or event of a machine.
 pub(super) type Number = usize;
 
-/// Address of memory, of the device or pinned.
+/// Address of memory, on the device or pinned.
 pub(super) type Place = usize;
 
-/// What a stream does next.
+/// Operation of a stream.
 #[derive(Debug)]
 pub(super) enum Operation {
     Copy { from: Place, to: Place, length: usize },
@@ -48,12 +48,12 @@ pub(super) struct State {
     /// Stream of which an operation is under way.
     running: Option<Number>,
     pub events: Vec<Event>,
-    /// Lengths in bytes of what is allocated, by the first address.
+    /// Lengths in bytes of allocations, by their first address.
     pub memory: BTreeMap<Place, usize>,
     pub modules: Vec<Source>,
     pub functions: Vec<Function>,
     pub is_broken: bool,
-    /// Mistakes that no status tells.
+    /// Mistakes that no status reports.
     pub mistakes: Vec<String>,
 }
 
@@ -198,7 +198,7 @@ impl State {
         self.streams[stream].is_empty() && self.running != Some(stream)
     }
 
-    /// Chooses a stream that can go on.
+    /// Chooses a stream that can continue.
     fn choose(&mut self) -> Option<Number> {
         let can_go_on = |stream: &VecDeque<Operation>| match stream.front() {
             Some(Operation::Wait { event, turn }) => self.events[*event].reached >= *turn,

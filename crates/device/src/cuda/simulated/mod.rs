@@ -1,7 +1,9 @@
-//! Driver without a device, for tests of what uses the table of the driver's functions.
+//! Driver without a device, for tests of code that uses the table of the driver's functions.
 //!
 //! Streams are late and interleaved by a seed, memory is filled with NaN before and after its use, and
-//! kernels are those of [`host`]. Calls without a context or from a host function, and copies that leave an
+//! kernels are those of [`host`]. Calls without a context or from a host function, and copies that
+//! exceed an allocation, are refused as by the driver. Freed memory stays mapped, and late work finds
+//! NaN there.
 //! allocation, are refused as by the driver. What is freed stays mapped: late work finds NaN there.
 
 pub mod host;
@@ -29,7 +31,7 @@ const INVALID_DEVICE: Status = 101;
 const INVALID_CONTEXT: Status = 201;
 const NOT_FOUND: Status = 500;
 
-/// Byte of memory that nobody has written: four make a NaN.
+/// Byte of memory that was never written: four of them make a NaN.
 const POISON: u8 = 0xff;
 
 thread_local! {
@@ -42,15 +44,15 @@ struct Handle {
     number: Number,
 }
 
-/// Returns a new device, whose lateness is by `seed`.
+/// Returns a new device, whose delays are drawn from `seed`.
 pub fn device(seed: u64) -> DeviceNumber {
     Machine::start(seed) as DeviceNumber
 }
 
-/// Returns a new device that is in use, whose lateness is by `seed`.
+/// Returns a new device that is in use, whose delays are drawn from `seed`.
 ///
 /// # Errors
-/// If the driver does not do what it should.
+/// If the driver returns an error.
 pub fn cuda(seed: u64) -> Result<(Cuda, DeviceNumber), Fault> {
     let number = device(seed);
     // SAFETY: the functions below are the simulated ones, and images are theirs.
@@ -58,22 +60,22 @@ pub fn cuda(seed: u64) -> Result<(Cuda, DeviceNumber), Fault> {
     cuda.map(|cuda| (cuda, number))
 }
 
-/// Returns a region's memory as that of a framework.
+/// Returns a region's memory as memory of a framework.
 pub fn foreign(cuda: &Cuda, region: Region) -> Region {
     let (address, elements) = (cuda.address(&region), region.len());
     // SAFETY: the region has so many f32, and is kept.
     unsafe { cuda.foreign(address, elements, region) }
 }
 
-/// Breaks the context of a device, as an illegal address does: no work goes on, and no host function is
-/// called.
+/// Breaks the context of a device, as an illegal address does: no work continues, and no host function
+/// is called.
 pub fn break_down(device: DeviceNumber) {
     if let Some(machine) = Machine::of(device as usize) {
         machine.break_down();
     }
 }
 
-/// Returns mistakes that the driver notices and no status tells: calls from a host function.
+/// Returns mistakes that the driver notices and no status reports: calls from a host function.
 pub fn mistakes(device: DeviceNumber) -> Vec<String> {
     Machine::of(device as usize).map_or(Vec::new(), |machine| machine.state().mistakes.clone())
 }
@@ -85,7 +87,7 @@ fn sources() -> MutexGuard<'static, Vec<Source>> {
     SOURCES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns what `cuModuleLoadData` takes for a file of kernels.
+/// Returns the image of a file of kernels for `cuModuleLoadData`.
 pub fn image(source: Source) -> Image {
     let mut sources = sources();
     if !sources.contains(&source) {
@@ -132,7 +134,7 @@ pub fn driver() -> Driver {
     }
 }
 
-/// Runs what a function does, unless the calling thread may not call it.
+/// Runs the body of a function, unless the calling thread may not call it.
 fn call(name: &str, run: impl FnOnce(&'static Machine) -> Result<(), Status>) -> Status {
     if let Some(machine) = calling() {
         machine.state().mistakes.push(format!("{name} inside of a host function"));
@@ -146,7 +148,7 @@ fn call(name: &str, run: impl FnOnce(&'static Machine) -> Result<(), Status>) ->
     }
 }
 
-/// Writes a result to where a caller wants it.
+/// Writes a result to the place that the caller has given.
 fn put<T>(place: *mut T, value: T) -> Status {
     // SAFETY: callers of the driver pass places for results.
     unsafe { place.write(value) };
@@ -267,7 +269,7 @@ unsafe extern "C" fn stream_create(
     })
 }
 
-/// What is queued still happens, as with the driver.
+/// Operations that are queued still happen, as with the driver.
 unsafe extern "C" fn stream_destroy(stream: Stream) -> Status {
     call("cuStreamDestroy", |machine| number(machine, stream).map(drop))
 }

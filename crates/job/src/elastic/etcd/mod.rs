@@ -63,7 +63,7 @@ mod transport {
     /// # Errors
     /// Always.
     pub fn post(_server: &str, _path: &str, _body: Vec<u8>) -> Result<Vec<u8>, Failure> {
-        let text = "this build of thinwire has no etcd, cargo build --release --features etcd makes one that has";
+        let text = "this build of thinwire cannot use etcd; cargo build --release --features etcd makes one that can";
         let hint =
             "a coordinator can also keep its state in a file: thinwire coordinator --state FILE";
         Err(Failure::Final { text: text.to_owned(), hint })

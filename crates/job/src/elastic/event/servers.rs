@@ -15,7 +15,7 @@ impl Event {
                 started(*number, (joined, gone, *interruption), epoch)
             }
             Note::Rewound { number, .. } => Event::new(
-                format!("epoch {number} of servers has none of those of the one before"),
+                format!("epoch {number} of servers has no server of the previous epoch"),
                 json!({ "event": "servers_replaced", "epoch": number }),
             ),
             Note::Adopted { number } => Event::new(

@@ -55,8 +55,8 @@ impl Figures {
 }
 
 impl Planner {
-    /// Returns the planner's part of a state, before a step of this age; none of one rank, which has nothing
-    /// to decide.
+    /// Returns the planner's part of a state, before a step of this age; `None` for a single rank,
+    /// which has nothing to decide.
     pub(crate) fn saved(&self, buckets: u32, age: u64) -> Option<Saved> {
         (self.world.size() > 1).then(|| Saved {
             ranks: self.world.size(),
@@ -81,19 +81,22 @@ impl Planner {
             && !saved.link.is_far(&self.link(), FAR)
     }
 
-    /// Returns the reason why no planner of so many buckets under `plan` can have saved this, if there is one.
+    /// Returns the reason why no planner of these buckets can have saved this under `plan`, if there is
+    /// one.
     pub(crate) fn flaw(&self, saved: &Saved, plan: &Plan) -> Option<&'static str> {
         let (buckets, codecs) = (self.measured.buckets.len(), saved.codecs.len());
         let is_whole = |errors: &Vec<f32>| errors.is_empty() || errors.len() == 2 * codecs;
         match saved {
-            _ if !saved.link.is_possible(self.world.size()) => Some("a link that cannot be"),
-            _ if saved.measured.buckets.len() != buckets => Some("times of other buckets"),
+            _ if !saved.link.is_possible(self.world.size()) => {
+                Some("the figures of the link are impossible")
+            }
+            _ if saved.measured.buckets.len() != buckets => Some("it has times of other buckets"),
             _ if !saved.errors.is_empty() && saved.errors.len() != buckets
                 || !saved.errors.iter().all(is_whole) =>
             {
-                Some("errors of other codecs or buckets")
+                Some("it has errors of other codecs or buckets")
             }
-            _ if !saved.trials.go_on_under(plan) => Some("a trial of other plans"),
+            _ if !saved.trials.go_on_under(plan) => Some("it has a trial of other plans"),
             _ => None,
         }
     }
@@ -117,7 +120,7 @@ impl Planner {
         self.reports.clear();
     }
 
-    /// Adds figures for steps before the state, which nobody has: those of the last step.
+    /// Adds figures for steps before the state, which no rank has: those of the last step.
     pub(super) fn repeat_last(&mut self) {
         if let Some(first) = self.reports.len().checked_sub(FIGURES) {
             let last = self.reports[first..].to_vec();

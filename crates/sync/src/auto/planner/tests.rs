@@ -285,11 +285,11 @@ fn trials_count_when_they_are_decided() {
     steps(&mut job, true).unwrap();
     let Planning { trials, trying, line, .. } = said(&job);
     assert!(trials == 0 && !trying.is_empty(), "{trials} {trying:?}");
-    assert!(line.contains("; trying it beside "), "{line}");
+    assert!(line.contains("; comparing it with "), "{line}");
     job.planner.trials.link_changed(FAST / 4.0);
     assert_eq!((job.planner.is_trying(), job.planner.trials.decided()), (false, 0));
     steps(&mut job, true).unwrap();
-    assert!(said(&job).line.contains("; trying it beside "));
+    assert!(said(&job).line.contains("; comparing it with "));
     steps(&mut job, false).unwrap();
     assert_eq!(job.planner.trials.decided(), 1);
     job.planner.conclude(&job.buckets, &job.plan, "a trial of plans has ended");

@@ -1,11 +1,12 @@
 //! Rounds that continue among other ranks.
 //!
-//! Rounds under way are dropped, as if they had never begun: what they carried still lies between a rank's own
-//! parameters and those in common, and travels in its next rounds. Ranks then take over what rank 0 has in common:
-//! those that join, and those that were lost to each other before the end of a round that rank 0 has seen.
+//! Rounds under way are dropped, as if they had never begun: their changes are still part of the
+//! difference between a rank's own parameters and the common ones, and travel in its next rounds. Ranks
+//! whose common parameters differ from those of rank 0 then take over the latter: ranks that join, and
+//! ranks that lost each other before the end of a round that rank 0 has seen.
 //!
-//! Law: afterwards all ranks have the same common parameters and the same state of the outer optimiser. Where rank 0
-//! has seen no round more than a rank, the parameters of this rank itself are what they were.
+//! Law: afterwards all ranks have the same common parameters and the same state of the outer optimiser.
+//! The parameters of a rank itself are unchanged if rank 0 has seen no more rounds than it.
 
 use serde::{Deserialize, Serialize};
 use thinwire_collective::Group;
@@ -17,17 +18,18 @@ use crate::channel::Channel;
 use crate::rounds::mode::Mode;
 use crate::{Error, Options, Parameter, State};
 
-/// What a rank tells the others of its rounds.
+/// State of a rank's rounds that it sends to the others.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Standing {
     steps: u64,
-    /// Number of rounds of each fragment, and hash of what ranks have in common; none of a rank that joins.
+    /// Number of rounds of each fragment, and hash of its common parameters; empty for a rank that
+    /// joins.
     fragments: Vec<[u64; 2]>,
 }
 
 impl Averager {
-    /// Joins the rounds of the other ranks of a channel, which call [`Averager::reform`]. This rank is not rank 0. It
-    /// begins with the parameters that all ranks have in common; where pairs exchange, with its own.
+    /// Joins the rounds of the other ranks of a channel, which call [`Averager::reform`]. This rank
+    /// must not be rank 0. It begins with the common parameters; in mode `pair`, with its own.
     ///
     /// # Errors
     /// As [`Averager::start`].
@@ -43,11 +45,12 @@ impl Averager {
         Ok(averager)
     }
 
-    /// Continues among the ranks of another channel, between steps or after a peer was lost; those that have no state
-    /// call [`Averager::join`]. All go on after the steps of rank 0, and with what it has in common.
+    /// Continues among the ranks of another channel, between steps or after a peer was lost; ranks
+    /// without state call [`Averager::join`]. All continue after rank 0's last step, with its common
+    /// parameters.
     ///
     /// # Errors
-    /// If ranks differ, or a peer is lost: the call may be made again with another channel.
+    /// If ranks disagree, or a peer is lost. The call may then be made again with another channel.
     pub fn reform(&mut self, channel: Channel, replica: &mut impl Replica) -> Result<(), Error> {
         agree_on_mode(&channel, self.mode, self.seed)?;
         match &mut self.parties {
@@ -79,7 +82,7 @@ impl Averager {
         Standing { steps: self.steps, fragments }
     }
 
-    /// Takes over what rank 0 has in common, where it differs.
+    /// Takes over the common parameters of rank 0, if this rank's differ.
     fn unite(&mut self, mine: Standing, replica: &mut impl Replica) -> Result<(), Error> {
         let row = serde_json::to_vec(&mine).expect("it has numbers only");
         let rows = self.channel.gather_bytes(row)?;
@@ -104,7 +107,7 @@ impl Averager {
         }
     }
 
-    /// Returns the part of the state that all ranks have alike.
+    /// Returns the part of the state that is equal on all ranks.
     fn in_common(&self) -> State {
         let state = self.state();
         State { tensors: state.tensors, plan: state.progress }.shared()

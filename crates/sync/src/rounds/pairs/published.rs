@@ -1,16 +1,17 @@
 //! Published parameters of a rank, which its partners average with their own while it trains.
 //!
-//! Two ranks exchange what each has published, and both move it by half of the distance, one as far as the other the
-//! other way. None of the two waits: the one that asks goes on training, and for the other its communication thread
-//! answers. Between two steps, training takes up how far its parameters were moved, and publishes what it then has.
+//! Two ranks exchange their published parameters, and each moves its own by half of the distance
+//! towards the other. Neither waits: the rank that asks continues to train, and the other's
+//! communication thread answers. Between two steps, training takes up the movement of the published
+//! parameters, and publishes the result.
 //!
-//! A rank takes part in one exchange at a time, and while it does others that ask for one wait. Each exchange therefore
-//! begins where the one before has ended: that of a slow rank with many fast ones, or with one that asks it while it
-//! asks itself, never moves it beyond its partner. Only the higher rank of two is asked, so that ranks which wait for
-//! each other are never a circle.
+//! A rank takes part in one exchange at a time; meanwhile, others that ask it for one wait. Each
+//! exchange therefore begins where the one before has ended. So no exchange moves a rank beyond its
+//! partner, even if a slow rank meets many fast ones, or is asked by the rank that it asks. Only the
+//! higher rank of two is asked, so ranks never wait for each other in a circle.
 //!
-//! Laws: an exchange that has ended on both sides does not change the sum of both ranks' parameters, whatever they
-//! have learnt meanwhile; one that is lost on both leaves no trace. No call waits.
+//! Laws: an exchange that has ended on both sides does not change the sum of both ranks' parameters,
+//! whatever they have learnt meanwhile; one that is lost on both sides leaves no trace. No call waits.
 
 /// The side of an exchange that a rank is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +22,13 @@ pub(super) enum Side {
     Answering,
 }
 
-/// Exchanges that have ended since the rank took up what they have moved.
+/// Exchanges that have ended since the rank last took up their movement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ended {
     /// Their number.
     pub exchanges: u32,
-    /// Those of them that moved nothing, since one of both ranks had a number that is not finite.
+    /// Exchanges among them that moved nothing, since one of both ranks had a number that is not
+    /// finite.
     pub skipped: u32,
 }
 
@@ -35,7 +37,7 @@ pub(super) struct Ended {
 pub(super) struct Published {
     /// The parameters that this rank has published.
     base: Vec<f32>,
-    /// The same where exchanges have moved it since.
+    /// The published parameters, as exchanges have moved them since.
     current: Vec<f32>,
     /// The side of the exchange that is under way.
     underway: Option<Side>,
@@ -49,13 +51,14 @@ impl Published {
         Published { base, current, underway: None, ended: Ended::default() }
     }
 
-    /// Returns the same parameters for exchanges among other ranks: the one under way is lost.
+    /// Returns the same parameters for exchanges among other ranks; the exchange under way is dropped.
     pub(super) fn renewed(&self) -> Published {
         let (base, current) = (self.base.clone(), self.current.clone());
         Published { base, current, underway: None, ended: self.ended }
     }
 
-    /// Begins an exchange, and returns the parameters for the partner; none while another one is under way.
+    /// Begins an exchange, and returns the parameters for the partner; `None` while another exchange is
+    /// under way.
     pub(super) fn begin(&mut self, side: Side) -> Option<Vec<f32>> {
         if self.underway.is_some() {
             return None;
@@ -84,17 +87,17 @@ impl Published {
         self.underway = None;
     }
 
-    /// Whether this rank answers another one.
+    /// Returns whether this rank answers another one.
     pub(super) fn is_answering(&self) -> bool {
         self.underway == Some(Side::Answering)
     }
 
-    /// Whether any exchange has ended since the last [`Published::take_up`].
+    /// Returns whether any exchange has ended since the last [`Published::take_up`].
     pub(super) fn has_ended(&self) -> bool {
         self.ended.exchanges > 0
     }
 
-    /// Publishes other parameters, moved as exchanges have moved those before.
+    /// Publishes other parameters, and applies to them the movement of the previous ones.
     pub(super) fn replace(&mut self, values: Vec<f32>) {
         let moves = self.base.iter().zip(&mut self.current);
         for (value, (base, current)) in values.iter().zip(moves) {
@@ -103,7 +106,7 @@ impl Published {
         self.base = values;
     }
 
-    /// Moves the rank's parameters as exchanges have moved the published ones, and publishes the result.
+    /// Applies the movement of the published parameters to the rank's own, and publishes the result.
     pub(super) fn take_up(&mut self, values: &mut [f32]) -> Ended {
         if self.ended.exchanges > self.ended.skipped {
             let moves = self.base.iter().zip(&self.current);

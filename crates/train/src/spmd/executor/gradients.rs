@@ -141,7 +141,7 @@ impl Exchange {
         check_adam(&options, program)?;
         if options.delay > 0 && !is_replica {
             return Err(invalid(format!(
-                "gradients delayed by {} steps with a plan",
+                "gradients cannot be delayed by {} steps under a plan",
                 options.delay
             )));
         }
@@ -503,7 +503,7 @@ fn check_adam(options: &ExchangeOptions, program: &Program) -> Result<(), Error>
         ExchangeOptions { sync, .. } if matches!(sync.policy, Policy::Auto(_)) => "with codec auto",
         _ => return Ok(()),
     };
-    Err(invalid(format!("optimizer {} {why}, expected adamw", options.adam)))
+    Err(invalid(format!("optimizer {} cannot be used {why}, expected adamw", options.adam)))
 }
 
 /// Refuses a policy for a plan that sums some gradients in every micro-batch, since these use the plan's
@@ -518,7 +518,7 @@ fn check_policy(program: &Program, policy: &Policy) -> Result<(), Error> {
     };
     match lists.into_iter().any(sums) && policy.to_string() != "none" {
         true => Err(invalid(format!(
-            "codec {policy} with a plan that sums sharded gradients in every micro-batch, expected one \
+            "codec {policy} cannot be used with a plan that sums sharded gradients in every micro-batch, expected one \
              whose gradients are summed once a step"
         ))
         .with_hint("leave --codec out, or plan with --zero 1")),

@@ -287,7 +287,10 @@ impl Executor<'_> {
     fn update_remotely(&mut self, scale: Option<f32>) -> Result<(), Error> {
         let gradients: Vec<_> = self.exchange.kept().map(Cow::Borrowed).collect();
         let Some(remote) = &mut self.remote else {
-            let text = format!("{} gradients stay here, and nobody takes them", gradients.len());
+            let text = format!(
+                "{} gradients stay on this rank, but nothing updates their parameters",
+                gradients.len()
+            );
             return if gradients.is_empty() { Ok(()) } else { Err(invalid(text)) };
         };
         let begun = Instant::now();

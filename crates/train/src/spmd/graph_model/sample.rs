@@ -70,7 +70,8 @@ impl<'a> Reader<'a> {
         match reader.last_logits(&half, 0) == reader.last_logits(&half, b'z') {
             true => Ok(reader),
             false => {
-                let message = "a prediction of this model sees later bytes, expected it not to";
+                let message =
+                    "the model's prediction depends on later bytes, expected only earlier ones";
                 Err(invalid(message.to_owned()).with_hint("such a model cannot write text"))
             }
         }
@@ -176,7 +177,7 @@ mod tests {
         let options = Sampled { bytes: 1, temperature: 0.0, seed: 1 };
         let values = start(&bert, 7);
         let error = bert.sample(&values, b"a", &options).unwrap_err();
-        assert!(error.to_string().contains("sees later bytes"), "{error}");
+        assert!(error.to_string().contains("depends on later bytes"), "{error}");
     }
 
     #[test]
