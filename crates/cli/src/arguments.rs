@@ -1,6 +1,6 @@
-//! Words that were typed, on their way to the parser: former names of flags, and the flags of a file.
+//! This module prepares the typed words for the parser: it renames former flags and adds the flags of a file.
 //!
-//! Law: a flag that is typed wins over the same flag of a file.
+//! Law: a typed flag overrides the same flag of a file.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::file::{self, Sort};
 use crate::launch::is_launched;
 use crate::output::say;
 
-/// A flag with another name in the last version.
+/// A flag that had another name in the last version.
 struct Renamed {
     commands: &'static [&'static str],
     before: &'static str,
@@ -31,13 +31,13 @@ const RENAMED: [Renamed; 2] = [
 
 /// The command whose flags a file may have.
 const COMMAND: &str = "train";
-/// Flag of the file that is read.
+/// Flag that names the file to read.
 const CONFIG: &str = "config";
-/// Flag of the file that is written.
+/// Flag that names the file to write.
 const SAVE: &str = "save-config";
-/// Flags that no file may have.
+/// Flags that a file cannot set.
 const NOT_IN_FILES: [&str; 3] = [CONFIG, SAVE, "help"];
-/// Flags that are not written: a secret, and what differs from rank to rank.
+/// Flags that are not written: the secret, and the rank, which differs between processes.
 const NOT_WRITTEN: [&str; 2] = ["token", "rank"];
 
 /// A file of flags.
@@ -47,10 +47,10 @@ const FLAGS: Sort = Sort {
     hint: "thinwire train --save-config FILE writes one; it has lines such as steps = 400",
 };
 
-/// Returns the words to parse: those that were typed, and the flags of the file that they name.
+/// Returns the words to parse: the typed ones, and the flags of the file that they name.
 ///
 /// # Errors
-/// If the file cannot be read, or has what is no flag.
+/// If the file cannot be read, or has a key that is not a flag.
 pub fn resolve(command: &clap::Command, mut words: Vec<OsString>) -> Result<Vec<OsString>> {
     with_new_names(&mut words);
     let Some(path) = config(&words) else { return Ok(words) };
@@ -63,12 +63,12 @@ pub fn resolve(command: &clap::Command, mut words: Vec<OsString>) -> Result<Vec<
     Ok(words)
 }
 
-/// Returns the name of the flag that a word is, without its value.
+/// Returns the name of a flag without its value, if the word is a flag.
 fn name(word: &OsString) -> Option<&str> {
     parts(word).map(|(name, _)| name)
 }
 
-/// Returns the name of the flag that a word is, and its value if the word has one, which need not be text.
+/// Returns the name of the flag, and its value if the word contains one. The value need not be valid UTF-8.
 fn parts(word: &OsString) -> Option<(&str, Option<&OsStr>)> {
     let flag = word.as_bytes().strip_prefix(b"--")?;
     let end = flag.iter().position(|byte| *byte == b'=').unwrap_or(flag.len());
@@ -76,7 +76,7 @@ fn parts(word: &OsString) -> Option<(&str, Option<&OsStr>)> {
     Some((str::from_utf8(&flag[..end]).ok()?, value))
 }
 
-/// Returns the names of the flags that a word gives by their letters, such as -qv. None of them takes a value.
+/// Returns the names of the flags that a word gives as letters, such as `-qv`. None of them takes a value.
 fn by_letters<'a>(command: &'a clap::Command, word: &OsString) -> impl Iterator<Item = &'a str> {
     let word = word.to_str().unwrap_or_default();
     let letters = word.strip_prefix('-').filter(|rest| !rest.starts_with('-')).unwrap_or_default();
@@ -85,7 +85,7 @@ fn by_letters<'a>(command: &'a clap::Command, word: &OsString) -> impl Iterator<
     command.get_arguments().filter(is_given).filter_map(Arg::get_long)
 }
 
-/// Gives flags the names that they have now, and says so once.
+/// Replaces former names of flags by the current ones, and prints one notice about it.
 fn with_new_names(words: &mut [OsString]) {
     let Some((command, words)) = words.split_first_mut() else { return };
     for renamed in RENAMED.iter().filter(|it| it.commands.iter().any(|name| command == name)) {
@@ -113,7 +113,7 @@ fn config(words: &[OsString]) -> Option<PathBuf> {
     }
 }
 
-/// Returns the flags of a file as words, without those that were typed.
+/// Returns the flags of a file as words, except those that were also typed.
 fn read(path: &Path, command: &clap::Command, typed: &[&str]) -> Result<Vec<OsString>> {
     let text = file::text(path, &FLAGS)?;
     let at = |span: Range<usize>| {
@@ -141,7 +141,7 @@ fn read(path: &Path, command: &clap::Command, typed: &[&str]) -> Result<Vec<OsSt
     Ok(words)
 }
 
-/// Returns the flag of a key, which may have its former name.
+/// Returns the flag for a key, which may be a former name.
 fn flag<'a>(command: &'a clap::Command, key: &str) -> Option<&'a Arg> {
     let renamed = RENAMED.iter().find(|renamed| renamed.before == key);
     let key = renamed.map_or(key, |renamed| renamed.now);
@@ -165,7 +165,7 @@ fn unknown(command: &clap::Command, key: &str, place: &str) -> anyhow::Error {
     }
 }
 
-/// Returns the words of a flag with the value that a file gives it; otherwise the type that it has.
+/// Returns the words for a flag with the value from a file, or an error with the type that the flag needs.
 fn values(value: &DeValue<'_>, flag: &Arg) -> Result<Vec<String>, &'static str> {
     let name = flag.get_long().unwrap_or_default();
     let one = |text: &str| format!("--{name}={text}");
@@ -195,7 +195,7 @@ fn text(value: &DeValue<'_>) -> Result<String, &'static str> {
     }
 }
 
-/// Writes the flags that were given, those of a file included, if the words ask for it.
+/// Writes the given flags to a file if the words request it, including those read from a file.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -210,10 +210,10 @@ pub fn save(command: &clap::Command, matches: &ArgMatches) -> Result<()> {
     file::write(path, &text).or_hint("give the path of a writable file with --save-config")
 }
 
-/// Returns the text of a file with the flags that were given.
+/// Returns the text of a file with the given flags.
 ///
 /// # Errors
-/// If a value is no text, such as some paths.
+/// If a value is not valid UTF-8, as some paths are.
 fn written(command: &clap::Command, matches: &ArgMatches) -> Result<String> {
     let mut text = format!("# Flags of thinwire {COMMAND}: thinwire {COMMAND} --{CONFIG} FILE\n");
     for flag in flags(command) {
@@ -235,7 +235,7 @@ fn written(command: &clap::Command, matches: &ArgMatches) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the value of a flag as the text that a file can have.
+/// Returns the value of a flag as text for a file.
 fn utf_8<'a>(name: &str, value: &'a OsStr) -> Result<&'a str> {
     value.to_str().ok_or_else(|| {
         let shown = Path::new(value).display();
@@ -244,7 +244,7 @@ fn utf_8<'a>(name: &str, value: &'a OsStr) -> Result<&'a str> {
     })
 }
 
-/// Returns a value as TOML: a number where it is one that is read as the same text, else a string.
+/// Returns a value as TOML: as a number if that number is read back as the same text, otherwise as a string.
 fn literal(value: &str) -> String {
     let is_number = value.parse::<i64>().is_ok_and(|number| number.to_string() == value)
         || value.parse::<f64>().is_ok_and(|number| format!("{number:?}") == value);

@@ -1,4 +1,4 @@
-//! Codecs for gradients and activations of a plan, as flags give them.
+//! Codecs for the gradients and activations of a plan, as given by flags.
 
 use std::num::NonZeroUsize;
 use std::ops::RangeBounds;
@@ -32,10 +32,10 @@ pub struct Activations {
 }
 
 impl Activations {
-    /// Settings with these codecs.
+    /// Returns the settings with these codecs.
     ///
     /// # Errors
-    /// If one is none of activations.
+    /// If one of them is not a codec for activations.
     pub fn put_in(&self, settings: Settings) -> Result<Settings> {
         let coding = |name: &String| {
             of_name(name)?;
@@ -46,12 +46,12 @@ impl Activations {
         Ok(Settings { activation_codings, activation_budget: self.activation_budget, ..settings })
     }
 
-    /// Whether any codec was given.
+    /// Returns whether any codec was given.
     pub fn given(&self) -> bool {
         !self.activation_codecs.is_empty()
     }
 
-    /// Refuses codecs where no activations travel that a plan is made for.
+    /// Refuses these codecs for a plan in which no activations travel.
     ///
     /// # Errors
     /// If any were given.
@@ -66,7 +66,7 @@ impl Activations {
     }
 }
 
-/// Names the codecs of activations that lose more than their budget.
+/// Prints the names of the activation codecs whose error exceeds the budget.
 pub fn tell(settings: &Settings) {
     let budget = settings.activation_budget;
     for coding in settings.activation_codings.iter().filter(|coding| coding.loss > budget) {
@@ -77,11 +77,11 @@ pub fn tell(settings: &Settings) {
     }
 }
 
-/// Returns the codecs of a policy: one, or those of `auto` whose error in one encoding is within
-/// the budget.
+/// Returns the codecs of a policy: one codec, or those of `auto` whose error in one encoding is within the
+/// budget.
 ///
 /// # Errors
-/// If one makes no bytes, or has no name that a plan could hold.
+/// If a codec has no encoding in bytes, or a name that a plan cannot hold.
 pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
     if policy.keeps_a_budget() {
         let all = Policy::AUTO.iter().map(|name| Coding::parse(name));
@@ -101,15 +101,15 @@ pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
     encoded.map(of_choice).collect()
 }
 
-/// Whether a plan can hold the codecs of a policy.
+/// Returns whether a plan can hold the codecs of a policy.
 pub fn can_plan(policy: &Policy) -> bool {
     of_gradients(policy, 1.0).is_ok()
 }
 
-/// Returns the codecs of these names, of which one may be `auto`.
+/// Returns the codecs with these names; one name may be `auto`.
 ///
 /// # Errors
-/// If there is none such, it makes no bytes, or a plan could not hold its name.
+/// If a codec does not exist, has no encoding in bytes, or has a name that a plan cannot hold.
 pub fn of_names(names: &[String], budget: f64) -> Result<Vec<Coding>> {
     let mut all: Vec<Coding> = Vec::new();
     for name in names {
@@ -126,10 +126,10 @@ pub fn of_names(names: &[String], budget: f64) -> Result<Vec<Coding>> {
     Ok(all)
 }
 
-/// Returns the codec of a name.
+/// Returns the codec with a name.
 ///
 /// # Errors
-/// If there is none such, it makes no bytes, or a plan could not hold its name.
+/// If the codec does not exist, has no encoding in bytes, or has a name that a plan cannot hold.
 pub fn of_name(name: &str) -> Result<Coding> {
     let choice = Choice::parse(name);
     of_choice(
@@ -151,7 +151,7 @@ fn of_choice(choice: &Choice) -> Result<Coding> {
     }
 }
 
-/// Returns a parser of one of these names, each of a value.
+/// Returns a parser for these names, each of which stands for a value.
 pub fn one_of<T: Clone + Send + Sync + 'static>(
     values: &'static [(&'static str, T)],
 ) -> impl TypedValueParser<Value = T> {
@@ -162,7 +162,7 @@ pub fn one_of<T: Clone + Send + Sync + 'static>(
     })
 }
 
-/// Returns a parser of numbers within a range.
+/// Returns a parser for numbers within a range.
 pub fn within<T: FromStr + PartialOrd>(
     range: impl RangeBounds<T> + Clone,
     expected: &'static str,
@@ -173,12 +173,12 @@ pub fn within<T: FromStr + PartialOrd>(
     }
 }
 
-/// Returns a parser of numbers of 0 or more and less than 1.
+/// Returns a parser for numbers of at least 0 and less than 1.
 pub fn fraction() -> impl Fn(&str) -> Result<f64, String> + Clone {
     within(0.0..1.0, "0 or more and less than 1")
 }
 
-/// Returns a parser of numbers of 1 or more.
+/// Returns a parser for whole numbers of at least 1.
 pub fn at_least_one() -> impl Fn(&str) -> Result<NonZeroUsize, String> + Clone {
     within(NonZeroUsize::MIN.., "at least 1")
 }

@@ -1,7 +1,7 @@
 //! Messages of a failed command.
 //!
-//! One line, `error: …`, that holds the whole chain of causes, and where there is one a second
-//! line, `hint: …`, with what to do about it.
+//! An error is one line, `error: …`, with the whole chain of causes. If there is a hint, a second line,
+//! `hint: …`, tells the user how to solve the problem.
 
 use std::io;
 
@@ -9,12 +9,12 @@ use anyhow::Error;
 use thinwire_report::escaping;
 use thinwire_wire::Hint;
 
-/// Gives an error a hint.
+/// Attaches a hint to an error.
 pub trait OrHint<T> {
-    /// Attaches what the user can do about it.
+    /// Attaches a hint about how to solve the problem.
     ///
     /// # Errors
-    /// The error itself, with the hint.
+    /// The original error, with the hint.
     fn or_hint(self, hint: impl Into<String>) -> Result<T, Error>;
 }
 
@@ -24,19 +24,19 @@ impl<T, E: Into<Error>> OrHint<T> for Result<T, E> {
     }
 }
 
-/// An error with a hint.
+/// Returns an error with a hint.
 pub fn hinted(error: impl Into<Error>, hint: impl Into<String>) -> Error {
     let note = Note { hint: Some(hint.into()), ..Note::of(error.into()) };
     Error::new(note)
 }
 
-/// An error about a text, with the lines to show of it.
+/// Returns an error about a text, with the lines of the text to show.
 pub fn excerpted(error: impl Into<Error>, excerpt: impl Into<String>) -> Error {
     let note = Note { excerpt: Some(excerpt.into()), ..Note::of(error.into()) };
     Error::new(note)
 }
 
-/// The line of a text that an error is about, with a caret below it, if it is about one.
+/// Returns the line of a text that the error is about, with a caret below it, if the error is about a text.
 pub fn excerpt<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
     let note = cause.downcast_ref::<Note>().and_then(|note| note.excerpt.as_deref());
     let codec = cause.downcast_ref().and_then(thinwire_codec::Error::excerpt);
@@ -44,10 +44,10 @@ pub fn excerpt<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a s
     note.or(codec).or(policy)
 }
 
-/// The longest message, in letters: it may quote a name from a file.
+/// The longest message in letters. A limit is needed because a message may quote a name from a file.
 const LETTERS_MAX: usize = 2000;
 
-/// An error's lines: its message, and its hint where it has one.
+/// Returns an error's message, and its hint if it has one.
 pub fn lines(error: &Error) -> (String, Option<String>) {
     let own = error.downcast_ref::<Note>().and_then(|note| note.hint.clone());
     let known = || error.chain().find_map(library_hint);
@@ -58,7 +58,7 @@ pub fn lines(error: &Error) -> (String, Option<String>) {
     )
 }
 
-/// Whether the error is the echo of another rank's: what that rank says is the cause.
+/// Returns whether another rank's error caused this one, so that the other rank's message names the cause.
 pub fn is_echo(error: &Error) -> bool {
     let echoes = |cause: &(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<thinwire_checkpoint::Error>();
@@ -68,7 +68,7 @@ pub fn is_echo(error: &Error) -> bool {
     error.chain().any(echoes) || links_of(error).any(|error| of_another(error.kind))
 }
 
-/// Where it is a rank that was lost, adds how to continue, if there is a way.
+/// Adds a way to resume, if there is one, to the error of a lost rank.
 pub fn or_resume_hint(error: Error, way: impl FnOnce() -> Option<String>) -> Error {
     let known = error.chain().any(|cause| library_hint(cause).is_some());
     let look = links_of(&error).find_map(loss_hint).filter(|_| !known);
@@ -78,7 +78,7 @@ pub fn or_resume_hint(error: Error, way: impl FnOnce() -> Option<String>) -> Err
     }
 }
 
-/// Returns the hint of an error of the libraries below.
+/// Returns the hint of an error of the libraries.
 fn library_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if cause.downcast_ref::<io::Error>().is_some_and(is_full) {
         return Some("free some space there, or write to another place".to_owned());
@@ -102,7 +102,7 @@ fn hint_of<'a, E: Hint + 'static>(cause: &'a (dyn std::error::Error + 'static)) 
     cause.downcast_ref::<E>()?.hint()
 }
 
-/// Whether a file could not be written because its disk is full.
+/// Returns whether a file could not be written because its disk is full.
 pub fn is_of_full_disk(error: &Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(is_full)
 }
@@ -111,7 +111,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Of a lost rank we know no more than that.
+/// Returns a hint for a lost rank, of which nothing else is known.
 fn loss_hint(error: &thinwire_link::Error) -> Option<String> {
     let rank = error.rank.filter(|_| is_loss(error.kind))?;
     Some(format!("look at {rank}'s own output"))
@@ -126,7 +126,7 @@ fn links_of(error: &Error) -> impl Iterator<Item = &thinwire_link::Error> {
     error.chain().filter_map(|cause| cause.downcast_ref())
 }
 
-/// Whether the reader of our output has gone: that is no failure of ours.
+/// Returns whether the reader of standard output has closed it, which is not an error.
 pub fn is_broken_pipe(error: &Error) -> bool {
     error
         .chain()
@@ -134,7 +134,7 @@ pub fn is_broken_pipe(error: &Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The chain of causes on one line; a cause that its effect already quotes is not repeated.
+/// Returns the chain of causes on one line. A cause that its effect already quotes is not repeated.
 fn one_line(error: &Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -149,7 +149,7 @@ fn one_line(error: &Error) -> String {
     line
 }
 
-/// The operating system's number says nothing that its words do not.
+/// Removes the operating system's error number, which only repeats the words before it.
 fn without_number(text: &str) -> String {
     match text.find(" (os error ").map(|at| (at, text[at..].find(')'))) {
         Some((at, Some(length))) => format!("{}{}", &text[..at], &text[at + length + 1..]),
@@ -157,7 +157,7 @@ fn without_number(text: &str) -> String {
     }
 }
 
-/// An error with what is to be said beside its message.
+/// An error with a hint and an excerpt.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", one_line(.error))]
 struct Note {

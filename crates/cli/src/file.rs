@@ -1,7 +1,7 @@
-//! The user's files: read with a limit, and written in one piece.
+//! Reading the user's files with a size limit, and replacing them atomically.
 //!
-//! Whoever opens a pipe waits for a writer, and a device may never end: what is read here is a
-//! regular file of bounded length, or there is an error that says what was expected.
+//! Opening a pipe waits for a writer, and a device may never end. These functions therefore read only regular
+//! files of limited length, and otherwise return an error that names the expected file.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -13,43 +13,43 @@ use thinwire_link::durable;
 use crate::failure::{self, hinted};
 use crate::output::say;
 
-/// Sort of a file: its name in messages, and where such a file comes from.
+/// Kind of a file: its name in messages, and its usual origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Sort {
-    /// With its article: "a plan".
+    /// The name with an article, such as "a plan".
     pub name: &'static str,
-    /// The most bytes that one has.
+    /// The largest size of such a file.
     pub bytes_max: u64,
-    /// Where such a file comes from.
+    /// The usual origin of such a file.
     pub hint: &'static str,
 }
 
-/// A plan for a whole model.
+/// A file with a plan for a whole model.
 pub const PLAN: Sort = Sort {
     name: "a plan",
     bytes_max: 1 << 26,
     hint: "thinwire plan make --output FILE writes one",
 };
-/// The machines.
+/// A cluster file, which describes the machines.
 pub const CLUSTER: Sort = Sort {
     name: "a cluster",
     bytes_max: 1 << 24,
     hint: "thinwire plan calibrate --output FILE writes one; docs/planning.md describes it",
 };
-/// A model of ours.
+/// A model in thinwire's own format.
 pub const MODEL: Sort = Sort {
     name: "a model",
     bytes_max: 1 << 30,
     hint: "thinwire model show NAME --output FILE.json writes one",
 };
-/// A model of another program; its weights may be in it. Protobuf ends at 2 GiB.
+/// A model of another program, which may contain its weights. Protobuf files are at most 2 GiB.
 pub const ONNX: Sort =
     Sort { name: "an ONNX model", bytes_max: 1 << 31, hint: "torch.onnx.export writes one" };
 
-/// A file's text.
+/// Returns a file's text.
 ///
 /// # Errors
-/// If it cannot be read, is no regular file, is too long, or is no text.
+/// If the file cannot be read, is not a regular file, is too long, or is not text.
 pub fn text(path: &Path, sort: &Sort) -> Result<String> {
     let bytes = bytes(path, sort)?;
     String::from_utf8(bytes).map_err(|error| {
@@ -58,10 +58,10 @@ pub fn text(path: &Path, sort: &Sort) -> Result<String> {
     })
 }
 
-/// A file's bytes.
+/// Returns a file's bytes.
 ///
 /// # Errors
-/// If it cannot be read, is no regular file, or is too long.
+/// If the file cannot be read, is not a regular file, or is too long.
 pub fn bytes(path: &Path, sort: &Sort) -> Result<Vec<u8>> {
     let unread = |error: io::Error| {
         hinted(Error::new(error).context(format!("cannot read {}", path.display())), sort.hint)
@@ -84,10 +84,10 @@ pub fn bytes(path: &Path, sort: &Sort) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Bytes of a regular file: where they begin, and their number.
+/// Returns `length` bytes of a regular file, from `offset` on.
 ///
 /// # Errors
-/// If it cannot be read, is no regular file, or ends before.
+/// If the file cannot be read, is not a regular file, or ends too early.
 pub fn range(path: &Path, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     if !path.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -99,8 +99,8 @@ pub fn range(path: &Path, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the result of parsing a file's text. An error gets the file's name and a hint: the
-/// error's own, or else where such a file comes from.
+/// Returns the result of parsing a file's text. An error gets the file's name and a hint: its own hint,
+/// otherwise the usual origin of such a file.
 ///
 /// # Errors
 /// Errors of parsing the text.
@@ -117,8 +117,8 @@ fn refused(path: &Path, Sort { name, bytes_max, hint }: &Sort, found: &str) -> a
     hinted(anyhow!("{shown} {found}, expected {name} of at most {bytes_max} bytes"), *hint)
 }
 
-/// Writes a file in one piece: it is the old one or the new one, never half. Links are followed,
-/// and what is there but no file, a device or a pipe, is written to and stays what it is.
+/// Replaces a file atomically, so that it has either the old or the new contents. Links are followed. A
+/// device or a pipe is written to and stays in place.
 ///
 /// # Errors
 /// If its folder is not writable.
@@ -133,7 +133,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes a file as [`replace`] does, and says so.
+/// Writes a file as [`replace`] does, and prints a line about it.
 ///
 /// # Errors
 /// If its folder is not writable.
@@ -143,10 +143,10 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that `what` can be written to `path`, which a flag has named; none is fine.
+/// Checks that `what` can be written to `path`, which a flag has named. `None` is accepted.
 ///
 /// # Errors
-/// If that is a folder, or is in none.
+/// If the path is a folder, or its folder does not exist.
 pub fn ensure_place(path: Option<&Path>, what: &str, flag: &str) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let folder = match path.parent() {
@@ -164,10 +164,10 @@ pub fn ensure_place(path: Option<&Path>, what: &str, flag: &str) -> Result<()> {
     Err(hinted(anyhow!(problem), format!("give the path of a file with {flag}")))
 }
 
-/// Makes sure that the file of a flag is none of those that are read.
+/// Checks that the file of a flag is not one of the files that are read.
 ///
 /// # Errors
-/// If it is one of them, perhaps by another path.
+/// If it is one of them, even by a different path.
 pub fn ensure_other<'a>(
     flag: &str,
     output: &Path,

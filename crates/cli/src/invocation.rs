@@ -1,35 +1,35 @@
-//! How this process was started: what was typed, and the words that start the command once more.
+//! The start of this process: its arguments, and the words that start the command again.
 //!
-//! Ranks and servers are processes of this command. Where Python runs it, the program file of the process is the
-//! interpreter, so the script or the module that called is the command.
+//! Ranks and servers are processes of this command. If Python runs the command, the program file of the
+//! process is the interpreter, so the command is the script or module that called it.
 
 use std::ffi::OsString;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 
-/// Script or module of an interpreter that runs the command in the interpreter's process.
+/// Script or module that runs the command in the process of an interpreter.
 #[derive(Debug)]
 pub struct Script {
-    /// The words that start it, first the interpreter's program file.
+    /// The words that start it; the first is the interpreter's program file.
     pub words: Vec<OsString>,
-    /// What was typed after it.
+    /// The arguments typed after it.
     pub arguments: Vec<OsString>,
 }
 
 static SCRIPT: OnceLock<Script> = OnceLock::new();
 
-/// Sets the script that this process runs; the first one counts.
+/// Sets the script that this process runs. Later calls have no effect.
 pub fn set(script: Script) {
     let _ = SCRIPT.set(script);
 }
 
-/// Returns the interpreter that runs this process, if one does.
+/// Returns the interpreter that runs this process, if there is one.
 pub fn interpreter() -> Option<OsString> {
     SCRIPT.get()?.words.first().cloned()
 }
 
-/// Returns what was typed after the command's name.
+/// Returns the arguments typed after the command's name.
 pub fn arguments() -> Vec<OsString> {
     match SCRIPT.get() {
         Some(script) => script.arguments.clone(),
@@ -40,7 +40,7 @@ pub fn arguments() -> Vec<OsString> {
 /// Returns the words that start this command.
 ///
 /// # Errors
-/// If this program does not know its own file.
+/// If the path of this program's file is unknown.
 pub fn program() -> Result<Vec<OsString>> {
     if let Some(script) = SCRIPT.get() {
         return Ok(script.words.clone());

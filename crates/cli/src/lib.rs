@@ -1,8 +1,8 @@
-//! The `thinwire` command, which is a program of its own, and in Python packages a script.
+//! The `thinwire` command, which is an executable, and a script in Python packages.
 //!
-//! This file is the table of contents: what can be typed, and which file does it. Data goes to
-//! standard output, talk to standard error. Exit code 0: done; 1: the answer is no; 2: an error, in
-//! one line, perhaps with a hint; 128 + n: ended by signal n.
+//! This file lists the subcommands and the module of each. Data goes to standard output, and messages go to
+//! standard error. Exit code 0 means success, 1 a negative result, 2 an error, which is printed in one line
+//! and may have a hint. Exit code 128 + n means that signal n ended the command.
 #![deny(unsafe_code)]
 
 mod arguments;
@@ -91,12 +91,12 @@ enum Command {
     Rank(launch::child::Args),
 }
 
-/// Runs the command that this process was started with, and returns its exit code.
+/// Runs the command with the arguments of this process, and returns its exit code.
 pub fn main() -> u8 {
     output::exit(run_words(invocation::arguments()))
 }
 
-/// Parses words and runs the command that they are.
+/// Parses words and runs the resulting command.
 fn run_words(words: Vec<OsString>) -> anyhow::Result<u8> {
     let mut command = command_line();
     let words = arguments::resolve(&command, words)?;
@@ -116,13 +116,13 @@ fn command_line() -> clap::Command {
     with_negative_numbers(Cli::command())
 }
 
-/// Runs the command for a script that this process runs, and returns its exit code.
+/// Runs the command for a script in this process, and returns its exit code.
 pub fn main_of(script: Script) -> u8 {
     invocation::set(script);
     main()
 }
 
-/// The subcommand that was typed, as far as it is one.
+/// Returns the names of the typed command and subcommands, up to the first word that is not a subcommand.
 fn typed(command: &clap::Command, words: &[OsString]) -> String {
     let mut names = vec![command.get_name()];
     let mut command = command;
@@ -136,7 +136,7 @@ fn typed(command: &clap::Command, words: &[OsString]) -> String {
     names.join(" ")
 }
 
-/// In `--lr -1`, -1 is the value of --lr, so that its range can answer.
+/// Allows negative numbers as values of flags, so that `--lr -1` is refused with the range of `--lr`.
 fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let takes_value = |arg: &clap::Arg| arg.get_long().is_some() && arg.get_action().takes_values();
     command
@@ -174,10 +174,10 @@ mod tests {
 
     use super::*;
 
-    /// Lines of a tall terminal.
+    /// Number of lines of a tall terminal.
     const LINES: usize = 80;
 
-    /// Flags that take other values in some command: arrays or shapes of a graph, bounds, and a switch.
+    /// Flags whose values differ between commands: arrays or shapes of a graph, bounds, and a switch.
     const OTHERS: [&str; 4] = ["columns", "features", "ranks", "servers"];
 
     fn each(

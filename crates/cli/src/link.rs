@@ -56,7 +56,7 @@ pub struct Settings {
     pub heartbeat_timeout: Option<Duration>,
 }
 
-/// An emulated bandwidth, or none.
+/// An emulated bandwidth, or `None` for no emulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit(pub Option<Bandwidth>);
 
@@ -72,26 +72,27 @@ const ENCRYPTION: &[(&str, Encryption)] =
     &[("auto", Encryption::Auto), ("always", Encryption::Always), ("never", Encryption::Never)];
 
 impl Settings {
-    /// The emulated bandwidth where none is emulated unless asked for.
+    /// Returns the emulated bandwidth, with no emulation by default.
     pub fn limit(&self) -> Option<Bandwidth> {
         self.limit.and_then(|limit| limit.0)
     }
 
-    /// The name of the network that a benchmark has set up, or else the emulated bandwidth.
+    /// Returns the name of the network that a benchmark has set up, otherwise the emulated bandwidth.
     pub fn network(&self) -> String {
         let emulated = || self.limit().map_or("none".to_owned(), |limit| limit.to_string());
         std::env::var("NETWORK").unwrap_or_else(|_| emulated())
     }
 
-    /// With a connection for what nobody waits for, unless the number of connections was given.
+    /// Returns settings with a second connection for transfers that nothing waits for, unless the number of
+    /// connections was given.
     pub fn with_bulk(&self) -> Settings {
         Settings { connections_min: 2, ..self.clone() }
     }
 
-    /// Goes to the place where the ranks meet.
+    /// Connects this rank to the meeting place of the ranks.
     ///
     /// # Errors
-    /// If the store's address is taken or does not answer, or the token is another or missing.
+    /// If the store's address is taken or does not answer, or the token is wrong or missing.
     pub fn meet(&self, place: &Place, flags: &Flags, limit: Option<Bandwidth>) -> Result<Meeting> {
         let token = flags.token(place)?;
         thinwire_job::warning(place, &token).into_iter().for_each(say);
@@ -99,7 +100,7 @@ impl Settings {
         Ok(Meeting::new(place, &token, &settings)?)
     }
 
-    /// The options of the links between ranks.
+    /// Returns the options of the links between ranks.
     ///
     /// # Errors
     /// If the heartbeat timeout is longer than the timeout.
@@ -118,7 +119,7 @@ impl Settings {
         })
     }
 
-    /// The link in words; an emulation is called one.
+    /// Returns a description of the link, which says if its bandwidth is emulated.
     pub fn describe(&self, limit: Option<Bandwidth>, place: &Place) -> String {
         match limit {
             _ if place.world == 1 => "none, one rank".to_owned(),
@@ -132,7 +133,7 @@ impl Settings {
     }
 }
 
-/// "100 Mbit/s".
+/// Returns a bandwidth as text, such as "100 Mbit/s".
 pub fn rate_in_words(bandwidth: Bandwidth) -> String {
     let bits = 8.0 * bandwidth.bytes_per_s();
     let (unit, name) = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")]

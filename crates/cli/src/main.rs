@@ -1,4 +1,4 @@
-//! The `thinwire` command as a program of its own.
+//! Executable of the `thinwire` command.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,8 +1,9 @@
-//! Memory of this machine and this process: how much is free, by how much it grows, and settings of the allocator for what is freed.
+//! Memory of this machine and this process: how much is free, the growth of the process, and settings of the
+//! allocator for freed memory.
 //!
-//! The tensors of one step are those of the step before. Where the allocator hands them to the system
-//! in between, every page of them is mapped and cleared anew: a tenth of a step on one core, and a
-//! third of one that recomputes. The peak is the same.
+//! The tensors of one step have the same sizes as those of the previous step. If the allocator returns their
+//! memory to the system between steps, every page must be mapped and cleared again. This takes a tenth of a
+//! step on one core, and a third of a step that recomputes. Keeping the memory does not change the peak.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -12,17 +13,17 @@ use thinwire_report::figures;
 
 use crate::failure::hinted;
 
-/// Memory that making a graph takes: places of each vertex's neighbours, twice while edges are sorted, its
-/// label and its use.
+/// Memory per vertex while a graph is made: the positions of its neighbours, twice during the sorting of
+/// edges, its label and its use.
 const BYTES_PER_VERTEX: f64 = 24.0;
-/// An edge as a pair, and in the list of its vertex.
+/// Memory per edge: the edge as a pair, and its entry in the list of a vertex.
 const BYTES_PER_EDGE: f64 = 12.0;
 
-/// Refuses work that needs more memory than is free. Where the system does not say how much is, the work is
-/// tried.
+/// Refuses work that needs more memory than is free. If the system does not report the free memory, the work
+/// is tried.
 ///
 /// # Errors
-/// If `bytes` are more than are free; `what` names the work in the message.
+/// If `bytes` is more than the free memory. `what` names the work in the message.
 pub fn ensure(bytes: u64, what: &str, hint: &str) -> Result<()> {
     let Some(free) = free().filter(|free| bytes > *free) else { return Ok(()) };
     let [bytes, free] = [bytes, free].map(|bytes| figures::bytes(bytes as f64));
@@ -33,20 +34,20 @@ pub fn ensure(bytes: u64, what: &str, hint: &str) -> Result<()> {
 /// Refuses a graph that does not fit in memory while it is made.
 ///
 /// # Errors
-/// If it does not.
+/// If it does not fit.
 pub fn ensure_graph(vertices: u64, edges: f64, hint: &str) -> Result<()> {
     let bytes = BYTES_PER_VERTEX * vertices as f64 + BYTES_PER_EDGE * edges;
     let what = format!("a graph of {} vertices", figures::count(vertices));
     ensure(bytes as u64, &what, hint)
 }
 
-/// Returns the memory in bytes that this process may still take, or `None` where the system does not say.
+/// Returns the bytes of memory that this process may still use, or `None` if the system does not report them.
 pub fn free() -> Option<u64> {
     let of_machine = in_file("/proc/meminfo", "MemAvailable:");
     [of_machine, free_in_container(), free_of_process()].into_iter().flatten().min()
 }
 
-/// Returns the memory that is left to the process's container; none without a limit.
+/// Returns the free memory of the process's container, or `None` without a limit.
 fn free_in_container() -> Option<u64> {
     let number = |name: &str| -> Option<u64> {
         fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse().ok()
@@ -59,7 +60,7 @@ fn free_in_container() -> Option<u64> {
     Some(most.saturating_sub(used.saturating_sub(files)))
 }
 
-/// Returns what is left of the process's limit on its address space (`ulimit -v`); none without a limit.
+/// Returns the rest of the process's address-space limit (`ulimit -v`), or `None` without a limit.
 fn free_of_process() -> Option<u64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
@@ -67,7 +68,7 @@ fn free_of_process() -> Option<u64> {
     Some(most.saturating_sub(in_file("/proc/self/status", "VmSize:")?))
 }
 
-/// Returns a field of a file in /proc, in bytes; none if there is no such field.
+/// Returns a field of a file in /proc in bytes, or `None` if there is no such field.
 pub fn in_file(path: &str, field: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;
@@ -75,15 +76,15 @@ pub fn in_file(path: &str, field: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Growth of this process from one moment on.
+/// Growth of this process since a point in time.
 #[derive(Debug)]
 pub struct Growth {
     before: Option<u64>,
 }
 
 impl Growth {
-    /// From now on, where nothing is free that could be taken without growing; the peak so far is forgotten
-    /// where the system allows it.
+    /// Starts to measure growth. Returns free memory to the system first, so that new memory counts as
+    /// growth, and resets the peak if the system allows it.
     pub fn from_now() -> Growth {
         give_back();
         // Without the permission the peak of what came before counts too, which was little.
@@ -91,14 +92,14 @@ impl Growth {
         Growth { before: in_file("/proc/self/status", "VmRSS:") }
     }
 
-    /// The most bytes since then beyond what there were; none where the system does not say.
+    /// Returns the largest growth in bytes since the start, or `None` if the system does not report it.
     pub fn bytes(&self) -> Option<u64> {
         Some(in_file("/proc/self/status", "VmHWM:")?.saturating_sub(self.before?))
     }
 }
 
-/// Lets glibc's allocator keep what is freed: one heap for all threads that only grows. Other
-/// allocators decide for themselves.
+/// Makes glibc's allocator keep freed memory: it uses one heap for all threads, which only grows. Other
+/// allocators are not changed.
 pub fn keep() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     for (setting, value) in
@@ -110,7 +111,7 @@ pub fn keep() {
     }
 }
 
-/// Hands what is free to the system, once.
+/// Returns free memory to the system, once.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: malloc_trim takes a number and may be called at any time.

@@ -1,4 +1,4 @@
-//! Flags of commands that talk with the coordinator of an elastic job.
+//! Flags of commands that connect to the coordinator of an elastic job.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::failure::hinted;
 use crate::output::say;
 use crate::patience::Patience;
 
-/// Time after which a person who waits is told for what.
+/// Time after which a waiting user is told the reason.
 const EXPLAINED_AFTER: Duration = Duration::from_secs(2);
-/// Time within which a coordinator answers.
+/// Time in which a coordinator must answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The coordinator of a job that runs.
@@ -39,7 +39,7 @@ impl Flags {
     /// Connects to the coordinator.
     ///
     /// # Errors
-    /// If its address is not known, it does not answer, or the token is another or missing.
+    /// If its address is unknown, it does not answer, or the token is wrong or missing.
     pub fn connect(&self) -> Result<Operator> {
         let JobAddress { coordinator, token, .. } = self.job_address()?;
         let line = format!("no answer yet from the coordinator at {coordinator}: still trying");
@@ -54,10 +54,10 @@ impl Flags {
         })
     }
 
-    /// Returns the job address of a process that talks with the coordinator and has no place in the job.
+    /// Returns the job address of a process that connects to the coordinator without a place in the job.
     ///
     /// # Errors
-    /// If its address is not known, or the token is missing.
+    /// If its address is unknown, or the token is missing.
     pub fn job_address(&self) -> Result<JobAddress> {
         let given = self.store.as_ref().map(Store::to_string).or_else(|| self.coordinator.clone());
         let given = given.or_else(|| process("THINWIRE_COORDINATOR"));

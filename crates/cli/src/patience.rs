@@ -1,14 +1,14 @@
-//! Patience: a line for people where something takes long.
+//! Message to the user when an operation takes long.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Something that may take long. It ends when this is dropped.
+/// An operation that may take long. The operation ends when this value is dropped.
 pub struct Patience(#[expect(dead_code, reason = "dropping it ends the thread")] Sender<()>);
 
 impl Patience {
-    /// Calls `tell` from another thread if this is not dropped within `time`.
+    /// Calls `tell` from another thread, unless this value is dropped within `time`.
     pub fn new(time: Duration, tell: impl FnOnce() + Send + 'static) -> Patience {
         let (sender, ended) = channel();
         thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Flags that say which rank of which job this process is.
+//! Flags for the rank and the job of this process.
 
 use anyhow::{Result, anyhow};
 use thinwire_job::{
@@ -30,7 +30,7 @@ pub struct Flags {
     pub token: Option<String>,
 }
 
-/// Returns the place of a member of an elastic job, but for its rank and the number of ranks.
+/// Returns the place of a member of an elastic job, without its rank and the number of ranks.
 pub fn of_member(member: &elastic::JobAddress) -> Place {
     Place {
         coordinator: member.coordinator.clone(),
@@ -43,7 +43,7 @@ pub fn of_member(member: &elastic::JobAddress) -> Place {
 }
 
 impl Flags {
-    /// This process's place, from flags and environment; none if nobody gave it one.
+    /// Returns this process's place from flags and environment, or `None` if neither gives one.
     ///
     /// # Errors
     /// If flags or variables are incomplete or contradict each other.
@@ -51,18 +51,18 @@ impl Flags {
         Ok(thinwire_job::find(&self.given(), &process)?)
     }
 
-    /// The job address of this process in an elastic job; none if its job is not elastic.
+    /// Returns the job address of this process in an elastic job, or `None` if its job is not elastic.
     ///
     /// # Errors
-    /// If its id is none, or the address or the token of the coordinator are missing.
+    /// If its id is not valid, or the address or the token of the coordinator is missing.
     pub fn member(&self) -> Result<Option<elastic::JobAddress>> {
         Ok(elastic::job_address(&self.given(), &process)?)
     }
 
-    /// The job's secret for a place.
+    /// Returns the job's secret for a place.
     ///
     /// # Errors
-    /// If ranks are to meet beyond loopback and there is no token, or a short one.
+    /// If ranks meet at an address other than loopback and the token is missing or too short.
     pub fn token(&self, place: &Place) -> Result<String> {
         Ok(thinwire_job::token(&self.given(), &place.coordinator, &process)?)
     }
@@ -79,7 +79,7 @@ impl Flags {
     }
 }
 
-/// The secret that the user gave, or a fresh one; an empty secret counts as none.
+/// Returns the user's secret, or a new one. An empty secret counts as not given.
 ///
 /// # Errors
 /// If the system has no random numbers.
@@ -88,10 +88,10 @@ pub fn token_or_fresh(given: Option<&String>) -> Result<String> {
     Ok(given.map_or_else(fresh_token, |token| Ok(token.clone()))?)
 }
 
-/// Refuses a number of ranks that contradicts the job we are in.
+/// Refuses a number of ranks that contradicts this process's job.
 ///
 /// # Errors
-/// If `ranks` is given and is not the size of the world.
+/// If `ranks` is given and is not the number of ranks in the job.
 pub fn ensure_ranks(place: &Place, ranks: Option<u32>) -> Result<()> {
     match ranks {
         Some(ranks) if ranks != place.world => Err(hinted(

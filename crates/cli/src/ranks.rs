@@ -1,4 +1,4 @@
-//! Ranks of a command: this process is one already, or it starts itself N times.
+//! Ranks of a command: this process is already a rank, or starts the command several times.
 
 use anyhow::{Result, anyhow, ensure};
 use thinwire_job::{Form, Place, elastic};
@@ -10,23 +10,23 @@ use crate::memory;
 use crate::place::{Flags, ensure_ranks};
 use crate::size::Elastic;
 
-/// Most ranks per core that the parts of a file start without --ranks.
+/// Most ranks per core that are started for the parts of a file without --ranks.
 const RANKS_PER_CORE: usize = 8;
 
-/// Next thing that a command does.
+/// Next action of a command.
 pub enum Start<T = Place> {
-    /// It is this rank.
+    /// Run as this rank.
     Rank(T),
-    /// Exit with this code: the ranks have run.
+    /// Exit with this code, because the ranks have ended.
     Done(u8),
 }
 
-/// Takes the place that flags or a launcher give, or starts `ranks` processes of this command.
+/// Takes the place given by flags or a launcher, or starts `ranks` processes of this command.
 ///
-/// A rank keeps the memory that it frees, for the next step.
+/// A rank keeps freed memory for the next step.
 ///
 /// # Errors
-/// If the place is contradictory, or the ranks fail.
+/// If flags contradict each other, or the ranks fail.
 pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
     memory::keep();
     if let Some(place) = flags.find()? {
@@ -41,19 +41,19 @@ pub fn start(flags: &Flags, ranks: Option<u32>, default: u32) -> Result<Start> {
     launch_myself(flags, ranks).map(Start::Done)
 }
 
-/// Starts as [`start`] does, by default a rank for each part of a file.
+/// Starts as [`start`] does, by default with a rank for each part of a file.
 ///
 /// # Errors
-/// As [`start`] and [`check_parts`].
+/// As for [`start`] and [`check_parts`].
 pub fn start_parts(flags: &Flags, ranks: Option<u32>, parts: u32) -> Result<Start> {
     check_parts(flags, ranks, parts)?;
     start(flags, ranks, parts)
 }
 
-/// Refuses to start a rank for each of many parts.
+/// Refuses to start a rank for each of too many parts.
 ///
 /// # Errors
-/// If the parts are for more machines than this one and no number of ranks is given.
+/// If the parts need more ranks than this machine can run, and no number of ranks is given.
 pub fn check_parts(flags: &Flags, ranks: Option<u32>, parts: u32) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let most = cores * RANKS_PER_CORE;
@@ -67,8 +67,8 @@ pub fn check_parts(flags: &Flags, ranks: Option<u32>, parts: u32) -> Result<()> 
     Ok(())
 }
 
-/// Prepares a rank before it meets the others. If it fails, the others are told, as far as they can
-/// be reached: nobody waits for a rank that will not come.
+/// Prepares a rank before it meets the others. If the preparation fails, the other ranks are told if they can
+/// be reached, so that none of them waits for this rank.
 ///
 /// # Errors
 /// Errors of the preparation.
@@ -83,7 +83,7 @@ pub fn prepared<T>(flags: &Flags, prepare: impl FnOnce() -> Result<T>) -> Result
     })
 }
 
-/// Returns the number of threads that one rank's arithmetic may use of this machine.
+/// Returns the number of threads of this machine that one rank may use for arithmetic.
 pub fn threads(place: &Place) -> usize {
     let told = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -95,7 +95,7 @@ fn launch_myself(flags: &Flags, ranks: u32) -> Result<u8> {
     launch::run(myself()?, ranks, flags.token.as_ref())
 }
 
-/// Starts processes of this command as the members of an elastic job, whose servers share their `port` on this
+/// Starts processes of this command as the members of an elastic job. Its servers share `port` on this
 /// machine.
 ///
 /// # Errors
@@ -106,12 +106,12 @@ pub fn launch_elastic(flags: &Flags, job: &Elastic, port: Option<u16>) -> Result
     launch::elastic::run(command, job, flags.token.as_ref(), shutdown)
 }
 
-/// Whether this process is a member of an elastic job.
+/// Returns whether this process is a member of an elastic job.
 pub fn is_member() -> bool {
     thinwire_job::process(elastic::VARIABLE).is_some()
 }
 
-/// This command, as it was typed.
+/// Returns the command line of this process.
 fn myself() -> Result<CommandLine> {
     let words = [invocation::program()?, invocation::arguments()].concat();
     // Its flag says the port once more.

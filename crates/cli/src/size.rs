@@ -14,9 +14,9 @@ use crate::place::Flags;
 /// Number of ranks, as `N` or `MIN:MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// As many from start to end.
+    /// A fixed number of ranks.
     Fixed(u32),
-    /// An elastic job: ranks may come and go.
+    /// The bounds of an elastic job, which ranks may join and leave.
     Elastic {
         /// Fewest ranks that train.
         min: u32,
@@ -26,7 +26,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// Returns the number of ranks, if it is fixed.
+    /// Returns the number of ranks if it is fixed.
     pub const fn fixed(self) -> Option<u32> {
         match self {
             Size::Fixed(ranks) => Some(ranks),
@@ -52,7 +52,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// Returns a parser of sizes up to `most` ranks.
+/// Returns a parser for sizes of up to `most` ranks.
 pub fn up_to(most: u32) -> impl Fn(&str) -> Result<Size, String> + Clone {
     move |text| match text.split_once(':') {
         None => number(text, most).map(Size::Fixed),
@@ -97,34 +97,34 @@ pub struct ElasticFlags {
     store: Option<Store>,
 }
 
-/// An elastic job that this process is to launch.
+/// An elastic job that this process launches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elastic {
     /// Fewest and most ranks that train.
     pub ranks: RangeInclusive<u32>,
-    /// Most replacements of ranks that die.
+    /// Most replacements of dead ranks.
     pub restarts: u32,
     /// Whether a replacement could take part, so that hints advise one.
     pub replaces: bool,
-    /// Time of silence after which a rank counts as lost, unless it is the usual one.
+    /// Time of silence after which a rank counts as lost, or `None` for the default.
     pub silence: Option<Duration>,
     /// Most ranks that this process starts.
     pub here: u32,
     /// Store of the coordinator's state, if several launchers share the job.
     pub store: Option<Store>,
-    /// Address of the coordinator as ranks reach it, host:port; one on this machine unless given.
+    /// Address at which ranks reach the coordinator, host:port. By default it is on this machine.
     pub coordinator: Option<String>,
-    /// Servers of a parameter server that this process starts.
+    /// Number of servers that this process starts.
     pub servers: u32,
-    /// Arguments of each of them.
+    /// Arguments of each server.
     pub server_arguments: Vec<OsString>,
 }
 
 impl ElasticFlags {
-    /// The elastic job that is to be launched, if the size is one of an elastic job.
+    /// Returns the elastic job to launch, if the size is that of an elastic job.
     ///
     /// # Errors
-    /// If replacements are to be started in a job of a fixed size, or this process has a fixed rank.
+    /// If replacements are requested for a job of fixed size, or this process has a fixed rank.
     pub fn resolve(&self, size: Option<Size>, flags: &Flags) -> Result<Option<Elastic>> {
         let Some((size, ranks)) = size.and_then(|size| Some((size, size.bounds()?))) else {
             return self.refuse(size).map(|()| None);
@@ -170,7 +170,7 @@ impl ElasticFlags {
     }
 }
 
-/// Refuses one number where only an elastic job makes sense.
+/// Refuses a fixed size for `what`, which needs an elastic job.
 ///
 /// # Errors
 /// If the size is fixed.
@@ -181,7 +181,7 @@ pub fn ensure_bounds(size: Size, what: &str) -> Result<RangeInclusive<u32>> {
     })
 }
 
-/// Refuses bounds where only a fixed number of ranks can do `what`.
+/// Refuses an elastic job for `what`, which needs a fixed number of ranks.
 ///
 /// # Errors
 /// If the size is that of an elastic job.

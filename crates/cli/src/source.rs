@@ -1,4 +1,4 @@
-//! Where a model comes from, a name or a file of another program, and the machines that it is planned for.
+//! Source of a model, which is a name or a file of another program, and the machines of a plan.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,19 +10,19 @@ use thinwire_plan::Cluster;
 
 use crate::file;
 
-/// The machines of a cluster file's text.
+/// Parses the text of a cluster file.
 ///
 /// # Errors
-/// If it describes none.
+/// If the text does not describe a cluster.
 pub fn cluster(path: &Path, text: &str) -> Result<Cluster> {
     file::parsed(path, &file::CLUSTER, Cluster::parse(text))
 }
 
-/// Most bytes of constants in files beside a model.
+/// Most bytes of constants in external files of a model.
 const EXTERNAL_BYTES_MAX: usize = 1 << 28;
 
-/// Supplies the numbers of constants from the files beside a model. Those that cannot be read are left out:
-/// if a graph needs them, its error names the file.
+/// Reads the numbers of constants from the external files of a model. Files that cannot be read are skipped:
+/// if a graph needs one of them, its error names the file.
 fn supplied(path: &Path, mut file: OnnxFile) -> Result<OnnxFile, Error> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut left = EXTERNAL_BYTES_MAX;
@@ -37,22 +37,22 @@ fn supplied(path: &Path, mut file: OnnxFile) -> Result<OnnxFile, Error> {
     Ok(file)
 }
 
-/// A model that graphs can be made of.
+/// A source from which graphs of a model can be made.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// One of the built-in ones.
+    /// A built-in model.
     Name(String),
-    /// A file as `model show --output` writes it.
+    /// A file written by `model show --output`.
     File(String, ModelFile),
     /// An ONNX file.
     Onnx(String, OnnxFile),
 }
 
 impl Source {
-    /// The model of a name, or of a file if it ends as one.
+    /// Opens the model with a name, or a file if the text ends like a file name.
     ///
     /// # Errors
-    /// If the file cannot be read, or is none.
+    /// If the file cannot be read, or is not a model.
     pub fn open(text: &str) -> Result<Source> {
         match Path::new(text).extension().and_then(|extension| extension.to_str()) {
             Some("json") => {
@@ -73,10 +73,10 @@ impl Source {
         }
     }
 
-    /// Keeps the numbers that an ONNX file has for tensors of these names, which are not trained then.
+    /// Keeps the values that an ONNX file has for these tensors, so that they are not trained.
     ///
     /// # Errors
-    /// If it is another file, or has no such tensor.
+    /// If the source is not an ONNX file, or has no such tensor.
     pub fn freeze(&mut self, names: &[String]) -> Result<()> {
         match self {
             Source::Onnx(path, file) => Ok(file.freeze(names).map_err(|error| error.at(path))?),
@@ -89,7 +89,7 @@ impl Source {
         }
     }
 
-    /// Returns what an ONNX file leaves open about tensors, by their names.
+    /// Returns the open questions about the tensors of an ONNX file, by tensor name.
     ///
     /// # Errors
     /// If the file cannot be read again.
@@ -100,10 +100,10 @@ impl Source {
         }
     }
 
-    /// The sequence that was asked for, or else the one that is usual.
+    /// Returns the requested sequence length, otherwise the model's default.
     ///
     /// # Errors
-    /// If the model is for sequences of another length.
+    /// If the model has sequences of another length.
     pub fn sequence(&self, asked: Option<usize>) -> Result<usize> {
         match (self, asked) {
             (Source::Name(name), asked) => Ok(asked.unwrap_or_else(|| usual_sequence(name))),
@@ -126,7 +126,7 @@ impl Source {
         }
     }
 
-    /// The batch that was asked for, or else the only one that there is, or 1.
+    /// Returns the requested batch, otherwise the only possible batch, or 1.
     ///
     /// # Errors
     /// If an ONNX file has inputs of unknown shapes.
@@ -140,7 +140,7 @@ impl Source {
         }
     }
 
-    /// The only batch that there is, if there is but one.
+    /// Returns the batch if the model has only one possible batch.
     ///
     /// # Errors
     /// If an ONNX file has inputs of unknown shapes.
@@ -151,10 +151,10 @@ impl Source {
         }
     }
 
-    /// The model for a micro-batch.
+    /// Returns the graph of the model for a micro-batch.
     ///
     /// # Errors
-    /// If it cannot be built.
+    /// If the graph cannot be built.
     pub fn graph(&self, batch: usize, sequence: usize) -> Result<Graph, Error> {
         match self {
             Source::Name(name) => named(name, batch, sequence),
@@ -166,7 +166,7 @@ impl Source {
     /// Returns the model as a file.
     ///
     /// # Errors
-    /// If it does not grow with the batch.
+    /// If the model does not scale with the batch.
     pub fn file(&self, name: &str, sequence: usize) -> Result<ModelFile, Error> {
         match self {
             Source::File(_, file) => Ok(file.clone()),
@@ -174,10 +174,10 @@ impl Source {
         }
     }
 
-    /// Returns the model such that an ONNX file is read once and not for every micro-batch.
+    /// Returns a source that reads an ONNX file only once and not for every micro-batch.
     ///
     /// # Errors
-    /// If it does not grow with the batch.
+    /// If the model does not scale with the batch.
     pub fn read_once(self, name: &str, sequence: usize) -> Result<Source, Error> {
         match self {
             Source::Onnx(ref path, _) => {

@@ -1,18 +1,18 @@
-//! Values with units as flags take them: bytes and times.
+//! Parsers for flags with units: bytes and times.
 //!
-//! A number without a unit counts bytes or seconds, as flags did before they took units. Bandwidths have a type
-//! of their own, `thinwire_link::Bandwidth`.
+//! A number without a unit counts bytes or seconds, as it did before flags had units. Bandwidths have their
+//! own type, `thinwire_link::Bandwidth`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use thinwire_report::figures::parse_bytes;
 
-/// Units of time, in seconds; longer names before those that they end with.
+/// Units of time in seconds. A name comes before any shorter name that is its ending.
 const TIMES: [(&str, f64); 5] =
     [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
 
-/// Returns a parser of numbers of bytes within a range, such as `25MB`, `64KiB` or `4096`.
+/// Returns a parser for numbers of bytes within a range, such as `25MB`, `64KiB` or `4096`.
 pub fn bytes<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: TryFrom<u64> + TryInto<u64> + PartialOrd + Copy,
@@ -28,7 +28,7 @@ where
     }
 }
 
-/// Returns a parser of times within a range of seconds, such as `30s`, `500ms`, `2m` or `30`.
+/// Returns a parser for times within a range of seconds, such as `30s`, `500ms`, `2m` or `30`.
 pub fn time(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Duration, String> + Clone {
     move |text| {
         let unit = TIMES.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)));

@@ -1,20 +1,20 @@
-//! Reports that fit a terminal: long lines continue below the column in which they end.
+//! Line wrapping of reports for a terminal. Long lines continue below their last column.
 
-/// The longest line in letters.
+/// The longest line, in letters.
 const WIDTH: usize = 100;
-/// Letters of words that stay together.
+/// Largest length of a group of words that stays together, in letters.
 const TOGETHER_MAX: usize = 24;
-/// Columns that begin further to the right leave too little room below them.
+/// Largest indentation for a continued line. A column further to the right leaves too little room.
 const COLUMN_MAX: usize = 48;
 
-/// Text whose lines are broken at spaces where they would be longer than 100 letters. Lines that go
-/// on are indented by two spaces, or as far as the last column of the line, if that begins on the
-/// left. Words that are longer stay whole.
+/// Returns the text with lines of more than 100 letters broken at spaces. Continued lines are indented by two
+/// spaces, or as far as the last column of the line if this column is not too far to the right. Words that
+/// are longer are not broken.
 pub fn wrapped(text: &str) -> String {
     text.split_inclusive('\n').flat_map(|line| broken(line.trim_end_matches('\n'))).collect()
 }
 
-/// A line as several, each with its end.
+/// Returns the parts of a line, each with its line end.
 fn broken(line: &str) -> Vec<String> {
     if line.chars().count() <= WIDTH {
         return vec![format!("{line}\n")];
@@ -36,7 +36,7 @@ fn broken(line: &str) -> Vec<String> {
     lines
 }
 
-/// The words of a line; some that belong together are one, as long as they stay short.
+/// Returns the words of a line, in which words that belong together are joined if the result is short.
 fn together(line: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in line.split(' ') {
@@ -51,8 +51,8 @@ fn together(line: &str) -> Vec<String> {
     all
 }
 
-/// Whether a number goes with its unit or with what it is the number of, "1.5 MiB" and "ZeRO 1", or
-/// a small word with the next one.
+/// Returns whether two words belong together: a number and its unit ("1.5 MiB"), a name and its number ("ZeRO
+/// 1"), or a small word and the next word.
 fn belongs(before: &str, word: &str) -> bool {
     let last = before.rsplit(' ').next().unwrap_or(before);
     let number = |word: &str| word.starts_with(|letter: char| letter.is_ascii_digit());
@@ -64,7 +64,7 @@ fn belongs(before: &str, word: &str) -> bool {
         && !last.ends_with('%')
 }
 
-/// Returns the indentation of the lines that continue.
+/// Returns the indentation of the continued lines.
 fn column(line: &str) -> usize {
     let own = line.chars().take_while(|letter| *letter == ' ').count();
     let letters: Vec<char> = line.chars().collect();

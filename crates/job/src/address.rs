@@ -18,7 +18,7 @@ pub fn is_loopback(address: &str) -> bool {
     is(address) || is(host.trim_matches(['[', ']']))
 }
 
-/// "host:port", with brackets around an IPv6 address.
+/// Returns a host and a port as "host:port", with brackets around an IPv6 address.
 pub fn joined(host: &str, port: u16) -> String {
     if host.contains(':') && !host.starts_with('[') {
         format!("[{host}]:{port}")

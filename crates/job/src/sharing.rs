@@ -1,4 +1,4 @@
-//! Whether ranks of one host share memory, as the environment says.
+//! Decision whether ranks of one host share memory, as set in the environment.
 
 use thinwire_link::tcp::SharedMemory;
 
@@ -9,7 +9,7 @@ use crate::error::Error;
 pub const VARIABLE: &str = "THINWIRE_SHARED_MEMORY";
 
 /// Returns whether two ranks of one host exchange data through shared memory: yes, unless the environment
-/// says never. If one of the two has never, they use TCP.
+/// variable is set to `never`. If it is `never` for one of the two, they use TCP.
 ///
 /// # Errors
 /// If the variable has another value.

@@ -31,7 +31,6 @@ struct Others {
 impl RowCache {
     /// Creates the cache of `features`, which has `rows` rows. A foreseeing cache is told at most `ahead`
     /// batches beyond the current one.
-    /// batches beyond the current one.
     pub fn new(features: &Features, rows: u64, ahead: u32) -> RowCache {
         let width = features.source.width();
         let ahead = ahead as usize;

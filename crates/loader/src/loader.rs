@@ -221,8 +221,8 @@ fn check(batches: &Batches, options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Work of a sampling thread: takes the next position, samples its batch and, without a cache, reads its rows,
-/// until the queue is closed.
+/// Runs a sampling thread until the queue is closed. It takes the next position, samples its batch and,
+/// without a cache, reads the rows of the batch.
 fn sample_batches(shared: &Shared, next: &AtomicU64, mut sampler: Sampler) {
     let _closing = Closing(&shared.sampled, &shared.loaded);
     let mut pass = None;
@@ -270,8 +270,8 @@ fn sample_batch(
     Ok(batch)
 }
 
-/// Work of the gathering thread: passes batches through the cache of rows, in order, until a queue is closed
-/// or a batch has failed.
+/// Runs the gathering thread until a queue is closed or a batch has failed. It passes batches through the
+/// cache of rows, in order.
 fn gather_batches(shared: &Shared, mut cache: RowCache) {
     let _closing = Closing(&shared.sampled, &shared.loaded);
     let mut waiting = VecDeque::new();

@@ -61,7 +61,7 @@ pub fn message(connection: u8, message: &[u8]) -> Vec<u8> {
     [&[connection][..], &length.to_le_bytes(), message].concat()
 }
 
-/// Definition of the job: two tables in two shards.
+/// Returns the definition of the job, with two tables in two shards.
 fn definition() -> Definition {
     let table = |name: &str, (width, values): (u32, &str), optimizer: &str| TableDefinition {
         name: name.to_owned(),

@@ -269,8 +269,8 @@ impl Shard {
         actions.push(Action::Forward { to, message });
     }
 
-    /// Number of committed entries that servers keep. A replica with all entries may lag by this many
-    /// commits, since each entry carries the commits that made room for it.
+    /// Returns the number of committed entries that servers keep. A replica with all entries may lag by this
+    /// number of commits, because each entry carries the commits that made room for it.
     pub(super) fn entries_max(&self) -> u64 {
         self.options.uncommitted_max + 1
     }

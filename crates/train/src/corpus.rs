@@ -4,7 +4,6 @@
 //! blocks, and the last tenth of each is held out for validation. So if a folder has different kinds of
 //! files, validation covers all of them. Files are read in sorted order, so every rank that sees the same
 //! files has the same bytes; ranks compare [`Corpus::fingerprint`] to check this.
-//! sees the same files holds the same bytes; [`Corpus::fingerprint`] lets ranks compare.
 
 use std::fs;
 use std::path::{Path, PathBuf};

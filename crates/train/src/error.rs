@@ -12,7 +12,7 @@ use thinwire_wire::Hint;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The caller asked for something impossible.
+    /// The caller requested something impossible.
     Invalid,
     /// The training text is missing, empty or too small.
     Data,

@@ -373,7 +373,7 @@ mod tests {
         Parameter { name: "p".to_owned(), shape: shape.to_vec() }
     }
 
-    /// Algorithm 2 of the paper, literally, for one number in f64.
+    /// Computes algorithm 2 of the paper for one number in f64.
     fn reference(start: f64, gradients: &[f64], rate: f64, decay: f64) -> f64 {
         let options = AdamWOptions::default();
         let (beta1, beta2) = (f64::from(options.beta1), f64::from(options.beta2));

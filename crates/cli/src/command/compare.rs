@@ -1,4 +1,4 @@
-//! `thinwire compare`: the same training under several codecs, one table, one report.
+//! `thinwire compare`: trains the same model under several codecs, and shows one table and one report.
 
 use anyhow::Result;
 use thinwire_sync::Policy;
@@ -7,7 +7,7 @@ use crate::ranks;
 use crate::size::ensure_fixed;
 use crate::training::{self, GRADIENTS, Settings, TrainingJob, Typed};
 
-/// Enough steps to tell codecs apart, few enough that all of them take a few minutes.
+/// Number of steps that is large enough to tell codecs apart, and small enough for a few minutes in all.
 const STEPS: u64 = 120;
 
 /// Trains the model again under each of several codecs, and shows the results side by side.
@@ -23,10 +23,10 @@ pub struct Args {
     settings: Settings,
 }
 
-/// Trains once per codec; rank 0 prints.
+/// Trains once per codec. Rank 0 prints the results.
 ///
 /// # Errors
-/// If the training cannot be done as asked, or a rank is lost.
+/// If the flags do not fit together, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
     args.settings.talk.set();
     ensure_fixed(args.settings.ranks, "compare")?;

@@ -1,4 +1,4 @@
-//! `thinwire completions`: a script by which a shell completes commands and flags.
+//! `thinwire completions`: prints a script with which a shell completes commands and flags.
 
 use anyhow::Result;
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! `thinwire coordinator`: the coordinator of an elastic job whose ranks others start.
+//! `thinwire coordinator`: coordinates an elastic job whose ranks are started elsewhere.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -14,7 +14,7 @@ use crate::metrics::{self, CoordinatorMetrics};
 use crate::output::{Format, print_json, say};
 use crate::size::{self, Size, ensure_bounds};
 
-/// Time that processes have to hear that the job is over.
+/// Time in which processes are told that the job has ended.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Coordinate an elastic job whose ranks are started elsewhere.
@@ -57,13 +57,13 @@ pub struct Args {
     metrics: metrics::Flags,
 }
 
-/// News that reaches the command.
+/// Event that the command handles.
 enum News {
     Told(elastic::Event),
     Signal(i32),
 }
 
-/// Coordinates until all steps are done, or a signal comes.
+/// Coordinates until all steps are done, or a signal arrives.
 ///
 /// # Errors
 /// If the address is taken, or the state cannot be read or written.
@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(code)
 }
 
-/// Passes events on. Returns the code to exit with: 0 once all steps are done.
+/// Prints events. Returns the exit code, which is 0 once all steps are done.
 fn follow(news: &Receiver<News>, format: Format) -> Result<u8> {
     let mut end: Option<Instant> = None;
     loop {

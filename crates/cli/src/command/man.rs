@@ -1,4 +1,4 @@
-//! `thinwire man`: manual pages from the help of commands.
+//! `thinwire man`: makes manual pages from the help of commands.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// Prints a page, or writes all of them.
+/// Prints a page, or writes all pages.
 ///
 /// # Errors
 /// If there is no such command, or a page cannot be written.
@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Writes the pages of a command and of its commands.
+/// Writes the pages of a command and its subcommands.
 fn write_all(command: &clap::Command, folder: &Path) -> Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     file::replace(&folder.join(format!("{name}.1")), page(command)?.as_bytes())?;

@@ -1,4 +1,4 @@
-//! The subcommands, one file each.
+//! Subcommands, one file each.
 
 pub mod bench;
 pub mod codec;

@@ -1,4 +1,4 @@
-//! `thinwire model`: what a model is made of, and what it asks for.
+//! `thinwire model`: shows the structure and the requirements of a model.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -64,13 +64,13 @@ struct Report<'a> {
     parameters: usize,
     forward_flops: f64,
     backward_flops: f64,
-    /// Bytes in 16 bits: of all activations, and of those that backward reads.
+    /// Bytes in 16 bits of all activations, and of those that the backward pass reads.
     activation_bytes: usize,
     kept_activation_bytes: usize,
-    /// What is trained, and known numbers that are not, in the model's order.
+    /// Trained tensors, and known numbers that are not trained, in the model's order.
     trained: Vec<Held<'a>>,
     frozen: Vec<Held<'a>>,
-    /// Real numbers of an ONNX file that the model has not.
+    /// Real numbers of an ONNX file that are not part of the model.
     left_out: Vec<LeftOut<'a>>,
     classes: Vec<Class<'a>>,
 }
@@ -80,7 +80,7 @@ struct Report<'a> {
 struct Held<'a> {
     name: &'a str,
     shape: &'a [usize],
-    /// What an ONNX file leaves open about it, or why it is not trained.
+    /// Open questions about the tensor in an ONNX file, or the reason why it is not trained.
     note: Option<&'a str>,
 }
 
@@ -91,7 +91,7 @@ struct LeftOut<'a> {
     note: &'a str,
 }
 
-/// A layer, and how often it is there.
+/// A layer with the number of its occurrences.
 #[derive(Serialize)]
 struct Class<'a> {
     /// First and last block of the run.
@@ -105,21 +105,21 @@ struct Class<'a> {
 struct Line<'a> {
     /// Name of the node within the block.
     name: &'a str,
-    /// Whether the block's name and a dot go before it.
+    /// Whether the full name begins with the block's name and a dot.
     #[serde(skip)]
     within: bool,
     operator: String,
-    /// The axes that it runs over, with their lengths.
+    /// The axes of the operator, with their lengths.
     axes: Vec<(char, usize)>,
-    /// Cuts that a pin may put on a dimension of the mesh: axes that can be cut, `-` for none, and
-    /// `+`, partial sums, where the operator is linear.
+    /// Cuts that a pin may put on a dimension of the mesh: each axis that can be cut, `-` for no cut, and `+`
+    /// for partial sums if the operator is linear.
     cuts: String,
     /// The shape of its first output.
     shape: &'a [usize],
     flops: f64,
 }
 
-/// All names that a model can have.
+/// Returns all names of models.
 fn names() -> String {
     let (names, spelled) = (NAMES.join(", "), SPELLED.join("\n  "));
     wrapped(&format!("Models:\n  {names}\nOf any size:\n  {spelled}\n"))
@@ -191,14 +191,14 @@ fn held<'a>(tensor: &'a Tensor, notes: &'a BTreeMap<String, String>) -> Held<'a>
     Held { name: &tensor.name, shape: &tensor.shape, note }
 }
 
-/// Returns the file's tensors that the graph has not, with the reason.
+/// Returns the tensors of the file that the graph lacks, with the reason.
 fn left_out<'a>(graph: &Graph, notes: &'a BTreeMap<String, String>) -> Vec<LeftOut<'a>> {
     let has = |name: &str| graph.tensors.iter().any(|tensor| tensor.name == name);
     let left = notes.iter().filter(|(name, _)| !has(name));
     left.map(|(name, note)| LeftOut { name, note }).collect()
 }
 
-/// Returns the known numbers, which nothing trains.
+/// Returns the known numbers, which are not trained.
 fn frozen<'a>(
     graph: &'a Graph,
     notes: &'a BTreeMap<String, String>,
@@ -212,7 +212,7 @@ fn frozen<'a>(
     known.map(move |node| held(output(node), notes))
 }
 
-/// An operator's name, and where it places a tensor if it does.
+/// Returns the operator's name, and the place of a tensor if it moves one.
 fn operator(operator: &Operator) -> String {
     let cuts = match operator {
         Operator::Place(place) => place.cuts.iter().map(|(dim, cut)| format!(" {dim}={cut}")),
@@ -272,7 +272,8 @@ fn text(report: &Report<'_>) -> String {
     text
 }
 
-/// Returns a node's name in pins, where the node's line does not repeat its block's name.
+/// Returns a note with the full name of a node as pins need it, if a line shows the name without the block's
+/// name.
 fn pinned(report: &Report<'_>) -> String {
     let within = |class: &Class<'_>| {
         let node = class.nodes.iter().find(|line| line.within)?;
@@ -302,7 +303,7 @@ fn listed(tensors: &[Held<'_>]) -> Table {
     table
 }
 
-/// "2×3".
+/// Returns a shape as text, such as "2×3".
 fn by(shape: &[usize]) -> String {
     shape.iter().map(usize::to_string).collect::<Vec<_>>().join("×")
 }
@@ -321,7 +322,7 @@ fn table(class: &Class<'_>) -> Table {
     table
 }
 
-/// "1.25 TFLOP".
+/// Returns a number of flops as text, such as "1.25 TFLOP".
 fn flops(flops: f64) -> String {
     let scales = [
         (1e15, "PFLOP"),

@@ -1,4 +1,4 @@
-//! `thinwire report`: trainings that are over, side by side.
+//! `thinwire report`: compares finished trainings.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::file::{self, Sort};
 use crate::output::{print, print_json, say};
 use crate::training::{OUTPUT, PathFlag};
 
-/// Records of trainings, which are as long as their losses.
+/// Records of trainings; a record grows with its losses.
 const RECORD: Sort = Sort {
     name: "a record of trainings",
     bytes_max: 1 << 30,

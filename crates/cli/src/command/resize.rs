@@ -1,4 +1,4 @@
-//! `thinwire resize`: another number of ranks for an elastic job.
+//! `thinwire resize`: sets another number of ranks for an elastic job.
 
 use anyhow::Result;
 use thinwire_plan::report::counted;
@@ -16,10 +16,10 @@ pub struct Args {
     operator: Flags,
 }
 
-/// Reads a number of ranks.
+/// Parses a number of ranks.
 ///
 /// # Errors
-/// If the text is no number, or 0.
+/// If the text is not a number, or is 0.
 fn ranks(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(0) => Err("0 ranks, expected at least 1; to end the job, send a signal to its launcher"
@@ -29,7 +29,7 @@ fn ranks(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Tells the coordinator.
+/// Sends the number to the coordinator.
 ///
 /// # Errors
 /// If the coordinator cannot be reached, or the job's limits exclude the number.

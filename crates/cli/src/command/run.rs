@@ -1,4 +1,4 @@
-//! `thinwire run`: any program as the ranks of one job.
+//! `thinwire run`: starts any program as the ranks of one job.
 
 use std::ffi::OsString;
 
@@ -48,7 +48,7 @@ pub struct Args {
     program: Vec<OsString>,
 }
 
-/// Starts the ranks; inside another launcher's job, becomes one of its ranks.
+/// Starts the ranks, or becomes a rank of another launcher's job.
 ///
 /// # Errors
 /// If ranks cannot be started, or one fails.

@@ -1,4 +1,4 @@
-//! `thinwire sample`: what a checkpoint's model writes.
+//! `thinwire sample`: generates text with a checkpoint's model.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ struct Line {
     text: String,
 }
 
-/// Writes the prompt and what follows it.
+/// Prints the prompt and the generated text.
 ///
 /// # Errors
 /// If the checkpoint is missing or damaged.

@@ -1,4 +1,4 @@
-//! `thinwire server`: one server of a parameter server, and `stats` about all servers of a job.
+//! `thinwire server`: runs one server of a parameter server. `stats` shows all servers of a job.
 
 mod stats;
 
@@ -106,11 +106,11 @@ enum What {
     Stats(stats::Args),
 }
 
-/// Serves until the job is over or a signal arrives.
+/// Serves until the job ends or a signal arrives.
 ///
 /// # Errors
-/// If the coordinator cannot be reached or has no servers, the address is taken, the files to begin with are
-/// missing or others, or the disk of evicted rows fails.
+/// If the coordinator cannot be reached or has no servers, the address is taken, the initial files are
+/// missing or do not match, or the disk of evicted rows fails.
 pub fn run(args: &Args) -> Result<u8> {
     match &args.what {
         Some(What::Stats(args)) => stats::run(args),
@@ -166,7 +166,7 @@ fn serve(args: &Args) -> Result<u8> {
     }
 }
 
-/// Returns this machine's address towards the coordinator, with any free port.
+/// Returns this machine's address as the coordinator sees it, with port 0.
 fn usual_address(coordinator: &str) -> Result<String> {
     let unknown = || {
         let error = anyhow!("cannot derive the address of this server from {coordinator}");
@@ -184,7 +184,7 @@ fn usual_address(coordinator: &str) -> Result<String> {
     Ok(SocketAddr::from((address, 0)).to_string())
 }
 
-/// Returns the job address that a launcher gave to this server, or a new one.
+/// Returns the job address that a launcher passed to this server, or a new one.
 fn job_address(args: &Args) -> Result<JobAddress> {
     let given = Overrides {
         coordinator: args.coordinator.clone(),

@@ -1,4 +1,4 @@
-//! `thinwire snapshot`: a snapshot of the parameters on a job's servers.
+//! `thinwire snapshot`: requests a snapshot of the parameters on a job's servers.
 
 use anyhow::Result;
 use thinwire_server::take_snapshot;

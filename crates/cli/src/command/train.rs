@@ -1,4 +1,4 @@
-//! `thinwire train`: a model of text over several ranks.
+//! `thinwire train`: trains a model of text or images on several ranks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::training::{
 };
 use crate::units;
 
-/// Ranks of a training against servers, unless it is told.
+/// Default number of ranks of a training with servers.
 const RANKS: u32 = 2;
 
 /// Train a model of text or images, and see where the time of a step goes.
@@ -77,10 +77,10 @@ pub struct Args {
     server: ServerFlags,
 }
 
-/// Trains; rank 0 prints.
+/// Trains. Rank 0 prints the results.
 ///
 /// # Errors
-/// If the training cannot be done as asked, or a rank is lost.
+/// If the flags do not fit together, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
     args.settings.talk.set();
     let mode = args.server.resolve(args.settings.ranks.unwrap_or(Size::Fixed(RANKS)))?;
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<u8> {
     training::train(&job, &[job.codec.as_ref()])
 }
 
-/// Trains against servers, which this process starts together with the ranks unless it is one of these.
+/// Trains with servers. A process outside such a job starts the servers and the ranks.
 fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     refuse_beside_servers(args, mode)?;
     let job = resolved(args)?;
@@ -121,7 +121,7 @@ fn with_servers(args: &Args, mode: &ServerMode) -> Result<u8> {
     ranks::launch_elastic(&args.settings.place, &elastic, args.settings.link.port)
 }
 
-/// Refuses flags that a training with servers does not follow.
+/// Refuses flags that have no effect in a training with servers.
 fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
     let codec = args.codec.as_ref().filter(|codec| codec.typed != "none");
     let exchange =
@@ -159,7 +159,7 @@ fn refuse_flag(flag: Option<String>, why: &str) -> Result<()> {
     flag.map_or(Ok(()), |flag| Err(hinted(anyhow!("{flag} {why}"), "leave it out")))
 }
 
-/// The elastic job whose members this process is to start, unless it is one of them.
+/// Returns the elastic job whose members this process starts, or `None` if it is one of them.
 fn to_launch(args: &Args) -> Result<Option<Elastic>> {
     if ranks::is_member() {
         return Ok(None);

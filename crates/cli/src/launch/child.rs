@@ -1,8 +1,8 @@
-//! The first moments of a rank: it ties its life to the launcher's, then becomes the program.
+//! First steps of a rank's process: it ties its life to the launcher's, then becomes the program.
 //!
-//! The tie is the kernel's parent-death signal, which survives `exec`. Asking for it in the child
-//! before `exec` needs no unsafe code; the price is one more `exec` per rank. Systems other than Linux have no
-//! such signal: there ranks outlive a launcher that is killed.
+//! The tie is the kernel's parent-death signal, which survives `exec`. Requesting it in the child before
+//! `exec` needs no unsafe code, but costs one more `exec` per rank. Systems other than Linux have no such
+//! signal, so there ranks outlive a killed launcher.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, getppid};
 
 use crate::failure::OrHint;
 
-/// The hidden subcommand by which the launcher starts a rank.
+/// The hidden subcommand with which the launcher starts a rank.
 pub const NAME: &str = "__rank";
 
 /// Becomes the program of a rank.
@@ -28,10 +28,10 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Never returns unless the program cannot be run.
+/// Becomes the program. This function returns only if the program cannot be run.
 ///
 /// # Errors
-/// If the launcher has gone, or there is no such program.
+/// If the launcher has ended, or there is no such program.
 pub fn run(args: &Args) -> Result<u8> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -41,10 +41,10 @@ pub fn run(args: &Args) -> Result<u8> {
     become_program(&args.command, Vec::new())
 }
 
-/// Replaces this process by a program with some more environment variables.
+/// Replaces this process by a program with additional environment variables.
 ///
 /// # Errors
-/// If there is no such program; otherwise it never returns.
+/// If there is no such program. Otherwise this function does not return.
 pub fn become_program(command: &[OsString], variables: Vec<(&str, String)>) -> Result<u8> {
     let (program, arguments) = command.split_first().context("no program to run")?;
     let error = Command::new(program).args(arguments).envs(variables).exec();

@@ -1,8 +1,7 @@
 //! Error messages of a job's ranks.
 //!
-//! A rank that fails leaves its error in a file that the launcher named, so that the job ends with
-//! one line on the terminal and not with one per rank. Programs that do not know the file print
-//! what they like.
+//! A failed rank writes its error to a file named by the launcher, so that the job prints one error line and
+//! not one per rank. Programs that do not use the file print their own errors.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +12,7 @@ use thinwire_job::supervisor::End;
 
 use crate::failure::{self, hinted};
 
-/// The variable that names a rank's file.
+/// The variable with the path of a rank's file.
 pub const VARIABLE: &str = "THINWIRE_ERROR_FILE";
 
 /// A private folder with a file per rank that failed. It is removed when dropped.
@@ -23,7 +22,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// A fresh folder. `word` is what a process is called.
+    /// Creates an empty folder. `word` is the word for a process in messages.
     ///
     /// # Errors
     /// If the temporary folder is not writable.
@@ -34,15 +33,15 @@ impl Errors {
         Ok(Errors { folder, word })
     }
 
-    /// Where `rank` leaves its error.
+    /// Returns the path of the file for a rank's error.
     pub fn path(&self, rank: u32) -> PathBuf {
         self.folder.join(format!("rank-{rank}"))
     }
 
-    /// Returns the exit code of a job of so many processes that a signal has ended.
+    /// Returns the exit code of a job of `processes` processes that a signal has ended.
     ///
     /// # Errors
-    /// If a process has failed on the way, for instance to write the last checkpoint.
+    /// If a process failed before it ended, for instance while writing the last checkpoint.
     pub fn interrupted(&self, signal: i32, processes: u32) -> Result<u8> {
         let failed = (0..processes).find(|process| self.said(*process).is_some_and(|it| !it.echo));
         match failed {
@@ -51,18 +50,18 @@ impl Errors {
         }
     }
 
-    /// Returns the error of a job of so many processes, of which `first` was the first to fail.
+    /// Returns the error of a job of `processes` processes, of which `first` failed first.
     pub fn failure(&self, first: u32, end: End, processes: u32) -> Error {
         let said: Vec<Option<Said>> = (0..processes).map(|process| self.said(process)).collect();
         compose(self.word, first, end, &said)
     }
 
-    /// Returns the error that a process has left, in one line.
+    /// Returns the error that a process has written, in one line.
     pub fn message(&self, process: u32) -> Option<String> {
         self.said(process).map(|said| said.message)
     }
 
-    /// Forgets the error of a process that the job has survived.
+    /// Removes the error of a process whose failure did not end the job.
     pub fn forget(&self, process: u32) {
         let _ = fs::remove_file(self.path(process));
     }
@@ -78,12 +77,12 @@ impl Drop for Errors {
     }
 }
 
-/// Returns whether a launcher reads the errors of this rank, and reports them.
+/// Returns whether a launcher reads and reports the errors of this rank.
 pub fn is_launched() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// Leaves this rank's error where the launcher looks for it; false if there is no such place.
+/// Writes this rank's error to the launcher's file. Returns false if this is not possible.
 pub fn leave(error: &Error) -> bool {
     let Some(path) = std::env::var_os(VARIABLE) else { return false };
     let (message, hint) = failure::lines(error);
@@ -95,13 +94,13 @@ pub fn leave(error: &Error) -> bool {
 struct Said {
     message: String,
     hint: Option<String>,
-    /// It only repeats that another rank has failed.
+    /// Whether this error only repeats that another rank has failed.
     echo: bool,
 }
 
-/// Returns the error in one line: what the rank that knows the cause said, or else one that lost
-/// another. How the first rank ended comes before it, unless that rank said it itself, or ended with
-/// a code and the cause is known.
+/// Returns the error in one line: the message of a rank that knows the cause, otherwise that of a rank that
+/// lost another. The exit of the first failed rank comes before it, unless that rank gave the message itself,
+/// or ended with an exit code and the cause is known.
 fn compose(word: &str, rank: u32, end: End, said: &[Option<Said>]) -> Error {
     let told = || said.iter().enumerate().filter_map(|(rank, said)| Some((rank, said.as_ref()?)));
     let causes = || told().filter(|(_, said)| !said.echo);
@@ -125,7 +124,7 @@ fn compose(word: &str, rank: u32, end: End, said: &[Option<Said>]) -> Error {
     advised(message, hints.into_iter().flatten().map(str::to_owned).collect())
 }
 
-/// Returns an error with hints, if there are any.
+/// Returns an error with the given hints, if there are any.
 pub fn advised(message: String, hints: Vec<String>) -> Error {
     let error = anyhow!(message);
     if hints.is_empty() { error } else { hinted(error, hints.join("; ")) }

@@ -1,20 +1,22 @@
-//! A rank's output, line by line, on our standard error.
+//! Forwards a rank's output to standard error, line by line.
 //!
-//! A line is written in one piece, so that ranks do not mix within lines; a rank that never ends
-//! its line is cut, so that it cannot fill our memory.
+//! A line is written in one piece, so that output of different ranks never mixes within a line. A very long
+//! line is cut, which limits the memory it needs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Enough for the report of a long training, which is one line.
+/// Longest line in bytes. It is enough for the report of a long training, which is one line.
 const LINE_BYTES_MAX: u64 = 16 << 20;
 
-/// A program that a rank leaves behind may hold its output open; we do not wait for that.
+/// Longest wait for outputs of an ended rank. A program started by the rank may keep its output open for
+/// longer.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// Gives each line of `output`, after a prefix, to `write` in a thread; the receiver hangs up after the last one.
+/// Passes each line of `output`, after a prefix, to `write` in a thread. The receiver disconnects after the
+/// last line.
 pub fn each(
     output: impl Read + Send + 'static,
     prefix: String,
@@ -37,7 +39,7 @@ pub fn to_error(line: &[u8]) {
     let _ = std::io::stderr().lock().write_all(line);
 }
 
-/// Waits until the outputs of a rank that has ended are forwarded.
+/// Waits until the outputs of an ended rank are forwarded.
 pub fn drain(outputs: [Option<Receiver<()>>; 2]) {
     for output in outputs.into_iter().flatten() {
         let _ = output.recv_timeout(DRAIN);

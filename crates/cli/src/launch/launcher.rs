@@ -1,4 +1,4 @@
-//! The processes of a job on this machine, as its state machine decides about them.
+//! Processes of a job on this machine, managed as the job's state machine decides.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -18,32 +18,33 @@ use super::process::{self, CommandLine, Program, Variables};
 use crate::failure;
 use crate::output::{is_verbose, say};
 
-/// Longest wait for another launcher to tell how the job has ended.
+/// Longest wait for another launcher to report the job's result.
 const LAST_REPORT: Duration = Duration::from_secs(3);
 
-/// Report that reaches the launcher.
+/// Report sent to the launcher.
 pub enum Report {
-    /// About its processes, and signals.
+    /// Event of a process, or a signal.
     Local(Event),
     /// A server with this number has ended.
     Server(u32, End),
-    /// Event of the coordinator.
+    /// Event reported by the coordinator.
     Told(elastic::Event),
 }
 
 /// Way in which the processes of a job find each other.
 pub enum Job {
-    /// Ranks that cannot do without each other, with the variables that all of them get.
+    /// Ranks that all need each other, with the variables that each of them gets.
     Fixed(Variables),
     /// Members of an elastic job.
     Elastic(Box<Elastic>),
 }
 
-/// Runs a program as the processes of a job to its end, and returns the code to exit with: 0, or 128 + signal if
-/// a signal ended it. `reports` receives what `sender` and its clones send.
+/// Runs a program as the processes of a job until the job ends. Returns the exit code: 0, or 128 + signal if
+/// a signal ended the job. `reports` receives the reports sent by `sender` and its clones.
 ///
 /// # Errors
-/// If processes cannot be started, or the job fails: which process, how, and what it or its peers said.
+/// If processes cannot be started, or the job fails: the failed process, its exit and the error message of it
+/// or its peers.
 pub fn run(
     command: CommandLine,
     limits: Limits,
@@ -68,15 +69,16 @@ pub fn run(
     launcher.verdict()
 }
 
-/// State of a job, and all that acts on it.
+/// State of a job, with all handles that are needed to act on it.
 struct Launcher {
     supervisor: Supervisor,
     program: Program,
     job: Job,
-    /// Process groups by number of the process. Those of an elastic job are forgotten when it has ended.
+    /// Process groups by number of the process. In an elastic job, an entry becomes `None` when the process
+    /// has ended.
     groups: Vec<Option<Pid>>,
     errors: Errors,
-    /// The process that speaks for the job.
+    /// The process whose output goes to the launcher's own output.
     speaker: Arc<AtomicU32>,
     sender: Sender<Report>,
 }
@@ -108,8 +110,8 @@ impl Launcher {
         }
     }
 
-    /// Waits for the report that the job is over: members of a job that another launcher coordinates may end
-    /// before that launcher has told why.
+    /// Waits for the report that the job has ended. It is needed because members of a job that another
+    /// launcher coordinates may end before that launcher has reported the result.
     fn hear_of_the_end(&mut self, reports: &Receiver<Report>) -> Result<()> {
         let deadline = Instant::now() + LAST_REPORT;
         while let Job::Elastic(job) = &self.job
@@ -140,7 +142,7 @@ impl Launcher {
         stopped.into_iter().try_for_each(|member| self.on(Event::Stopped { member }))
     }
 
-    /// Ends processes that a member has left behind: they may hold its device.
+    /// Ends processes that a member has left running, because they may use its device.
     fn clear(&mut self, member: u32) {
         if let Job::Elastic(job) = &mut self.job {
             job.children.ended(member);
@@ -162,7 +164,7 @@ impl Launcher {
         events.into_iter().try_for_each(|event| self.on(event))
     }
 
-    /// Forgets the errors of members that have died: the job has survived them.
+    /// Removes the errors of members that have died, because the job has survived them.
     fn forget_dead(&self) {
         let dead = (0..).zip(&self.groups).filter(|(_, group)| group.is_none());
         dead.for_each(|(member, _)| self.errors.forget(member));
@@ -218,7 +220,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// Returns the processes that a signal has stopped, where the system says so.
+    /// Returns the processes that a signal has suspended, if the system reports it.
     fn stopped(&self) -> Vec<u32> {
         let is_stopped = |group: &Option<Pid>| {
             let Some(group) = group else { return false };

@@ -1,8 +1,8 @@
-//! The launcher: one program, several times, on this machine.
+//! The launcher, which runs one program several times on this machine.
 //!
-//! A state machine of crate `job` decides about the processes of a job, fixed or elastic; this module acts.
-//! No rank outlives the job: each is its own process group, which the launcher kills, and each
-//! dies with the launcher even if that is killed itself.
+//! A state machine of crate `job` decides about the processes of a job, fixed or elastic, and this module
+//! carries out its decisions. No rank outlives the job: each rank is a process group of its own, which the
+//! launcher kills, and it ends with the launcher even if the launcher is killed.
 
 pub mod child;
 pub mod elastic;
@@ -26,12 +26,13 @@ use process::reserve_descriptors;
 pub use errors::{is_launched, leave};
 pub use process::{CommandLine, watch_signals};
 
-/// Runs a program as a fixed number of ranks on this machine to its end, with a secret or a fresh one, and gives
-/// the code to exit with: 0, or 128 + signal if a signal ended it. Ranks meet in a store of the launcher, and get
-/// torchrun's environment, so that a program written for torchrun runs unchanged.
+/// Runs a program as a fixed number of ranks on this machine until the job ends, with the given secret or a
+/// new one. Returns the exit code: 0, or 128 + signal if a signal ended the job. Ranks meet in a store of the
+/// launcher and get torchrun's environment, so that programs for torchrun run unchanged.
 ///
 /// # Errors
-/// If ranks cannot be started, or any rank fails: which one, how, and what it or its peers said.
+/// If ranks cannot be started, or any rank fails: the failed rank, its exit and the error message of it or
+/// its peers.
 pub fn run(command: CommandLine, ranks: u32, token: Option<&String>) -> Result<u8> {
     let token = token_or_fresh(token)?;
     let (_store, coordinator) = thinwire_job::open("127.0.0.1", 0, &token)?;
@@ -55,7 +56,7 @@ fn free_port() -> Result<u16> {
     Ok(listener.local_addr().context("looking for a free port")?.port())
 }
 
-/// Becomes `program`, as a member of an elastic job.
+/// Becomes `program` as a member of an elastic job.
 ///
 /// # Errors
 /// If there is no such program.
@@ -65,8 +66,8 @@ pub fn join_elastic(job_address: &JobAddress, program: &CommandLine) -> Result<u
     child::become_program(&program.words, variables)
 }
 
-/// Becomes `program`, as the rank that another launcher made us, in torchrun's words. Ranks meet where that
-/// launcher says, or at `coordinator`.
+/// Becomes `program` as a rank of another launcher's job, with torchrun's variables. Ranks meet at the
+/// address from that launcher, or at `coordinator`.
 ///
 /// # Errors
 /// If there is no such program.

@@ -1,7 +1,7 @@
-//! Processes that a launcher starts, their outputs, and signals to the launcher itself.
+//! Processes of a launcher, their outputs, and signals to the launcher itself.
 //!
-//! Rank 0 speaks for the job: its lines go where the launcher's own go, and those of the others to standard
-//! error, each after the name of its process. In an elastic job rank 0 may be another process in every epoch.
+//! The lines of rank 0 go to the launcher's own outputs. Those of other ranks go to standard error, each
+//! after the name of its process. In an elastic job, rank 0 may be a different process in every epoch.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -23,27 +23,27 @@ use thinwire_link::descriptors;
 use super::{child, errors, forward};
 use crate::invocation;
 
-/// A program of the user's.
+/// The program that a user runs.
 #[derive(Clone, Debug)]
 pub struct CommandLine {
-    /// The program, and its arguments.
+    /// The program and its arguments.
     pub words: Vec<OsString>,
-    /// The port that its ranks on this machine share, unless they find out themselves.
+    /// The port that its ranks on this machine share, unless they read it from the environment.
     pub port: Option<u16>,
 }
 
 impl CommandLine {
-    /// Returns the variable that tells the port.
+    /// Returns the variable with the port.
     pub fn port_variable(&self) -> Option<(&'static str, String)> {
         self.port.map(|port| (PORT_VARIABLE, port.to_string()))
     }
 }
 
-/// Program of a job, which starts several times on this machine.
+/// Program of a job, which is started several times on this machine.
 pub struct Program {
     /// The program as it was given.
     pub command: CommandLine,
-    /// Most processes on this machine.
+    /// Largest number of processes on this machine.
     pub most: u32,
 }
 
@@ -51,10 +51,10 @@ pub struct Program {
 pub type Variables = Vec<(&'static str, String)>;
 
 impl Program {
-    /// Returns the start of a process of this program, with variables that say its place in the job.
+    /// Returns the command that starts a process of this program, with variables for its place in the job.
     ///
     /// # Errors
-    /// If this program does not know its own file.
+    /// If the path of this program's file is unknown.
     pub fn start(&self, variables: Variables, error_file: &Path) -> Result<Command> {
         let mut command = start(&self.command.words, error_file)?;
         // A rank that this process was given is that of none of its own.
@@ -72,11 +72,11 @@ impl Program {
     }
 }
 
-/// Returns the start of a process that ends with this one, as the head of a process group of its own. It leaves
-/// its error in a file.
+/// Returns the command that starts a process which ends with this one and leads its own process group. The
+/// process writes its error to a file.
 ///
 /// # Errors
-/// If this program does not know its own file.
+/// If the path of this program's file is unknown.
 pub fn start(words: &[OsString], error_file: &Path) -> Result<Command> {
     let me = invocation::program()?;
     let mut command = Command::new(&me[0]);
@@ -85,8 +85,8 @@ pub fn start(words: &[OsString], error_file: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Forwards the outputs of a process. Lines begin with a prefix, unless the process is the one that speaks for the
-/// job. `unread` is called if nobody reads standard output any more.
+/// Forwards the outputs of a process. Lines begin with a prefix, unless the process is the one whose output
+/// is that of the job. `unread` is called if the reader of standard output has closed it.
 pub fn forward(
     child: &mut Child,
     number: u32,
@@ -110,7 +110,7 @@ pub fn forward(
     ]
 }
 
-/// Waits in a thread for the end of a process, and of its forwarded outputs.
+/// Waits in a thread until a process has ended and its outputs are forwarded.
 pub fn watch_end(
     mut child: Child,
     outputs: [Option<Receiver<()>>; 2],
@@ -131,23 +131,24 @@ fn end_of(status: ExitStatus) -> End {
     }
 }
 
-/// Writes a line to standard output; false if its reader has gone.
+/// Writes a line to standard output. Returns false if its reader has closed it.
 fn print(line: &[u8]) -> bool {
     let mut output = std::io::stdout().lock();
     let written = output.write_all(line).and_then(|()| output.flush());
     !written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Makes room for the outputs of all processes that start here, and for two connections of every process.
+/// Raises the limit of open files for the outputs of all processes started here, and two connections per
+/// process.
 pub fn reserve_descriptors(ranks: u32, servers: u32) -> Result<()> {
     let needed = 4 * u64::from(ranks + servers);
     Ok(descriptors::reserve(&format!("a job of {ranks} ranks on this machine"), needed)?)
 }
 
-/// Sends what `event` makes of each signal to this process.
+/// Sends the `event` for each signal to this process.
 ///
 /// # Errors
-/// If the system does not let this process listen.
+/// If the system does not allow handling signals.
 pub fn watch_signals<E: Send + 'static>(events: Sender<E>, event: fn(i32) -> E) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("listening for signals")?;
     thread::spawn(move || {

@@ -7,7 +7,7 @@ use thinwire_job::elastic::Event;
 
 use super::page::{Kind, Page};
 
-/// Roles, each with the event at which its epochs begin and the event's field with the number of members.
+/// Roles, each with the event that begins its epochs and the event's field for the number of members.
 const ROLES: [(&str, &str, &str); 2] =
     [("rank", "started", "ranks"), ("server", "servers_started", "servers")];
 
@@ -25,7 +25,7 @@ struct Side {
 pub struct CoordinatorMetrics(Arc<Mutex<[Side; 2]>>);
 
 impl CoordinatorMetrics {
-    /// Updates the metrics by an event.
+    /// Updates the metrics with an event.
     pub fn note(&self, event: &Event) {
         let mut sides = self.0.lock().expect("no holder panics");
         for (side, (_, name, members)) in sides.iter_mut().zip(ROLES) {

@@ -1,6 +1,6 @@
 //! Metrics of a process, as text for Prometheus at `/metrics` of an address.
 //!
-//! The figures of servers, coordinators and ranks each have a file that turns them into a [`Page`]. One
+//! The figures of servers, coordinators and ranks each have a file that converts them to a [`Page`]. One
 //! thread per process answers requests one after another.
 
 mod coordinator;
@@ -24,7 +24,7 @@ use crate::output::say;
 /// Largest number of ports that a process tries for its metrics.
 const PORTS_MAX: u16 = 16;
 
-/// Variable with the address of the metrics of programs that are not the command.
+/// Variable with the address of the metrics of programs other than the command.
 pub const VARIABLE: &str = "THINWIRE_METRICS";
 
 /// Flag of a process that exports metrics.
@@ -39,16 +39,16 @@ pub struct Flags {
     metrics: Option<SocketAddr>,
 }
 
-/// Returns the first address of a name or an address with a port.
+/// Returns the first address of a host name or an address with a port.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let found = text.to_socket_addrs().map_err(|error| error.to_string())?.next();
     found.ok_or_else(|| "the name has no address".to_owned())
 }
 
-/// Returns the address that is the text of [`VARIABLE`].
+/// Returns the address in the text of [`VARIABLE`].
 ///
 /// # Errors
-/// If it is no address.
+/// If the text is not an address.
 pub fn of_variable(text: &str) -> Result<SocketAddr> {
     let hint = "for example 127.0.0.1:9400: ranks of one host take the ports from there on";
     address(text).map_err(|error| {
@@ -56,11 +56,11 @@ pub fn of_variable(text: &str) -> Result<SocketAddr> {
     })
 }
 
-/// Starts to export a page at the address that is the text of [`VARIABLE`], as [`Flags::export`] does at that of
-/// the flag. Returns a line with the address where that is another one.
+/// Exports a page at the address in the text of [`VARIABLE`], as [`Flags::export`] does at that of the flag.
+/// Returns a line with the actual address if it differs.
 ///
 /// # Errors
-/// If the variable has no address, or the port is taken, in one line.
+/// If the variable has no address or the port is taken, as one line.
 pub fn export_by_variable(
     text: &str,
     offset: u16,
@@ -75,7 +75,8 @@ pub fn export_by_variable(
     Ok((found != address).then(|| at(found)))
 }
 
-/// Starts to export a page at an address, its port plus `offset` unless it is 0. Returns the address found.
+/// Exports a page at an address, with `offset` added to its port unless the port is 0. Returns the actual
+/// address.
 fn export_after(
     mut address: SocketAddr,
     offset: u16,
@@ -90,17 +91,16 @@ fn export_after(
     responder::start(address, move || page().to_string())
 }
 
-/// Returns the line that says where metrics are.
+/// Returns the line with the address of the metrics.
 fn at(address: SocketAddr) -> String {
     format!("metrics: http://{address}/metrics")
 }
 
 impl Flags {
-    /// Starts to export a page if the flags ask for it, at the given port plus `offset`. Port 0 chooses a free
-    /// port.
+    /// Exports a page if the flag is given, at its port plus `offset`. Port 0 chooses a free port.
     ///
     /// # Errors
-    /// If the port is taken or the sum is larger than 65535.
+    /// If the port is taken, or the sum is larger than 65535.
     pub fn export(&self, offset: u16, page: impl Fn() -> Page + Send + 'static) -> Result<()> {
         let Some(address) = self.metrics else { return Ok(()) };
         let found = export_after(address, offset, page)?;
@@ -110,8 +110,8 @@ impl Flags {
         Ok(())
     }
 
-    /// Starts to export a page as [`Flags::export`] does, at the first port from the given one on that is not
-    /// taken by another process.
+    /// Exports a page as [`Flags::export`] does, at the first port from the given one on that no other
+    /// process uses.
     ///
     /// # Errors
     /// If [`PORTS_MAX`] ports are taken.
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Returns the names of metrics in text: words that begin with `thinwire_`.
+    /// Returns the names of metrics in a text: words that begin with `thinwire_`.
     fn named(text: &str) -> BTreeSet<&str> {
         let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
         words.filter(|word| word.starts_with("thinwire_")).collect()

@@ -1,6 +1,6 @@
-//! Page of metrics, and its text in the format of Prometheus, version 0.0.4.
+//! Page of metrics, and its text in Prometheus's format, version 0.0.4.
 //!
-//! Law: each sample is one line, from which any label values can be read back.
+//! Law: each sample is one line, from which all label values can be read back.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -11,7 +11,7 @@ pub enum Kind {
     Counter,
     /// Number that may also fall.
     Gauge,
-    /// Numbers of events by a whole number.
+    /// Counts of events by a whole number.
     Histogram,
 }
 
@@ -20,7 +20,7 @@ pub enum Kind {
 pub enum Value {
     /// Value of a counter or gauge.
     Number(f64),
-    /// Numbers of events with the values 0, 1, and so on; the last one includes all larger values.
+    /// Counts of events with the values 0, 1, and so on. The last count includes all larger values.
     Counts(Vec<u64>),
 }
 
@@ -51,12 +51,12 @@ pub struct Family {
 pub struct Page(Vec<Family>);
 
 impl Page {
-    /// Starts a metric; its samples follow.
+    /// Starts a metric, to which later samples are added.
     pub fn family(&mut self, name: &'static str, kind: Kind, help: &'static str) {
         self.0.push(Family { name, kind, help, samples: Vec::new() });
     }
 
-    /// Adds a sample of the last metric.
+    /// Adds a sample to the last metric.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
         self.add(labels, Value::Number(value));
     }
@@ -67,8 +67,8 @@ impl Page {
         self.sample(&[], value);
     }
 
-    /// Adds a histogram of whole numbers from 0 to the last metric, given the number of events with each
-    /// value. The count of value `most` includes all larger values.
+    /// Adds a histogram of whole numbers from 0 on to the last metric, given the count of each value. The
+    /// count of value `most` includes all larger values.
     pub fn counts(&mut self, labels: &[(&str, &str)], counts: &[u64], most: usize) {
         let mut kept: Vec<u64> = (0..most).map(|at| counts.get(at).copied().unwrap_or(0)).collect();
         kept.push(counts.iter().skip(most).sum());
@@ -112,7 +112,7 @@ impl Display for Family {
     }
 }
 
-/// Writes a histogram as cumulated counts by upper bounds, the sum of the values and the number of events.
+/// Writes a histogram as cumulative counts by upper bounds, the sum of the values and the number of events.
 fn histogram(
     f: &mut Formatter<'_>,
     name: &str,
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the value of the only label in a line.
+    /// Returns the value of the only label on a line.
     fn label(line: &str) -> Option<String> {
         let mut letters = line.strip_prefix("name{label=\"")?.strip_suffix("\"} 1")?.chars();
         let mut value = String::new();

@@ -11,28 +11,28 @@ use super::page::{Kind, Page};
 pub struct Taken {
     /// Completed steps of the training.
     pub step: u64,
-    /// Mean loss of the step, where the training tells it.
+    /// Mean loss of the step, if the training reports it.
     pub loss: Option<f64>,
     /// Seconds that the step took.
     pub step_s: f64,
-    /// Batch and noise scale of the step, where policies adapt the training.
+    /// Batch and noise scale of the step, if policies adapt the training.
     pub adapted: Option<Adapted>,
 }
 
-/// Exchange of a rank with others.
+/// Figures of an exchange between this rank and others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Exchanged {
-    /// Seconds in which this rank waited for other ranks.
+    /// Seconds for which this rank waited for other ranks.
     pub wait_s: f64,
     /// Bytes sent by this rank.
     pub sent_bytes: u64,
-    /// Bytes that it would have sent raw.
+    /// Bytes that this rank would have sent without a codec.
     pub raw_bytes: u64,
-    /// Whether nothing came of it, since a value was not finite.
+    /// Whether the exchange was discarded because a value was not finite.
     pub skipped: bool,
 }
 
-/// Work of a rank.
+/// Sums over the work of a rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     last: Taken,

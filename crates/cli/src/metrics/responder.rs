@@ -1,6 +1,6 @@
 //! Thread that answers HTTP requests with one page.
 //!
-//! Connections are served one at a time, each for at most two seconds and with one small buffer, which bounds
+//! Connections are served one at a time, each for at most two seconds and with one small buffer. This limits
 //! the cost of unknown clients. Law: no request makes the thread fail, and no answer repeats bytes of a
 //! request.
 
@@ -15,9 +15,9 @@ use crate::failure::OrHint;
 
 /// Longest time for one connection.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest pause after a failure to accept a connection.
+/// Longest pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Largest number of bytes read of a request.
+/// Most bytes of a request that are read.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Path of the page.
 const PATH: &str = "/metrics";
@@ -26,7 +26,7 @@ const PATH: &str = "/metrics";
 /// its actual port. The thread runs until the process ends.
 ///
 /// # Errors
-/// If the address is taken or not of this machine.
+/// If the address is taken, or is not an address of this machine.
 pub fn start(
     address: SocketAddr,
     page: impl Fn() -> String + Send + 'static,

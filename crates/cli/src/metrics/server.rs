@@ -4,12 +4,12 @@ use thinwire_server::{STALENESS_MAX, Server, Stats};
 
 use super::page::{Kind, Page};
 
-/// Returns the metrics of a server; the page is empty before the server has started and after it has ended.
+/// Returns the page of a server. The page is empty before the server has started and after it has ended.
 pub fn server_page(server: Option<&Server>) -> Page {
     server.map_or_else(Page::default, |server| page(&server.stats(), server.epoch()))
 }
 
-/// Returns the metrics of a server with such figures, in an epoch.
+/// Returns the page for a server with these figures, in an epoch.
 pub(super) fn page(figures: &Stats, epoch: u32) -> Page {
     let mut page = Page::default();
     page.family("thinwire_server_shards", Kind::Gauge, "Shards of which the server has a copy.");

@@ -1,4 +1,5 @@
-//! Checkpoints of trainings as the command resolves them: where they go, what one continues from, and what they keep.
+//! Checkpoints of trainings: their folder and interval, the checkpoint to resume from, and the settings they
+//! contain.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,15 +16,16 @@ use super::model::{Model, Named};
 use super::plan::{KeptPlan, PLANNED};
 use crate::output::say;
 
-/// Returns where checkpoints go, and how often.
+/// Returns the folder of checkpoints and their interval.
 pub fn policy(folder: PathBuf, every: Option<u64>) -> Policy {
     Policy { folder, every, say, go_on }
 }
 
-/// Opens the checkpoint to resume, once it and the place of others are there or `patience` is over.
+/// Opens the checkpoint to resume from. Waits for it and for the folder of new checkpoints, for `patience` at
+/// most.
 ///
 /// # Errors
-/// If the checkpoint is not there then.
+/// If the checkpoint is still missing.
 pub fn resolve(
     resume: Option<&Path>,
     folder: Option<&Path>,
@@ -40,11 +42,11 @@ pub fn resume_hint(policy: Option<&Policy>, resumed: Option<&Checkpoint>) -> Opt
     kept.or(resumed.map(Checkpoint::path)).map(go_on)
 }
 
-/// Returns the settings that checkpoints of a training keep for the command: of a planned one, the model as the plan
-/// names it and the plan, else the model with the recipe.
+/// Returns the command's settings for the checkpoints of a training: the plan with the model as the plan
+/// names it, otherwise the model with the recipe.
 ///
 /// # Errors
-/// If the model is impossible.
+/// If the model is not valid.
 pub fn config(job: &TrainingJob, model: &Model, file: Option<&PlanFile>) -> Result<Value> {
     // What is usual depends on the number of steps, which may be another one then.
     let mut config = json!({

@@ -1,4 +1,4 @@
-//! Console of a training: what the command shows and writes while a session trains.
+//! Console of a training: the output of the command while a session trains.
 
 use std::cell::RefCell;
 
@@ -24,21 +24,21 @@ use crate::output::say;
 pub struct Console<'a> {
     /// The training.
     pub job: &'a TrainingJob,
-    /// Codec of gradients; none where they travel as a plan says.
+    /// Codec of gradients; `None` if they travel by a plan.
     pub codec: Option<&'a Policy>,
     /// Place of this process.
     pub place: &'a Place,
     /// The trace, if one is written.
     pub trace: RefCell<Trace>,
-    /// Returns the lines about parameters on servers, by their bytes.
+    /// Function that returns the lines about parameters on servers, given the bytes of these parameters.
     pub of_servers: &'a dyn Fn(u64) -> Vec<String>,
     progress: RefCell<Progress>,
-    /// Growth of the process since the begin.
+    /// Growth of the process since the start.
     growth: RefCell<Option<Growth>>,
 }
 
 impl<'a> Console<'a> {
-    /// A console without a trace.
+    /// Returns a console without a trace.
     pub fn new(job: &'a TrainingJob, codec: Option<&'a Policy>, place: &'a Place) -> Console<'a> {
         Console {
             job,
@@ -95,7 +95,7 @@ impl<'a> Console<'a> {
         Ok(())
     }
 
-    /// Warns of what the codec may do in this training.
+    /// Warns of effects that the codec may have in this training.
     fn warn(&self, computation: &Computation) {
         let parameters = computation.training.graph.parameters();
         let names: Vec<&str> = parameters.map(|(_, tensor)| tensor.name.as_str()).collect();
@@ -103,7 +103,7 @@ impl<'a> Console<'a> {
         warnings.into_iter().for_each(|warning| say(format!("warning: {warning}")));
     }
 
-    /// Words about the training for its begin.
+    /// Returns a description of the training for its first line.
     fn title(&self, computation: &Computation, world: World) -> String {
         let ranks = counted(world.size(), "rank");
         let codec = self.codec.map_or(String::new(), |codec| format!(" with codec {codec}"));

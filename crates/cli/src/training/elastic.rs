@@ -1,4 +1,4 @@
-//! Training as a member of an elastic job: what is typed becomes a membership, in which a session trains.
+//! Training as a member of an elastic job: the flags become a membership, in which a session trains.
 
 use anyhow::{Result, anyhow};
 use thinwire_checkpoint::mark;
@@ -16,10 +16,10 @@ use super::policies::JobResizer;
 use super::{checkpoints, messages, outcome};
 use crate::place::of_member;
 
-/// Trains as a member of an elastic job; rank 0 of the last epoch prints. Returns the code to exit with.
+/// Trains as a member of an elastic job. Rank 0 of the last epoch prints the results. Returns the exit code.
 ///
 /// # Errors
-/// If the job cannot be elastic or refuses this process, or this process fails by itself.
+/// If the job cannot be elastic or refuses this process, or this process fails on its own.
 pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], address: &JobAddress) -> Result<u8> {
     let settings = &job.settings;
     let place = of_member(address);

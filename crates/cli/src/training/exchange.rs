@@ -1,4 +1,4 @@
-//! Exchange of gradients: flags before the checkpoint before the defaults.
+//! Exchange of gradients, as defined by flags, the checkpoint and defaults, in this order.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -13,41 +13,41 @@ use thinwire_train::session::OF_PLAN;
 use super::settings::{self, AlgorithmFlag, Codec, Settings};
 use crate::failure::{OrHint, hinted};
 
-/// The options that decide how gradients travel, as a checkpoint keeps them.
+/// The options that define how gradients travel, as saved in checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exchange {
-    /// The codec as it was typed, by which it is found again.
+    /// The codec as the user typed it, from which it can be parsed again.
     pub codec: String,
-    /// The codec's own name; that of a file has a checksum.
+    /// The codec's own name. The name of a codec from a file includes a checksum.
     pub identity: String,
     /// The algorithm of the exchange.
     #[serde(with = "spelled")]
     pub algorithm: AlgorithmFlag,
-    /// The treatment of values that codecs lose.
+    /// The treatment of values that codecs discard.
     #[serde(with = "spelled")]
     pub feedback: Feedback,
-    /// The weighted error that `auto` allows one encoding.
+    /// The weighted error that `auto` allows for one encoding.
     pub error_budget: f64,
-    /// The factor of momentum that is added up before encoding.
+    /// The momentum factor that is applied before encoding.
     pub momentum_correction: Option<f32>,
-    /// First steps that travel raw; the codec's default if there is none.
+    /// Number of first steps without the codec, or `None` for the codec's default.
     pub warmup_steps: Option<u64>,
     /// The size of a bucket, in bytes of f32.
     pub bucket_bytes: usize,
-    /// How ranks train together.
+    /// The way in which ranks train together.
     #[serde(with = "spelled", default)]
     pub mode: Mode,
-    /// Form of Adam, which decides whether gradients or momenta travel.
+    /// Form of Adam, which determines whether gradients or momenta travel.
     #[serde(with = "spelled", default)]
     pub optimizer: Adam,
 }
 
 impl Exchange {
-    /// The exchange that flags and the checkpoint ask for, for a model of so many elements, and its
-    /// codec: `default` where nothing was asked for, which is none where a plan has codecs of its own.
+    /// Returns the exchange defined by flags and the checkpoint for a model of `elements` elements, and its
+    /// codec. `default` is the codec if neither defines one; it is `None` if a plan has its own codecs.
     ///
     /// # Errors
-    /// If the checkpoint's codec is a file that is gone, or a warm-up is asked for that it has not.
+    /// If the checkpoint's codec is a missing file, or a warm-up is requested for a codec that has none.
     pub fn resolve(
         settings: &Settings,
         codec: Option<&Codec>,
@@ -111,8 +111,8 @@ impl Exchange {
         Ok((exchange, codec.map(|codec| codec.policy)))
     }
 
-    /// Refuses momentum correction and raw first steps where ranks exchange parameters, and all that pairs do not
-    /// follow.
+    /// Refuses momentum correction and a warm-up in every mode except the averaging of gradients in each
+    /// step. In pair mode, also refuses codecs and flags of buckets.
     fn check_mode(&self, asked: &Settings) -> Result<()> {
         if self.mode == Mode::Step {
             return Ok(());
@@ -148,10 +148,10 @@ impl Exchange {
         }
     }
 
-    /// Returns the form of Adam: as requested, else that of the checkpoint.
+    /// Returns the form of Adam: the requested one, otherwise that of the checkpoint.
     ///
     /// # Errors
-    /// If the checkpoint's training has another one than was asked for.
+    /// If the requested form differs from that of the checkpoint.
     pub fn optimizer(asked: Option<Adam>, kept: Option<&Exchange>) -> Result<Adam> {
         let before = kept.map(|kept| kept.optimizer);
         match (asked, before) {
@@ -164,10 +164,10 @@ impl Exchange {
         }
     }
 
-    /// Refuses an optimiser whose momenta do not travel as was asked.
+    /// Refuses an optimiser whose momenta cannot travel as requested.
     ///
     /// # Errors
-    /// If there is a flag that momenta do not follow.
+    /// If there is a flag that has no effect on momenta.
     pub fn check_optimizer(&self, codec: Option<&Policy>) -> Result<()> {
         let Exchange { optimizer, mode, .. } = self;
         let codec = codec.map_or("none".to_owned(), Policy::to_string);
@@ -197,7 +197,7 @@ impl Exchange {
         Err(hinted(anyhow!("--optimizer {optimizer} {why}"), hint))
     }
 
-    /// Returns the synchroniser's options under a codec, in a training of so many steps.
+    /// Returns the synchroniser's options for a codec, in a training of `steps` steps.
     pub fn options(&self, codec: Option<&Policy>, steps: u64) -> thinwire_sync::Options {
         let usual = thinwire_sync::Options::default();
         let keeps = codec.is_some_and(Policy::keeps_a_budget);
@@ -214,13 +214,13 @@ impl Exchange {
         }
     }
 
-    /// Momentum correction, if it was asked for.
+    /// Returns the momentum correction if it was requested.
     pub fn momentum(&self) -> Option<Momentum> {
         self.momentum_correction.map(|factor| Momentum { factor, ..Momentum::default() })
     }
 
-    /// Returns the warm-up of a codec: as requested, else the codec's default unless that exceeds a
-    /// fifth of the steps.
+    /// Returns the number of warm-up steps of a codec: the requested number, otherwise the codec's default
+    /// unless it exceeds a fifth of all steps.
     pub fn warm_up_steps(&self, codec: Option<&Policy>, steps: u64) -> u64 {
         // A round has the changes of many steps: raw first rounds would be most of what is sent.
         if self.mode != Mode::Step {
@@ -234,7 +234,7 @@ impl Exchange {
         asked.or(codec.map(|codec| usual_warm_up_steps(codec, steps))).unwrap_or(0)
     }
 
-    /// The exchange of a checkpoint; none if an older version wrote the checkpoint without one.
+    /// Returns the exchange of a checkpoint, or `None` if an older version wrote the checkpoint without one.
     ///
     /// # Errors
     /// If the checkpoint has an exchange that cannot be read.
@@ -246,13 +246,13 @@ impl Exchange {
         })
     }
 
-    /// Returns the exchange with the number of raw first steps that a training of so many steps has, as its
-    /// checkpoints keep it.
+    /// Returns the exchange for the checkpoints of a training of `steps` steps, which includes the number of
+    /// warm-up steps.
     pub fn resolved(&self, codec: Option<&Policy>, steps: u64) -> Exchange {
         Exchange { warmup_steps: Some(self.warm_up_steps(codec, steps)), ..self.clone() }
     }
 
-    /// The exchange's settings by name.
+    /// Returns the exchange's settings by name.
     pub fn described(&self) -> Vec<(&'static str, String)> {
         let (momentum, raw) = (self.momentum_correction, self.warmup_steps);
         vec![
@@ -269,8 +269,9 @@ impl Exchange {
     }
 }
 
-/// Returns the codec of a mode in which it is not the one of gradients: `auto` would measure it in steps, and partners
-/// send parameters themselves.
+/// Returns the default codec of a mode, or `None` if it is the default of averaging gradients in every step.
+/// Other modes need a fixed codec, because `auto` would take its measurements in steps, and partners send the
+/// parameters themselves.
 fn usual_codec(mode: Mode) -> Option<&'static str> {
     match mode {
         Mode::Step | Mode::Delayed { steps: 0 } => None,
@@ -281,21 +282,22 @@ fn usual_codec(mode: Mode) -> Option<&'static str> {
     }
 }
 
-/// Returns the number of raw first steps that suits a codec; 0 if it exceeds a fifth of all steps.
+/// Returns the codec's default number of warm-up steps, or 0 if it exceeds a fifth of all steps.
 pub fn usual_warm_up_steps(codec: &Policy, steps: u64) -> u64 {
     Some(codec.warm_up_steps()).filter(|suits| *suits <= steps / 5).unwrap_or(0)
 }
 
-/// Small enough that the last bucket, which nothing hides, is a small part of all; large enough
-/// that a message is worth its header and a wake-up.
+/// Returns the size of a bucket in bytes. It is small enough that the last bucket, which is not hidden by
+/// computation, is a small part of all bytes, and large enough that the cost of a message is small in
+/// comparison.
 fn bucket_bytes(elements: usize) -> usize {
     (4 * elements / 16).clamp(64 << 10, 4 << 20)
 }
 
-/// Refuses flags that do nothing under any of these codecs.
+/// Refuses flags that have no effect with any of these codecs.
 ///
 /// # Errors
-/// If a feedback, a warm-up or an error budget was given that no codec has.
+/// If a feedback, a warm-up or an error budget is given that no codec uses.
 pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
     let usual = thinwire_sync::Options::default();
     let named: Vec<String> = codecs.iter().map(|codec| codec.to_string()).collect();
@@ -337,7 +339,7 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
     )
 }
 
-/// Values as flags are written.
+/// Serialisation of values in the form of flags.
 mod spelled {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

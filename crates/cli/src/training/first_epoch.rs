@@ -1,4 +1,4 @@
-//! First epoch of a rank that trains with servers: the wait for it, and why it takes long.
+//! First epoch of a rank that trains with servers: waiting for it, and finding the reason for a long wait.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use super::messages;
 
 /// Interval at which a waiting process checks for refusals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Longest wait for the coordinator's answer to that question.
+/// Longest wait for the coordinator's answer about the reason.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits for the first epoch that includes this process and, if given, has this number of ranks.
+/// Waits for the first epoch that includes this process and has the given number of ranks, if one is given.
 ///
 /// # Errors
-/// If the job is over or refuses this process, or no such epoch begins within `timeout`.
+/// If the job has ended or refuses this process, or no such epoch begins within `timeout`.
 pub fn first_epoch(
     presence: &Presence,
     seat: &JobAddress,
@@ -50,7 +50,7 @@ pub fn first_epoch(
     }
 }
 
-/// Returns why no epoch begins, and which members of the last one are not there.
+/// Returns the reason why no epoch begins, and the absent members of the last epoch.
 fn why_waiting(seat: &JobAddress) -> String {
     let operator = Operator::connect(&seat.coordinator, &seat.token, PATIENCE);
     let status = operator.and_then(|mut operator| operator.status());

@@ -1,4 +1,4 @@
-//! A training resolved: what the flags, a checkpoint and the defaults mean together.
+//! A training job, resolved from the flags, a checkpoint and the defaults.
 
 use std::path::{Path, PathBuf};
 
@@ -32,54 +32,54 @@ use crate::size::Size;
 
 /// Training job that all ranks follow.
 pub struct TrainingJob {
-    /// The text, or the images.
+    /// The text or the images.
     pub dataset: Dataset,
     /// Name of the data.
     pub data: String,
     /// Settings of learning.
     pub recipe: Recipe,
-    /// Values of the parameters before the first step, if they are not drawn.
+    /// Initial values of the parameters, or `None` if they are drawn at random.
     pub weights: Option<Weights>,
     /// The model, or its plan.
     pub parallelism: Parallelism,
     /// The options of the gradients' exchange.
     pub exchange: Exchange,
-    /// Codec of gradients; none where they travel as a plan says.
+    /// Codec of gradients; `None` if they travel by a plan.
     pub codec: Option<Policy>,
-    /// The rest of what was typed.
+    /// The other flags.
     pub settings: Settings,
-    /// Where training continues from.
+    /// The checkpoint to resume from.
     pub resume: Option<Checkpoint>,
-    /// Whether and where it is frozen.
+    /// The folder and the interval of new checkpoints, if any are written.
     pub policy: Option<thinwire_checkpoint::Policy>,
-    /// Whether another mode is to be proposed.
+    /// Whether the training may propose another mode.
     pub advises: bool,
-    /// Policies that adapt it while it runs.
+    /// Policies that adapt the training while it runs.
     pub policies: Vec<Spec>,
     /// Metrics of this process as a rank.
     pub metrics: RankMetrics,
-    /// The exchange that the checkpoint keeps.
+    /// The exchange saved in the checkpoint.
     kept: Option<Exchange>,
 }
 
-/// The sources and docs that this program was built with.
+/// The sources and docs of this program.
 const OWN: &str = include_str!(concat!(env!("OUT_DIR"), "/corpus.txt"));
-/// Name of the fact of the step that a training begins with.
+/// Name of the fact with the first step of a training.
 pub const FIRST_STEP: &str = "first step";
-/// Name of the fact which folder of checkpoints the ranks have.
+/// Name of the fact with the checkpoint folder of the ranks.
 pub const CHECKPOINT_DIR: &str = "--checkpoint-dir";
 
-/// Codec of momenta, unless another one is named.
+/// Codec of momenta, unless another one is requested.
 const ONEBIT: &str = "onebit";
 
 /// The manifest's key for the path of the data.
 pub const TEXT: &str = "text";
 
 impl TrainingJob {
-    /// Reads the data and the checkpoint, and checks all that one process can check.
+    /// Reads the data and the checkpoint, and makes all checks that one process can make.
     ///
     /// # Errors
-    /// If anything is missing, damaged or impossible.
+    /// If data or checkpoint are missing or damaged, or the flags are not valid.
     pub fn resolve(typed: Typed<'_>) -> Result<TrainingJob> {
         let mut recipe = Recipe::resolve(&typed.settings.recipe, typed.resume.as_ref())?;
         let parallelism = Parallelism::resolve(&typed, &recipe)?;
@@ -134,11 +134,11 @@ impl TrainingJob {
         })
     }
 
-    /// Notices for a training that resumes with `world` ranks: differences from its checkpoint, and
-    /// settings that the checkpoint does not record.
+    /// Returns notices for a training that resumes with `world` ranks: differences from its checkpoint, and
+    /// settings that the checkpoint does not contain.
     ///
     /// # Errors
-    /// If the checkpoint keeps nothing that this version reads.
+    /// If the checkpoint has no settings that this version can read.
     pub fn said_of_resuming(&self, computation: &Computation, world: u32) -> Result<Vec<String>> {
         let Some(checkpoint) = &self.resume else { return Ok(Vec::new()) };
         let mut before = Recipe::kept(checkpoint)?.told();
@@ -166,8 +166,8 @@ impl TrainingJob {
         Ok(differences(&before, &now).into_iter().chain(assumed).collect())
     }
 
-    /// Returns the settings of a session under a codec, or by a plan. `config` is what its checkpoints keep for the
-    /// command.
+    /// Returns the settings of a session with a codec or a plan. `config` contains the command's settings for
+    /// its checkpoints.
     pub fn session(
         &self,
         codec: Option<&Policy>,
@@ -213,25 +213,25 @@ impl TrainingJob {
         }
     }
 
-    /// Returns the number of ranks that are started unless somebody says it.
+    /// Returns the default number of ranks.
     pub fn usual_ranks(&self) -> u32 {
         self.parallelism.usual_ranks(self.resume.as_ref())
     }
 
-    /// Refuses a world that cannot share the batch, or that the plan is not for.
+    /// Refuses a number of ranks that cannot share the batch, or that does not match the plan.
     ///
     /// # Errors
-    /// If it has another number of ranks.
+    /// If the number of ranks is not possible.
     pub fn check_world(&self, world: u32, said: &str) -> Result<()> {
         self.parallelism.check_world(self.recipe.batch, world, said)
     }
 
-    /// Refuses flags that do nothing, a world that is known to be wrong, and outputs that cannot be
-    /// written, before hours of training are lost. All ranks write checkpoints, rank 0 alone writes the
-    /// report and the trace.
+    /// Refuses flags without effect, a number of ranks that is known to be wrong, and outputs that are not
+    /// writable, before any time is spent on training. All ranks write checkpoints, but only rank 0 writes
+    /// the report and the trace.
     ///
     /// # Errors
-    /// The first such mistake.
+    /// The first mistake found.
     pub fn check(&self, codecs: &[Option<&Policy>]) -> Result<()> {
         let settings = &self.settings;
         let is_member = settings.place.member()?.is_some();
@@ -290,7 +290,7 @@ impl TrainingJob {
         })
     }
 
-    /// Starts to export the metrics of this process as a rank, if they are asked for.
+    /// Exports the metrics of this process as a rank, if requested.
     ///
     /// # Errors
     /// If the port is taken.
@@ -299,7 +299,7 @@ impl TrainingJob {
         self.settings.metrics.export(offset.unwrap_or(u16::MAX), move || metrics.page())
     }
 
-    /// Returns the facts, by name, that all ranks must have in common.
+    /// Returns the facts, by name, that must be equal on all ranks.
     pub fn facts(&self) -> Vec<(String, String)> {
         let step = self.resume.as_ref().map_or(0, |checkpoint| checkpoint.progress().step);
         let every = self.policy.as_ref().and_then(|policy| policy.every);
@@ -337,7 +337,7 @@ impl TrainingJob {
         }
     }
 
-    /// The report of `runs`, perhaps under a plan.
+    /// Returns the report of `runs`, which followed the plan in `file` if there is one.
     pub fn report(&self, place: &Place, file: Option<&PlanFile>, runs: Vec<Run>) -> Report {
         let settings = &self.settings;
         let mut described = match (&self.parallelism, file) {
@@ -369,7 +369,8 @@ impl TrainingJob {
     }
 }
 
-/// Refuses a mode and an optimiser in which ranks have the whole model under a plan, by which they have parts of it.
+/// Refuses a mode or an optimiser that needs the whole model on every rank, if ranks have parts of it by a
+/// plan.
 fn refuse_with_plan(exchange: &Exchange, parallelism: &Parallelism) -> Result<()> {
     let flag = match (exchange.mode, exchange.optimizer) {
         _ if !parallelism.is_planned() => return Ok(()),
@@ -382,7 +383,7 @@ fn refuse_with_plan(exchange: &Exchange, parallelism: &Parallelism) -> Result<()
     Err(hinted(error, "leave --plan and --parallel out, or leave the flag out"))
 }
 
-/// The file of values that the training begins with.
+/// Returns the file with the initial values of the parameters.
 fn weights(typed: &Typed<'_>) -> Result<Option<Weights>> {
     let Some(path) = &typed.settings.recipe.weights else { return Ok(None) };
     if let Some(resumed) = &typed.resume {
@@ -393,7 +394,7 @@ fn weights(typed: &Typed<'_>) -> Result<Option<Weights>> {
     Ok(Some(Weights::open(path)?))
 }
 
-/// Settings of a plan by name.
+/// Returns the settings of a plan by name.
 fn of_plan(file: &PlanFile, codec: Option<&Policy>) -> Vec<(&'static str, String)> {
     let rows = match file.sequence {
         1 => format!("{} rows, all ranks together", file.batch),
@@ -412,7 +413,7 @@ fn owned(pairs: Vec<(&str, String)>) -> Vec<(String, String)> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// A notice for a checkpoint that does not record how its gradients travelled.
+/// Returns a notice for a checkpoint that does not contain the settings of its exchange.
 fn assumed(exchange: &[(&str, String)]) -> String {
     let values: Vec<String> =
         exchange.iter().map(|(name, value)| format!("{name} {value}")).collect();
@@ -423,7 +424,8 @@ fn assumed(exchange: &[(&str, String)]) -> String {
     )
 }
 
-/// Settings with the data that they name, or that the checkpoint was trained on, and its name.
+/// Returns the settings with the path of the data, the data and its name. The path is that of the flags,
+/// otherwise that of the checkpoint.
 fn read_data(
     settings: &Settings,
     resume: Option<&Checkpoint>,
@@ -453,10 +455,10 @@ fn read_data(
     Ok((Settings { data: path, ..settings.clone() }, dataset, name))
 }
 
-/// The text or images at `path`, whichever the model reads, or our own text, with their name.
+/// Returns the text or images at `path`, as the model requires, or thinwire's own text, with their name.
 ///
 /// # Errors
-/// If there is no such text, or there are no such images.
+/// If there are no such text or images.
 fn read(path: Option<&Path>, modality: &Modality) -> Result<(String, Dataset)> {
     let name = path.map(|path| path.display().to_string());
     Ok(match (modality, path) {

@@ -1,4 +1,4 @@
-//! Executor and time of a report, and the places that outputs go to.
+//! Machine and date of a report, and the places of outputs.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use thinwire_wire::Hint;
 use crate::failure::hinted;
 use crate::invocation;
 
-/// The processor and its cores.
+/// Returns the processor's name and its number of cores.
 pub fn describe() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -21,13 +21,12 @@ pub fn describe() -> String {
     format!("{cores} cores, {model}")
 }
 
-/// The command line, without the path of the program and without the token.
+/// Returns the command line without the path of the program and without the token.
 pub fn command_line() -> String {
     shown(arguments())
 }
 
-/// The command by which the training of this command line continues from a checkpoint; a token has to be
-/// given again.
+/// Returns the command that resumes this training from a checkpoint. The user must give the token again.
 pub fn go_on(checkpoint: &Path) -> String {
     let command = shown(resuming(arguments(), &checkpoint.to_string_lossy()));
     format!("continue with: {command}")
@@ -51,7 +50,7 @@ fn shown(arguments: impl IntoIterator<Item = String>) -> String {
     words.join(" ")
 }
 
-/// The arguments with this checkpoint to resume, and no other.
+/// Returns the arguments with this checkpoint to resume from, in place of any other.
 fn resuming(arguments: impl IntoIterator<Item = String>, checkpoint: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut of_resume = false;
@@ -65,7 +64,7 @@ fn resuming(arguments: impl IntoIterator<Item = String>, checkpoint: &str) -> Ve
     words
 }
 
-/// A word as a shell takes it.
+/// Returns a word quoted for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=:,./@%+".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
@@ -74,7 +73,7 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Now, as "2026-11-21 14:05 UTC".
+/// Returns the current time, such as "2026-11-21 14:05 UTC".
 pub fn date() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (year, month, day) = civil(now / 86_400);
@@ -82,7 +81,8 @@ pub fn date() -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 
-/// The date of a day counted from 1 January 1970: "chrono-Compatible Low-Level Date Algorithms" (Hinnant).
+/// Returns the date of a day counted from 1 January 1970. See "chrono-Compatible Low-Level Date Algorithms"
+/// (Hinnant).
 fn civil(day: u64) -> (u64, u64, u64) {
     // Years begin with March there, so that a leap day is a year's last, in eras of 400 years.
     let days = day + 719_468;
@@ -95,11 +95,11 @@ fn civil(day: u64) -> (u64, u64, u64) {
     (400 * era + year + u64::from(month <= 2), month, day)
 }
 
-/// Makes a folder of `what` where it is missing, and makes sure that files can be written to it, or to a bucket. It
-/// was given with `flag`.
+/// Checks that files can be written to the folder or bucket of `what`, which `flag` has given. Creates the
+/// folder if it is missing.
 ///
 /// # Errors
-/// If it is no folder, or not a writable one, or the bucket cannot be reached or written.
+/// If the path is not a writable folder, or the bucket cannot be reached or written.
 pub fn ensure_writable(place: &Path, what: &str, flag: &str) -> Result<()> {
     let place = Location::from(place);
     let hint = match place {

@@ -1,4 +1,5 @@
-//! News of a process that was started by hand in an elastic job. Launchers tell of their own processes.
+//! Messages of a process that was started by hand in an elastic job. Launchers print those of their own
+//! processes.
 
 use std::time::Duration;
 
@@ -9,13 +10,13 @@ use crate::launch::is_launched;
 use crate::output::say;
 use crate::patience::Patience;
 
-/// Time after which a process that waits says why.
+/// Time after which a waiting process prints the reason.
 pub const EXPLAINED_AFTER: Duration = Duration::from_secs(5);
 
-/// Joins a job by `join`, and says which coordinator the process looks for, and under which name others know it.
+/// Joins a job with `join`, and prints the coordinator's address and the name of this process.
 ///
 /// # Errors
-/// Errors of `join`.
+/// Errors returned by `join`.
 pub fn join<T>(
     JobAddress { coordinator, id, .. }: &JobAddress,
     join: impl FnOnce() -> Result<T, thinwire_job::Error>,
@@ -29,17 +30,17 @@ pub fn join<T>(
     Ok(joined)
 }
 
-/// Says that the training has ended, in a rank that does not print its result.
+/// Prints that the training has ended, on a rank that does not print its result.
 pub fn over(rank: u32) {
     tell(&format!("the training has ended; rank 0 prints its result, this is rank {rank}"));
 }
 
-/// Says why no epoch begins, and for how long the process waits in all.
+/// Prints the reason why no epoch begins, and the longest wait of the process.
 pub fn delayed(reason: &str, patience: Duration) {
     tell(&format!("waiting for up to {:.0} s: {reason}", patience.as_secs_f64().ceil()));
 }
 
-/// Says a line about this process, unless its launcher does.
+/// Prints a line about this process, unless its launcher prints such lines.
 pub fn tell(line: &str) {
     if !is_launched() {
         say(line);

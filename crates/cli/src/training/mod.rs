@@ -1,5 +1,5 @@
-//! Training as the command does it: what was typed becomes a training job, which every rank follows,
-//! and what rank 0 saw becomes a report.
+//! Training as the command runs it: the flags become a training job for every rank, and the results on rank 0
+//! become a report.
 
 pub mod checkpoints;
 mod console;
@@ -52,14 +52,14 @@ use trace::Trace;
 const MIXED: &str = "warning: the plan was made for mixed precision, but training uses single precision: \
                      the predicted step time and memory do not apply";
 
-/// One process of a training: its rank, and what all its runs share.
+/// One process of a training, with its rank and the state shared by its runs.
 struct Process<'a> {
     place: &'a Place,
     interrupt: &'a Interrupt,
     lock: &'a FolderLock,
 }
 
-/// Trains under each codec, or by a plan, in all ranks; rank 0 prints. Returns the code to exit with.
+/// Trains with each codec, or by a plan, on all ranks. Rank 0 prints the results. Returns the exit code.
 ///
 /// # Errors
 /// If the job cannot be done, or a rank is lost.
@@ -86,10 +86,10 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<u8> {
     outcome::conclude(job, &place, trained, &interrupt)
 }
 
-/// Refuses names of the servers' parameters that fit none of a model's, or all.
+/// Refuses patterns for parameters on servers that match none of the model's parameters, or all of them.
 ///
 /// # Errors
-/// If it is so, or the model is impossible.
+/// If the patterns are refused, or the model is not valid.
 pub fn check_served(job: &TrainingJob, mode: &ServerMode) -> Result<()> {
     match &job.parallelism {
         Parallelism::Replicas(model) => {
@@ -101,16 +101,17 @@ pub fn check_served(job: &TrainingJob, mode: &ServerMode) -> Result<()> {
     }
 }
 
-/// Trains with the servers of a parameter server. Returns the code to exit with.
+/// Trains with the servers of a parameter server. Returns the exit code.
 ///
 /// # Errors
-/// If this process is no member of a job with servers, or the training fails.
+/// If this process is not a member of a job with servers, or the training fails.
 pub fn train_with_servers(job: &TrainingJob, mode: &ServerMode) -> Result<u8> {
     let seat = job.settings.place.member()?.context("a rank of a job with servers has no seat")?;
     server::train(job, mode, &seat)
 }
 
-/// This rank, with the folder of its checkpoints, or the code of ranks that have run elsewhere.
+/// Returns this rank and the lock of its checkpoint folder, or the exit code of ranks that have run
+/// elsewhere.
 fn start(job: &TrainingJob, codecs: &[Option<&Policy>]) -> Result<Start<(Place, FolderLock)>> {
     let settings = &job.settings;
     job.check(codecs)?;
@@ -172,7 +173,7 @@ fn runs(
     Ok(trained)
 }
 
-/// The group of all ranks once they agree on the job, and what was made then.
+/// Returns the group of all ranks once they agree on the job, and the plan or model made at that time.
 fn agreed(
     job: &TrainingJob,
     process: &Process<'_>,

@@ -1,4 +1,4 @@
-//! The model of a training: a GPT of bytes by its sizes, or any that has a name or a file.
+//! Model of a training: a GPT of bytes with given sizes, or any model with a name or a file.
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
@@ -12,44 +12,44 @@ use super::settings::{RecipeFlags, refuse};
 use crate::failure::{OrHint, hinted};
 use crate::source::Source;
 
-/// The most elements that all parameters together have.
+/// Largest number of elements of all parameters together.
 const ELEMENTS_MAX: usize = 1 << 32;
 
-/// Model that is trained. A checkpoint keeps it.
+/// Model that is trained. Checkpoints contain it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Model {
-    /// A GPT of bytes of this size.
+    /// A GPT of bytes with these sizes.
     Sizes(Config),
-    /// Any other.
+    /// Any other model.
     Named(Named),
 }
 
-/// The model of a training for which no flag says another.
+/// The default model of a training.
 pub const DEFAULT: Model = Model::Sizes(Config { context: 128, width: 128, layers: 4, heads: 4 });
 
-/// A model that has a name or a file.
+/// A model with a name or a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Named {
-    /// Name, or path of the file; a planned training keeps it as that of its model.
+    /// Name, or path of the file. In a planned training, it is the name of the plan's model.
     #[serde(alias = "model")]
     pub name: String,
-    /// Tokens of its sequences.
+    /// Number of tokens in its sequences.
     #[serde(alias = "sequence")]
     pub context: usize,
-    /// Name of the input of tokens, where that is not clear.
+    /// Name of the input for tokens, if it is not clear from the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<String>,
-    /// The fingerprint of its graph for one sequence, or for as many as it must have: it depends
-    /// neither on a name nor on a plan.
+    /// The fingerprint of the graph for one sequence, or for the model's fixed batch. It depends neither on a
+    /// name nor on a plan.
     pub identity: String,
 }
 
 impl Model {
-    /// The model that a checkpoint keeps.
+    /// Returns the model of a checkpoint.
     ///
     /// # Errors
-    /// If there is none that this version reads.
+    /// If the checkpoint has no model that this version can read.
     pub fn kept(checkpoint: &Checkpoint) -> Result<Model> {
         let config = &checkpoint.progress().config;
         // Of a planned training it lies beside the recipe.
@@ -59,10 +59,10 @@ impl Model {
         })
     }
 
-    /// The model of the flags, or else the one that there was before.
+    /// Returns the model of the flags, otherwise `before`.
     ///
     /// # Errors
-    /// If there is none such, or flags contradict each other.
+    /// If there is no such model, or flags contradict each other.
     pub fn of(flags: &RecipeFlags, before: &Model) -> Result<Model> {
         let tokens = flags.input.as_ref().map(|tokens| tokens.0.clone());
         match (&flags.model, before) {
@@ -108,7 +108,7 @@ impl Model {
         Ok(Model::Named(Named { name: name.to_owned(), context, tokens, identity }))
     }
 
-    /// Bytes that a prediction is made from, at most.
+    /// Returns the largest number of bytes that a prediction is made from.
     pub fn context(&self) -> usize {
         match self {
             Model::Sizes(config) => config.context,
@@ -116,7 +116,7 @@ impl Model {
         }
     }
 
-    /// Whether it is the same one, whatever it is called.
+    /// Returns whether it is the same model, regardless of its name.
     pub fn is(&self, other: &Model) -> bool {
         match (self, other) {
             (Model::Named(one), Model::Named(other)) => {
@@ -126,10 +126,10 @@ impl Model {
         }
     }
 
-    /// Refuses any other model than that of the checkpoint.
+    /// Refuses any model other than that of the checkpoint.
     ///
     /// # Errors
-    /// If it is another one.
+    /// If the model is a different one.
     pub fn check_is(&self, kept: &Model) -> Result<()> {
         if self.is(kept) {
             return Ok(());
@@ -139,10 +139,10 @@ impl Model {
         Err(hinted(error, "leave the model's flags out when resuming"))
     }
 
-    /// The graph for a micro-batch, and the micro-batches of so many rows on a rank.
+    /// Returns the graph for a micro-batch, and the number of micro-batches for `rows` rows on a rank.
     ///
     /// # Errors
-    /// If it is impossible, or only for another number of rows.
+    /// If the model is not valid, or has a fixed number of rows that does not divide `rows`.
     pub fn graph(&self, rows: usize) -> Result<(Graph, usize)> {
         let source = self.source()?;
         let micro_batch = source.fixed_batch()?.unwrap_or(rows);
@@ -157,27 +157,27 @@ impl Model {
         Ok((graph(&source, micro_batch, sequence)?, rows / micro_batch))
     }
 
-    /// Returns the rows of a micro-batch of a model for a fixed number of them, or 1.
+    /// Returns the number of rows of a micro-batch, if the model has a fixed number, otherwise 1.
     ///
     /// # Errors
-    /// If the model is impossible.
+    /// If the model is not valid.
     pub fn unit(&self) -> Result<usize> {
         Ok(self.source()?.fixed_batch()?.unwrap_or(1))
     }
 
-    /// The model for one row, or for as many as it must have.
+    /// Returns the model for one row, or for its fixed number of rows.
     ///
     /// # Errors
-    /// If it is impossible, or reads neither text nor images.
+    /// If it is not valid, or reads neither text nor images.
     pub fn smallest(&self) -> Result<GraphModel> {
         let (graph, _) = self.graph(self.source()?.fixed_batch()?.unwrap_or(1))?;
         GraphModel::new(&graph, self.tokens()).or_hint(HINT)
     }
 
-    /// The model to write a text of so many bytes.
+    /// Returns the model for writing a text of `bytes` bytes.
     ///
     /// # Errors
-    /// If it is impossible, no model of text, or its file is another one than it was.
+    /// If it is not valid or not a model of text, or its file has changed.
     pub fn writer(&self, bytes: usize) -> Result<GraphModel> {
         let (source, context) = (self.source()?, self.context());
         if let Model::Named(Named { name, identity: expected, .. }) = self {
@@ -198,7 +198,7 @@ impl Model {
     /// Returns the model by its name.
     ///
     /// # Errors
-    /// If it is impossible.
+    /// If it is not valid.
     pub fn to_named(&self) -> Result<Named> {
         match self {
             Model::Named(named) => Ok(named.clone()),
@@ -206,7 +206,7 @@ impl Model {
         }
     }
 
-    /// Returns the user's name of the model.
+    /// Returns the model's name for users.
     pub fn describe(&self) -> String {
         match self {
             Model::Sizes(Config { context, width, layers, heads }) => {
@@ -218,7 +218,7 @@ impl Model {
         }
     }
 
-    /// Returns the name of the model for a planner; one of given sizes is a GPT.
+    /// Returns the model's name for a planner. A model with given sizes is a GPT.
     pub fn planned_name(&self) -> String {
         match self {
             Model::Named(named) => named.name.clone(),
@@ -228,7 +228,7 @@ impl Model {
         }
     }
 
-    /// Returns the name of the model, by which its source is found.
+    /// Returns the model's name, with which its source can be found.
     pub fn name(&self) -> String {
         match self {
             Model::Sizes(config) => config.name(),
@@ -243,7 +243,7 @@ impl Model {
         Source::open(&self.name())
     }
 
-    /// Name of the input of tokens, where that is not clear.
+    /// Returns the name of the input for tokens, if it is not clear from the model.
     pub fn tokens(&self) -> Option<&str> {
         match self {
             Model::Sizes(_) => None,
@@ -253,10 +253,10 @@ impl Model {
 }
 
 impl Named {
-    /// The model of a source for sequences of so many tokens.
+    /// Returns the model of a source, for sequences of `context` tokens.
     ///
     /// # Errors
-    /// If it has no such sequences.
+    /// If it has no sequences of this length.
     pub fn of(
         source: &Source,
         name: String,
@@ -267,25 +267,26 @@ impl Named {
     }
 }
 
-/// Returns the fingerprint of a model for sequences of so many tokens.
+/// Returns the fingerprint of a model for sequences of `context` tokens.
 ///
 /// # Errors
-/// If it has no such sequences.
+/// If it has no sequences of this length.
 pub fn identity(source: &Source, context: usize) -> Result<String> {
     Ok(format!("{:016x}", fingerprint(&smallest(source, sequence(source, context)?)?)))
 }
 
-/// The model for one row, or for as many as it must have.
+/// Returns the graph for one row, or for the model's fixed number of rows.
 fn smallest(source: &Source, sequence: usize) -> Result<Graph> {
     graph(source, source.fixed_batch()?.unwrap_or(1), sequence)
 }
 
-/// The length to ask a source for, so that its sequences have so many tokens: a file may have but one.
+/// Returns the length that a source is given to get sequences of `context` tokens. A file may allow only one
+/// length.
 fn sequence(source: &Source, context: usize) -> Result<usize> {
     source.sequence(Some(context)).or_else(|_| source.sequence(None))
 }
 
-/// The model for so many rows; a mistake that says not itself what to do gets the usual hint.
+/// Returns the graph for `rows` rows. An error without a hint gets [`HINT`].
 fn graph(source: &Source, rows: usize, sequence: usize) -> Result<Graph> {
     source.graph(rows, sequence).map_err(|error| match error.hint() {
         Some(_) => error.into(),
@@ -293,7 +294,7 @@ fn graph(source: &Source, rows: usize, sequence: usize) -> Result<Graph> {
     })
 }
 
-/// Hint where a model is none of text or images.
+/// Hint for a model that is neither of text nor of images.
 pub const HINT: &str = "a model of text: gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128; \
                     --input tokens=NAME says what a model calls its tokens; or one of images \
                     [batch, channels, rows, columns]";

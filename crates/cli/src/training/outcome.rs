@@ -1,5 +1,5 @@
-//! The end of a training: what its model is good for, which is a text that it writes or the images that it puts
-//! in their class, and what rank 0 prints.
+//! End of a training: a sample of the model, which is a text that it writes or the part of images that it
+//! classifies correctly, and the output of rank 0.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,13 +26,13 @@ const SAMPLE_TEMPERATURE: f32 = 0.7;
 /// Values of all parameters by name.
 type Values = BTreeMap<String, Vec<f32>>;
 
-/// Result of a training so far.
+/// Results of a training so far.
 pub struct Trained {
-    /// Runs that are over.
+    /// Completed runs.
     pub runs: Vec<Run>,
-    /// Plan that they followed.
+    /// Plan of the runs.
     pub file: Option<PlanFile>,
-    /// Whether the last checkpoint could be written.
+    /// Result of writing the last checkpoint.
     pub kept: Result<()>,
 }
 
@@ -43,10 +43,10 @@ impl From<Outcome> for Trained {
     }
 }
 
-/// Runs a session, and lets its model show what it is good for.
+/// Runs a session, and adds a sample of its model.
 ///
 /// # Errors
-/// If the session fails, or the model's file is another one than it was.
+/// If the session fails, or the model's file has changed.
 pub fn run(
     session: &Session<'_>,
     job: &TrainingJob,
@@ -60,10 +60,10 @@ pub fn run(
     Ok(ended)
 }
 
-/// Ends a training: rank 0 writes the report and prints. Returns the code to exit with.
+/// Ends a training. Rank 0 writes the report and prints the results.
 ///
 /// # Errors
-/// If the training has failed, or its last checkpoint or its report could not be written.
+/// If the training failed, or its last checkpoint or its report could not be written.
 pub fn conclude(
     job: &TrainingJob,
     place: &Place,
@@ -90,7 +90,7 @@ pub fn conclude(
     code
 }
 
-/// Prints what rank 0 saw; of one training also what its model writes.
+/// Prints the report. For a single training, this includes the text that its model writes.
 fn show(report: &Report, settings: &Settings) -> Result<()> {
     if settings.json {
         return report::lines(report).iter().try_for_each(print_json);
@@ -103,9 +103,10 @@ fn show(report: &Report, settings: &Settings) -> Result<()> {
     print(report::summary(report))
 }
 
-/// Adds to the run of a training what its model writes, or how many held-out images it classifies.
+/// Adds to the run of a training the text that its model writes, or the number of held-out images classified
+/// correctly.
 ///
-/// Where rank 0 has but a part of the model, only the last checkpoint has all of it.
+/// If rank 0 has only a part of the model, the whole model is read from the last checkpoint.
 fn judge(outcome: &mut Outcome, job: &TrainingJob, model: &Model) -> Result<()> {
     let Outcome { run, model: trained, modality, .. } = outcome;
     let whole = match std::mem::replace(trained, TrainedModel::Elsewhere) {
@@ -130,7 +131,8 @@ fn judge(outcome: &mut Outcome, job: &TrainingJob, model: &Model) -> Result<()> 
     Ok(())
 }
 
-/// Text of the model; empty where it cannot write, though it has learnt all the same.
+/// Returns a text written by the model. The text is empty if the model cannot write, which does not make the
+/// training fail.
 fn sample(job: &TrainingJob, model: &Model, whole: Values) -> Result<String> {
     let bytes = usize::from(job.settings.sample_bytes);
     let writer = model.writer(bytes)?;
@@ -140,7 +142,8 @@ fn sample(job: &TrainingJob, model: &Model, whole: Values) -> Result<String> {
     Ok(text.map_or(String::new(), |text| harmless(&text)))
 }
 
-/// Part of as many held-out images as a validation has, in batches of `rows`; none without any.
+/// Returns the part of held-out images classified correctly, over as many as in a validation, in batches of
+/// `rows`. Returns `None` without such images.
 fn accuracy(
     run: &Run,
     job: &TrainingJob,
@@ -167,7 +170,7 @@ fn accuracy(
     Ok(Some(right as f64 / (batches.len() * rows) as f64))
 }
 
-/// Values in the order of a model's parameters, if all are there.
+/// Returns the values in the order of a model's parameters, if there is one for each.
 fn in_order(model: &GraphModel, mut whole: Values) -> Option<Vec<Vec<f32>>> {
     model.parameters().iter().map(|parameter| whole.remove(&parameter.name)).collect()
 }

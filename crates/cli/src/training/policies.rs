@@ -1,4 +1,4 @@
-//! Policies of a training as they are typed, and the way in which they change the number of ranks.
+//! Policies of a training as given by flags, and the connection with which they change the number of ranks.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -16,19 +16,19 @@ use super::recipe::Recipe;
 use crate::failure::hinted;
 use crate::ranks;
 
-/// Time within which a coordinator answers rank 0: a step waits so long.
+/// Time in which a coordinator must answer rank 0; a step waits for the answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether the ranks of a job may come and go.
+/// Whether ranks may join and leave a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
     /// The number of ranks is fixed.
     Fixed,
-    /// Ranks come and go.
+    /// Ranks may join and leave.
     Elastic,
 }
 
-/// Refuses policies that do nothing in a training, or cannot be followed.
+/// Refuses policies that have no effect in a training, or are not possible.
 ///
 /// # Errors
 /// The first such policy.
@@ -89,20 +89,20 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
     Ok(())
 }
 
-/// The coordinator of this process's job, which is asked for ranks.
+/// Changes the number of ranks through the coordinator of this process's job.
 pub struct JobResizer<'a> {
     address: &'a JobAddress,
-    /// Connection, once somebody has asked for it.
+    /// Connection to the coordinator, once it is needed.
     operator: RefCell<Option<Operator>>,
 }
 
 impl<'a> JobResizer<'a> {
-    /// A resizer that connects when it is first asked.
+    /// Returns a resizer that connects on the first request.
     pub fn new(address: &'a JobAddress) -> JobResizer<'a> {
         JobResizer { address, operator: RefCell::default() }
     }
 
-    /// Asks the coordinator; a connection that has failed is made anew the next time.
+    /// Sends a request to the coordinator. The next request connects again if the connection has failed.
     fn ask<T>(
         &self,
         ask: impl Fn(&mut Operator) -> Result<T, thinwire_job::Error>,

@@ -1,4 +1,4 @@
-//! Progress of a training: a bar on a terminal, now and then a line elsewhere.
+//! Progress of a training: a bar on a terminal, or a few lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use thinwire_report::figures::{bytes, seconds};
@@ -7,21 +7,21 @@ use thinwire_train::session::Step;
 
 use crate::output::{is_lively, is_quiet, is_verbose, say};
 
-/// About so many lines are written where there is no bar.
+/// Approximate number of lines without a bar.
 const LINES: u64 = 10;
 
-/// The progress of one training; by default silent, as on all ranks but the first.
+/// The progress of one training. The default prints nothing, as on all ranks but the first.
 #[derive(Default)]
 pub struct Progress {
     bar: Option<ProgressBar>,
     lines: Option<u64>,
     steps: u64,
-    /// The line that was said last of a plan.
+    /// The last printed line about a plan.
     planned: String,
 }
 
 impl Progress {
-    /// The progress of `steps` steps from `first` on.
+    /// Returns the progress of `steps` steps, beginning with step `first`.
     pub fn new(first: u64, steps: u64) -> Progress {
         if is_quiet() {
             return Progress::default();
@@ -38,7 +38,7 @@ impl Progress {
         Progress { bar: Some(bar), lines: None, steps, planned: String::new() }
     }
 
-    /// Prints what `auto` tries and what trials have led to, when that has changed.
+    /// Prints the current trials of `auto` and their results, if they have changed.
     pub fn planned(&mut self, planning: &Planning) {
         let is_tried = planning.trials > 0 || !planning.trying.is_empty();
         if !is_tried || planning.line == self.planned {
@@ -48,7 +48,7 @@ impl Progress {
         self.say(&self.planned);
     }
 
-    /// Says a line beside the bar.
+    /// Prints a line without disturbing the bar.
     pub fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// Tells of a step, of the seconds and bytes per step lately, and of a validation if it is fresh.
+    /// Shows a step with the current seconds and bytes per step, and a validation if it is new.
     pub fn tell(&self, step: &Step, [step_s, sent_bytes]: [f64; 2], validation: Option<f64>) {
         let (done, loss) = (step.number + 1, format!("loss {:.3}", step.loss));
         if let Some(bar) = &self.bar {

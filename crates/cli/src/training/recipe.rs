@@ -1,4 +1,4 @@
-//! Recipe of a training: what decides, apart from model, data and codec, what is learnt.
+//! Recipe of a training: the settings of learning, apart from the model, the data and the codec.
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
@@ -9,34 +9,33 @@ use super::exchange::Exchange;
 use super::settings::{GradDtype, RecipeFlags};
 use crate::failure::hinted;
 
-/// Settings of learning. A checkpoint keeps them.
+/// Settings of learning, as saved in checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recipe {
-    /// Rows per step, all ranks together.
+    /// Number of rows per step, for all ranks together.
     pub batch: usize,
-    /// All steps, those before a checkpoint included.
+    /// Number of all steps, including those before a checkpoint.
     pub steps: u64,
     /// The seed of everything random.
     pub seed: u64,
     /// The highest learning rate.
     pub lr: f32,
-    /// Steps in which it rises.
+    /// Number of steps in which the learning rate rises.
     pub warmup: u64,
-    /// The greatest norm of the averaged gradient; 0 does not clip.
+    /// The largest norm of the averaged gradient; 0 means no clipping.
     pub clip: f32,
-    /// Precision that gradients are rounded to before they leave.
+    /// Precision to which gradients are rounded before they are sent.
     pub grad_dtype: GradDtype,
 }
 
-/// The most bytes that a step predicts, all ranks together.
+/// Largest number of bytes that a step predicts, for all ranks together.
 const TOKENS_MAX: usize = 1 << 24;
 
-/// The default number of steps in which the learning rate rises, for any short training: in the
-/// first steps Adam's means of squares are those of a few gradients, and at the full rate losses
-/// jump.
+/// The default number of steps in which the learning rate rises, for short trainings. In the first steps,
+/// Adam's means of squares are based on few gradients, so that losses would jump at the full rate.
 const WARMUP_MIN: u64 = 40;
 
-/// Defaults of a training: two minutes on two cores.
+/// Defaults of a training, which takes two minutes on two cores.
 const DEFAULT: Recipe = Recipe {
     batch: 16,
     steps: 400,
@@ -48,10 +47,11 @@ const DEFAULT: Recipe = Recipe {
 };
 
 impl Recipe {
-    /// Resolves a recipe: flags before the checkpoint before the defaults.
+    /// Returns a recipe with the values of the flags, otherwise those of the checkpoint, otherwise the
+    /// defaults.
     ///
     /// # Errors
-    /// If a flag is out of its range.
+    /// If a flag is out of range.
     pub fn resolve(flags: &RecipeFlags, resume: Option<&Checkpoint>) -> Result<Recipe> {
         let kept = resume.map(Recipe::kept).transpose()?;
         let base = kept.as_ref().unwrap_or(&DEFAULT);
@@ -78,10 +78,10 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Returns the recipe that a checkpoint keeps.
+    /// Returns the recipe of a checkpoint.
     ///
     /// # Errors
-    /// If there is none that this version reads.
+    /// If the checkpoint has no recipe that this version can read.
     pub fn kept(checkpoint: &Checkpoint) -> Result<Recipe> {
         let config = checkpoint.progress().config["recipe"].clone();
         serde_json::from_value(config).with_context(|| {
@@ -89,7 +89,7 @@ impl Recipe {
         })
     }
 
-    /// Settings by name.
+    /// Returns the settings by name.
     pub fn told(&self) -> Vec<(&'static str, String)> {
         let Recipe { batch, steps, seed, lr, warmup, clip, grad_dtype } = self;
         vec![
@@ -103,29 +103,29 @@ impl Recipe {
         ]
     }
 
-    /// Returns the optimiser's options; momentum that the exchange adds up before encoding is not added up
-    /// again in the optimiser.
+    /// Returns the optimiser's options. If the exchange applies momentum before encoding, the optimiser
+    /// applies none.
     pub fn adamw(&self, exchange: &Exchange) -> AdamWOptions {
         let usual = AdamWOptions::default();
         let beta1 = exchange.momentum().map_or(usual.beta1, |_| 0.0);
         AdamWOptions { beta1, ..usual }
     }
 
-    /// Learning rate of every step.
+    /// Returns the schedule of the learning rate.
     pub fn learning_rate(&self) -> LearningRate {
         let Recipe { lr, warmup, steps, .. } = *self;
         LearningRate { peak: lr, floor: lr / 10.0, warmup_steps: warmup, steps }
     }
 
-    /// The greatest norm of the averaged gradient; none does not clip.
+    /// Returns the largest norm of the averaged gradient, or `None` for no clipping.
     pub fn gradient_norm_max(&self) -> Option<f32> {
         (self.clip > 0.0).then_some(self.clip)
     }
 
-    /// Refuses a checkpoint that has all steps already.
+    /// Refuses a checkpoint that already has all steps.
     ///
     /// # Errors
-    /// If nothing is left to be done.
+    /// If no steps are left.
     pub fn check_steps(&self, done: u64) -> Result<()> {
         let steps = self.steps;
         if done < steps {
@@ -135,7 +135,7 @@ impl Recipe {
         Err(hinted(error, "give more --steps"))
     }
 
-    /// Refuses a batch that is too large for a model of this context.
+    /// Refuses a batch that is too large for a model with this context.
     ///
     /// # Errors
     /// If a step would predict too many bytes.
@@ -151,10 +151,10 @@ impl Recipe {
     }
 }
 
-/// Refuses a batch of which some rank would have no row; `unit` rows stay together.
+/// Refuses a batch that leaves some rank without rows. A group of `unit` rows is never divided.
 ///
 /// # Errors
-/// If the batch is too small, or no multiple of the unit.
+/// If the batch is too small, or not a multiple of the unit.
 pub fn check_batch(batch: usize, unit: usize, ranks: usize) -> Result<()> {
     let least = ranks * unit;
     if batch >= least && batch.is_multiple_of(unit) {
@@ -169,7 +169,7 @@ pub fn check_batch(batch: usize, unit: usize, ranks: usize) -> Result<()> {
     Err(hinted(error, hint))
 }
 
-/// Refuses a batch of which the ranks of a plan cannot have equal parts.
+/// Refuses a batch that cannot be divided evenly among the ranks of a plan.
 ///
 /// # Errors
 /// If the batch is not a multiple of the ranks.
@@ -182,7 +182,7 @@ pub fn check_even_batch(batch: usize, ranks: usize) -> Result<()> {
     Err(hinted(error, format!("--batch {multiple}, for instance")))
 }
 
-/// One line about settings that differ from a checkpoint's, by name: before and now.
+/// Returns one line about settings that differ from those of a checkpoint, with their names and both values.
 pub fn differences(
     before: &[(&'static str, String)],
     now: &[(&'static str, String)],

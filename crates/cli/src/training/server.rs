@@ -1,5 +1,5 @@
-//! Training with all or some parameters on servers: what is typed becomes a presence in the job, in which a session
-//! trains.
+//! Training with all or some parameters on servers: the flags become a membership in the job, in which a
+//! session trains.
 
 use anyhow::{Result, anyhow};
 use thinwire_job::Interrupt;
@@ -19,10 +19,10 @@ use super::server_flags::{self, ServerMode};
 use super::{checkpoints, messages, snapshots};
 use crate::place::of_member;
 
-/// Trains with servers. The first rank that is left at the end prints the result. Returns the exit code.
+/// Trains with servers. The lowest rank that is left at the end prints the results. Returns the exit code.
 ///
 /// # Errors
-/// If the job or its servers refuse this process, a shard is lost, or in hybrid mode another rank is lost.
+/// If the job or its servers refuse this process, a shard is lost, or another rank is lost in hybrid mode.
 pub fn train(job: &TrainingJob, mode: &ServerMode, address: &JobAddress) -> Result<u8> {
     let settings = &job.settings;
     let place = of_member(address);

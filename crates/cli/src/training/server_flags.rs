@@ -22,21 +22,23 @@ use crate::size::{Elastic, Size, ensure_fixed};
 
 /// Default of `--servers`.
 const SERVERS: u32 = 2;
-/// Largest number of servers that one command starts. Each is a process, and they are connected to each other: 256
-/// have 65,280 connections, and each has 511 of its own, fewer than the 1,024 files that a process may usually open.
+/// Largest number of servers that one command starts. Each server is a process, and all servers are connected
+/// to each other: 256 servers have 65,280 connections. Each server has 511 of them, which is fewer than the
+/// 1,024 files that a process may usually open.
 const SERVERS_HERE_MAX: u32 = 256;
 /// Default of `--optimizer`.
 const OPTIMIZER: &str = "adamw:lr=0.001";
 
-/// Largest number of parameter names in a line.
+/// Largest number of parameter names on a line.
 const NAMES: usize = 8;
 
-/// Value of `--mode`: how ranks train together, with servers or without.
+/// Value of `--mode`: the way in which ranks train together, with or without servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ModeFlag {
     /// Ranks exchange gradients or parameters with each other.
     Ranks(Mode),
-    /// Gradients are averaged in every step, and a line says which other mode would hide what is sent.
+    /// Gradients are averaged in every step, and a line recommends another mode if that would hide the
+    /// communication.
     Auto,
     /// Servers keep the parameters: ranks push gradients and pull parameters.
     Server,
@@ -160,7 +162,7 @@ pub struct StoreFlags {
 }
 
 impl StoreFlags {
-    /// Returns a flag that was given.
+    /// Returns one of the given flags.
     pub fn flag(&self) -> Option<String> {
         let given = [
             self.consistency.map(|value| format!("--consistency {value}")),
@@ -189,7 +191,7 @@ struct LimitFlags {
 }
 
 impl LimitFlags {
-    /// Returns the limit of a server's memory, if there is one.
+    /// Returns the memory limit of a server, if there is one.
     ///
     /// # Errors
     /// If one flag is given without the other.
@@ -203,7 +205,7 @@ impl LimitFlags {
         Err(hinted(anyhow!("{flag} needs {without}"), format!("{hint}, or leave it out")))
     }
 
-    /// Returns a flag that was given.
+    /// Returns one of the given flags.
     fn flag(&self) -> Option<String> {
         let memory =
             self.server_memory.map(|limit| format!("--server-memory {}", bytes(limit as f64)));
@@ -215,20 +217,20 @@ impl LimitFlags {
 /// Settings of a training with servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerMode {
-    /// What the ranks tell the servers.
+    /// Settings that ranks send to the servers.
     pub settings: ServerSettings,
-    /// Patterns of the parameters on servers; empty if all are.
+    /// Patterns of the parameters on servers; empty if all parameters are on servers.
     patterns: Vec<String>,
     /// Number of ranks if it is fixed, otherwise 0.
     pub ranks: u32,
-    /// Limit of the memory of each server that is started here.
+    /// Memory limit of each server that is started here.
     pub memory: Option<MemoryLimit>,
     /// Snapshots of the servers' tables.
     pub snapshots: Snapshots,
 }
 
 impl ServerFlags {
-    /// Returns the flags of a training in which servers have the parameter of this name, and update it with
+    /// Returns the flags of a training in which servers keep the parameter with this name and update it with
     /// `optimizer`.
     pub fn of_parameter(
         name: &str,
@@ -246,7 +248,7 @@ impl ServerFlags {
         }
     }
 
-    /// Returns the mode without servers that was asked for, if any.
+    /// Returns the requested mode without servers, if any.
     pub fn mode(&self) -> Option<Mode> {
         match self.mode {
             Some(ModeFlag::Ranks(mode)) => Some(mode),
@@ -255,7 +257,7 @@ impl ServerFlags {
         }
     }
 
-    /// Returns the form of Adam that was asked for, if any.
+    /// Returns the requested form of Adam, if any.
     pub fn adam(&self) -> Option<Adam> {
         match self.optimizer {
             Some(OptimizerFlag::Ranks(adam)) => Some(adam),
@@ -263,7 +265,7 @@ impl ServerFlags {
         }
     }
 
-    /// Whether another mode is to be proposed where it would hide what ranks send.
+    /// Returns whether to recommend another mode if that would hide the communication.
     pub fn advises(&self) -> bool {
         self.mode == Some(ModeFlag::Auto)
     }
@@ -320,7 +322,7 @@ impl ServerFlags {
         }))
     }
 
-    /// Checks that `--server-params` is given in hybrid mode and only there.
+    /// Checks that `--server-params` is given in hybrid mode and only in it.
     fn check_patterns(&self) -> Result<()> {
         match (self.mode, self.server_params.first()) {
             (Some(ModeFlag::Hybrid), None) => Err(hinted(
@@ -366,7 +368,7 @@ impl ServerMode {
     /// Checks that the servers of the job can be started on this machine.
     ///
     /// # Errors
-    /// If there are too many of them, there is nothing to restore, or one of their folders takes no file.
+    /// If there are too many servers, there is nothing to restore, or one of their folders is not writable.
     pub fn check_start(&self) -> Result<()> {
         let servers = self.settings.servers;
         if servers > SERVERS_HERE_MAX {
@@ -382,7 +384,8 @@ impl ServerMode {
         self.snapshots.check()
     }
 
-    /// Returns an elastic job with the servers that its launcher starts. A rank of a hybrid job is not replaced.
+    /// Returns an elastic job with the servers that its launcher starts. A rank of a hybrid job is not
+    /// replaced.
     pub fn job(&self, elastic: Elastic, silence: Option<Duration>) -> Elastic {
         Elastic {
             servers: self.settings.servers,
@@ -399,10 +402,10 @@ impl ServerMode {
         self.snapshots.server_arguments().into_iter().chain(limit).collect()
     }
 
-    /// Refuses a limit of memory where this process, a rank that was started by hand, starts no server.
+    /// Refuses a memory limit if this process is a rank started by hand, which starts no servers.
     ///
     /// # Errors
-    /// If there is one.
+    /// If there is a limit.
     pub fn refuse_limits(&self) -> Result<()> {
         if self.memory.is_none() {
             return Ok(());
@@ -459,7 +462,7 @@ pub fn shown(names: &[String]) -> String {
     format!("{}{more}", names[..names.len().min(NAMES)].join(", "))
 }
 
-/// Returns the flags of a limit for a server that the launcher starts.
+/// Returns the flags for a memory limit of a server that the launcher starts.
 fn limit_arguments(limit: &MemoryLimit) -> [OsString; 4] {
     let MemoryLimit { bytes_max, folder } = limit;
     let folder = folder.clone().into_os_string();

@@ -1,4 +1,4 @@
-//! The flags of a training, as they were typed.
+//! Flags of a training.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -26,15 +26,15 @@ use crate::place::Flags;
 use crate::size::{self, Size};
 use crate::units;
 
-/// Headings of a training's flags in its help.
+/// Heading of flags of the model and the training.
 pub const TRAINING: &str = "Model and training";
-/// Heading of flags of gradients on the wire.
+/// Heading of flags of the exchange of gradients.
 pub const GRADIENTS: &str = "Gradients";
 /// Heading of flags of the job's ranks.
 pub const RANKS: &str = "Ranks";
 /// Heading of flags of checkpoints.
 pub const CHECKPOINTS: &str = "Checkpoints";
-/// Heading of flags of what is shown and written.
+/// Heading of flags of outputs.
 pub const OUTPUT: &str = "Output";
 
 /// The flags that `train` and `compare` share. Settings that are not given come from the
@@ -128,7 +128,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns a flag about how gradients travel beside their codec, if one was given.
+    /// Returns a flag of the gradients' exchange, other than their codec, if one was given.
     pub fn exchange_flag(&self) -> Option<String> {
         let feedback = self.feedback.filter(|feedback| *feedback != Feedback::default());
         let given = [
@@ -141,13 +141,13 @@ impl Settings {
         given.into_iter().flatten().next()
     }
 
-    /// Returns the threads that one rank's arithmetic may use of this machine.
+    /// Returns the number of threads of this machine that one rank may use for arithmetic.
     pub fn threads(&self, place: &Place) -> usize {
         crate::ranks::threads(place)
     }
 
-    /// The emulated bandwidth: what was asked for; else 100 Mbit/s between ranks that thinwire has started
-    /// on one machine, which have no network between them, and none between others.
+    /// Returns the emulated bandwidth. The default is 100 Mbit/s between ranks that thinwire has started on
+    /// one machine, because no network connects them, and no emulation between other ranks.
     pub fn limit(&self, place: &Place) -> Option<Bandwidth> {
         match (self.link.limit, place.source) {
             (Some(limit), _) => limit.0,
@@ -159,10 +159,10 @@ impl Settings {
     }
 }
 
-/// Returns the parser of flags that name a place of checkpoints: a folder, or `s3://BUCKET/PREFIX`.
+/// Returns a parser for flags with a place of checkpoints: a folder, or `s3://BUCKET/PREFIX`.
 ///
 /// # Errors
-/// The parser refuses other addresses, which are no folders.
+/// The parser refuses other addresses, because they are not folders.
 pub fn folder<T: From<OsString> + Clone + Send + Sync + 'static>()
 -> impl TypedValueParser<Value = T> {
     OsStringValueParser::new().try_map(|text| match text.to_str() {
@@ -205,7 +205,7 @@ pub struct PlanFlags {
 }
 
 impl PlanFlags {
-    /// Returns the flag by which the model is to be cut, if one was given.
+    /// Returns a flag that defines how the model is cut, if one was given.
     pub fn flag(&self) -> Option<String> {
         let plan = self.plan.as_ref().map(|path| format!("--plan {}", path.display()));
         let cuts = self.parallel.filter(|parallel| *parallel != Parallel::None);
@@ -213,10 +213,10 @@ impl PlanFlags {
         plan.or_else(|| Some(format!("--parallel {}", cuts.and_then(name)?)))
     }
 
-    /// Refuses flags of a plan that is to be made where none is made.
+    /// Refuses flags for making a plan if no plan is made.
     ///
     /// # Errors
-    /// If one was given.
+    /// If one of them was given.
     pub fn refuse_requests(&self, why: &str, hint: &str) -> Result<()> {
         let pin = self.pin.first().map(|pin| format!("'{pin}'"));
         let cluster = self.cluster.as_ref().map(|path| path.display().to_string());
@@ -224,25 +224,25 @@ impl PlanFlags {
     }
 }
 
-/// Flags of a training, and the checkpoint that it resumes.
+/// Flags of a training, and the checkpoint to resume from.
 pub struct Typed<'a> {
     /// Flags of every training.
     pub settings: &'a Settings,
     /// Codec of gradients.
     pub codec: Option<&'a Codec>,
-    /// Flags of a plan; none where a command has no plans.
+    /// Flags of a plan, or `None` for a command without plans.
     pub plan: Option<&'a PlanFlags>,
-    /// Form of Adam, if it was said.
+    /// Form of Adam, if it was given.
     pub optimizer: Option<Adam>,
-    /// How ranks train together, if it was said.
+    /// The way in which ranks train together, if it was given.
     pub mode: Option<Mode>,
-    /// Whether another mode is to be proposed.
+    /// Whether the training may propose another mode.
     pub advises: bool,
-    /// Where training continues from.
+    /// The checkpoint to resume from.
     pub resume: Option<Checkpoint>,
-    /// Whether and where it is frozen.
+    /// The folder and the interval of new checkpoints, if any are written.
     pub policy: Option<thinwire_checkpoint::Policy>,
-    /// Policies that adapt it while it runs.
+    /// Policies that adapt the training while it runs.
     pub policies: &'a [Spec],
 }
 
@@ -263,7 +263,7 @@ pub enum Parallel {
 /// Refuses the first of these flags that was given with a value.
 ///
 /// # Errors
-/// If any was given: its name, its value and why it is refused.
+/// If any of them was given: its name, its value and the reason.
 pub fn refuse<const N: usize>(
     flags: [(&str, Option<String>); N],
     why: &str,
@@ -338,7 +338,7 @@ pub struct RecipeFlags {
 }
 
 impl RecipeFlags {
-    /// The flags that name a model, with their values where they were given.
+    /// Returns the flags that define a model, with their values if given.
     pub fn sizes(&self) -> [(&'static str, Option<String>); 5] {
         let text = |size: Option<usize>| size.map(|size| size.to_string());
         [
@@ -382,10 +382,10 @@ impl fmt::Display for GradDtype {
     }
 }
 
-/// A codec, or a choice of codecs, with the text that was typed for it.
+/// A codec, or a choice of codecs, with the typed text.
 #[derive(Clone, Debug)]
 pub struct Codec {
-    /// The text that was typed.
+    /// The typed text.
     pub typed: String,
     /// The codec or choice of codecs.
     pub policy: Policy,
@@ -405,7 +405,7 @@ impl FromStr for Codec {
     }
 }
 
-/// An algorithm, or none: then the planner chooses.
+/// An algorithm, or `None` if the planner chooses one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AlgorithmFlag(pub Option<Summation>);
 
@@ -429,7 +429,7 @@ impl FromStr for AlgorithmFlag {
     }
 }
 
-/// Where to write something, or "none".
+/// Path of an output, or `None` for "none".
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathFlag(pub Option<PathBuf>);
 

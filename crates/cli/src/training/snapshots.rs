@@ -14,7 +14,7 @@ use thinwire_train::session::AfterPush;
 use crate::failure::{self, OrHint, hinted};
 use crate::output::say;
 
-/// Longest wait for a snapshot; servers abandon one earlier.
+/// Longest wait for a snapshot. Servers abandon a snapshot earlier.
 pub const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Flags of snapshots.
@@ -60,7 +60,7 @@ impl SnapshotFlags {
         Ok(Snapshots { folder: snapshot_dir, every: snapshot_every, restore })
     }
 
-    /// Returns a flag that was given, as it was typed.
+    /// Returns one of the given flags, as typed.
     pub fn flag(&self) -> Option<String> {
         let path = |name, path: &Option<PathBuf>| {
             path.as_ref().map(|path| format!("--{name} {}", path.display()))
@@ -78,11 +78,11 @@ impl Snapshots {
         given.flat_map(|(flag, path)| [flag.into(), path.into_os_string()]).collect()
     }
 
-    /// Checks that there is something to restore, and that the folder of snapshots takes files. It is made if it is
-    /// missing.
+    /// Checks that there is a snapshot to restore, and that the folder of snapshots is writable. Creates the
+    /// folder if it is missing.
     ///
     /// # Errors
-    /// If either is not so.
+    /// If one of the checks fails.
     pub fn check(&self) -> Result<()> {
         // Servers and ranks read a checkpoint's content, which may be long.
         if let Some(path) = self.restore.as_ref().filter(|path| !path.is_file()) {
@@ -107,7 +107,7 @@ impl Snapshots {
     }
 }
 
-/// Returns the line that says with which files a job begins.
+/// Returns the line about the files with which a job begins.
 pub fn beginning(origin: &Origin) -> String {
     match origin {
         Origin::Snapshot(snapshot) => {
@@ -122,7 +122,8 @@ pub fn beginning(origin: &Origin) -> String {
     }
 }
 
-/// Returns the warning for a training that begins with a snapshot and has `others` parameters not on servers.
+/// Returns the warning for a training that begins with a snapshot and has `others` parameters outside the
+/// servers.
 pub fn warning(origin: Option<&Origin>, others: usize) -> Option<String> {
     let Some(Origin::Snapshot(snapshot)) = origin.filter(|_| others > 0) else { return None };
     let path = snapshot.path();
@@ -131,17 +132,17 @@ pub fn warning(origin: Option<&Origin>, others: usize) -> Option<String> {
     ))
 }
 
-/// Makes the folder of snapshots if it is missing, and makes sure that files can be written to it.
+/// Checks that the folder of snapshots is writable, and creates it if it is missing.
 ///
 /// # Errors
-/// If it is not so.
+/// If it is not writable.
 pub fn ensure_writable(place: &Path) -> Result<()> {
     let checked = Location::from(place).check("snapshots");
     checked.or_hint("give a writable folder or bucket with --snapshot-dir, or none")
 }
 
-/// Requester of a snapshot after every N steps. Training continues meanwhile. Dropping it waits for the
-/// snapshot that is under way.
+/// Requester of a snapshot after every N steps, during which training continues. Dropping it waits for the
+/// current snapshot.
 #[derive(Debug)]
 struct Asker {
     every: u64,
@@ -150,7 +151,8 @@ struct Asker {
 }
 
 impl Asker {
-    /// Requests a snapshot if one is due after this number of steps and none is under way.
+    /// Requests a snapshot if one is due after this number of steps. Prints a notice instead if the previous
+    /// one is not complete.
     fn stepped(&mut self, steps: u64) {
         if !steps.is_multiple_of(self.every) {
             return;

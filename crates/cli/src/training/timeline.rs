@@ -1,8 +1,8 @@
-//! The timeline of a training as Chrome's trace events, which Perfetto and speedscope draw.
+//! Timeline of a training as Chrome's trace events, which Perfetto and speedscope can show.
 //!
-//! A training is a process of the timeline. Its first thread is the step with what the rank did in it, and each
-//! bucket of gradients has a thread of its own. Laws: the file is an array of JSON after every step; events of a
-//! thread are inside each other or apart.
+//! A training is a process of the timeline. Its first thread has the steps and the work of the rank in them,
+//! and each bucket of gradients has its own thread. Laws: the file is a JSON array after every step; any two
+//! events of a thread are nested or do not overlap.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use thinwire_report::training::Passed;
 use thinwire_sync::{BucketRecord, StepRecord};
 
-/// End of the file, before which events are added.
+/// End of the file, before which new events are inserted.
 const END: &str = "\n]\n";
 
 /// One event, as Chrome's trace event format describes it.
@@ -23,13 +23,13 @@ pub struct TraceEvent {
     name: String,
     /// `X` for a span, `M` for the name of a process or a thread.
     ph: char,
-    /// Microseconds since the timeline began.
+    /// Start of the event, in microseconds since the start of the timeline.
     ts: u64,
-    /// Microseconds of a span.
+    /// Duration of a span in microseconds.
     dur: u64,
     /// Number of the training.
     pid: usize,
-    /// 0 for the step, else the number of the bucket plus 1.
+    /// 0 for the step, otherwise the number of the bucket plus 1.
     tid: usize,
     #[serde(skip_serializing_if = "Value::is_null")]
     args: Value,
@@ -49,14 +49,14 @@ pub struct Timeline {
 struct Lanes {
     pid: usize,
     codec: String,
-    /// Threads that have names.
+    /// Number of threads that have names.
     named: usize,
     /// End of the last step in microseconds.
     ended: u64,
 }
 
 impl Timeline {
-    /// Continues with the timeline at a path after so many trainings, of which the first one makes it.
+    /// Continues the timeline at a path after `trainings` trainings. The first training creates the file.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -72,7 +72,7 @@ impl Timeline {
         Ok(Timeline { file, is_empty, begun: Instant::now(), lanes })
     }
 
-    /// Adds a step that has ended now, and took so long.
+    /// Adds a step that took `step_s` seconds and has just ended.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -89,7 +89,7 @@ impl Timeline {
 }
 
 impl Lanes {
-    /// Returns the events of a step from one time to another, and the names of threads that are new.
+    /// Returns the events of a step between two times, and the names of new threads.
     fn step(
         &mut self,
         record: &StepRecord,
@@ -118,7 +118,7 @@ impl Lanes {
         events
     }
 
-    /// Returns the names of threads up to so many that have none.
+    /// Returns the names of all unnamed threads up to `threads`.
     fn names(&mut self, threads: usize) -> Vec<TraceEvent> {
         let pid = self.pid;
         let name = |what: &str, tid: usize, name: String| TraceEvent {
@@ -150,13 +150,13 @@ struct Lane {
     tid: usize,
     begin: u64,
     end: u64,
-    /// End of the last event inside the step.
+    /// End of the last event within the step.
     at: u64,
     events: Vec<TraceEvent>,
 }
 
 impl Lane {
-    /// Adds an event from one time to another, if it takes any.
+    /// Adds an event between two times, unless its duration is 0.
     fn push(&mut self, name: String, [from, to]: [u64; 2], args: Value) {
         if to > from {
             let (ts, dur, pid, tid) = (from, to - from, self.pid, self.tid);
@@ -164,20 +164,20 @@ impl Lane {
         }
     }
 
-    /// Adds an event that lasts as long as the step.
+    /// Adds an event that lasts for the whole step.
     fn whole(&mut self, name: String, args: Value) {
         self.push(name, [self.begin, self.end], args);
     }
 
-    /// Adds an event that follows the last one, until so many seconds after the step's begin.
+    /// Adds an event that follows the last one and ends `until_s` seconds after the step's start.
     fn then(&mut self, name: &str, until_s: f64) {
         let from = self.at;
         self.at = self.time(until_s).max(from);
         self.push(name.to_owned(), [from, self.at], Value::Null);
     }
 
-    /// Adds passes under a plan, of which the first begins with the step. What a pass waits for is drawn at its
-    /// begin.
+    /// Adds passes under a plan; the first pass begins with the step. The wait of a pass is shown at its
+    /// start.
     fn passes(&mut self, passes: &[Passed]) {
         let zero_s = passes.first().map_or(0.0, |pass| pass.start_s);
         for pass in passes {
@@ -192,7 +192,7 @@ impl Lane {
         }
     }
 
-    /// Adds the way of a bucket: it is encoded at the begin and decoded at the end.
+    /// Adds the exchange of a bucket, with its encoding at the start and its decoding at the end.
     fn bucket(&mut self, bucket: &BucketRecord) {
         let [from, to] = [bucket.ready_s, bucket.done_s].map(|at_s| self.time(at_s));
         let encoded = self.time(bucket.ready_s + bucket.encode_s).min(to).max(from);
@@ -209,7 +209,8 @@ impl Lane {
         self.push("decode".to_owned(), [arrived, to], Value::Null);
     }
 
-    /// Returns the time so many seconds after the step's begin, at its end at most.
+    /// Returns the time that is `since_begin_s` seconds after the step's start, or the step's end if that is
+    /// earlier.
     fn time(&self, since_begin_s: f64) -> u64 {
         self.begin.saturating_add(micros(since_begin_s)).min(self.end)
     }
@@ -219,7 +220,7 @@ impl Lane {
     }
 }
 
-/// Returns whole microseconds of a time; none of one that is negative or no number.
+/// Returns a time in whole microseconds; 0 if it is negative or NaN.
 fn micros(seconds: f64) -> u64 {
     (seconds * 1e6).round() as u64
 }
@@ -231,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether events of each thread are inside each other or apart, in the order in which they are.
+    /// Returns whether any two events of a thread are nested or do not overlap, in the order of the list.
     fn is_nested(events: &[TraceEvent]) -> bool {
         let threads = events.iter().map(|event| (event.pid, event.tid));
         threads.collect::<std::collections::BTreeSet<_>>().into_iter().all(|thread| {

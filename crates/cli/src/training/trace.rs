@@ -1,6 +1,6 @@
-//! The trace of a training: one line of JSON per step, with what every bucket's exchange took and
-//! what was planned, or under a plan what rank 0 did when. `thinwire plan sync` reads it. Beside it lies the
-//! same as a timeline.
+//! Trace of a training, with one line of JSON per step. A line has the exchange of every bucket and the plan
+//! made in the step, or under a plan the passes of rank 0. `thinwire plan sync` reads it. A timeline with the
+//! same data is written to a second file in the same folder.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,30 +16,30 @@ use super::timeline::Timeline;
 use crate::failure::OrHint;
 use crate::file::{self, Sort};
 
-/// A trace; one of a million steps whose gradients travel in some dozen buckets is shorter.
+/// A trace. The limit is enough for a million steps with a few dozen buckets.
 const TRACE: Sort = Sort {
     name: "a trace",
     bytes_max: 1 << 32,
     hint: "thinwire train --codec auto --trace FILE writes one",
 };
 
-/// Extension of a timeline, in place of that of its trace.
+/// Extension of a timeline, which replaces that of its trace.
 const TIMELINE: &str = "trace.json";
 
-/// One line: a step of the training under one codec.
+/// One line of a trace: a step of the training with one codec.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// The codec that was asked for.
+    /// The requested codec.
     pub codec: String,
     /// Record of the step's exchange.
     #[serde(flatten)]
     pub record: StepRecord,
-    /// Under a plan, what rank 0 did in the step.
+    /// Passes of rank 0 in the step, under a plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passes: Vec<Passed>,
 }
 
-/// A trace that is being written, or none.
+/// A trace that is being written, or no trace.
 #[derive(Debug, Default)]
 pub struct Trace {
     codec: String,
@@ -47,10 +47,10 @@ pub struct Trace {
     timeline: Option<(PathBuf, Timeline)>,
 }
 
-/// Makes sure that a trace can be written to `path`, before anything is trained.
+/// Checks before the training that a trace can be written to `path`.
 ///
 /// # Errors
-/// If it cannot.
+/// If it cannot be written.
 pub fn ensure(path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     file::ensure_place(Some(path), "the trace", "--trace")?;
@@ -73,14 +73,14 @@ fn ensure_written(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the path of the timeline beside a trace; none beside a pipe or a device.
+/// Returns the path of a trace's timeline, or `None` if the trace is a pipe or a device.
 fn timeline_of(trace: &Path) -> Option<PathBuf> {
     let is_file = !trace.exists() || trace.is_file();
     is_file.then(|| trace.with_extension(TIMELINE))
 }
 
 impl Trace {
-    /// Continues with the trace at `path` after so many trainings, of which the first one makes it.
+    /// Continues the trace at `path` after `trainings` trainings. The first training creates the file.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -117,10 +117,10 @@ impl Trace {
     }
 }
 
-/// The steps of a trace.
+/// Returns the steps of a trace.
 ///
 /// # Errors
-/// If the file cannot be read, or a line is none of a trace.
+/// If the file cannot be read, or a line is not a step of a trace.
 pub fn read(path: &Path) -> Result<Vec<Line>> {
     let parse = |(number, line): (usize, &str)| {
         let place = || format!("{}, line {}, is no step of a trace", path.display(), number + 1);

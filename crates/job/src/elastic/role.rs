@@ -1,4 +1,4 @@
-//! Roles of processes: an elastic job may have servers beside its workers, with epochs of their own.
+//! Roles of processes: an elastic job may have servers in addition to its workers, with their own epochs.
 
 use thinwire_member::Id;
 

@@ -138,7 +138,7 @@ impl Composer {
         self.apply(name, LayerNorm::default(), &[x, gain, bias])
     }
 
-    /// An RMS norm, with its parameter.
+    /// Adds an RMS norm with its parameter.
     ///
     /// # Errors
     /// If x has no dimensions.

@@ -59,7 +59,7 @@ pub struct JobState {
 pub struct SnapshotState {
     /// Number among the job's snapshots, from 1.
     pub number: u64,
-    /// Process that asked for the snapshot.
+    /// Process that requested the snapshot.
     pub asker: Id,
     /// Stage of the snapshot.
     pub stage: SnapshotStage,

@@ -25,7 +25,7 @@ pub enum Task {
     Prepare {
         /// Number of the snapshot.
         snapshot: u64,
-        /// Process that asked for the snapshot.
+        /// Process that requested the snapshot.
         asker: Id,
         /// Layout of the tables.
         layout: Arc<Layout>,

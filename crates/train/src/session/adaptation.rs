@@ -138,7 +138,7 @@ pub(super) struct Adaptation {
     policies: Vec<Spec>,
     noise: NoiseScale,
     proposal: Proposal,
-    /// The number of ranks that was last asked for.
+    /// The number of ranks in the last request.
     ranks: Option<u32>,
     /// Numbers of ranks that the job may have, once the job has answered.
     bounds: Option<RangeInclusive<u32>>,

@@ -72,7 +72,7 @@ pub enum Event<'a> {
     },
     /// The first step of an epoch has ended.
     Changed(&'a Change),
-    /// A policy has asked for something, on rank 0.
+    /// A policy has made a request, on rank 0.
     Adjusted(&'a Adjusted),
     /// A step has ended, with its validation if one was due.
     Reached {

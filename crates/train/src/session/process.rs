@@ -42,7 +42,7 @@ pub enum Ended {
 pub struct Outcome {
     /// Figures of all steps.
     pub run: Run,
-    /// Whether the last checkpoint, if one was asked for, could be written.
+    /// Whether the last checkpoint, if one was requested, could be written.
     pub saved: Result<(), Error>,
     /// The trained model.
     pub model: TrainedModel,

@@ -2,7 +2,7 @@
 //!
 //! Each rank computes the gradients of its part of the batch, pushes them, and pulls the parameters for its
 //! next step. With all parameters on servers, ranks exchange nothing with each other: the servers bound how
-//! far one may be ahead of another, ranks may join and leave, and each epoch divides the batch anew. In
+//! far one may be ahead of another, ranks may join and leave, and each epoch divides the batch again. In
 //! hybrid mode, the ranks average the gradients of the other parameters in the same step, and the loss of one
 //! rank ends the job.
 //!

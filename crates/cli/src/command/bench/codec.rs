@@ -1,4 +1,5 @@
-//! `thinwire bench codec`: one thread, bytes of f32 per second, beside a copy of the same buffer.
+//! `thinwire bench codec`: measures bytes of f32 per second on one thread, compared with copying the same
+//! buffer.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -32,7 +33,7 @@ pub struct How {
     json: bool,
 }
 
-/// Reads the size of a buffer; before sizes had units, a number counted MiB.
+/// Parses the size of a buffer. A number without a unit counts MiB, as it did before sizes had units.
 fn buffer(text: &str) -> Result<usize, String> {
     let number: Option<usize> = text.parse().ok();
     let text = number.map_or(text.to_owned(), |number| format!("{number}MiB"));
@@ -54,7 +55,7 @@ fn one_of_every_kind() -> Vec<Choice> {
     examples.map(|name| Choice::parse(name).expect("an example is a valid name")).collect()
 }
 
-/// Measures codec after codec.
+/// Measures one codec after the other.
 ///
 /// # Errors
 /// If standard output is closed.

@@ -1,10 +1,11 @@
-//! `thinwire bench collective`: all-reduce of f32, beside its bytes over the bandwidth.
+//! `thinwire bench collective`: measures the all-reduce of f32 values, compared with its bytes over the
+//! bandwidth.
 //!
-//! Bus bandwidth is 2(n−1)/n · bytes over time: the least that every rank must send and receive if
-//! all links are equal. The floor is that of `thinwire_schedule::Rates` for the rate of each rank's own link: the
-//! highest rate, each way with both ways at once, of one plain TCP stream to any peer in the same
-//! run, or the rate of an emulated link. Each repetition starts at a barrier and is timed on its
-//! slowest rank; results are medians after a warm-up.
+//! Bus bandwidth is 2(n−1)/n · bytes over time: 2(n−1)/n · bytes is the least that every rank must send
+//! and receive if all links are equal. The floor is that of `thinwire_schedule::Rates` for the rate of each
+//! rank's own link. This rate is the highest rate of one plain TCP stream to any peer in the same run, each
+//! way with both ways at once, or the rate of an emulated link. Each repetition starts at a barrier, and its
+//! time is that of its slowest rank. Results are medians after a warm-up.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -61,11 +62,11 @@ pub struct Args {
     json: bool,
 }
 
-/// An algorithm that was asked for.
+/// A requested algorithm.
 #[derive(Clone, Copy)]
 enum Requested {
     Sum(Summation),
-    /// Trees for the measured rates.
+    /// Trees computed for the measured rates.
     Trees,
 }
 
@@ -79,7 +80,7 @@ impl FromStr for Requested {
 
 impl Requested {
     /// # Errors
-    /// For trees of more ranks than they can have.
+    /// If trees have too many ranks.
     fn for_rates(self, rates: &schedule::Rates) -> Result<Summation> {
         match self {
             Requested::Sum(summation) => Ok(summation),
@@ -106,10 +107,10 @@ struct Line {
     floor_s: f64,
 }
 
-/// Measures; rank 0 prints.
+/// Measures, and prints the results on rank 0.
 ///
 /// # Errors
-/// If the ranks lose each other.
+/// If the connection between ranks is lost.
 pub fn run(args: &Args) -> Result<u8> {
     let Choice::Bytes(codec) = args.codec.clone() else {
         return Err(anyhow!(

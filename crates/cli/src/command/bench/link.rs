@@ -1,4 +1,4 @@
-//! `thinwire bench link`: what our link carries between two ranks, beside a plain TCP stream.
+//! `thinwire bench link`: measures a link between two ranks, compared with a plain TCP stream.
 
 use std::time::{Duration, Instant};
 
@@ -47,10 +47,10 @@ struct Line {
     plain_both_ways_bytes_per_s: f64,
 }
 
-/// Measures, in two ranks; rank 0 prints.
+/// Measures between two ranks, and prints the results on rank 0.
 ///
 /// # Errors
-/// If the ranks lose each other.
+/// If the connection between ranks is lost.
 pub fn run(args: &Args) -> Result<u8> {
     let place = match ranks::start(&args.place, Some(2), 2)? {
         Start::Rank(place) => place,
@@ -176,7 +176,7 @@ impl Ends<'_> {
         Ok(median(&mut times) / 2.0)
     }
 
-    /// The seconds until both sides have everything.
+    /// Returns the seconds until both sides have received everything.
     fn stream(&mut self, traffic: &mut Traffic, count: usize, ways: Ways) -> Result<f64> {
         self.plain.agree(0)?;
         let begun = Instant::now();
@@ -210,7 +210,7 @@ impl Ends<'_> {
     }
 }
 
-/// Messages that all hold the same, and are not kept.
+/// Messages with the same contents, which are not kept.
 #[derive(Default)]
 struct Traffic {
     outgoing: Vec<u8>,

@@ -1,7 +1,7 @@
-//! `thinwire bench`: what this machine and this network give, and how much of it we use.
+//! `thinwire bench`: measures this machine and this network, and the part of their speed that thinwire uses.
 //!
-//! Every figure stands beside a limit measured in the same run: a copy of the same memory, a plain
-//! TCP stream between the same two ranks.
+//! Every figure is printed with a limit measured in the same run: a copy of the same memory, or a plain TCP
+//! stream between the same two ranks.
 
 pub(crate) mod codec;
 mod collective;
@@ -23,10 +23,10 @@ pub enum What {
     Collective(collective::Args),
 }
 
-/// Measures.
+/// Runs a benchmark.
 ///
 /// # Errors
-/// If ranks cannot be started or lose each other.
+/// If ranks cannot be started, or the connection between them is lost.
 pub fn run(what: &What) -> Result<u8> {
     match what {
         What::Codec(args) => codec::run(args),

@@ -1,7 +1,7 @@
-//! Throughput of one plain TCP stream between ranks 0 and 1: the limit that links stand beside.
+//! Throughput of one plain TCP stream between ranks 0 and 1, to which links are compared.
 //!
-//! Standard library only, blocking, large pieces: what any program gets without effort. Rank 0
-//! listens, leaves its address in the job's store, and both take turns.
+//! The stream uses only the standard library, with blocking calls and large pieces, as any simple program
+//! does. Rank 0 listens and writes its address into the job's store. Then the two ranks take turns.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -32,7 +32,7 @@ pub struct Rates {
     pub both_ways: f64,
 }
 
-/// Directions in which messages go.
+/// Directions in which messages travel.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Ways {
     /// From the first rank to the second.
@@ -42,18 +42,19 @@ pub enum Ways {
 }
 
 impl Plain {
-    /// Connects ranks 0 and 1; `host` is this rank's address towards the others. Others get none.
+    /// Connects ranks 0 and 1, and returns `None` on other ranks. `host` is the address at which other ranks
+    /// reach this rank.
     ///
     /// # Errors
-    /// If the two ranks do not find each other.
+    /// If one of the two ranks does not find the other.
     pub fn connect(rank: u32, host: IpAddr, store: &dyn Store) -> Result<Option<Plain>> {
         Plain::between(0, 1, rank, host, store)
     }
 
-    /// Connects a pair of ranks, once. Other ranks get no stream.
+    /// Connects a pair of ranks, once. Returns `None` on other ranks.
     ///
     /// # Errors
-    /// If the two ranks do not find each other.
+    /// If one of the two ranks does not find the other.
     pub fn between(
         first: u32,
         second: u32,
@@ -78,10 +79,10 @@ impl Plain {
         Ok(Some(Plain { stream, first: rank == first }))
     }
 
-    /// Measures both patterns; both ranks call it and get the same.
+    /// Measures both patterns. Both ranks call this function and get the same rates.
     ///
     /// # Errors
-    /// If the other rank has gone.
+    /// If the other rank has ended.
     pub fn rates(&mut self) -> Result<Rates> {
         let pieces = self.pieces()?;
         Ok(Rates {
@@ -90,16 +91,16 @@ impl Plain {
         })
     }
 
-    /// Measures the second pattern only.
+    /// Measures only the second pattern.
     ///
     /// # Errors
-    /// If the other rank has gone.
+    /// If the other rank has ended.
     pub fn both_ways(&mut self) -> Result<f64> {
         let pieces = self.pieces()?;
         self.rate(pieces, Ways::Both)
     }
 
-    /// The number of pieces that take long enough to measure.
+    /// Returns the number of pieces that take long enough for a measurement.
     fn pieces(&mut self) -> Result<usize> {
         let mut pieces = 2;
         loop {
@@ -112,11 +113,11 @@ impl Plain {
         }
     }
 
-    /// Returns how many are to be sent next, where so many took so long: three times as many, at most
-    /// `count_max`, until they take long enough. Both ranks get the same.
+    /// Returns the next number of messages, given that `count` messages took `seconds`: three times as many,
+    /// up to `count_max`, until they take long enough. Both ranks get the same number.
     ///
     /// # Errors
-    /// If the other rank has gone.
+    /// If the other rank has ended.
     pub fn more(&mut self, count: usize, seconds: f64, count_max: usize) -> Result<usize> {
         let more = if seconds < RUN.as_secs_f64() / 3.0 { 3 * count } else { count };
         Ok(self.agree(more.min(count_max) as u64)? as usize)
@@ -127,10 +128,10 @@ impl Plain {
         Ok((pieces * PIECE_BYTES) as f64 / median(&mut seconds?))
     }
 
-    /// Half the time of a message of `bytes` to the other rank and back, in seconds.
+    /// Returns half the seconds that a message of `bytes` takes to the other rank and back.
     ///
     /// # Errors
-    /// If the other rank has gone.
+    /// If the other rank has ended.
     pub fn half_round_trip_s(&mut self, bytes: usize) -> Result<f64> {
         let mut message = vec![0; bytes];
         let mut seconds = Vec::new();
@@ -149,10 +150,10 @@ impl Plain {
         Ok(median(&mut seconds) / 2.0)
     }
 
-    /// Rank 0's number on both sides; also a barrier.
+    /// Returns rank 0's number on both ranks. The call is also a barrier.
     ///
     /// # Errors
-    /// If the other rank has gone.
+    /// If the other rank has ended.
     pub fn agree(&mut self, number: u64) -> Result<u64> {
         let mut bytes = number.to_le_bytes();
         if self.first {
@@ -165,7 +166,7 @@ impl Plain {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// The seconds until both sides have everything.
+    /// Returns the seconds until both sides have received everything.
     fn exchange(&mut self, count: usize, ways: Ways) -> Result<f64> {
         self.agree(0)?;
         let goes = |alone: bool| if alone || ways == Ways::Both { count } else { 0 };
@@ -182,7 +183,7 @@ impl Plain {
     }
 }
 
-/// Returns the number of round trips of a message of `bytes`.
+/// Returns the number of round trips for a message of `bytes`.
 pub fn pings(bytes: usize) -> usize {
     ((64 << 20) / bytes.max(1)).clamp(5, 200)
 }
@@ -207,7 +208,7 @@ fn accept(host: IpAddr, store: &dyn Store, key: &str) -> Result<TcpStream> {
     }
 }
 
-/// Tells whoever waits too long for what.
+/// Returns the result with a clearer error: the other rank was silent for too long, or is gone.
 fn there(result: std::io::Result<()>) -> Result<()> {
     result.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => anyhow!("the other rank was silent for {TIMEOUT:?}"),
@@ -215,22 +216,22 @@ fn there(result: std::io::Result<()>) -> Result<()> {
     })
 }
 
-/// Moves so many pieces, one after the other.
+/// Calls `once` for each of `count` pieces, one after the other.
 fn pieces(count: usize, mut once: impl FnMut(&mut [u8]) -> std::io::Result<()>) -> Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
     (0..count).try_for_each(|_| there(once(&mut piece)))
 }
 
-/// Returns the number of repetitions of work that takes `seconds`: for about `budget`, at least 3
-/// and at most 50 times.
+/// Returns the number of repetitions of work that takes `seconds`: as many as fit in `budget`, at least 3 and
+/// at most 50.
 pub fn repetitions(seconds: f64, budget: Duration) -> usize {
     ((budget.as_secs_f64() / seconds.max(1e-9)) as usize).clamp(3, 50)
 }
 
-/// Returns the seconds that `work` takes.
+/// Returns the seconds that `work` took.
 ///
 /// # Errors
-/// Errors of `work`.
+/// Errors returned by `work`.
 pub fn timed<E>(work: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
     let begun = Instant::now();
     work()?;

@@ -1,7 +1,7 @@
-//! The rates of all ranks' links, from which a floor is computed.
+//! Rates of all ranks' links, from which a floor is computed.
 //!
-//! Pairs of ranks measure a plain stream one after the other, before the mesh exists, whose links
-//! would need heartbeats meanwhile. Ranks share their rates through the job's store.
+//! Pairs of ranks measure a plain stream one after the other before the mesh exists, because its links would
+//! need heartbeats during the measurement. Ranks share their rates through the job's store.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use thinwire_report::figures::bytes_per_s;
 
 use super::plain::{Plain, Rates};
 
-/// A timeout that is longer than all pairs take.
+/// A timeout longer than the measurements of all pairs.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The relative difference below which rates count as equal.
+/// The ratio below which two rates count as equal.
 const EQUAL: f64 = 1.1;
 
-/// The measurement of ranks 0 and 1, on these two, and the bytes per second of each rank, each way:
-/// its `limit` if it has one, else the most that it reaches with any peer.
+/// Returns the rates between ranks 0 and 1, on these two ranks only, and the bytes per second of each rank,
+/// each way. The latter is `limit` if given, otherwise the highest rate of the rank to any peer.
 ///
 /// # Errors
-/// If the ranks lose each other.
+/// If the connection between ranks is lost.
 pub fn of_ranks(meeting: &Meeting, limit: Option<f64>) -> Result<(Option<Rates>, Vec<f64>)> {
     let world = meeting.world();
     let (rank, size) = (world.rank().0, world.size() as u32);
@@ -50,7 +50,7 @@ pub fn of_ranks(meeting: &Meeting, limit: Option<f64>) -> Result<(Option<Rates>,
     Ok((first, exchanged(store, "rate", rank, size, limit.unwrap_or(fastest))?))
 }
 
-/// The values of all ranks, in rank order.
+/// Returns the values of all ranks, in rank order.
 fn exchanged(store: &dyn Store, name: &str, rank: u32, size: u32, mine: f64) -> Result<Vec<f64>> {
     let key = |rank| format!("bench/{name}/{rank}");
     store.set(&key(rank), mine.to_string().as_bytes())?;
@@ -62,7 +62,7 @@ fn exchanged(store: &dyn Store, name: &str, rank: u32, size: u32, mine: f64) -> 
     said.collect()
 }
 
-/// The rates in words if they differ.
+/// Returns the rates in words if they differ.
 pub fn differing(rates: &[f64]) -> String {
     let (least, most) = rates
         .iter()
@@ -74,8 +74,8 @@ pub fn differing(rates: &[f64]) -> String {
     format!("; by rank each way: {}", rates.join(", "))
 }
 
-/// The pairs of ranks between which a plain stream is measured: all pairs while that takes seconds,
-/// beyond that neighbours. With all pairs, every rank meets the fastest other one.
+/// Returns the pairs of ranks that measure a plain stream: all pairs if that takes only seconds, otherwise
+/// neighbours. With all pairs, every rank is measured with the fastest of the others.
 fn pairs(world: u32) -> Vec<(u32, u32)> {
     const ALL_MAX: u32 = 8;
     let all = (0..world).flat_map(|a| (a + 1..world).map(move |b| (a, b)));

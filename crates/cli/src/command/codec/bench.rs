@@ -1,4 +1,4 @@
-//! `thinwire codec bench`: one codec's speed, beside a copy of the same buffer.
+//! `thinwire codec bench`: measures one codec's speed, compared with copying the same buffer.
 
 use anyhow::Result;
 use thinwire_codec::Choice;
@@ -15,7 +15,7 @@ pub struct Args {
     how: codec::How,
 }
 
-/// Measures.
+/// Measures the codec.
 ///
 /// # Errors
 /// If standard output is closed.

@@ -1,4 +1,4 @@
-//! `thinwire codec check`: whether a codec keeps every law, what it sends and what it loses.
+//! `thinwire codec check`: checks the laws of a codec, and measures its bytes and its error.
 
 use std::sync::Arc;
 
@@ -23,22 +23,22 @@ pub struct Args {
     json: bool,
 }
 
-/// Elements on which losses and speeds are measured.
+/// Number of elements with which losses and speeds are measured.
 const ELEMENTS: usize = 1 << 20;
 
-/// The number of measurements of a speed.
+/// Number of measurements of a speed.
 const ROUNDS: usize = 9;
 
 #[derive(Serialize)]
 struct Report {
     codec: String,
-    /// Bytes of as many elements, and f32 over them.
+    /// Bytes of this number of elements, encoded and as f32.
     elements: usize,
     bytes: usize,
-    /// Of them, those that only fill up the planes of fields of 1, 2 and 4 bits.
+    /// The part of these bytes that only pads the planes of fields of 1, 2 and 4 bits.
     padding: usize,
     ratio: f64,
-    /// The part of the squared length of normal values that one encoding sends.
+    /// The part of the squared length of normal values that one encoding transmits.
     contraction: f64,
     claim: String,
     fit: &'static str,
@@ -46,12 +46,12 @@ struct Report {
     encode_bytes_per_s: f64,
     decode_bytes_per_s: f64,
     copy_bytes_per_s: f64,
-    /// The most similar built-in codec, unless the codec is one itself.
+    /// The most similar built-in codec, or `None` if the codec itself is built in.
     nearest: Option<Nearest>,
-    /// A warning if training with the codec may fall behind.
+    /// A warning, if training with the codec may converge more slowly.
     warning: Option<String>,
     laws: Vec<Law>,
-    /// What is known of the kernels for a device that are made of a text.
+    /// State of the kernels for a device that are made from the codec's text, if it is written as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     device_source: Option<DeviceSource>,
 }
@@ -75,10 +75,10 @@ struct Law {
     broken: Option<String>,
 }
 
-/// Checks, and answers no if the codec is refused or a law is broken.
+/// Checks a codec, and returns 1 if it is refused or breaks a law.
 ///
 /// # Errors
-/// If there is no such codec, or it has no bytes of its own, or standard output is closed.
+/// If there is no such codec, or it has no encoding of its own, or standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
     if args.codec == "auto" || args.codec.starts_with("auto:") {
         let error = anyhow!("{} is no codec: it chooses one for every bucket", short(&args.codec));
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(u8::from(!sound))
 }
 
-/// The codec of a name; none for a text that is refused, which is said.
+/// Returns the codec with a name, or `None` after printing the reason if its text is refused.
 pub(super) fn parsed(name: &str) -> Result<Option<Choice>> {
     match Choice::parse(name) {
         Ok(choice) => Ok(Some(choice)),
@@ -113,7 +113,7 @@ pub(super) fn parsed(name: &str) -> Result<Option<Choice>> {
     }
 }
 
-/// The codec, unless what it sends is no encoding of one rank's values.
+/// Returns the codec, unless it does not encode the values of one rank.
 pub(super) fn bytes(choice: &Choice) -> Result<&Arc<dyn Codec>> {
     let what = match choice {
         Choice::Bytes(codec) => return Ok(codec),
@@ -152,7 +152,7 @@ fn report(choice: &Choice, codec: &Arc<dyn Codec>) -> Report {
     }
 }
 
-/// Tries the kernels that are made of a text; none for a codec that is no text.
+/// Tries the kernels made of a text. Returns `None` for a codec that is not written as text.
 fn device_source(codec: &Arc<dyn Codec>) -> Option<DeviceSource> {
     let sound = |status: &str| DeviceSource { status: status.to_owned(), is_broken: false };
     Some(match codec.cuda()? {
@@ -168,19 +168,19 @@ fn device_source(codec: &Arc<dyn Codec>) -> Option<DeviceSource> {
     })
 }
 
-/// Every law, and how it is broken if it is.
+/// Returns every law, with the way in which the codec breaks it, if it does.
 fn checked(codec: &dyn Codec) -> Vec<Law> {
     let broken = laws::broken(codec);
     let why = |law| broken.iter().find(|found| found.law == law).map(|found| found.why.clone());
     laws::ALL.iter().map(|(law, _)| Law { law, broken: why(*law) }).collect()
 }
 
-/// First line of a panic's message: what follows are the values of a failed comparison.
+/// Returns the first line of a panic's message. Later lines are the values of a failed comparison.
 fn first_line(message: &str) -> &str {
     message.lines().next().unwrap_or_default()
 }
 
-/// Encoding with a residual, decoding, and a copy, in bytes of f32 per second.
+/// Returns the speeds of encoding with a residual, of decoding and of a copy, in bytes of f32 per second.
 fn speeds(choice: &Choice) -> [f64; 3] {
     let rows = speed::measure(choice, ELEMENTS, ROUNDS);
     ["encode with residual", "decode", "copy"].map(|name| {
@@ -188,8 +188,8 @@ fn speeds(choice: &Choice) -> [f64; 3] {
     })
 }
 
-/// The most similar built-in codec: first by feedback, exchange and claims, then by the length of
-/// encodings; none if the codec is one itself.
+/// Returns the most similar built-in codec, or `None` if the codec itself is built in. Similarity is by
+/// feedback, exchange and claims, then by the length of encodings.
 fn nearest(codec: &dyn Codec) -> Option<Choice> {
     let unlike = |other: &dyn Codec| {
         let claims = |codec: &dyn Codec| std::mem::discriminant(&codec.bound(ELEMENTS));
@@ -240,7 +240,7 @@ fn length(report: &Report) -> String {
     format!("{bytes} bytes for {elements} elements{filled}")
 }
 
-/// A speed beside that of the nearest built-in codec and of a copy.
+/// Returns the text of a speed, with those of the nearest built-in codec and of a copy.
 fn beside(report: &Report, own: f64, of: fn(&Nearest) -> f64) -> String {
     let nearest = report.nearest.iter();
     let nearest =

@@ -1,4 +1,4 @@
-//! `thinwire codec emit`: what a text becomes for a device.
+//! `thinwire codec emit`: prints the kernels made from a codec's text.
 
 use anyhow::{Result, anyhow};
 
@@ -17,10 +17,10 @@ pub struct Args {
     cuda: bool,
 }
 
-/// Prints the source, and answers no if the text is refused or there are no kernels for it.
+/// Prints the source, and returns 1 if the text is refused or has no kernels.
 ///
 /// # Errors
-/// If there is no such codec, or it is no text, or standard output is closed.
+/// If there is no such codec, or it is not written as text, or standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
     let Some(choice) = parsed(&args.codec)? else { return Ok(1) };
     let Some(emitted) = bytes(&choice)?.cuda() else {

@@ -1,4 +1,4 @@
-//! `thinwire codec`: a codec of one's own, before it is trained with.
+//! `thinwire codec`: tries a user's own codec before a training with it.
 
 mod bench;
 mod check;

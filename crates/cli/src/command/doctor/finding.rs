@@ -1,25 +1,25 @@
-//! Finding of a check: what was found, how much it matters, and what to do about it.
+//! Finding of a check, with its severity and a hint.
 
 use serde::Serialize;
 
 use crate::failure;
 
-/// Weight of a finding.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It is as jobs need it.
+    /// Jobs work.
     Ok,
-    /// Jobs start, but perhaps not as expected.
+    /// Jobs start, but may not do what the user expects.
     Note,
-    /// Some job cannot start.
+    /// Some jobs cannot start.
     Error,
 }
 
 /// Result of a check.
 #[derive(Debug, Serialize)]
 pub struct Finding {
-    /// Weight of it.
+    /// Severity of the finding.
     pub severity: Severity,
     check: &'static str,
     found: String,
@@ -28,25 +28,25 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding that is fine.
+    /// Returns a finding without a problem.
     pub fn ok(check: &'static str, found: impl Into<String>) -> Finding {
         Finding { severity: Severity::Ok, check, found: found.into(), hint: None }
     }
 
-    /// A finding that may surprise.
+    /// Returns a finding that may surprise the user.
     pub fn note(check: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Finding {
         let hint = Some(hint.into());
         Finding { severity: Severity::Note, check, found: found.into(), hint }
     }
 
-    /// The finding of an error that would end a job at its start.
+    /// Returns a finding for an error with which a job would fail at its start.
     pub fn error(check: &'static str, error: impl Into<anyhow::Error>, hint: &str) -> Finding {
         let (found, own) = failure::lines(&error.into());
         let hint = Some(own.unwrap_or_else(|| hint.to_owned()));
         Finding { severity: Severity::Error, check, found, hint }
     }
 
-    /// The finding of a value that may be none.
+    /// Returns a finding for a value, or for the error in its place.
     pub fn of<T, E: Into<anyhow::Error>>(
         check: &'static str,
         value: Result<T, E>,
@@ -59,7 +59,7 @@ impl Finding {
         }
     }
 
-    /// Returns its line, with the hint at the end.
+    /// Returns the line of the finding, which ends with the hint.
     pub fn line(&self) -> String {
         let severity = match self.severity {
             Severity::Ok => "ok",

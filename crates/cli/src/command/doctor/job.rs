@@ -1,4 +1,4 @@
-//! Findings about the job that flags and environment describe: place, token, ports, and what would be chosen.
+//! Findings about the job that flags and environment describe: its place, token, ports and defaults.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -17,9 +17,9 @@ use crate::ranks::threads;
 
 /// Longest wait for the coordinator's machine.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Time after which the links of a job give up, unless they are told.
+/// Default of the links' timeout.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Ranks that a training starts by itself.
+/// Number of ranks that a training starts by default.
 const RANKS: u32 = 2;
 
 /// Returns the findings.
@@ -66,7 +66,7 @@ fn token(flags: &Flags, coordinator: &str) -> Finding {
     )
 }
 
-/// Returns whether ranks can listen.
+/// Returns a finding on whether ranks can listen.
 fn port() -> Finding {
     let port = match thinwire_job::port(None, &process) {
         Ok(port) => port,
@@ -89,7 +89,7 @@ fn port() -> Finding {
     }
 }
 
-/// Returns the variables that jobs refuse.
+/// Returns findings about variables that jobs refuse.
 fn variables(flags: &Flags) -> Vec<Finding> {
     let heartbeat = thinwire_job::heartbeat_timeout(None, TIMEOUT, &process).map(drop);
     let sharing = thinwire_job::shared_memory(&process).map(drop);
@@ -105,7 +105,7 @@ fn variables(flags: &Flags) -> Vec<Finding> {
     refused.map(|(check, error)| Finding::error(check, error, "unset the variable")).collect()
 }
 
-/// Returns whether the ranks can meet, and the round trip to the place where they do, if it answers.
+/// Returns a finding on whether the ranks can meet, and the round trip to their meeting place if it answers.
 fn meeting(place: &Place) -> (Finding, Option<Duration>) {
     let address = &place.coordinator;
     let hint = "give --coordinator HOST:PORT, an address of the machine of rank 0";
@@ -147,7 +147,7 @@ fn meeting(place: &Place) -> (Finding, Option<Duration>) {
     }
 }
 
-/// Returns what a training would choose.
+/// Returns a finding about the defaults that a training would choose.
 fn chosen(place: Option<&Place>, round_trip: Option<Duration>) -> Finding {
     let Some(place) = place else {
         let mut here = Place::alone(Form::Flags);

@@ -1,4 +1,4 @@
-//! Findings about the machine: cores, memory, open files, and what its network carries.
+//! Findings about the machine: cores, memory, open files and network.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -14,11 +14,11 @@ use super::finding::Finding;
 use crate::command::bench::plain::Plain;
 use crate::memory;
 
-/// Free memory below which even small trainings may end.
+/// Free memory below which even a small training may fail.
 const MEMORY_LITTLE: u64 = 512 << 20;
-/// Open files of a job of two ranks with two servers.
+/// Number of open files of a job of two ranks with two servers.
 const FILES: u64 = 64;
-/// Bytes of a message whose round trip is measured.
+/// Bytes of the message whose round trip is measured.
 const PING_BYTES: usize = 64;
 
 /// Returns the findings.
@@ -80,7 +80,7 @@ fn loopback() -> Result<String> {
     Ok(format!("{rate} in one TCP stream, round trip {round_trip}"))
 }
 
-/// Returns the interfaces to other machines, with the speed that their drivers tell.
+/// Returns the interfaces to other machines, with the speeds that their drivers report.
 fn interfaces() -> Vec<Finding> {
     let read = |name: &str, file: &str| {
         let text = fs::read_to_string(format!("/sys/class/net/{name}/{file}")).ok()?;

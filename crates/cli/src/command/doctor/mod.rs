@@ -1,7 +1,8 @@
-//! `thinwire doctor`: whether jobs can start on this machine, and what they would choose.
+//! `thinwire doctor`: checks whether jobs can start on this machine, and shows the defaults they would
+//! choose.
 //!
-//! Every check is one finding: what was found, and what to do where it is not fine. An obstacle to a
-//! job is an error, and makes the exit code 1; a surprise to its user is a note.
+//! Every check gives one finding, with a hint if there is a problem. An obstacle to a job is an error, and
+//! makes the exit code 1. A result that may surprise the user is a note.
 
 mod finding;
 mod job;
@@ -26,7 +27,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Checks, and prints the findings.
+/// Runs the checks and prints the findings.
 ///
 /// # Errors
 /// If standard output is closed.

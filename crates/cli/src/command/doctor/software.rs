@@ -11,7 +11,7 @@ use thinwire_device::cuda::nvrtc::{Nvrtc, folders};
 use super::finding::Finding;
 use crate::invocation;
 
-/// Reads versions without importing what it asks for, which would take seconds.
+/// Program that reads versions without importing the packages, which would take seconds.
 const VERSIONS: &str = r#"
 import importlib.metadata, importlib.util, json, platform
 found = {}
@@ -25,7 +25,7 @@ torch = list(place.submodule_search_locations or [""])[0] if place else None
 print(json.dumps({"python": platform.python_version(), "packages": found, "torch": torch}))
 "#;
 
-/// Versions in a Python.
+/// Versions of a Python and its packages.
 #[derive(Deserialize)]
 struct Versions {
     python: String,
@@ -42,7 +42,7 @@ pub fn findings() -> Vec<Finding> {
     [command, of_python(&program, versions), driver, compiler].into()
 }
 
-/// Returns the Python that runs this command, or else that of the path, with its versions.
+/// Returns the Python that runs this command, otherwise the one in the search path, and its versions.
 fn python() -> (OsString, Option<Versions>) {
     let named = std::env::var_os("THINWIRE_PYTHON");
     let program = invocation::interpreter().or(named).unwrap_or_else(|| "python3".into());
@@ -72,7 +72,7 @@ fn of_python(program: &OsString, versions: Option<Versions>) -> Finding {
     }
 }
 
-/// Returns the findings about NVIDIA's driver, and about the compiler of kernels.
+/// Returns findings about NVIDIA's driver and the compiler of kernels.
 fn cuda(torch: Option<PathBuf>) -> [Finding; 2] {
     let driver = Driver::load();
     let has_driver = driver.is_ok();

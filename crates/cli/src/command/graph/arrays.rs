@@ -1,4 +1,4 @@
-//! Values of vertices: read from arrays of NumPy, and encoded as the features of a file.
+//! Values of vertices: reading them from NumPy arrays, and encoding them as features of a file.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -10,10 +10,10 @@ use thinwire_rows::Format;
 
 use crate::failure::hinted;
 
-/// Reads an array with a row of numbers per vertex.
+/// Reads an array that has a row of numbers per vertex.
 ///
 /// # Errors
-/// If the file cannot be read, or has another number of rows or no numbers.
+/// If the file cannot be read, has another number of rows, or does not contain numbers.
 pub fn matrix(path: &Path, vertices: u32) -> Result<Matrix> {
     let matrix = read::matrix(path)?;
     if let Dtype::Text(_) = matrix.dtype {
@@ -30,10 +30,10 @@ pub fn matrix(path: &Path, vertices: u32) -> Result<Matrix> {
     Ok(matrix)
 }
 
-/// Checks that a format holds all numbers of an array.
+/// Checks that a format can represent all numbers of an array.
 ///
 /// # Errors
-/// If it does not, or a number is not finite.
+/// If it cannot represent one of them, or a number is not finite.
 pub fn ensure_held(path: &Path, matrix: &Matrix, format: Format) -> Result<()> {
     let is_held = |at: &usize| matrix.real(*at).abs() <= format.max();
     let Some(at) = (0..matrix.len()).find(|at| !is_held(at)) else { return Ok(()) };
@@ -50,7 +50,7 @@ pub fn ensure_held(path: &Path, matrix: &Matrix, format: Format) -> Result<()> {
     }
 }
 
-/// Reads an array with one whole number per vertex.
+/// Reads an array that has one whole number per vertex.
 fn column(path: &Path, vertices: u32) -> Result<Matrix> {
     let matrix = matrix(path, vertices)?;
     if matrix.columns != 1 || !matches!(matrix.dtype, Dtype::Int(_) | Dtype::Uint(_) | Dtype::Bool)
@@ -64,10 +64,10 @@ fn column(path: &Path, vertices: u32) -> Result<Matrix> {
     Ok(matrix)
 }
 
-/// Reads a class per vertex, below 0 where a vertex has none.
+/// Reads a class per vertex. A number below 0 means that the vertex has no class.
 ///
 /// # Errors
-/// As [`matrix`], or if a number is no class.
+/// As for [`matrix`], or if a number is not a class.
 pub fn labels(path: &Path, vertices: u32) -> Result<Vec<u32>> {
     let matrix = column(path, vertices)?;
     let label = |at: usize| match matrix.real(at) < 0.0 {
@@ -77,16 +77,16 @@ pub fn labels(path: &Path, vertices: u32) -> Result<Vec<u32>> {
     (0..vertices as usize).map(label).collect()
 }
 
-/// Reads a type per vertex, from 0 on.
+/// Reads a type per vertex; types start at 0.
 ///
 /// # Errors
-/// As [`matrix`], or if a number is no type.
+/// As for [`matrix`], or if a number is not a type.
 pub fn types(path: &Path, vertices: u32) -> Result<Vec<u32>> {
     let matrix = column(path, vertices)?;
     (0..vertices as usize).map(|at| number(path, "type", TYPES_MAX, &matrix, at)).collect()
 }
 
-/// Returns the number of a vertex, such as its class, which is below `end`.
+/// Returns the number of a vertex, such as its class, which must be below `end`.
 fn number(path: &Path, what: &str, end: u32, matrix: &Matrix, at: usize) -> Result<u32> {
     let number = matrix.whole(at).with_context(|| path.display().to_string())?;
     match u32::try_from(number) {
@@ -98,7 +98,7 @@ fn number(path: &Path, what: &str, end: u32, matrix: &Matrix, at: usize) -> Resu
 /// Reads the use of every vertex.
 ///
 /// # Errors
-/// As [`matrix`], or if a number is no use.
+/// As for [`matrix`], or if a number is not a use.
 pub fn split(path: &Path, vertices: u32) -> Result<Vec<Split>> {
     let matrix = column(path, vertices)?;
     let uses = |at: usize| {
@@ -111,7 +111,7 @@ pub fn split(path: &Path, vertices: u32) -> Result<Vec<Split>> {
 }
 
 /// Calls `write` with features of `columns` numbers per vertex, encoded in a format. `values` writes the
-/// numbers of a vertex.
+/// numbers of one vertex.
 pub fn with_features<T>(
     format: Format,
     columns: u32,

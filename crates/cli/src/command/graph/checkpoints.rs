@@ -1,4 +1,5 @@
-//! Checkpoints of `thinwire graph train`: one after every pass, and a training that continues from one.
+//! Checkpoints of `thinwire graph train`: one is written after every pass, and a training can resume from
+//! one.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,19 +52,19 @@ impl Flags {
     }
 }
 
-/// Checkpoint to continue from, and where others go.
+/// The checkpoint to resume from, and the folder for new ones.
 pub struct Checkpoints {
-    /// The checkpoint to continue from.
+    /// The checkpoint to resume from.
     pub resumed: Option<Checkpoint>,
-    /// Where others go.
+    /// The folder for new checkpoints.
     pub policy: Option<Policy>,
 }
 
 impl Checkpoints {
-    /// Reads and checks what the flags name.
+    /// Reads and checks the checkpoint and the folder of the flags.
     ///
     /// # Errors
-    /// If there is no such checkpoint, it has no passes left, or the folder cannot be written.
+    /// If there is no such checkpoint, it has no passes left, or the folder is not writable.
     pub fn resolve(flags: &Flags, passes: u64) -> Result<Checkpoints> {
         let (resume, folder) = (flags.resume.as_deref(), flags.checkpoint_dir.as_deref());
         let resumed = checkpoints::resolve(resume, folder, flags.checkpoint_wait)?;
@@ -85,10 +86,10 @@ impl Checkpoints {
         Ok(Checkpoints { resumed, policy })
     }
 
-    /// Takes the folder, once all ranks see it.
+    /// Locks the folder once all ranks see it.
     ///
     /// # Errors
-    /// If another training has it, a rank does not see it or has none, or a rank is lost.
+    /// If another training uses the folder, a rank does not see it or has none, or a rank is lost.
     pub fn hold(&self, rank: u32, group: &mut Group) -> Result<FolderLock> {
         let has = f32::from(u8::from(self.policy.is_some()));
         let all = thinwire_collective::all_gather(group, &[has])?;

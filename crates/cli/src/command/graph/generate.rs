@@ -1,4 +1,4 @@
-//! `thinwire graph generate`: graphs of known models.
+//! `thinwire graph generate`: generates graphs by well-known models.
 
 use std::path::PathBuf;
 
@@ -109,7 +109,7 @@ fn parse_deviation(text: &str) -> Result<f32, String> {
 /// Generates a graph and writes it.
 ///
 /// # Errors
-/// If a number is out of its range, or the file cannot be written.
+/// If a number is out of range, or the file cannot be written.
 pub fn run(model: &Model) -> Result<u8> {
     match model {
         Model::Rmat(RmatArgs { scale, degree, common }) => {

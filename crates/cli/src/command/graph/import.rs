@@ -1,4 +1,4 @@
-//! `thinwire graph import`: graphs in the formats of others.
+//! `thinwire graph import`: imports graphs in the formats of other programs.
 
 use std::path::{Path, PathBuf};
 
@@ -119,7 +119,7 @@ enum Answer {
     No,
 }
 
-/// Reads two or three columns.
+/// Parses two or three columns.
 fn parse_columns(text: &str) -> Result<Columns, String> {
     let number = |text: &str| text.parse().ok().filter(|number: &u32| *number > 0);
     let numbers: Vec<Option<u32>> = text.split(',').map(number).collect();
@@ -138,10 +138,10 @@ fn parse_columns(text: &str) -> Result<Columns, String> {
     })
 }
 
-/// Reads a graph and what its vertices have, and writes them into one file.
+/// Reads a graph and the values of its vertices, and writes them to one file.
 ///
 /// # Errors
-/// If a file cannot be read, is not in its format, or does not fit the graph.
+/// If a file cannot be read, has another format, or does not fit the graph.
 pub fn run(args: &Args) -> Result<u8> {
     file::ensure_place(Some(&args.output), "the graph", "--output")?;
     let Args { features, labels, types, split, .. } = args;
@@ -183,7 +183,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Says that most classes have no vertex: a network has an output for each number up to the largest.
+/// Prints that most classes have no vertex: a network has an output for each number up to the largest.
 fn say_gaps(labels: &[u32]) {
     let mut found: Vec<u32> = labels.iter().copied().filter(|label| *label != NO_LABEL).collect();
     found.sort_unstable();
@@ -252,7 +252,7 @@ fn options(args: &Args) -> read::Options {
     }
 }
 
-/// Writes the file, with the features if there are any.
+/// Writes the file, including the features if given.
 fn write_with_features(args: &Args, contents: Contents<'_>) -> Result<()> {
     let Some(path) = &args.features else { return Ok(write(&args.output, &contents)?) };
     let matrix = arrays::matrix(path, contents.graph.vertices())?;

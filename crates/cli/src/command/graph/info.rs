@@ -1,4 +1,4 @@
-//! `thinwire graph info`: what a file of a graph has.
+//! `thinwire graph info`: shows the contents of a graph's file.
 
 use std::path::PathBuf;
 
@@ -41,18 +41,18 @@ struct Report {
     sources: u64,
     /// Smallest, mean and largest weight of an edge.
     weights: Option<Spread>,
-    /// Vertices of every type; none if vertices have no types.
+    /// Number of vertices of every type; empty if vertices have no types.
     types: Vec<u64>,
     features: Option<Features>,
     classes: Option<u32>,
     training: u64,
     validation: u64,
     test: u64,
-    /// Vertices of every part; none if there are no parts.
+    /// Number of vertices of every part; empty if there are no parts.
     parts: Vec<u32>,
-    /// Sort of the ids of vertices, if they are kept: numbers or texts.
+    /// Kind of the vertices' ids, if the file has them: numbers or texts.
     ids: Option<&'static str>,
-    /// Whether the file was compared with its checksums, and is as it was written.
+    /// Whether the file was compared with its checksums, and is undamaged.
     verified: bool,
 }
 
@@ -84,10 +84,10 @@ struct Features {
     bytes: u64,
 }
 
-/// Shows a file.
+/// Shows the contents of a file.
 ///
 /// # Errors
-/// If it is no file of a graph, is damaged, or has no ids to show, or standard output is closed.
+/// If the file is not a graph's, is damaged, or has no ids to show, or standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
     let store = Store::open(&args.file)?;
     if args.ids {

@@ -1,4 +1,4 @@
-//! `thinwire graph`: graph neural networks, and the files of their graphs.
+//! `thinwire graph`: graph neural networks and the files of their graphs.
 
 mod arrays;
 mod checkpoints;
@@ -31,7 +31,7 @@ pub enum What {
     Train(Box<train::Args>),
 }
 
-/// Makes, shows or trains on a file of a graph.
+/// Generates, imports, shows, partitions or trains on a graph's file.
 ///
 /// # Errors
 /// If a file cannot be read or written, a rank is lost, or standard output is closed.

@@ -1,4 +1,4 @@
-//! `thinwire graph partition`: parts for ranks, and what they cost.
+//! `thinwire graph partition`: divides a graph among ranks, and shows the costs.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -57,9 +57,9 @@ enum Choice {
 #[derive(Serialize)]
 struct Line {
     method: String,
-    /// Vertices of all closures by those of their union.
+    /// Number of vertices of all closures, divided by that of their union.
     redundancy: f64,
-    /// Largest part, relative to the mean: of training vertices, vertices and closures.
+    /// Largest part of training vertices, of vertices and of closures, each relative to the mean.
     training_balance: f64,
     vertex_balance: f64,
     closure_balance: f64,
@@ -69,10 +69,10 @@ struct Line {
     chosen: bool,
 }
 
-/// Cuts a graph into parts.
+/// Divides a graph into parts.
 ///
 /// # Errors
-/// If the file cannot be read or written, has no training vertices, or is too small for the parts.
+/// If the file cannot be read or written, has no training vertices, or has too few vertices for the parts.
 pub fn run(args: &Args) -> Result<u8> {
     file::ensure_place(args.output.as_deref(), "the graph", "--output")?;
     let store = Store::open(&args.file)?;
@@ -165,7 +165,7 @@ fn print(lines: &[Line], format: Format) -> Result<()> {
     })
 }
 
-/// Says it if no method has kept to the bound of balance.
+/// Prints a notice if no method stayed within the bound of balance.
 fn tell_balance(lines: &[Line], most: f64) {
     let Some(chosen) = lines.iter().find(|line| line.chosen && line.training_balance > most) else {
         return;
@@ -178,7 +178,7 @@ fn tell_balance(lines: &[Line], most: f64) {
     }
 }
 
-/// Writes the graph with its vertices numbered by part.
+/// Writes the graph with its vertices renumbered by part.
 fn write_parts(path: &Path, store: &Store, parts: &Parts) -> Result<()> {
     let numbers = Relabelling::new(parts);
     let graph = numbers.graph(store.adjacency());

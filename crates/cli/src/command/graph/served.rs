@@ -1,4 +1,4 @@
-//! Trained rows of vertices on servers: their flags, and the job of the ranks that pull and push them.
+//! Trained rows of vertices on servers: their flags, and the job of the ranks that use them.
 
 use anyhow::{Context, Error, Result, anyhow};
 use thinwire_job::Place;
@@ -34,7 +34,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Returns whether any of the flags is given.
+    /// Returns whether any of these flags is given.
     pub fn are_given(&self) -> bool {
         self.servers.is_some() || self.store.flag().is_some()
     }
@@ -42,7 +42,7 @@ impl Flags {
     /// Returns the settings of rows on servers.
     ///
     /// # Errors
-    /// If flags need one that is missing, or contradict each other.
+    /// If a flag needs one that is missing, or flags contradict each other.
     pub fn resolve(
         &self,
         learned: Option<Learned>,
@@ -68,7 +68,7 @@ impl Flags {
     }
 }
 
-/// Starts the servers and the ranks on this machine, and returns the code to exit with.
+/// Starts the servers and the ranks on this machine, and returns the exit code.
 ///
 /// # Errors
 /// If the job fails.
@@ -84,7 +84,7 @@ pub fn launch(
     ranks::launch_elastic(flags, &mode.job(elastic, settings.heartbeat_timeout), settings.port)
 }
 
-/// Gives the loss of rows a hint that fits a training without snapshots.
+/// Adds to an error about lost rows a hint for trainings without snapshots.
 pub fn or_lost(error: Error) -> Error {
     let is_lost = |cause: &(dyn std::error::Error + 'static)| {
         let server = cause.downcast_ref::<thinwire_server::Error>();
@@ -102,15 +102,15 @@ pub fn or_lost(error: Error) -> Error {
 pub struct Member {
     job_address: JobAddress,
     presence: Presence,
-    /// Place in the only epoch.
+    /// Place of the rank in the only epoch.
     pub place: Place,
 }
 
 impl Member {
-    /// Joins the job, and meets the other ranks.
+    /// Joins the job and waits for the other ranks.
     ///
     /// # Errors
-    /// If the job refuses this process, or the ranks do not come in time.
+    /// If the job refuses this process, or the ranks do not join in time.
     pub fn join(
         job_address: JobAddress,
         mode: &ServerMode,
@@ -132,7 +132,7 @@ impl Member {
     /// Defines the table of rows, and waits for the servers.
     ///
     /// # Errors
-    /// If the job has another table, or the servers are not there in time.
+    /// If the job has a different table, or the servers do not join in time.
     pub fn rows(
         &self,
         mode: &ServerMode,
@@ -144,12 +144,12 @@ impl Member {
         Ok(ServedRows::open(address, &mode.settings, sizes, seed, timeout)?)
     }
 
-    /// Tells the coordinator what `thinwire top` shows of this rank.
+    /// Sends the coordinator this rank's figures for `thinwire top`.
     pub fn tell(&self, live: &Live) {
         self.presence.tell(live.object());
     }
 
-    /// Ends the job and with it the servers, which no rank may need any more.
+    /// Ends the job including its servers, once no rank needs them.
     pub fn complete(&self) {
         // Another rank may have reported it already.
         let _ = self.presence.complete();

@@ -1,21 +1,21 @@
-//! Vertices for training, validation and test, drawn at random.
+//! Random division of vertices into those for training, validation and test.
 
 use thinwire_graph::{NO_LABEL, Split};
 use thinwire_wire::random::Key;
 
-/// Stream of the random numbers.
+/// Stream number of the random generator.
 const STREAM: u32 = 0x7370_6c74;
 
-/// Reads a share of vertices.
+/// Parses a share of vertices.
 ///
 /// # Errors
-/// If the text is no number above 0 and up to 1.
+/// If the text is not a number above 0 and at most 1.
 pub fn parse(text: &str) -> Result<f32, String> {
     let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
     share.ok_or_else(|| format!("share '{text}', expected a number above 0 and up to 1"))
 }
 
-/// Draws a share of all vertices for training, and half of the others each for validation and test.
+/// Draws a share of all vertices for training. Half of the rest is for validation, the other half for test.
 pub fn split(vertices: u32, share: f32, seed: u64) -> Vec<Split> {
     let key = Key { seed, step: 0, tensor: STREAM };
     let uses = |vertex: u32| match key.uniform(u64::from(vertex)) {
@@ -26,7 +26,7 @@ pub fn split(vertices: u32, share: f32, seed: u64) -> Vec<Split> {
     (0..vertices).map(uses).collect()
 }
 
-/// Gives vertices without a label no use.
+/// Removes the use of vertices that have no label.
 pub fn labelled(mut split: Vec<Split>, labels: Option<&[u32]>) -> Vec<Split> {
     for (split, label) in split.iter_mut().zip(labels.unwrap_or_default()) {
         if *label == NO_LABEL {

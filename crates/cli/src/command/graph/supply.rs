@@ -1,7 +1,8 @@
-//! How ranks get the rows of other parts that their batches use, by the bytes of a pass.
+//! Choice of the way in which ranks get the rows of other parts, by the bytes sent per pass.
 //!
-//! Either every rank has copies of its closure, sent once and never again, or it requests remote rows through a
-//! cache. Both are predicted before the training: closures are known, and so are all samples.
+//! Either every rank keeps copies of the rows of its closure, which are sent once, or it requests remote rows
+//! through a cache. The bytes of both ways are computed before the training from the closures and all
+//! samples.
 
 use std::sync::Arc;
 use std::thread;
@@ -18,9 +19,9 @@ use super::task::per_rank;
 use crate::failure::hinted;
 use crate::output::{Format, print_lines};
 
-/// Seeds of a rank's batch, unless they are given.
+/// Default number of seeds in a rank's batch.
 const BATCH: u32 = 1024;
-/// Batches that a foreseeing cache knows, as the loader of Python has them.
+/// Number of batches that a cache with foresight knows in advance, equal to the default of the Python loader.
 const AHEAD: u32 = 32;
 
 /// What is predicted.
@@ -54,12 +55,12 @@ pub struct Args {
     memory: Option<u64>,
 }
 
-/// Cost of a way to supply rows.
+/// Cost of one way to supply rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Cost {
-    /// Bytes that all ranks receive, per pass.
+    /// Bytes that all ranks receive per pass.
     pass_bytes: f64,
-    /// Largest memory of a rank for features.
+    /// Largest memory for features on any rank.
     memory_bytes: u64,
 }
 
@@ -76,7 +77,7 @@ struct Line {
 /// Names of both ways, in the order of their costs.
 const NAMES: [&str; 2] = ["copies", "remote rows"];
 
-/// Predicts the bytes of both ways for parts with a report, chooses one and prints why.
+/// Computes the bytes of both ways for parts with a report, chooses one and prints the reason.
 ///
 /// # Errors
 /// If the graph has no features, batches cannot be sampled, or standard output is closed.
@@ -113,7 +114,7 @@ pub fn run(
     print(costs, args.memory, format)
 }
 
-/// Returns the rows of other parts that all ranks request in all passes.
+/// Returns the number of rows of other parts that all ranks request in all passes.
 fn requested(args: &Args, store: &Store, parts: &Parts, cached: u64, seed: u64) -> Result<u64> {
     let fan_outs = args.fan_outs.iter().map(fan_out).collect();
     let sampling = Sampling { fan_outs, frontier: Frontier::New, ..Sampling::new(&[]) };
@@ -137,12 +138,13 @@ fn requested(args: &Args, store: &Store, parts: &Parts, cached: u64, seed: u64) 
     })
 }
 
-/// Returns the fan-out that a number stands for: all in-neighbours for a negative one.
+/// Returns the fan-out for a number; a negative number means all in-neighbours.
 pub fn fan_out(limit: &i64) -> FanOut {
     u32::try_from(*limit).map_or(FanOut::All, FanOut::Limit)
 }
 
-/// Chooses the way with fewer bytes of those that fit in memory, and says why in one line.
+/// Chooses the way that sends fewer bytes among those that fit in memory. Also returns the reason in one
+/// line.
 fn choose(costs: [Cost; 2], memory_max: Option<u64>) -> (usize, String) {
     let fits = costs.map(|cost| memory_max.is_none_or(|most| cost.memory_bytes <= most));
     let memory = costs.map(|cost| bytes(cost.memory_bytes as f64));

@@ -1,4 +1,4 @@
-//! Rows, labels and batches of vertices that a training takes from a file of a graph.
+//! Rows, labels and batches of vertices that a training reads from a graph's file.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use crate::failure::hinted;
 /// Largest width of learned features.
 const COLUMNS_MAX: u32 = 1 << 16;
 
-/// Features of vertices, where the file has none.
+/// Learned features, for a file without features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learned {
-    /// Numbers of a row.
+    /// Number of values in a row.
     pub columns: u32,
 }
 
-/// Reads `learned:WIDTH`.
+/// Parses `learned:WIDTH`.
 ///
 /// # Errors
-/// If the text is something else.
+/// If the text has another form.
 pub fn parse_learned(text: &str) -> Result<Learned, String> {
     let columns = text.strip_prefix("learned:").and_then(|columns| columns.parse().ok());
     let columns = columns.filter(|columns| (1..=COLUMNS_MAX).contains(columns));
@@ -34,10 +34,10 @@ pub fn parse_learned(text: &str) -> Result<Learned, String> {
     })
 }
 
-/// Returns what is learnt from.
+/// Returns the task of a training: the rows and the labels.
 ///
 /// # Errors
-/// If the graph has no labels or no classes, or features and learned ones, or neither.
+/// If the graph has no labels or no classes, or has both features and learned ones, or neither.
 pub fn task(store: &Arc<Store>, learned: Option<Learned>) -> Result<Task> {
     let lacks = |what: &str, flag: &str| {
         let error = anyhow!("{} has no {what}", store.path().display());
@@ -76,10 +76,10 @@ fn rows(store: &Arc<Store>, learned: Option<Learned>) -> Result<Rows> {
     }
 }
 
-/// Returns the seeds of a rank's batch: its part of those of all ranks together, or the usual number.
+/// Returns the number of seeds in a rank's batch: its part of `batch` if given, otherwise `usual`.
 ///
 /// # Errors
-/// If the ranks' parts would differ.
+/// If ranks would have different numbers of seeds.
 pub fn per_rank(batch: Option<u32>, ranks: u32, usual: u32) -> Result<u32> {
     match batch {
         None => Ok(usual),
@@ -92,7 +92,7 @@ pub fn per_rank(batch: Option<u32>, ranks: u32, usual: u32) -> Result<u32> {
     }
 }
 
-/// Returns the batches of the training: of each rank's own part, where there is one per rank.
+/// Returns the batches of the training. If the file has one part per rank, they are from the rank's own part.
 ///
 /// # Errors
 /// If there are no training vertices, or one has no label.
@@ -114,7 +114,7 @@ pub fn batches(store: &Store, place: &Place, batch: u32, seed: u64) -> Result<Ba
     Ok(Batches::global(training, place.world, batch, seed)?)
 }
 
-/// Returns the line that says why the parts of a file are not those of the ranks, if it has parts.
+/// Returns the notice that the parts of a file do not match the ranks, if it has parts.
 pub fn dealt(store: &Store, world: u32) -> Option<String> {
     let parts = store.bounds().len().saturating_sub(1);
     let ranks = counted(world as usize, "rank");
@@ -123,7 +123,7 @@ pub fn dealt(store: &Store, world: u32) -> Option<String> {
     (parts > 1 && parts != world as usize).then(line)
 }
 
-/// Returns batches of the vertices for validation or test, if there are any.
+/// Returns batches of the vertices for validation or test, or `None` without such vertices.
 ///
 /// # Errors
 /// If one has no label.
@@ -135,7 +135,7 @@ pub fn held_out(store: &Store, place: &Place, split: Split, batch: u32) -> Resul
     Ok(Some(Batches::global(vertices, place.world, batch, 0)?.in_order()))
 }
 
-/// Returns the vertices of a use.
+/// Returns the vertices with a use.
 ///
 /// # Errors
 /// If one has no label.

@@ -1,4 +1,4 @@
-//! `thinwire graph train`: a graph neural network over several ranks.
+//! `thinwire graph train`: trains a graph neural network on several ranks.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -34,13 +34,14 @@ use crate::ranks::{self, Start};
 use crate::training::{Codec, OUTPUT, PathFlag, RANKS, usual_warm_up_steps};
 use crate::training::{command_line, date, machine_name};
 
-/// Bytes of a parameter of the network: its value, gradient, two means of Adam and buffers of its exchange.
+/// Bytes per parameter of the network: its value, its gradient, two means of Adam and buffers of its
+/// exchange.
 const BYTES_PER_PARAMETER: u64 = 24;
-/// Bytes of a number of a trained row: its value and two means of Adam.
+/// Bytes per number of a trained row: its value and two means of Adam.
 const BYTES_PER_TRAINED: u64 = 12;
-/// Seeds of a rank's batch, unless they are given.
+/// Default number of seeds in a rank's batch.
 const BATCH: u32 = 256;
-/// Heads of attention, unless they are given.
+/// Default number of attention heads.
 const HEADS: usize = 4;
 
 /// Train a graph neural network on mini-batches. Every rank opens FILE; if the file has one part for each rank, each
@@ -144,19 +145,19 @@ enum Sampler {
     Weighted,
 }
 
-/// Sink of the figures of passes.
+/// Output of a training's figures after each pass.
 struct Console<'a> {
     args: &'a Args,
     rank: u32,
-    /// Steps of a pass.
+    /// Number of steps in a pass.
     steps: u64,
-    /// This process in a job with servers.
+    /// Membership of this process in a job with servers.
     member: Option<&'a Member>,
     passes: RefCell<Vec<PassFigures>>,
 }
 
 impl Console<'_> {
-    /// Tells the coordinator what `thinwire top` shows of this rank.
+    /// Sends the coordinator this rank's figures for `thinwire top`.
     fn tell(&self, pass: &Pass) {
         let Pass { number, trained, seconds, loading_s, wait_s, .. } = *pass;
         let per_step = |all_s: f64| all_s / self.steps as f64;
@@ -193,16 +194,16 @@ impl Observer for Console<'_> {
     }
 }
 
-/// Accuracy at the end.
+/// Accuracy after the training.
 #[derive(Serialize)]
 struct Tested {
     test_accuracy: f64,
 }
 
-/// Trains; rank 0 prints.
+/// Trains. Rank 0 prints the results.
 ///
 /// # Errors
-/// If the file cannot be read or lacks something, or a rank is lost.
+/// If the file cannot be read or lacks needed data, or a rank is lost.
 pub fn run(args: &Args) -> Result<u8> {
     if args.served.are_given() {
         return with_servers(args);
@@ -218,7 +219,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Trains with rows on servers. A process that is no rank of such a job starts its servers and ranks.
+/// Trains with rows on servers. A process outside such a job starts its servers and ranks.
 fn with_servers(args: &Args) -> Result<u8> {
     args.checkpoints
         .refuse("cannot be used with rows on servers: checkpoints do not contain them")?;
@@ -270,10 +271,10 @@ fn refuse(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Returns the way to draw.
+/// Returns the way of drawing in-neighbours.
 ///
 /// # Errors
-/// If it needs weights, and the graph has none.
+/// If it needs weights, but the graph has none.
 fn draw(args: &Args, store: &Store) -> Result<Draw> {
     match (args.sampler, store.weights()) {
         (Sampler::Uniform, _) => Ok(Draw::Distinct),
@@ -285,8 +286,8 @@ fn draw(args: &Args, store: &Store) -> Result<Draw> {
     }
 }
 
-/// Refuses a network that does not fit in memory on all ranks of this machine. For ranks of a launcher,
-/// their launcher has checked it.
+/// Refuses a network that does not fit in memory on all ranks of this machine. Ranks of a launcher skip this
+/// check, because their launcher has made it.
 fn ensure_fits(args: &Args, parts: u32, network: &Network, task: &Task) -> Result<()> {
     if is_launched() {
         return Ok(());
@@ -312,16 +313,16 @@ fn ensure_fits(args: &Args, parts: u32, network: &Network, task: &Task) -> Resul
     memory::ensure(bytes, &what, "give fewer classes or columns, or fewer --hidden or --ranks")
 }
 
-/// What a training reads.
+/// Inputs of a training.
 struct Started {
     store: Arc<Store>,
     task: Task,
     checkpoints: Checkpoints,
-    /// This process in a job with servers.
+    /// Membership of this process in a job with servers.
     member: Option<Arc<Member>>,
 }
 
-/// Opens the graph, and takes the place of a rank or starts all ranks.
+/// Opens the graph, and becomes a rank or starts all ranks.
 fn start(args: &Args) -> Result<Start<(Started, Place)>> {
     let (started, parts) = prepare(args)?;
     match ranks::start_parts(&args.place, args.ranks, parts)? {
@@ -330,7 +331,7 @@ fn start(args: &Args) -> Result<Start<(Started, Place)>> {
     }
 }
 
-/// Opens the graph, and checks that it can be trained. Also returns the number of its parts, at least 1.
+/// Opens the graph and checks that it can be trained on. Also returns the number of its parts, at least 1.
 fn prepare(args: &Args) -> Result<(Started, u32)> {
     refuse(args)?;
     file::ensure_place(args.output.as_deref(), "the model", "--output")?;
@@ -474,7 +475,7 @@ fn show(args: &Args, figures: &PassFigures) -> Result<()> {
     ))
 }
 
-/// Writes the page of a training, if there is to be one.
+/// Writes the report of a training if one was requested.
 fn write_report(args: &Args, place: &Place, training: &GraphTraining) -> Result<()> {
     let Some(path) = &args.report.0 else { return Ok(()) };
     let fan_outs = args.fan_outs.iter().map(i64::to_string).collect::<Vec<_>>().join(",");

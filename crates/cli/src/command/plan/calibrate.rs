@@ -1,4 +1,4 @@
-//! `thinwire plan calibrate`: a cluster file of the ranks that are there.
+//! `thinwire plan calibrate`: writes a cluster file of the present ranks.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub struct Args {
     place: Flags,
 }
 
-/// Measures in all ranks; rank 0 writes.
+/// Measures on all ranks. Rank 0 writes the file.
 ///
 /// # Errors
 /// If a rank is lost, or the file cannot be written.

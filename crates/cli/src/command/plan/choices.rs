@@ -1,4 +1,4 @@
-//! Precision and choices of a plan, as flags of commands that make and price plans.
+//! Precision and choices of a plan, as flags of the commands that make and price plans.
 
 use anyhow::Result;
 use thinwire_plan::Error;
@@ -42,10 +42,10 @@ pub struct Choices {
 const PRECISION: &[(&str, Numbers)] = &[("mixed", Numbers::Mixed), ("single", Numbers::Single)];
 
 impl Choices {
-    /// The settings of a planner.
+    /// Returns the settings for a planner.
     ///
     /// # Errors
-    /// If a pin or a codec is none.
+    /// If a pin or a codec is not valid.
     pub fn settings(&self) -> Result<Settings> {
         let base = match self.precision {
             Numbers::Mixed => Settings::default(),

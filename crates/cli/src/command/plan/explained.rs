@@ -1,4 +1,4 @@
-//! A plan in words: what was chosen first, then why, then every bucket with all that it might do.
+//! A plan in words: the choice, the reason for it, and every bucket with its alternatives.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use thinwire_sync::{Assignment, Decision, LinkSpeed, Pair, Planning, Unequal, Un
 
 use super::sync::Explanation;
 
-/// Meaning of the tables' columns.
+/// Explanation of the tables' columns.
 const LEGEND: &str = "\
 columns: way: codec, algorithm, partitions; error: weighted error of one encoding (docs/algorithms.md), \
 measured, or an upper bound before that
@@ -18,7 +18,7 @@ verdict: slower: the step or the exchange would be; loses more: by too much for 
 budget: its error is
 ";
 
-/// Rule by which a candidate is chosen.
+/// Rule that chooses a candidate.
 const RULE: &str = "\
 rule: first the ways that make the step shortest, of those within the error budget. Then every bucket goes \
 back to what loses less, as long as the step stays within 1 % of the shortest. A plan less than 2 % faster \
@@ -26,7 +26,7 @@ than raw is not taken. After seventeen steps, trials of real steps decide betwee
 raw and fixed codecs.
 ";
 
-/// All of it.
+/// Returns the whole explanation.
 pub fn text(explanation: &Explanation<'_>) -> String {
     let planning = explanation.planning;
     let link = planning.link.as_ref().map_or("no link".to_owned(), described);
@@ -45,7 +45,7 @@ pub fn text(explanation: &Explanation<'_>) -> String {
     text
 }
 
-/// Returns the number of buckets of each codec, and their part of all elements.
+/// Returns the number of buckets of each codec, and the part of all elements in them.
 fn summary(planning: &Planning) -> String {
     let all: usize = planning.buckets.iter().map(|decision| decision.elements).sum();
     let mut codecs: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
@@ -64,7 +64,7 @@ fn summary(planning: &Planning) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a step's time in seconds, from the begin of backward until all averages are there.
+/// Returns a step's time in seconds, from the start of the backward pass until all averages are complete.
 fn seconds(explanation: &Explanation<'_>) -> String {
     let Planning { iteration_s, raw_iteration_s, .. } = explanation.planning;
     let measured = match (explanation.measured_iteration_s, explanation.measured_steps) {
@@ -100,7 +100,7 @@ fn described(link: &LinkSpeed) -> String {
     text
 }
 
-/// No number where the user has named the codecs.
+/// Returns the error budget as text; it has no number if the user named the codecs.
 fn budget(error: f64) -> String {
     if error == f64::MAX { "none, codecs were named".to_owned() } else { error.to_string() }
 }

@@ -1,4 +1,4 @@
-//! `thinwire plan make`: which part of a model runs where.
+//! `thinwire plan make`: decides which part of a model runs on which device.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub struct Args {
     page: Option<PathBuf>,
 }
 
-/// A plan with what it sends of every tensor.
+/// A plan with the traffic of every tensor.
 #[derive(Serialize)]
 struct Planned<'a> {
     #[serde(flatten)]
@@ -41,10 +41,10 @@ struct Planned<'a> {
     moved: Traffic,
 }
 
-/// Makes a plan and says why.
+/// Makes a plan and prints the reasons for it.
 ///
 /// # Errors
-/// If the cluster or the model cannot be read, nothing fits, or the plan cannot be written.
+/// If the cluster or the model cannot be read, no plan fits in memory, or the plan cannot be written.
 pub fn run(args: &Args) -> Result<u8> {
     let subject = &args.subject;
     check_outputs(args)?;
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Finds what cannot be written before anything is planned.
+/// Checks before planning that all outputs can be written.
 fn check_outputs(args: &Args) -> Result<()> {
     let output = args.subject.output.as_deref();
     file::ensure_place(output, "the plan", "--output")?;

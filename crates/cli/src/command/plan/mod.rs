@@ -1,4 +1,4 @@
-//! `thinwire plan`: what runs where and how gradients travel, and why.
+//! `thinwire plan`: makes and explains plans of parallelism and of the travel of gradients.
 
 mod calibrate;
 mod choices;
@@ -24,7 +24,7 @@ pub enum What {
     Sync(sync::Args),
 }
 
-/// Plans, or explains.
+/// Makes or explains a plan.
 ///
 /// # Errors
 /// If there is no plan, or a file cannot be read.

@@ -1,5 +1,4 @@
-//! `thinwire plan price`: a plan whose mesh, stages, micro-batches and schedule are given, and what
-//! it would take.
+//! `thinwire plan price`: computes the cost of a plan with a given mesh, stages, micro-batches and schedule.
 
 use std::num::NonZeroUsize;
 
@@ -62,7 +61,7 @@ const CUTS: &[(&str, Rule)] =
 const RECOMPUTE: &[(&str, Recompute)] =
     &[("never", Recompute::Never), ("always", Recompute::Always), ("free", Recompute::Free)];
 
-/// Prices a plan.
+/// Computes the cost of a plan.
 ///
 /// # Errors
 /// If there is no such plan, or a file cannot be read or written.
@@ -91,7 +90,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Refuses micro-batches of which ranks that cut nothing else cannot have equal parts.
+/// Refuses micro-batches that cannot be divided evenly among the ranks if only the batch is cut.
 fn check_batch(args: &Args) -> Result<()> {
     let (batch, micro_batches) = (args.subject.batch.get(), args.micro_batches.get());
     let ranks = args.mesh.iter().try_fold(1, |ranks: usize, size| ranks.checked_mul(size.get()));

@@ -1,4 +1,4 @@
-//! Subject of planning: a model on machines, and the file that the plan goes to.
+//! Subject of planning: a model, the machines, and the file for the plan.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -36,18 +36,18 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The machines.
+    /// Returns the machines.
     ///
     /// # Errors
-    /// If the file cannot be read, or is none.
+    /// If the file cannot be read, or is not a cluster file.
     pub fn cluster(&self) -> Result<Cluster> {
         cluster(&self.cluster, &file::text(&self.cluster, &file::CLUSTER)?)
     }
 
-    /// The model, and the tokens of its sequences.
+    /// Returns the model and the number of tokens in its sequences.
     ///
     /// # Errors
-    /// If the model cannot be read, or has other sequences.
+    /// If the model cannot be read, or has sequences of another length.
     pub fn source(&self) -> Result<(Source, usize)> {
         let source = Source::open(&self.model)?;
         let sequence = source
@@ -56,7 +56,7 @@ impl Subject {
         Ok((source.read_once(&self.model, sequence)?, sequence))
     }
 
-    /// A planner for the model.
+    /// Returns a planner for the model.
     pub fn planner(&self, (source, sequence): &(Source, usize), settings: Settings) -> Planner {
         let (source, sequence) = (source.clone(), *sequence);
         let build =
@@ -64,10 +64,10 @@ impl Subject {
         Planner::new(self.batch.get(), settings, build)
     }
 
-    /// Writes the plan if it is to be written.
+    /// Writes the plan if a file was given.
     ///
     /// # Errors
-    /// If it cannot be.
+    /// If the file cannot be written.
     pub fn write(&self, plan: &PlanFile) -> Result<()> {
         self.output.as_ref().map_or(Ok(()), |path| file::write(path, &plan.text()))
     }

@@ -1,4 +1,4 @@
-//! `thinwire plan sync`: why gradients travel as they do.
+//! `thinwire plan sync`: explains the choices of how gradients travel.
 
 use std::path::PathBuf;
 
@@ -35,17 +35,17 @@ pub struct Explanation<'a> {
     pub step: u64,
     #[serde(flatten)]
     pub planning: &'a Planning,
-    /// In how many steps all buckets travelled so, and the median of what those steps took.
+    /// The number of steps in which all buckets travelled by this plan, and the median time of these steps.
     pub measured_steps: usize,
     pub measured_iteration_s: Option<f64>,
-    /// For every bucket, the median time from ready to done of each alternative that ever travelled.
+    /// The median time from ready to done, for every bucket and each alternative that was ever used.
     pub measured_s: Vec<Vec<Option<f64>>>,
 }
 
-/// Prints the plan.
+/// Prints the plan with its explanation.
 ///
 /// # Errors
-/// If the trace cannot be read or has no plan.
+/// If the trace cannot be read or contains no plan.
 pub fn run(args: &Args) -> Result<u8> {
     let lines = trace::read(&args.trace)?;
     check_step(args, &lines)?;
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Refuses a step that the trace does not reach.
+/// Refuses a step after the end of the trace.
 fn check_step(args: &Args, lines: &[Line]) -> Result<()> {
     let last = lines.iter().map(|line| line.record.step).max();
     match (args.step, last) {
@@ -83,7 +83,7 @@ fn check_step(args: &Args, lines: &[Line]) -> Result<()> {
     }
 }
 
-/// No plan at all, or none as early as was asked for.
+/// Returns the error that the trace has no plan, or none by the requested step.
 fn missing(args: &Args, lines: &[Line]) -> Error {
     let trace = args.trace.display();
     let planned = lines.iter().filter(|line| line.record.planning.is_some());
@@ -111,7 +111,7 @@ fn missing(args: &Args, lines: &[Line]) -> Error {
     }
 }
 
-/// Returns the seconds of the steps in which all buckets travelled by the plan.
+/// Returns the seconds of each step in which all buckets travelled by the plan.
 fn iterations(lines: &[Line], planning: &Planning) -> Vec<f64> {
     let follows = |record: &&StepRecord| {
         let pairs = record.buckets.iter().zip(&planning.buckets);
@@ -123,7 +123,7 @@ fn iterations(lines: &[Line], planning: &Planning) -> Vec<f64> {
     followed.map(|record| record.backward_s + record.wait_s + record.commit_s).collect()
 }
 
-/// Returns the mean seconds of each alternative of a bucket, in the steps in which it was in force.
+/// Returns the median seconds of each alternative of a bucket, over the steps in which it was in force.
 fn measured(lines: &[Line], bucket: usize, planning: &Planning) -> Vec<Option<f64>> {
     let decision = &planning.buckets[bucket];
     let records = || {

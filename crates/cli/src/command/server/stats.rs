@@ -1,4 +1,4 @@
-//! `thinwire server stats`: figures of all servers of a job.
+//! `thinwire server stats`: shows figures of all servers of a job.
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub struct Args {
     operator: Flags,
 }
 
-/// Asks the coordinator for its state and shows the servers in it.
+/// Requests the coordinator's state and shows the servers in it.
 ///
 /// # Errors
 /// If the coordinator cannot be reached, or the job has no servers.

@@ -1,4 +1,4 @@
-//! Links between ranks as a matrix: bandwidth above the diagonal, latency below it.
+//! Matrix of the links between ranks, with bandwidth above the diagonal and latency below it.
 
 use thinwire_report::figures::digits;
 use thinwire_sync::Pair;
@@ -6,10 +6,10 @@ use thinwire_sync::Pair;
 const RATES: [(f64, &str); 3] = [(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")];
 const TIMES: [(f64, &str); 3] = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")];
 
-/// Ranks from this one on are not shown, since no program measures so many pairs.
+/// Number of ranks that are shown; no program measures the pairs of more.
 const RANKS_MAX: u32 = 256;
 
-/// Returns the matrix in lines of at most `width` characters, with as many ranks as fit.
+/// Returns the matrix for as many ranks as fit, in lines of at most `width` characters.
 pub fn matrix(pairs: &[Pair], width: usize) -> Vec<String> {
     let is_pair = |pair: &&Pair| pair.ranks.0 < pair.ranks.1 && pair.ranks.1 < RANKS_MAX;
     let pairs: Vec<&Pair> = pairs.iter().filter(is_pair).collect();
@@ -43,7 +43,7 @@ pub fn matrix(pairs: &[Pair], width: usize) -> Vec<String> {
 /// Characters of the first column.
 const LABEL: usize = 4;
 
-/// Returns the largest unit in which the smallest value is at least 1, or the smallest unit.
+/// Returns the largest unit in which the smallest value is at least 1, otherwise the smallest unit.
 fn unit<'a>(values: impl Iterator<Item = f64>, units: &[(f64, &'a str)]) -> (f64, &'a str) {
     let least = values.fold(f64::INFINITY, f64::min);
     units.iter().copied().find(|(unit, _)| least >= *unit).unwrap_or(units[units.len() - 1])

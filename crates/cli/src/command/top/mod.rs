@@ -1,4 +1,4 @@
-//! `thinwire top`: an elastic job at this moment, or while it runs.
+//! `thinwire top`: shows an elastic job once, or until it ends.
 
 mod links;
 mod screen;
@@ -18,9 +18,9 @@ use crate::units;
 use screen::{Size, clipped, screen};
 pub use state::State;
 
-/// Interval at which a terminal is drawn anew.
+/// Interval at which a terminal is redrawn.
 const EVERY: Duration = Duration::from_secs(1);
-/// Characters in a line where there is no terminal.
+/// Characters per line without a terminal.
 const COLUMNS: usize = 80;
 
 /// Show an elastic job: its ranks, its servers, its links, how gradients travel, and where the time of a step
@@ -43,7 +43,7 @@ pub struct Args {
     operator: Flags,
 }
 
-/// Asks the coordinator and shows what it says, until the job is over.
+/// Requests the coordinator's state and shows it, until the job ends.
 ///
 /// # Errors
 /// If the coordinator cannot be reached.
@@ -65,18 +65,18 @@ pub fn run(args: &Args) -> Result<u8> {
     }
 }
 
-/// Returns the time until the screen is shown again; none if it is shown once.
+/// Returns the time until the next screen, or `None` if only one is shown.
 fn pause(args: &Args) -> Option<Duration> {
     args.every.or_else(|| (is_drawn(args) && !args.once).then_some(EVERY))
 }
 
-/// Returns whether each screen takes the place of the one before.
+/// Returns whether each screen replaces the previous one.
 fn is_drawn(args: &Args) -> bool {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     !args.json && !args.once && !is_dumb && std::io::stdout().is_terminal()
 }
 
-/// Shows the coordinator's answer; returns whether the job is over.
+/// Shows the coordinator's answer, and returns whether the job has ended.
 fn show(args: &Args, answer: &str) -> Result<bool> {
     let value: Value = serde_json::from_str(answer).context("reading the coordinator's answer")?;
     let is_over = value["end"].is_string();

@@ -9,17 +9,17 @@ use super::links::matrix;
 use super::servers;
 use super::state::{Process, State};
 
-/// Meaning of the characters of a bar.
+/// Explanation of the characters of a bar.
 const LEGEND: &str =
     "step: █ compute  ▓ compute while gradients travel  ░ wait for them  · the rest";
 
-/// Digits of an id that tell processes apart.
+/// Digits of an id with which processes can be told apart.
 pub const ID: usize = 8;
 /// Most characters of a host name.
 const HOST: usize = 14;
-/// Fewest characters of a bar that is worth drawing, and the most.
+/// Fewest and most characters of a bar.
 const BAR: std::ops::RangeInclusive<usize> = 8..=60;
-/// Most characters of the list of buckets that travel in one way.
+/// Most characters of a list of buckets that travel in the same way.
 const SPANS: usize = 18;
 
 /// Size of a terminal in characters.
@@ -31,7 +31,7 @@ pub struct Size {
     pub rows: usize,
 }
 
-/// Returns the screen with lines of about `width` characters.
+/// Returns the screen in lines of about `width` characters.
 pub fn screen(state: &State, width: usize) -> String {
     let mut lines = heading(state);
     lines.push(String::new());
@@ -47,7 +47,7 @@ pub fn screen(state: &State, width: usize) -> String {
     lines.iter().map(|line| format!("{}\n", escaping::line(line).trim_end())).collect()
 }
 
-/// Cuts off what a terminal has no room for.
+/// Returns the text without the parts that do not fit on the terminal.
 pub fn clipped(text: &str, size: Size) -> String {
     let lines: Vec<&str> = text.lines().collect();
     // The cursor stands below the last line.
@@ -90,13 +90,13 @@ fn heading(state: &State) -> Vec<String> {
     lines
 }
 
-/// Returns the line about what policies adapt.
+/// Returns the line about values that policies adapt.
 fn adapted(live: &Live) -> Option<String> {
     let noise = live.noise_scale.map(|rows| format!(", noise scale {} rows", digits(rows)));
     live.batch.map(|rows| format!("batch of {} rows{}", count(rows), noise.unwrap_or_default()))
 }
 
-/// Returns a line for each process, with the time of its steps as a bar.
+/// Returns a line for each process, with the time of its step as a bar.
 fn ranks(state: &State, width: usize) -> Vec<String> {
     let caches = state.processes().any(|process| process.figures.cache_hits.is_some());
     let with_hits = |cells: [String; 6], hits: String| {
@@ -127,19 +127,19 @@ fn ranks(state: &State, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the time of a process that takes steps.
+/// Returns the times of a process, if it takes steps.
 fn shown_time(process: &Process) -> Option<Time> {
     process.figures.time.filter(|_| matches!(process.standing.as_str(), "running" | "halted"))
 }
 
-/// Returns host and number of a process.
+/// Returns the host and the process id of a process.
 pub fn place(host: Option<&String>, pid: Option<u32>) -> String {
     let host = host.map(|host| escaping::shortened(host, HOST));
     let place = host.zip(pid).map(|(host, pid)| format!("{host}:{pid}"));
     place.unwrap_or_else(|| "-".to_owned())
 }
 
-/// Returns the name of a process in what its launcher says, or the first digits of its id.
+/// Returns the name that the launcher uses for a process, or the first digits of its id.
 fn name(process: &Process) -> String {
     let member = process.figures.member.map(|number| format!("member {number}"));
     member.unwrap_or_else(|| process.id.chars().take(ID).collect())
@@ -198,7 +198,7 @@ fn span((first, last): &(u32, u32)) -> String {
     if first == last { first.to_string() } else { format!("{first}–{last}") }
 }
 
-/// Returns the time of a step as a bar; one of `longest_s` is `width` characters long.
+/// Returns the time of a step as a bar. A step of `longest_s` has a bar of `width` characters.
 fn bar(time: &Time, longest_s: f64, width: usize) -> String {
     let ends = [
         ('█', time.compute_s - time.hidden_s),

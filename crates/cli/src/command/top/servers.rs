@@ -12,7 +12,7 @@ const LEGEND: [&str; 2] = [
     "ahead: steps ahead of the slowest worker, mean and most",
 ];
 
-/// Place of the column of rows that are only on disk, if there are any.
+/// Position of the column of rows that are only on disk, if there are any.
 const ON_DISK: usize = 5;
 
 /// Returns the lines about the servers.
@@ -46,7 +46,7 @@ pub fn lines(servers: &Servers) -> Vec<String> {
     lines
 }
 
-/// Returns a line about the shards that have no server, and one about those that never will.
+/// Returns a line about the shards without a server, and one about the shards that are lost.
 fn away(servers: &Servers) -> impl Iterator<Item = String> {
     let Servers { shards, silent, lost, .. } = *servers;
     let silent = (silent > 0).then(|| {
@@ -77,7 +77,7 @@ fn row(process: &Process<ServerFigures>) -> [String; 8] {
     ]
 }
 
-/// Returns the mean staleness of all answers and the highest one.
+/// Returns the mean and the highest staleness of all answers.
 fn ahead(figures: &Stats) -> String {
     let all = || figures.staleness.values().flat_map(|counts| (0_u64..).zip(counts));
     let answers: u64 = all().map(|(_, count)| count).sum();

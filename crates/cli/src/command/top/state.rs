@@ -1,4 +1,4 @@
-//! State of an elastic job, as its coordinator describes it.
+//! State of an elastic job, as reported by its coordinator.
 
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
@@ -13,19 +13,19 @@ use thinwire_sync::Live;
 pub struct State {
     /// Number of the last epoch; 0 before the first.
     pub epoch: u32,
-    /// Number of ranks that are wanted.
+    /// Requested number of ranks.
     pub target: u32,
     /// Fewest ranks that train.
     pub min: u32,
     /// Most ranks that train.
     pub max: u32,
-    /// The reason why no epoch can be formed, if none can.
+    /// The reason why no epoch can be formed, or `None` if one can.
     pub waiting: Option<String>,
-    /// `complete` or `stop` once the job is over.
+    /// `complete` or `stop` once the job has ended.
     pub end: Option<String>,
-    /// Members of the epoch by rank.
+    /// Members of the epoch in the order of their ranks.
     pub members: Vec<Process>,
-    /// Processes that wait for the next epoch.
+    /// Processes waiting for the next epoch.
     pub newcomers: Vec<Process>,
     /// Servers of a parameter server, if the job has one.
     pub servers: Option<Servers>,
@@ -37,29 +37,29 @@ pub struct State {
 pub struct Servers {
     /// Number of their last epoch; 0 before the first.
     pub epoch: u32,
-    /// The reason why no epoch can be formed, if none can.
+    /// The reason why no epoch can be formed, or `None` if one can.
     pub waiting: Option<String>,
     /// Members of the epoch.
     pub members: Vec<Process<ServerFigures>>,
-    /// Servers that wait for the next epoch.
+    /// Servers waiting for the next epoch.
     pub newcomers: Vec<Process<ServerFigures>>,
     /// Number of shards.
     pub shards: u32,
-    /// Number of shards whose servers may come back.
+    /// Number of shards whose servers are silent and may return.
     pub silent: u32,
     /// Number of shards whose servers are dead.
     pub lost: u32,
 }
 
-/// Figures that a server tells.
+/// Figures that a server reports.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ServerFigures {
     /// Host of the process.
     pub host: Option<String>,
-    /// Number that the system has given the process.
+    /// Process id in the operating system.
     pub pid: Option<u32>,
-    /// What it has and does.
+    /// Rows, memory, requests and staleness of the server.
     #[serde(flatten)]
     pub figures: Stats,
 }
@@ -68,26 +68,26 @@ pub struct ServerFigures {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, bound = "F: Default + DeserializeOwned")]
 pub struct Process<F = Live> {
-    /// Id in sixteen digits.
+    /// Id, in sixteen digits.
     pub id: String,
     /// Rank in the epoch.
     pub rank: Option<u32>,
     /// `newcomer`, `running`, `halted`, `silent` or `lost`.
     pub standing: String,
-    /// Last step of its state.
+    /// Last step of the process.
     pub step: Option<u64>,
-    /// Figures that it tells.
+    /// Figures that the process reports.
     #[serde(deserialize_with = "if_readable")]
     pub figures: F,
 }
 
 impl Servers {
-    /// Returns all servers, those that are in no epoch last.
+    /// Returns all servers, with those outside the epoch last.
     pub fn processes(&self) -> impl Iterator<Item = &Process<ServerFigures>> {
         self.members.iter().chain(&self.newcomers)
     }
 
-    /// Returns whether some shards have no server, so that a rank that needs them waits.
+    /// Returns whether some shards have no server, so that ranks that need them wait.
     fn are_away(&self) -> bool {
         let are_lost = self.members.iter().all(|process| process.standing == "lost");
         self.silent + self.lost > 0 || (self.epoch > 0 && (self.waiting.is_some() || are_lost))
@@ -100,13 +100,13 @@ impl State {
         self.members.iter().filter(|process| process.standing != "lost").count()
     }
 
-    /// Whether the epoch has as many ranks as are wanted, so that no newcomer joins.
+    /// Returns whether the epoch has as many ranks as requested, so that no newcomer joins.
     fn is_full(&self) -> bool {
         self.epoch > 0 && self.present() >= self.target as usize
     }
 
-    /// Returns the standing of a process: `waiting` if it runs and the servers of some shards are away,
-    /// `spare` if it waits until the job wants more ranks, `joining` if it waits for the next epoch.
+    /// Returns the standing of a process: `waiting` if it runs but the servers of some shards are away,
+    /// `spare` if it waits until the job needs more ranks, and `joining` if it waits for the next epoch.
     pub fn state_of<'a>(&self, process: &'a Process) -> &'a str {
         let waits = self.servers.as_ref().is_some_and(Servers::are_away);
         match process.standing.as_str() {
@@ -117,26 +117,26 @@ impl State {
         }
     }
 
-    /// Reads the answer of a coordinator.
+    /// Parses a coordinator's answer.
     ///
     /// # Errors
-    /// If it is that of another version.
+    /// If the answer is from another version.
     pub fn of(answer: Value) -> Result<State> {
         serde_json::from_value(answer).context("reading the coordinator's answer")
     }
 
-    /// Returns the figures of rank 0, which knows those of the whole job.
+    /// Returns the figures of rank 0, which has those of the whole job.
     pub fn first(&self) -> Option<&Live> {
         self.members.first().map(|process| &process.figures)
     }
 
-    /// Returns all processes, those without a rank last.
+    /// Returns all processes, with those without a rank last.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.members.iter().chain(&self.newcomers)
     }
 }
 
-/// Reads figures. Programs report any figures; those that cannot be read are left out.
+/// Parses figures. Programs report any figures; those that cannot be read are omitted.
 fn if_readable<'de, D: Deserializer<'de>, F>(from: D) -> Result<F, D::Error>
 where
     F: Default + DeserializeOwned,

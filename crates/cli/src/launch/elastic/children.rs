@@ -1,4 +1,4 @@
-//! Members of an elastic job as its launcher knows them: their numbers, their devices and their ranks.
+//! Members of an elastic job as their launcher knows them, with their numbers, devices and ranks.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use serde_json::Value;
 use thinwire_job::elastic::Id;
 use thinwire_job::supervisor::{Epoch, Event};
 
-/// Members that the launcher has started, in the order of their numbers, and the ranks of the last epoch.
+/// Members started by the launcher, in the order of their numbers, and the ranks of the last epoch.
 #[derive(Debug, Default)]
 pub struct Children {
     started: Vec<Started>,
-    /// Ids of the last epoch's members, whoever started them, in the order of their ranks.
+    /// Ids of all members of the last epoch, in the order of their ranks.
     ranks: Vec<String>,
 }
 
 #[derive(Debug)]
 struct Started {
     id: Id,
-    /// Place among the members that live on this machine; a replacement takes the one that has become free.
+    /// Place among the running members of this machine; a replacement gets a free one.
     slot: u32,
     lives: bool,
 }
@@ -32,22 +32,22 @@ impl Children {
         slot
     }
 
-    /// Takes note of the end of a member's process.
+    /// Records the end of a member's process.
     pub fn ended(&mut self, member: u32) {
         self.started[member as usize].lives = false;
     }
 
-    /// Returns the id of a member that was started.
+    /// Returns the id of a member that this launcher started.
     pub fn id(&self, member: u32) -> Id {
         self.started[member as usize].id
     }
 
-    /// Returns rank 0 of the last epoch, if this launcher has started it.
+    /// Returns rank 0 of the last epoch, if this launcher started it.
     pub fn first(&self) -> Option<u32> {
         self.ranks.first().and_then(|id| self.number(id))
     }
 
-    /// Returns a text of the coordinator with the members' numbers instead of their ids.
+    /// Returns a text of the coordinator with the members' ids replaced by their numbers.
     pub fn named(&self, text: &str) -> String {
         let named = |text: String, (number, member): (u32, &Started)| {
             text.replace(&member.id.to_string(), &format!("member {number}"))
@@ -55,7 +55,7 @@ impl Children {
         (0..).zip(&self.started).fold(text.to_owned(), named)
     }
 
-    /// Takes note of what the coordinator tells, and returns what it means for the job.
+    /// Records an event of the coordinator, and returns the resulting events of the job.
     pub fn note(&mut self, event: &Value) -> Vec<Event> {
         match event["event"].as_str() {
             Some("started") => vec![self.started(event)],
@@ -68,7 +68,7 @@ impl Children {
         }
     }
 
-    /// Ranks follow from the whole list: members that stay may change places, since holders come first.
+    /// Records the ranks of an epoch from the whole list, because members may change ranks between epochs.
     fn started(&mut self, event: &Value) -> Event {
         let ids = event["members"].as_array().into_iter().flatten();
         self.ranks = ids.filter_map(Value::as_str).map(str::to_owned).collect();

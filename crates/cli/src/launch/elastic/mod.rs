@@ -1,8 +1,8 @@
-//! Elastic jobs: a coordinator, and the processes of its members on this machine.
+//! Elastic jobs: a coordinator, and the processes of members on this machine.
 //!
-//! Members find each other through the coordinator, which decides who trains together. The launcher tells it
-//! when a process has ended, and starts processes where members are missing. Members that are started by hand
-//! may join too.
+//! Members find each other through the coordinator, which forms the epochs. The launcher tells the
+//! coordinator when a process has ended, and starts processes for missing members. Members started by hand
+//! may also join.
 
 mod children;
 mod servers;
@@ -31,7 +31,7 @@ use crate::size;
 pub struct Elastic {
     /// The coordinator.
     pub coordinator: CoordinatorHandle,
-    /// Members that were started.
+    /// Members started by the launcher.
     pub children: Children,
     /// Servers, which end with the launcher.
     pub servers: Servers,
@@ -41,7 +41,7 @@ pub struct Elastic {
 }
 
 impl Elastic {
-    /// Returns the variables that say a new member its job address, and its place among the members of this machine.
+    /// Returns the variables with a new member's job address and its place among the members of this machine.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -54,7 +54,8 @@ impl Elastic {
     }
 }
 
-/// Options of an elastic job: silence as THINWIRE_HEARTBEAT_TIMEOUT_S says, or two seconds.
+/// Returns the options of an elastic job. Its limit of silence is that of THINWIRE_HEARTBEAT_TIMEOUT_S,
+/// otherwise two seconds.
 ///
 /// # Errors
 /// If the variable is not a time of at least one second.
@@ -64,12 +65,12 @@ pub fn options(mode: CoordinatorMode, ranks: RangeInclusive<u32>) -> Result<Opti
     Ok(Options { silence, ..usual })
 }
 
-/// Runs a program as the members of an elastic job to its end, with the secret `token` or a fresh one, and
-/// returns the code to exit with: 0, or 128 + signal if a signal ended it. `shutdown` is the manner in which a
-/// signal to the launcher ends the members.
+/// Runs a program as the members of an elastic job until the job ends, with the secret `token` or a new one.
+/// Returns the exit code: 0, or 128 + signal if a signal ended the job. `shutdown` defines how a signal to
+/// the launcher ends the members.
 ///
 /// # Errors
-/// If members cannot be started, or the job fails: which member, how, and what it said.
+/// If members cannot be started, or the job fails: the failed member, its exit and its error message.
 pub fn run(
     command: CommandLine,
     job: &size::Elastic,
@@ -112,7 +113,8 @@ pub fn run(
     launcher::run(command, limits, Job::Elastic(Box::new(job)), sender, &reports)
 }
 
-/// Returns the line that says how somebody else joins the job, whose secret was given if there is a `token`.
+/// Returns the line that tells users how to join the job. The secret was given by the user if there is a
+/// `token`.
 fn invitation(job: &size::Elastic, address: &str, token: Option<&String>) -> String {
     let (min, max) = (job.ranks.start(), job.ranks.end());
     let variable = elastic::VARIABLE;
@@ -128,23 +130,23 @@ fn invitation(job: &size::Elastic, address: &str, token: Option<&String>) -> Str
     }
 }
 
-/// Address of a coordinator that only processes on this machine reach.
+/// Address of a coordinator that only processes on this machine can reach.
 const HERE: &str = "127.0.0.1:0";
 
-/// Where a job is coordinated.
+/// Place of a job's coordinator.
 #[derive(Debug)]
 pub struct Site<'a> {
     /// Store of the coordinator's state, if several launchers share the job.
     pub store: Option<&'a Store>,
-    /// Address of the coordinator, host:port; one on this machine unless given.
+    /// Address of the coordinator, host:port. By default it is on this machine.
     pub address: Option<&'a str>,
     /// Secret of the job.
     pub token: &'a str,
-    /// File of the state of a coordinator without a store.
+    /// File with the state of a coordinator without a store.
     pub state: Option<&'a Path>,
 }
 
-/// The coordinator as a launcher sees it.
+/// Coordinator of an elastic job, as used by a launcher.
 pub enum CoordinatorHandle {
     /// Coordinator in this launcher, which ends with it.
     Own(Coordinator),
@@ -153,7 +155,7 @@ pub enum CoordinatorHandle {
 }
 
 impl CoordinatorHandle {
-    /// Begins to coordinate a job; `tell` is called with its events.
+    /// Starts to coordinate a job. `tell` is called for each event.
     ///
     /// # Errors
     /// If the address is taken, or the job's store or state cannot be used.
@@ -174,7 +176,7 @@ impl CoordinatorHandle {
         })
     }
 
-    /// Returns the address at which members find the coordinator.
+    /// Returns the address at which members reach the coordinator.
     pub fn address(&self) -> String {
         match self {
             CoordinatorHandle::Own(coordinator) => coordinator.address(),
@@ -182,7 +184,7 @@ impl CoordinatorHandle {
         }
     }
 
-    /// Notes that the process of a member has ended.
+    /// Tells the coordinator that a member's process has ended.
     pub fn ended(&self, id: Id) {
         match self {
             CoordinatorHandle::Own(coordinator) => coordinator.ended(id),
@@ -198,7 +200,7 @@ impl CoordinatorHandle {
         }
     }
 
-    /// Whether other launchers may coordinate the job.
+    /// Returns whether other launchers may coordinate the job.
     pub const fn is_shared(&self) -> bool {
         matches!(self, CoordinatorHandle::Shared(_))
     }

@@ -1,8 +1,8 @@
-//! Server processes of a job's parameter server on this machine.
+//! Processes of a job's servers on this machine.
 //!
-//! They end with their launcher. One that dies is not replaced: its shards have backups, and a server that is
-//! started by hand takes over copies. If all have ended and one of them says why, the job ends with its
-//! error.
+//! Servers end with their launcher. A failed server is not replaced: its shards have backups, and a server
+//! started by hand takes over copies. If all servers have ended and one of them has reported an error, the
+//! job ends with this error.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::size;
 /// Most servers of a job.
 const SERVERS_MAX: u32 = 1024;
 
-/// Returns a job whose coordinator also decides about servers.
+/// Returns a job whose coordinator also manages servers.
 pub fn with_servers(workers: Options) -> Job {
     let options =
         Options { silence: workers.silence, ..Options::new(workers.mode, 1, SERVERS_MAX) };
@@ -31,9 +31,9 @@ pub fn with_servers(workers: Options) -> Job {
     Job { workers, servers: Some(servers) }
 }
 
-/// Server processes that this launcher has started.
+/// Server processes started by this launcher.
 pub struct Servers {
-    /// Process groups by number of the server, until it has ended.
+    /// Process groups by number of the server; `None` for a server that has ended.
     groups: Vec<Option<Pid>>,
     errors: Errors,
     /// First server that ended with an error.
@@ -41,11 +41,11 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts the servers of a job at its coordinator, behind the port that the ranks of `command` share,
-    /// if they do. `ended` is called with the number of each that ends.
+    /// Starts the servers of a job with its coordinator. They use the port that the ranks of `command` share,
+    /// if there is one. `ended` is called with the number of each server that ends.
     ///
     /// # Errors
-    /// If the system cannot start one.
+    /// If the system cannot start a server.
     pub fn start(
         job: &size::Elastic,
         coordinator: &str,
@@ -72,10 +72,10 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Takes note of the end of a server, and tells people of its error.
+    /// Records the end of a server, and prints its error if it has one.
     ///
     /// # Errors
-    /// If it was the last one, and one has ended with an error: the first such error.
+    /// If it was the last server, and a server has ended with an error: the first such error.
     pub fn ended(&mut self, number: u32, end: End) -> Result<()> {
         self.groups[number as usize] = None;
         let message = self.errors.message(number);

@@ -1,5 +1,5 @@
-//! A model with its gradients, and what ranks make of it: a plan that cuts it, or replicas of the whole. A
-//! checkpoint keeps the plan, by which its training continues.
+//! A model with its gradients, and the work of each rank: a plan that cuts the model, or replicas of the
+//! whole model. A checkpoint contains the plan, with which its training continues.
 
 use std::path::PathBuf;
 
@@ -23,19 +23,20 @@ use crate::training::settings::Settings;
 /// The manifest's key for the plan.
 pub const PLANNED: &str = "planned";
 
-/// Everything that is the same on all ranks.
+/// Computation and model, which are equal on all ranks.
 pub struct Built {
-    /// What ranks compute.
+    /// The computation of the ranks.
     pub computation: Computation,
-    /// The model, as checkpoints keep it.
+    /// The model, as saved in checkpoints.
     pub model: Model,
 }
 
 impl Built {
-    /// The model and the plan of a file; perhaps the user says which input is the tokens.
+    /// Returns the model and the plan of a file. `tokens` is the name of the input for tokens, if the user
+    /// gave one.
     ///
     /// # Errors
-    /// If they do not go together.
+    /// If the plan does not fit the model.
     pub fn planned(file: PlanFile, tokens: Option<String>) -> Result<Built> {
         let rows = file.batch / file.micro_batches.max(1);
         let source = Source::open(&file.model)?;
@@ -55,10 +56,10 @@ impl Built {
         Ok(built)
     }
 
-    /// The whole model, for so many rows on a rank.
+    /// Returns the whole model, for `rows` rows on a rank.
     ///
     /// # Errors
-    /// If the model is impossible, reads neither text nor images, or is only for another number of rows.
+    /// If the model is not valid, reads neither text nor images, or has a different fixed number of rows.
     pub fn replica(model: &Model, rows: usize) -> Result<Built> {
         let (graph, micro_batches) = model.graph(rows)?;
         let orders = Schedule::OneForwardOneBackward.orders(1, micro_batches);
@@ -69,10 +70,10 @@ impl Built {
         Ok(built)
     }
 
-    /// Returns what ranks compute with [`Built::replica`].
+    /// Returns the computation of [`Built::replica`].
     ///
     /// # Errors
-    /// As [`Built::replica`].
+    /// As for [`Built::replica`].
     pub fn computation(model: &Model, rows: usize) -> Result<Computation, Error> {
         Ok(Built::replica(model, rows).map_err(Error::caller)?.computation)
     }
@@ -88,7 +89,7 @@ impl Built {
         Ok(Built { computation, model })
     }
 
-    /// Whether it is the plan of this model and batch, and for as many ranks as there will be, if that is
+    /// Returns whether this is a plan for the model and the batch, and for the number of ranks if it is
     /// known.
     pub fn is_for(&self, model: &str, sequence: usize, batch: usize, ranks: Option<u32>) -> bool {
         let same = self.computation.file.as_ref().is_some_and(|file| {
@@ -97,10 +98,10 @@ impl Built {
         same && ranks.is_none_or(|ranks| ranks as usize == self.computation.plan.ranks())
     }
 
-    /// Refuses a checkpoint of another model than that of the plan.
+    /// Refuses a checkpoint whose model is not that of the plan.
     ///
     /// # Errors
-    /// If it is one, or keeps no model that this version reads.
+    /// If the models differ, or the checkpoint has no model that this version can read.
     pub fn check_resumes(&self, checkpoint: &Checkpoint) -> Result<()> {
         let kept = Model::kept(checkpoint)?;
         if self.is_of(&kept) {
@@ -114,7 +115,7 @@ impl Built {
         ))
     }
 
-    /// Whether this is the model that a checkpoint keeps, for sequences as long as it had.
+    /// Returns whether this is the model of a checkpoint, for sequences of the same length.
     fn is_of(&self, kept: &Model) -> bool {
         let Ok(Named { context, identity: expected, .. }) = kept.to_named() else { return false };
         let found = Source::open(&self.model.planned_name());
@@ -133,11 +134,11 @@ pub struct KeptPlan {
 }
 
 impl KeptPlan {
-    /// The plan of a checkpoint; none if the training had no plan, or if an older version wrote the
+    /// Returns the plan of a checkpoint, or `None` if the training had no plan or an older version wrote the
     /// checkpoint without one.
     ///
     /// # Errors
-    /// If the checkpoint has a plan that cannot be read.
+    /// If the checkpoint's plan cannot be read.
     pub fn of(checkpoint: &Checkpoint) -> Result<Option<KeptPlan>> {
         let kept = checkpoint.progress().config[PLANNED].clone();
         serde_json::from_value(kept).with_context(|| {
@@ -145,7 +146,7 @@ impl KeptPlan {
         })
     }
 
-    /// The plan as a training takes it, and where it is.
+    /// Returns the plan for a training, and its path.
     ///
     /// # Errors
     /// If the plan cannot be read, or does not fit its model.

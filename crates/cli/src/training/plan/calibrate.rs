@@ -1,4 +1,4 @@
-//! A cluster file from what ranks measure: their kernels while all of them compute, and their links.
+//! Cluster file made from measurements of ranks: their kernels while all ranks compute, and their links.
 
 use anyhow::{Context, Error, Result};
 use thinwire_collective::Group;
@@ -13,11 +13,12 @@ use crate::memory;
 use crate::output::say;
 
 const MIB: f64 = (1_u64 << 20) as f64;
-/// Ranks whose rates differ by a smaller factor are alike.
+/// Ratio below which two rates count as equal.
 const ALIKE: f64 = 1.3;
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// The text of a cluster file for the group's ranks, and the group; all of them measure at once.
+/// Returns the text of a cluster file for the group's ranks, and the group. All ranks measure at the same
+/// time.
 ///
 /// # Errors
 /// If a peer is lost.
@@ -46,7 +47,7 @@ pub fn cluster(group: Group) -> Result<(String, Group)> {
     Ok((text(ranks, footprint, &speed, &links), probe.into_group()?))
 }
 
-/// Returns the mean over ranks that are alike; else the figures of the slowest.
+/// Returns the mean over ranks with similar figures, otherwise the figures of the slowest rank.
 fn agreed(probe: &mut Probe, mine: &Speed) -> Result<Speed> {
     let rates = mine.products.iter().map(|(_, rate)| (1e-6 * rate) as f32);
     let mut all: Vec<f32> = rates.collect();
@@ -102,7 +103,7 @@ fn text(ranks: usize, footprint: Footprint, speed: &Speed, links: &Links) -> Str
     )
 }
 
-/// The mean of rates that differ no more than a measurement does, else the least.
+/// Returns the mean of rates that differ by no more than a measurement error, otherwise the lowest rate.
 fn common(rates: &[f64]) -> f64 {
     let least = rates.iter().copied().fold(f64::MAX, f64::min);
     let most = rates.iter().copied().fold(0.0, f64::max);
@@ -112,7 +113,7 @@ fn common(rates: &[f64]) -> f64 {
     }
 }
 
-/// By what factor operators that were timed by themselves are faster than their kind.
+/// Returns the factors by which operators that were timed separately are faster than others of their kind.
 fn operators(speed: &Speed, best: f64) -> String {
     let points = speed.products.iter().map(|(flops, rate)| (*flops, rate / best)).collect();
     let efficiency = Efficiency::through(points);
@@ -125,7 +126,7 @@ fn operators(speed: &Speed, best: f64) -> String {
     speed.operators.iter().map(pace).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the lines about a rank's own time for moving bytes, where that takes any.
+/// Returns the lines about the time that a rank itself spends on moving bytes.
 fn handling(links: &Links) -> String {
     let rate = (links.byte_s > 0.0).then(|| 1e-9 / links.byte_s);
     let rate = rate.map_or(String::new(), |rate| format!("handling_gbyte_per_s = {rate:.4}\n"));
@@ -133,7 +134,7 @@ fn handling(links: &Links) -> String {
     format!("{rate}handling_us = {message_us:.2}\nexchange_us = {exchange_us:.1}\n")
 }
 
-/// Returns rank 0's text in all ranks, or rank 0's error.
+/// Returns rank 0's text on all ranks, or rank 0's error.
 ///
 /// # Errors
 /// If rank 0 has no text, or a peer is lost.

@@ -1,4 +1,4 @@
-//! Memory that a training takes of a rank beyond the bytes that a plan counts.
+//! Memory of a rank in a training beyond the bytes that a plan counts.
 
 use anyhow::Result;
 use thinwire_collective::Group;
@@ -13,42 +13,42 @@ use thinwire_train::{AdamWOptions, Pace};
 
 use crate::memory::Growth;
 
-/// A model that has every operator of larger ones.
+/// A small model that has every operator of larger ones.
 const SMALL: &str = "gpt:layers=1,width=32,heads=2,vocabulary=256,positions=16";
-/// One with the same operators that is large beside whatever else the process holds.
+/// A model with the same operators that needs much more memory than the rest of the process.
 const LARGE: &str = "gpt:layers=4,width=128,heads=4,vocabulary=256,positions=128";
-/// Sequences of a step, in so many micro-batches.
+/// Number of sequences in a step, which has [`MICRO_BATCHES`] micro-batches.
 const BATCH: usize = 8;
 const MICRO_BATCHES: usize = 2;
-/// Steps after which nothing grows any more.
+/// Number of steps after which memory no longer grows.
 const STEPS: usize = 3;
-/// One device that has room; how fast it is makes no difference.
+/// A cluster of one device with enough memory. Its speed does not matter.
 const ALONE: &str = "[[device]]\nname = \"rank\"\ntflops = 1\nmemory_gib = 1024\n\
                      memory_gbyte_per_s = 1\n\n\
                      [[level]]\nname = \"none\"\nsize = 1\nlatency_us = 0\ngbit = 1\n";
 
-/// Memory of a process for a training of which a plan counts so many bytes: fixed bytes, and the
-/// counted ones times one plus the slack.
+/// Memory of a process for a training, given the bytes that a plan counts: a fixed number of bytes, plus the
+/// counted bytes times one plus the slack.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Footprint {
-    /// Bytes, whatever the size.
+    /// Bytes that do not depend on the size of the training.
     pub fixed_bytes: f64,
-    /// Bytes beyond each one counted.
+    /// Additional bytes per counted byte.
     pub slack: f64,
 }
 
-/// Bytes that a plan counts for a training, and those by which the process has grown if the system says it.
+/// Bytes that a plan counts for a training, and the growth of the process, if the system reports it.
 struct Sample {
     counted: f64,
     grown: Option<u64>,
 }
 
 impl Footprint {
-    /// Trains a small model and a larger one on this rank alone; nothing where the system does not
-    /// say how large a process is.
+    /// Trains a small model and a larger one on this rank alone. Returns zeros if the system does not report
+    /// the size of a process.
     ///
     /// # Errors
-    /// If its rank cannot work.
+    /// If the training fails.
     pub fn measure() -> Result<Footprint> {
         let growth = Growth::from_now();
         let small = Sample { counted: train(SMALL, 16)?, grown: growth.bytes() };
@@ -56,7 +56,7 @@ impl Footprint {
         Ok(Footprint::through(&small, &large).unwrap_or_default())
     }
 
-    /// Returns the footprint that explains a small training and a larger one.
+    /// Returns the footprint that matches the growth of a small and of a larger training.
     fn through(small: &Sample, large: &Sample) -> Option<Footprint> {
         let (less, more) = (small.grown? as f64, large.grown? as f64);
         let slack = ((more - less) / (large.counted - small.counted) - 1.0).max(0.0);
@@ -64,7 +64,7 @@ impl Footprint {
     }
 }
 
-/// Trains the model for a few steps; what a plan counts for it.
+/// Trains the model for a few steps, and returns the bytes that a plan counts for it.
 fn train(model: &'static str, sequence: usize) -> Result<f64> {
     let file = planned(model, sequence)?;
     let graph = named(model, BATCH / MICRO_BATCHES, sequence)?;
@@ -89,7 +89,7 @@ fn train(model: &'static str, sequence: usize) -> Result<f64> {
     Ok(file.stage[0].memory_bytes as f64)
 }
 
-/// All of it on one device.
+/// Returns the plan for the model on one device.
 fn planned(model: &'static str, sequence: usize) -> Result<PlanFile> {
     let build =
         move |batch| named(model, batch, sequence).map_err(|error| Error::from_model(&error));
@@ -101,7 +101,7 @@ fn planned(model: &'static str, sequence: usize) -> Result<PlanFile> {
     Ok(plan_file(model, sequence, &planner, &cluster, &found)?)
 }
 
-/// Returns the plan that cuts nothing but the batch.
+/// Returns the plan that cuts only the batch.
 pub fn pure_data(ranks: usize, micro_batches: usize) -> Candidate {
     Candidate {
         stages: 1,

@@ -1,56 +1,57 @@
-//! Measured speed of links, and a rank's own time for moving bytes: the executor's own exchanges,
-//! by themselves, between pieces of work and beside work.
+//! Measurement of the links' speed and of a rank's own time for moving bytes. It uses the executor's
+//! exchanges: alone, between pieces of work, and during work.
 
 use std::time::Instant;
 
 use anyhow::Result;
 use thinwire_train::spmd::{Chore, Probe};
 
-/// An exchange that tells the bandwidth takes at least this long.
+/// Shortest time in seconds of an exchange that measures the bandwidth.
 const PROBE_S: f64 = 0.2;
-/// Number of tensors on their way at once.
+/// Number of tensors in transit at the same time.
 const TENSORS: usize = 16;
-/// No probe has larger tensors.
+/// Largest number of elements of a tensor.
 const ELEMENTS_MAX: usize = 1 << 20;
-/// So many short messages are on their way at once.
+/// Number of short messages in transit at the same time.
 const SHORT: usize = 64;
-/// Elements of a short one.
+/// Number of elements of a short message.
 const FEW: usize = 16;
-/// So many long exchanges follow each other: the first may find a link that has rested.
+/// Number of long exchanges in a row. More than one is needed because the first may use a link that was idle.
 const IN_TURN: usize = 6;
-/// By how much the longer exchange is longer.
+/// Ratio of the sizes of the longer and the shorter exchange.
 const LONGER: usize = 4;
-/// Work between two short exchanges.
+/// Seconds of work between two short exchanges.
 const PIECE_S: f64 = 4e-3;
-/// Elements of a tensor of usual size, the work between two sums of it, and how often they take turns.
+/// Typical number of elements of a tensor, seconds of work between two sums of it, and number of
+/// alternations.
 const USUAL: usize = 1 << 15;
 const USUAL_PIECE_S: f64 = 16e-3;
 const USUAL_TURNS: usize = 6;
-/// Number of timings of a round.
+/// Number of timings in a round.
 const ROUNDS: usize = 5;
 /// Number of alternations of work and short exchanges in a round.
 const TURNS: usize = 12;
-/// So many rounds of turns, each beside as much work alone: a machine may be faster at one time than
-/// at another.
+/// Number of rounds of alternations, each paired with the same work alone, because the speed of a machine may
+/// change over time.
 const PAIRS: usize = 9;
 
 /// Figures of a rank's links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Links {
-    /// Seconds of the shortest exchange, between ranks at work.
+    /// Seconds of the shortest exchange, between ranks that are computing.
     pub latency_s: f64,
-    /// Bytes per second that a rank sends while all of them do.
+    /// Bytes per second that a rank sends while all ranks send.
     pub bytes_per_s: f64,
-    /// Seconds of a rank's own time for a byte that it sends and one that it receives.
+    /// Seconds that a rank itself spends on a byte that it sends and one that it receives.
     pub byte_s: f64,
-    /// Own time of a message, in seconds.
+    /// Seconds that a rank itself spends on a message.
     pub message_s: f64,
-    /// By how many seconds an exchange that is waited for takes longer than what travels in it.
+    /// Seconds by which an exchange that a rank waits for takes longer than its transfer.
     pub exchange_s: f64,
 }
 
 impl Links {
-    /// Measures them; all ranks do so at once.
+    /// Measures the figures of the links. All ranks measure at the same time.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -80,31 +81,31 @@ impl Links {
 struct Test<'a> {
     probe: &'a mut Probe,
     chore: Chore,
-    /// Messages that a rank sends in one exchange.
+    /// Number of messages that a rank sends in one exchange.
     messages: f64,
 }
 
 impl Test<'_> {
-    /// Bytes that a rank sends to sum a tensor.
+    /// Returns the bytes that a rank sends to sum a tensor.
     fn bytes(&self, elements: usize) -> f64 {
         let ranks = self.messages / 2.0 + 1.0;
         self.messages * (4.0 * elements as f64 / ranks + thinwire_wire::HEADER_BYTES as f64)
     }
 
-    /// Seconds of some work, as the slowest rank sees it.
+    /// Returns the seconds of some work on the slowest rank.
     fn timed(&mut self, work: impl Fn(&mut Test<'_>) -> Result<()>) -> Result<f64> {
         let samples = (0..ROUNDS).map(|_| self.once_s(&work));
         let mut samples = samples.collect::<Result<Vec<f64>>>()?;
         self.most(thinwire_report::figures::median(&mut samples))
     }
 
-    /// Seconds of some work done once, as the slowest rank sees it.
+    /// Returns the seconds of some work, done once, on the slowest rank.
     fn slowest_s(&mut self, work: impl Fn(&mut Test<'_>) -> Result<()>) -> Result<f64> {
         let seconds = self.once_s(&work)?;
         self.most(seconds)
     }
 
-    /// Seconds of some work that all ranks begin together, on this one.
+    /// Returns the seconds on this rank of some work that all ranks begin together.
     fn once_s(&mut self, work: &impl Fn(&mut Test<'_>) -> Result<()>) -> Result<f64> {
         self.probe.gather(&[0.0])?;
         let started = Instant::now();
@@ -112,7 +113,7 @@ impl Test<'_> {
         Ok(started.elapsed().as_secs_f64())
     }
 
-    /// The largest of all ranks' figures.
+    /// Returns the largest of all ranks' figures.
     fn most(&mut self, mine: f64) -> Result<f64> {
         let all = self.probe.gather(&[mine as f32])?;
         Ok(f64::from(all.into_iter().fold(0.0, f32::max)))
@@ -128,7 +129,7 @@ impl Test<'_> {
         Ok(self.probe.finish(&begun)?)
     }
 
-    /// Seconds of one chore.
+    /// Returns the seconds of one chore.
     fn chore_s(&mut self) -> Result<f64> {
         let mut times = 1;
         loop {
@@ -147,8 +148,8 @@ impl Test<'_> {
         Ok(added_s.max(bare_s) / 2.0)
     }
 
-    /// Returns the seconds that an exchange of one tensor adds to the workloads before it, where
-    /// they take turns.
+    /// Returns the seconds that an exchange of one tensor adds to the work before it, when exchanges and work
+    /// alternate.
     fn added_s(&mut self, elements: usize, chores: f64, turns: usize) -> Result<f64> {
         let times = chores.ceil().max(1.0) as usize;
         let mut added = Vec::new();
@@ -165,7 +166,7 @@ impl Test<'_> {
         Ok(thinwire_report::figures::median(&mut added))
     }
 
-    /// Returns the size of tensors whose exchange takes long enough, and its seconds.
+    /// Returns the size of tensors whose exchange takes long enough, and the seconds of the exchange.
     fn bulk(&mut self) -> Result<(usize, f64)> {
         let mut elements = 1 << 9;
         loop {
@@ -177,9 +178,8 @@ impl Test<'_> {
         }
     }
 
-    /// Returns the bytes that a longer exchange has more of, over the seconds that it takes more:
-    /// neither the fixed time of an exchange nor the burst that a rested link lets through is in
-    /// it.
+    /// Returns the additional bytes of a longer exchange, divided by its additional seconds. The result
+    /// includes neither the fixed time of an exchange nor the first burst of an idle link.
     fn bytes_per_s(&mut self, elements: usize) -> Result<f64> {
         let longer = LONGER * elements;
         let (short_s, long_s) = (self.one_s(elements)?, self.one_s(longer)?);
@@ -187,13 +187,13 @@ impl Test<'_> {
         Ok((self.bytes(longer) - self.bytes(elements)) / more_s)
     }
 
-    /// Seconds of one exchange after the other, as where each is waited for.
+    /// Returns the seconds of one exchange if each exchange begins after the previous one.
     fn one_s(&mut self, elements: usize) -> Result<f64> {
         let all = self.timed(|test| (0..IN_TURN).try_for_each(|_| test.exchange(1, elements)))?;
         Ok(all / IN_TURN as f64)
     }
 
-    /// By how much an exchange lengthens work that takes so long.
+    /// Returns the seconds that an exchange adds to work of `work_s` seconds done at the same time.
     fn beside_s(
         &mut self,
         tensors: usize,

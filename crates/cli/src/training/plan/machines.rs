@@ -1,4 +1,4 @@
-//! The machines that a plan is made for, as a file says, and whether the links here are theirs.
+//! Machines for which a plan is made, as described by a file, and a comparison with the actual links.
 
 use std::path::{Path, PathBuf};
 
@@ -9,22 +9,22 @@ use thinwire_plan::Cluster;
 use crate::link::rate_in_words;
 use crate::{file, source};
 
-/// Rates that differ by a smaller factor are alike.
+/// Ratio below which two rates count as equal.
 const ALIKE: f64 = 1.1;
 
-/// As many as --ranks can start.
+/// Largest number of ranks that --ranks can start.
 pub const RANKS_MAX: usize = 256;
 
 /// A cluster file.
 #[derive(Clone, Debug)]
 pub struct Machines {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
     /// Text of the cluster file.
     pub text: String,
     /// Number of devices.
     pub devices: usize,
-    /// Bytes per second that a device can send where links are the slowest and all send at once.
+    /// Bytes per second that each device can send over the slowest level while all devices send.
     bytes_per_s: f64,
 }
 
@@ -32,7 +32,7 @@ impl Machines {
     /// Reads a cluster file.
     ///
     /// # Errors
-    /// If it cannot be read, or is none.
+    /// If the file cannot be read, or is not a cluster file.
     pub fn read(path: &Path) -> Result<Machines> {
         let text = file::text(path, &file::CLUSTER)?;
         let cluster = source::cluster(path, &text)?;
@@ -40,7 +40,7 @@ impl Machines {
         Ok(Machines { path: path.to_owned(), text, devices, bytes_per_s })
     }
 
-    /// Returns a warning where links are emulated at another rate than those of the file.
+    /// Returns a warning if the emulated bandwidth of links differs from that of the file.
     pub fn warning(&self, limit: Option<Bandwidth>) -> Option<String> {
         let limit = limit.filter(|_| self.devices > 1)?;
         let times = self.bytes_per_s / limit.bytes_per_s();
@@ -68,7 +68,7 @@ fn slowest(cluster: &Cluster) -> f64 {
     least
 }
 
-/// Returns a hint: how so many ranks are started, and what else can be done.
+/// Returns a hint about how to start `ranks` ranks, with `other` as the alternative.
 pub fn start_hint(ranks: usize, other: &str) -> String {
     match ranks <= RANKS_MAX {
         true => format!("start {ranks} ranks, or {other}"),
@@ -78,7 +78,7 @@ pub fn start_hint(ranks: usize, other: &str) -> String {
     }
 }
 
-/// A file, for ranks to compare.
+/// Returns a checksum of a file's text, which ranks compare.
 pub fn checksum(text: &str) -> String {
     format!("a file with checksum {:08x}", thinwire_wire::checksum(text.as_bytes()))
 }

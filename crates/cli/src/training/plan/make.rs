@@ -1,4 +1,4 @@
-//! Plans made on the spot, for the ranks that are there.
+//! Plans that are made at the start of a training, for the present ranks.
 
 use std::collections::BTreeSet;
 
@@ -21,16 +21,16 @@ use crate::source;
 use crate::training::recipe::check_even_batch;
 use crate::training::settings::{Parallel, refuse};
 
-/// The user's request for a plan that is to be made, as a checkpoint keeps it.
+/// The user's request for a plan, as saved in checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     /// Extent of planning.
     pub parallel: Parallel,
-    /// Cuts that are decided.
+    /// Cuts that the user has fixed.
     pub pins: Vec<String>,
     /// The checksum of a cluster file.
     pub machines: Option<String>,
-    /// The codecs that the plan may use for gradients, as typed; empty unless given.
+    /// The codecs that the plan may use for gradients, as typed, or `None` if not given.
     pub codec: Option<String>,
     /// The error budget of gradients.
     pub error_budget: Option<f64>,
@@ -39,7 +39,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// This request, with the earlier request's value for each option that is not given now.
+    /// Returns this request with the values of the earlier request for all options that are not given.
     pub fn or(self, before: &Asked) -> Asked {
         let same = self.parallel == before.parallel;
         let given = |pins: &[String]| !pins.is_empty() || !same;
@@ -59,7 +59,7 @@ impl Asked {
     /// Returns the planner's settings, with the budgets of codec errors.
     ///
     /// # Errors
-    /// If something is said that this kind of plan does not have.
+    /// If an option is given that this kind of plan does not have.
     pub fn settings(&self) -> Result<Settings> {
         let usual = thinwire_sync::Options::default().error_budget;
         let error_budget = self.error_budget.unwrap_or(usual);
@@ -103,28 +103,29 @@ impl Asked {
     }
 }
 
-/// Request of a plan.
+/// Request for a plan.
 #[derive(Clone, Debug)]
 pub struct PlanRequest {
-    /// The text that was typed.
+    /// The options as typed.
     pub asked: Asked,
     /// Decisions of the user, and codecs that may be used.
     pub settings: Settings,
-    /// The machines; they are measured if there is none.
+    /// The machines, or `None` if they are to be measured.
     pub cluster: Option<Machines>,
     /// The model.
     pub model: String,
-    /// Tokens of its sequences.
+    /// Number of tokens in its sequences.
     pub sequence: usize,
-    /// Sequences of a step.
+    /// Number of sequences in a step.
     pub batch: usize,
 }
 
 impl PlanRequest {
-    /// Refuses ranks that the machines are not, or that cannot share the batch as they are to.
+    /// Refuses a number of ranks that differs from that of the machines, or cannot share the batch as
+    /// required.
     ///
     /// # Errors
-    /// If there are more or fewer.
+    /// If the number of ranks is not possible.
     pub fn check_world(&self, ranks: usize, said: &str) -> Result<()> {
         if let Some(Machines { path, devices, .. }) = &self.cluster
             && *devices != ranks
@@ -140,7 +141,7 @@ impl PlanRequest {
         }
     }
 
-    /// Returns the facts, by name, that all ranks must have in common.
+    /// Returns the facts, by name, that must be equal on all ranks.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let (cluster, settings) = (self.cluster.as_ref(), &self.settings);
         let Settings { error_budget, activation_budget, .. } = settings;
@@ -157,10 +158,10 @@ impl PlanRequest {
         ]
     }
 
-    /// The plan, the same in all ranks, and their group.
+    /// Returns the plan, which is the same on all ranks, and their group.
     ///
     /// # Errors
-    /// If there is none for these machines, or a peer is lost.
+    /// If there is no plan for these machines, or a peer is lost.
     pub fn plan(&self, group: Group) -> Result<(PlanFile, Group)> {
         let (text, mut group) = match &self.cluster {
             Some(machines) => (machines.text.clone(), group),
@@ -202,7 +203,7 @@ impl PlanRequest {
     }
 }
 
-/// Names one after the other.
+/// Returns a list of names as text.
 fn listed(all: &[impl ToString]) -> String {
     match all {
         [] => "none".to_owned(),

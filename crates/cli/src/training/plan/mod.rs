@@ -1,5 +1,5 @@
-//! Parallelism of a training: replicas of the whole model, or a plan that cuts it, by a planner's
-//! file, by a checkpoint, or made on the spot.
+//! Parallelism of a training: replicas of the whole model, or a plan that cuts it. The plan comes from a file
+//! or a checkpoint, or is made at the start of the training.
 
 mod built;
 mod calibrate;
@@ -34,22 +34,22 @@ use crate::{codings, file, source};
 use machines::{Machines, RANKS_MAX, start_hint};
 use make::PlanRequest;
 
-/// Ranks that share a batch, and the parts of the model that they have.
+/// The way in which ranks share a batch and divide the model.
 pub enum Parallelism {
     /// Every rank has the whole model.
     Replicas(Model),
-    /// The plan of a file or a checkpoint, with what was asked for where it was made for a training.
+    /// The plan of a file or a checkpoint, with the request for it if it was made for a training.
     Planned(PathBuf, Box<Built>, Option<Asked>),
-    /// A plan that is made for the ranks that are there.
+    /// A plan that will be made for the present ranks.
     Made(Box<PlanRequest>),
 }
 
 impl Parallelism {
-    /// Reads the plan or the model, and checks what one process can check. Without flags a checkpoint
-    /// continues as it was.
+    /// Reads the plan or the model, and makes all checks that one process can make. Without flags, a training
+    /// resumes with the parallelism of its checkpoint.
     ///
     /// # Errors
-    /// If a file cannot be read, or flags set what the plan decides already.
+    /// If a file cannot be read, or flags set values that the plan already defines.
     pub fn resolve(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
         let Some(flags) = typed.plan else { return replicas(typed, recipe) };
         if flags.parallel.is_none_or(|parallel| parallel == Parallel::None) {
@@ -87,10 +87,10 @@ impl Parallelism {
         }
     }
 
-    /// The model that every rank has whole.
+    /// Returns the whole model on every rank.
     ///
     /// # Errors
-    /// If ranks have parts of one.
+    /// If ranks have parts of a model.
     pub fn model(&self) -> Result<&Model> {
         match self {
             Parallelism::Replicas(model) => Ok(model),
@@ -98,7 +98,7 @@ impl Parallelism {
         }
     }
 
-    /// The plan that there is before ranks meet.
+    /// Returns the plan, if there is one before ranks meet.
     pub fn built(&self) -> Option<&Built> {
         match self {
             Parallelism::Planned(_, built, _) => Some(built),
@@ -106,18 +106,18 @@ impl Parallelism {
         }
     }
 
-    /// Returns a warning where links are emulated at another rate than that of a cluster file.
+    /// Returns a warning if the emulated bandwidth of links differs from that of a cluster file.
     pub fn warning(&self, limit: Option<Bandwidth>) -> Option<String> {
         let Parallelism::Made(request) = self else { return None };
         request.cluster.as_ref()?.warning(limit)
     }
 
-    /// Whether there is a plan, or will be.
+    /// Returns whether there is a plan, or one will be made.
     pub fn is_planned(&self) -> bool {
         !matches!(self, Parallelism::Replicas(_))
     }
 
-    /// Returns the number of ranks that are started unless somebody says it.
+    /// Returns the default number of ranks.
     pub fn usual_ranks(&self, resume: Option<&Checkpoint>) -> u32 {
         let ranks = match self {
             Parallelism::Replicas(_) => {
@@ -129,7 +129,7 @@ impl Parallelism {
         ranks.min(RANKS_MAX) as u32
     }
 
-    /// The request, if the plan was made for this training or for the one that it resumes.
+    /// Returns the request, if the plan was made for this training or for the one that it resumes.
     pub fn asked(&self) -> Option<&Asked> {
         match self {
             Parallelism::Replicas(_) => None,
@@ -138,10 +138,10 @@ impl Parallelism {
         }
     }
 
-    /// Refuses a world that the plan is not for, or that cannot share the batch.
+    /// Refuses a number of ranks that does not match the plan, or cannot share the batch.
     ///
     /// # Errors
-    /// If there is another number of ranks.
+    /// If the number of ranks is not possible.
     pub fn check_world(&self, batch: usize, world: u32, said: &str) -> Result<()> {
         let ranks = world as usize;
         match self {
@@ -156,7 +156,7 @@ impl Parallelism {
         }
     }
 
-    /// Returns the facts, by name, that all ranks must have in common.
+    /// Returns the facts, by name, that must be equal on all ranks.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         match self {
             Parallelism::Replicas(model) => vec![("model", model.describe())],
@@ -167,11 +167,11 @@ impl Parallelism {
         }
     }
 
-    /// Makes what is not there before ranks meet: the plan of a training that asks for one, or the model
-    /// for a rank's rows.
+    /// Makes the plan if the training requests one, or the model for a rank's rows. Both need the ranks to
+    /// have met.
     ///
     /// # Errors
-    /// If there is none for these machines, or a peer is lost.
+    /// If there is no plan for these machines, or a peer is lost.
     pub fn make(
         &self,
         group: Group,
@@ -192,10 +192,10 @@ impl Parallelism {
         }
     }
 
-    /// What the model reads; perhaps flags say which input is the tokens.
+    /// Returns the model's modality. Flags may name the input for tokens.
     ///
     /// # Errors
-    /// If the model is impossible, or reads neither text nor images.
+    /// If the model is not valid, or reads neither text nor images.
     pub fn modality(&self, flags: &RecipeFlags) -> Result<Modality> {
         match self {
             Parallelism::Replicas(model) => Ok(model.smallest()?.modality().clone()),
@@ -209,10 +209,10 @@ impl Parallelism {
         }
     }
 
-    /// Elements of all parameters.
+    /// Returns the number of elements of all parameters.
     ///
     /// # Errors
-    /// If the model is impossible, or reads neither text nor images.
+    /// If the model is not valid, or reads neither text nor images.
     pub fn elements(&self) -> Result<usize> {
         let of = |graph: &Graph| -> usize {
             graph.parameters().map(|(_, tensor)| tensor.elements()).sum()
@@ -230,19 +230,19 @@ impl Parallelism {
     }
 }
 
-/// Returns the codec that gradients are asked to travel with; none where a planner chooses among it.
+/// Returns the requested codec of gradients, or `None` if a planner decides whether to use it.
 pub fn own_codec<'a>(typed: &Typed<'a>) -> Option<&'a Codec> {
     let parallel = typed.plan.and_then(|flags| flags.parallel);
     let plans = parallel.is_some_and(|parallel| parallel != Parallel::None);
     typed.codec.filter(|codec| !plans || !is_planned(codec, typed.settings))
 }
 
-/// Whether a planner may choose a codec: plans hold it, and have no place for flags of an exchange.
+/// Returns whether a planner may choose a codec: a plan can hold the codec, but no flags of an exchange.
 fn is_planned(codec: &Codec, settings: &Settings) -> bool {
     codings::can_plan(&codec.policy) && settings.exchange_flag().is_none()
 }
 
-/// The whole model on every rank. That of a checkpoint cannot be changed.
+/// Returns the parallelism with the whole model on every rank. The model of a checkpoint cannot be changed.
 fn replicas(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
     let flags = &typed.settings.recipe;
     let kept = typed.resume.as_ref().map(Model::kept).transpose()?;
@@ -256,8 +256,9 @@ fn replicas(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
     Ok(Parallelism::Replicas(model))
 }
 
-/// A plan that is to be made: by which search, with which decisions, for which machines. Options that
-/// are not given are those of the checkpoint; with none given, so is the plan.
+/// Returns the parallelism of a plan that will be made, with its search, its fixed decisions and its
+/// machines. Options that are not given are those of the checkpoint. If no options are given, the plan is
+/// also that of the checkpoint.
 fn made(
     typed: &Typed<'_>,
     parallel: Parallel,
@@ -306,7 +307,7 @@ fn made(
     Ok(Parallelism::Made(Box::new(request)))
 }
 
-/// Refuses flags about what a plan decides that is made already.
+/// Refuses flags for values that an existing plan already defines.
 fn refuse_decided(typed: &Typed<'_>) -> Result<()> {
     let flags = &typed.settings.recipe;
     let [model, width, layers, heads, context] = flags.sizes();
@@ -329,7 +330,7 @@ fn read(path: &Path) -> Result<PlanFile> {
     PlanFile::parse(&text).with_context(|| path.display().to_string()).or_hint(file::PLAN.hint)
 }
 
-/// Refuses pins that the model has no node for, before ranks are started and measured.
+/// Refuses pins that match no node of the model, before ranks are started and measured.
 fn ensure_pins(settings: &search::Settings, model: &str, sequence: usize) -> Result<()> {
     if settings.pins.is_empty() {
         return Ok(());
