@@ -30,6 +30,10 @@ const BANDWIDTH_CHANGE: f64 = 1.25;
 const LATENCY_CHANGE: f64 = 1.5;
 const LATENCY_SCATTER_S: f64 = 5e-4;
 
+/// Latency by which a measurement in another process scatters: where cores are busy, every message waits for the time
+/// slices of other threads. A link that is slower after all is found by the watch.
+const LATENCY_BUSY_S: f64 = 1e-2;
+
 /// The way to all others is faster than the circle where it takes less than this part of its time, and
 /// is not believed to be slower than so many times.
 const FAN_IN_LESS: f64 = 0.8;
@@ -105,13 +109,12 @@ impl LinkSpeed {
     }
 
     /// Returns whether one of the two has this many times the bandwidth of the other, or of its latency by more than
-    /// threads scatter.
+    /// busy cores explain.
     pub(crate) fn is_far(&self, other: &LinkSpeed, times: f64) -> bool {
         let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };
         let later_s = (self.latency_s - other.latency_s).abs();
         factor(self.bytes_per_s, other.bytes_per_s) >= times
-            || later_s > LATENCY_SCATTER_S * times
-                && factor(self.latency_s, other.latency_s) >= times
+            || later_s > LATENCY_BUSY_S && factor(self.latency_s, other.latency_s) >= times
     }
 
     /// Returns whether so many ranks can have measured this.
