@@ -222,7 +222,7 @@ fn changes(report: &Report) -> String {
         return String::new();
     }
     let note = "Ranks that were lost, left or joined. A pause is the time from the end of the last step before a change to that of the first one after it.";
-    let table = table(["epoch", "first step", "ranks", "joined", "pause"], rows);
+    let table = table(["epoch", "after step", "ranks", "joined", "pause"], rows);
     section("Changes of membership", note, &table)
 }
 
