@@ -214,6 +214,12 @@ def test_public_names_are_those_of_before(module):
     public_names.expect_as_before(module)
 
 
+@pytest.mark.needs("torch")
+def test_submodules_are_reachable_after_one_import():
+    program = "import thinwire.torch; thinwire.torch.graph.Loader, thinwire.torch.hook"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+
+
 @pytest.mark.needs("mindspore")
 @pytest.mark.parametrize("name", ["Exchange", "Reducer"])
 def test_classes_beside_their_functions_warn(name):

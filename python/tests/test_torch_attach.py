@@ -396,3 +396,13 @@ def test_attach_has_the_arguments_of_hook():
     assert model == "model" and others == list(hook)
     with pytest.raises(TypeError, match="codeck"):
         thinwire.torch.attach(None, codeck="int8")
+
+
+@pytest.mark.parametrize("dtype, way", [("float64", "complex64"), ("complex64", "PyTorch 2.15")])
+def test_a_dtype_that_the_core_does_not_know_is_refused_with_a_way(dtype, way):
+    import torch
+
+    from thinwire.torch import layout
+
+    with pytest.raises(ValueError, match=rf"are torch\.{dtype}, .*, or .*{way}"):
+        layout.dtype(torch.ones(2, dtype=getattr(torch, dtype)))

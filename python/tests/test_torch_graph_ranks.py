@@ -1,5 +1,6 @@
 """Loader of graphs under several ranks, and its options, beside a naive reading of what they mean."""
 
+import json
 import warnings
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="pip install torch")
 
 from thinwire import InvalidError  # noqa: E402
-from thinwire.torch.graph import Loader, StoredGraph, save  # noqa: E402
+from thinwire.torch.graph import Loader, StoredGraph, division, save  # noqa: E402
 from torch_models import holder  # noqa: E402
 
 pytestmark = pytest.mark.needs("torch")
@@ -177,6 +178,27 @@ def test_seeds_are_any_list_of_vertices():
         assert seeds_of(Loader(graph(), [2], 3, nodes)) == list(range(7))
     with pytest.raises(InvalidError, match=r"input_nodes .*float"):
         Loader(graph(), [2], 3, [0.5])
+
+
+def test_rank_0_leaves_the_comparison_of_seeds_last(monkeypatch):
+    """The store may end with its process, and the others still read there."""
+    store, awaited = torch.distributed.HashStore(), []
+
+    def came(said, key, timeout_s):
+        awaited.append(key)
+        return True
+
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
+    monkeypatch.setattr(division, "came", came)
+    said = torch.distributed.PrefixStore("thinwire/loader/1", store)
+    for rank, seeds in ((1, 7), (2, 8)):
+        said.set(str(rank), json.dumps([f"{seeds} seeds"]))
+    with pytest.raises(InvalidError, match="rank 2 "):
+        division.agree(["7 seeds"], division.Place(0, 3))
+    assert awaited == ["1 has read", "2 has read"]
+    with pytest.raises(InvalidError, match="rank 2 "):
+        division.agree(["7 seeds"], division.Place(1, 3))
+    assert said.check(["1 has read"]) and not said.check(["2 has read"])
 
 
 def test_full_batches_only():

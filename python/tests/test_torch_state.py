@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -202,8 +203,8 @@ def test_a_state_of_another_rank_or_model_is_refused(ranks):
 def auto_interrupted(file):
     """Trains on by auto over a slow link, and from states in a trial and after it: steps, plans and hashes.
 
-    A trial begins after the 17th step of the buckets at the earliest. Ranks tell each other times, which
-    decide on plans, after every fourth step: the steps between depend on the state alone.
+    Ranks tell each other times, which decide on plans, after every fourth step and before a planning:
+    the three steps between depend on the state alone.
     """
     import copy
 
@@ -220,36 +221,47 @@ def auto_interrupted(file):
         hook, function = thinwire.torch.hook("auto", group=slow.split(name))
         return Training("mlp", wrapped("mlp", (hook, function))), hook
 
+    def auto(hook):
+        return json.loads(hook.state_dict()[rank()][0])["auto"]
+
     def goes_on(training, hook, steps=3):
         plans = []
         for _ in range(steps):
             training.run(1)
             plans.append([each["codec"] for each in hook.exchange_plan()["assignments"]])
-        return plans, digest(training.model)
+        return auto(hook)["age"], plans, digest(training.model)
 
-    def trials(hook):
-        return json.loads(hook.state_dict()[rank()][0])["auto"]["trials"]
+    def run_until(reached):
+        """Trains until the next three steps end before ranks tell each other times."""
+        while True:
+            whole.run(1)
+            age, trials = (auto(hook)[name] for name in ("age", "trials"))
+            # Plans are due after the steps 4, 16, 50, and every hundredth one.
+            is_quiet = age % 4 == 0 and age not in (4, 16, 48) and age % 100
+            if is_quiet and reached(trials):
+                return
 
-    def decided(hook):
-        return trials(hook)["decided"] > 0 and trials(hook)["under_way"] is None
+    def is_under_way(trials):
+        return trials["under_way"] is not None
+
+    def is_decided(trials):
+        return trials["decided"] > 0 and not is_under_way(trials)
 
     whole, hook = fresh("whole")
-    whole.run(20)
-    # A first trial may have to wait for the next planning, where the link was measured again.
-    while trials(hook)["under_way"] is None:
-        whole.run(4)
+    whole.run(2)  # DDP lays its buckets out anew after the first step.
     results = []
-    for name in ("in a trial", "after it"):
+    for name, reached in (("in a trial", is_under_way), ("after it", is_decided)):
+        run_until(reached)
         kept = copy.deepcopy(everything(whole, hook))
         went_on = goes_on(whole, hook)
-        again, new_hook = fresh(name)
-        resume(again, new_hook, kept)
-        results.append(
-            (went_on, goes_on(again, new_hook), new_hook.exchange_plan().get("line", ""))
-        )
-        whole.run(1)
-        while not decided(hook):
-            whole.run(4)
+        # A state is not taken where the link is measured as another one, as on a very busy machine.
+        for number in range(5):
+            again, new_hook = fresh(f"{name} {number}")
+            resume(again, new_hook, copy.deepcopy(kept))
+            resumed = goes_on(again, new_hook)
+            if resumed[0] == went_on[0]:
+                break
+        results.append((went_on, resumed, new_hook.exchange_plan().get("line", "")))
     slow.close()
     dist.destroy_process_group()
     return results
@@ -262,8 +274,9 @@ def test_auto_goes_on_with_its_trial_and_its_decision(ranks, tmp_path):
             assert went_on == resumed
     trial, decision = first
     assert "; comparing it with " in trial[2]
-    assert len({json.dumps(plan) for plan in decision[0][0]}) == 1
-    assert decision[2].endswith("; 1 trial")
+    assert len({json.dumps(plan) for plan in decision[0][1]}) == 1
+    # More than one where the link was measured anew meanwhile.
+    assert re.search(r"; \d+ trials?$", decision[2])
 
 
 def of_another_codec():

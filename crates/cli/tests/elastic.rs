@@ -61,15 +61,20 @@ impl Job {
         command.envs(job_address.variables()).spawn().unwrap()
     }
 
-    /// Waits for the begin of an epoch of so many ranks; returns its first step.
-    fn epoch(&self, ranks: u64) -> u64 {
+    /// Waits for the begin of an epoch of so many ranks.
+    fn started(&self, ranks: u64) -> Event {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let event = self.events.recv_timeout(deadline - Instant::now()).expect("an epoch");
             if event.json["event"] == "started" && event.json["ranks"] == ranks {
-                return event.json["step"].as_u64().unwrap();
+                return event;
             }
         }
+    }
+
+    /// As [`Job::started`]; returns the step from which it continues.
+    fn epoch(&self, ranks: u64) -> u64 {
+        self.started(ranks).json["step"].as_u64().unwrap()
     }
 
     /// Kills one of three members after a step that its job has done, and starts another one, which joins: the two that
@@ -152,7 +157,8 @@ fn a_spare_says_so_and_begins_anew_where_the_state_is_lost() {
     assert!(job.top(" spare ").contains("1 of 1 ranks"));
     kill(member.id());
     assert_eq!(finish(member).code, None);
-    job.epoch(1);
+    let text = job.started(1).text;
+    assert!(text.ends_with(" (connection closed)"), "{text}");
     job.step(1);
     signal(spare.id(), "TERM");
     let ended = finish(spare);

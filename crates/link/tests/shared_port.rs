@@ -120,9 +120,10 @@ fn a_rank_that_waits_for_another_does_not_hold_up_another_job() {
 #[test]
 fn who_names_nobody_is_refused_and_who_names_a_rank_is_welcomed_by_it() {
     let (port, store) = (free_port("127.0.0.1"), store::mem::Mem::new());
-    let short = Options { timeout: Duration::from_secs(3), ..behind(port) };
+    let cancel = thinwire_link::tcp::Cancel::new();
+    let cancelled = Options { cancel: Some(cancel.clone()), ..behind(port) };
     thread::scope(|scope| {
-        let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &short));
+        let zero = scope.spawn(|| connect(World::new(0, 2).unwrap(), &store, &cancelled));
         let (address, key) = published(&store, 0);
         assert_eq!(answer(address, &preface(&"0".repeat(32))), [1]);
         store.set("epoch/0/rank/1", b"2 127.0.0.1:9 0").unwrap();
@@ -131,20 +132,42 @@ fn who_names_nobody_is_refused_and_who_names_a_rank_is_welcomed_by_it() {
         let mut answer = [0; 9];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(answer[..6], [b"\0TWIR".as_slice(), &[VERSION]].concat());
-        assert_eq!(zero.join().unwrap().unwrap_err().kind, Kind::Timeout);
+        cancel.cancel();
+        assert_eq!(zero.join().unwrap().unwrap_err().kind, Kind::Cancelled);
     });
-    let store = store::mem::Mem::new();
-    let keeper = meet(2, &keeping(port));
-    let nobody = format!("2 127.0.0.1:{port}#{} 0", "1f".repeat(16));
-    store.set("epoch/0/rank/0", nobody.as_bytes()).unwrap();
-    let error = connect(World::new(1, 2).unwrap(), &store, &short).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        format!(
-            "could not connect to rank 0 of 2 within 3 s; rank 0 at 127.0.0.1:{port}: no process behind this port has the published key"
-        )
-    );
-    drop(keeper);
+    let _keeper = meet(2, &keeping(port));
+    assert_eq!(refused_by_port(port), nobody_behind(port));
+}
+
+/// The last attempt is cut short by the end of the wait, and says nothing of why.
+#[test]
+fn the_reason_of_an_answered_attempt_is_told_although_the_last_has_no_answer() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let answers = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 24]).unwrap();
+        stream.write_all(&[1]).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        (listener, stream)
+    });
+    assert_eq!(refused_by_port(port), nobody_behind(port));
+    drop(answers.join().unwrap());
+}
+
+/// What rank 1 says in the end if the port that rank 0 has published does not know rank 0's key.
+fn refused_by_port(port: u16) -> String {
+    let (store, timeout) = (store::mem::Mem::new(), Duration::from_secs(3));
+    let entry = format!("2 127.0.0.1:{port}#{} 0", "1f".repeat(16));
+    store.set("epoch/0/rank/0", entry.as_bytes()).unwrap();
+    let options = Options { timeout, ..options() };
+    connect(World::new(1, 2).unwrap(), &store, &options).unwrap_err().to_string()
+}
+
+fn nobody_behind(port: u16) -> String {
+    format!(
+        "could not connect to rank 0 of 2 within 3 s; rank 0 at 127.0.0.1:{port}: no process behind this port has the published key"
+    )
 }
 
 #[test]

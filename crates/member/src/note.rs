@@ -43,7 +43,9 @@ pub enum Gone {
     Left,
     /// Its process has ended.
     Ended,
-    /// It was silent for too long, or did not stop.
+    /// Its connection was closed, as that of a process that was killed is, and it has not come back.
+    Closed,
+    /// It was silent for too long over an open connection, or did not stop.
     Silent,
     /// It and another member could not reach each other.
     Cut,
@@ -63,7 +65,7 @@ pub enum Interruption {
     },
     /// The run of a member has ended by itself.
     Halted(Id),
-    /// No message of a member has arrived for too long, or its process has ended.
+    /// A member was silent for too long, its connection was closed, or its process has ended.
     Away(Id),
     /// A proposed epoch did not start in time.
     Unstarted {

@@ -193,9 +193,10 @@ def dtype(gradients: torch.Tensor, of: str = "") -> str:
     name = NATIVE.get(gradients.dtype)
     if name is None:
         known = ", ".join(str(dtype) for dtype in NATIVE)
+        # DDP before PyTorch 2.15 hands complex gradients on as they are, later ones as real numbers.
+        way = "PyTorch 2.15" if gradients.is_complex() else "model.to(torch.complex64)"
         raise InvalidError(
-            f"gradients{of} are {gradients.dtype}, expected one of {known} (hint: model.float(), or "
-            "model.to(torch.complex64))"
+            f"gradients{of} are {gradients.dtype}, expected one of {known} (hint: model.float(), or {way})"
         )
     return name
 

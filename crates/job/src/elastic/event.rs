@@ -125,7 +125,7 @@ impl Event {
     pub(super) fn seen(epoch: u64, done: u64, members: &[String]) -> Event {
         let ranks = members.len();
         Event::new(
-            format!("epoch {epoch} from step {done}: {}", count(ranks, "rank")),
+            format!("epoch {epoch}{}: {}", from_step(done), count(ranks, "rank")),
             json!({
                 "event": "started", "epoch": epoch, "ranks": ranks, "step": done, "members": members,
             }),
@@ -164,9 +164,7 @@ fn started(number: u32, change: Change<'_>, epoch: Option<&Epoch>) -> Event {
     let ranks = members.len();
     let done = epoch.map_or(0, |epoch| epoch.done);
     let state_sources = epoch.map_or(0, |epoch| epoch.state_sources);
-    // Without state sources, ranks find out by themselves whether there is a checkpoint.
-    let from = if state_sources > 0 { format!(" from step {done}") } else { String::new() };
-    let changes = changes(change);
+    let (from, changes) = (from_step(done), changes(change));
     let text = format!("epoch {number}{from}: {}{changes}", count(ranks, "rank"));
     let interruption = interruption.map(interrupted);
     let gone = gone.iter().map(|(id, why)| json!({ "id": id.to_string(), "why": why_gone(*why) }));
@@ -182,6 +180,12 @@ fn started(number: u32, change: Change<'_>, epoch: Option<&Epoch>) -> Event {
         "interruption": interruption,
     });
     Event::new(text, json)
+}
+
+/// Returns the step with which an epoch begins. Step 0 is not named: in the first epoch, ranks find out by themselves
+/// whether there is a checkpoint, and workers of servers may count no steps.
+fn from_step(done: u64) -> String {
+    if done > 0 { format!(" from step {done}") } else { String::new() }
 }
 
 /// Returns which processes have joined and left, and the reason if it is not obvious.
@@ -206,7 +210,7 @@ fn interrupted(interruption: Interruption) -> String {
     match interruption {
         Interruption::Lost { by, of } => format!("{by} has lost its connection to {of}"),
         Interruption::Halted(id) => format!("{id} has given up its step"),
-        Interruption::Away(id) => format!("{id} has been silent for a while"),
+        Interruption::Away(id) => format!("{id} was lost"),
         Interruption::Unstarted { number } => format!("epoch {number} did not start in time"),
     }
 }
@@ -232,6 +236,7 @@ fn why_gone(why: Gone) -> &'static str {
     match why {
         Gone::Left => "left",
         Gone::Ended => "ended",
+        Gone::Closed => "connection closed",
         Gone::Silent => "silent",
         Gone::Cut => "cut off",
         Gone::Resized => "resized",
@@ -337,19 +342,27 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_without_holders_claims_no_step() {
-        let epoch = Epoch {
-            number: 1,
-            coordinator: Id(9),
-            members: vec![Id(1)],
-            state_sources: 0,
-            done: 0,
-            target: 1,
-        };
-        let note =
-            Note::Started { number: 1, joined: vec![Id(1)], gone: Vec::new(), interruption: None };
-        let event = Event::of(&note, Some(&epoch));
-        assert_eq!(event.text, "epoch 1: 1 rank; joined: 0000000000000001");
+    fn an_epoch_whose_ranks_have_told_no_step_claims_none() {
+        // The first epoch, and workers of servers that count no steps.
+        for state_sources in [0, 1] {
+            let epoch = Epoch {
+                number: 1,
+                coordinator: Id(9),
+                members: vec![Id(1)],
+                state_sources,
+                done: 0,
+                target: 1,
+            };
+            let (joined, gone) = (vec![Id(1)], vec![(Id(2), Gone::Closed)]);
+            let note = Note::Started { number: 1, joined, gone, interruption: None };
+            let event = Event::of(&note, Some(&epoch));
+            let said = "epoch 1: 1 rank; joined: 0000000000000001; \
+                        gone: 0000000000000002 (connection closed)";
+            assert_eq!(event.text, said);
+            assert_eq!(event.json["step"], 0);
+        }
+        assert_eq!(Event::seen(1, 0, &["1".to_owned()]).text, "epoch 1: 1 rank");
+        assert_eq!(Event::seen(2, 7, &["1".to_owned()]).text, "epoch 2 from step 7: 1 rank");
         let waiting = Event::of(&Note::Waiting(Wait::StateSource { done: 0 }), None);
         assert_eq!(waiting.text, "waiting: no member of the last epoch is reachable");
     }

@@ -176,8 +176,12 @@ impl<'a> Mesh<'a> {
     }
 
     fn again(&mut self, rank: Rank, channel: u16, error: Error) {
-        self.failures[rank.index()] = Some(error);
-        self.retries.push((Instant::now() + RETRY, rank, channel));
+        let (now, failure) = (Instant::now(), &mut self.failures[rank.index()]);
+        // An attempt that only the end of all attempts has cut short says less than the one before it.
+        if failure.is_none() || now < self.deadline {
+            *failure = Some(error);
+        }
+        self.retries.push((now + RETRY, rank, channel));
     }
 
     /// Returns the places. Expected connections also count for a single address, since all ranks may be

@@ -259,6 +259,7 @@ impl Roster {
         match () {
             () if self.is_leaving(id) => Gone::Left,
             () if self.peers.has_ended(id) => Gone::Ended,
+            () if self.is_gone(id, now) && self.peers.is_closed(id) => Gone::Closed,
             () if self.is_gone(id, now) => Gone::Silent,
             () if is_cut() => Gone::Cut,
             () if epoch.members.len() >= self.target as usize => Gone::Resized,

@@ -62,7 +62,7 @@ fn survivors_of_a_killed_rank_step_within_a_second() {
         let mut job = job(mode, 4, 1);
         job.fault(Fault::Kill(FIRST + 2));
         assert!(recovery(&mut job, 3) < S, "{mode:?}");
-        assert_eq!(gone(&job), [Gone::Silent]);
+        assert_eq!(gone(&job), [Gone::Closed]);
         job.fault(Fault::Boot(FIRST + 2));
         assert!(recovery(&mut job, 4) < 2 * S, "{mode:?}: it joins again");
     }
@@ -153,6 +153,7 @@ fn a_stopped_rank_is_fenced_and_comes_back() {
         let mut job = job(mode, 3, 1);
         job.fault(Fault::Pause(FIRST + 1));
         recovery(&mut job, 2);
+        assert_eq!(gone(&job), [Gone::Silent]);
         job.fault(Fault::Resume(FIRST + 1));
         assert!(recovery(&mut job, 3) < 10 * S, "{mode:?}");
         assert!(job.run_until(job.net.now() + 5 * S, Job::is_whole).is_some());

@@ -94,7 +94,10 @@ const FIGURES: &[(&str, Figure)] = &[
     ("beside it: encode", |run| part(run.time.encode_s)),
     ("beside it: wire", |run| part(run.time.wire_s)),
     ("beside it: decode", |run| part(run.time.decode_s)),
-    (HIDDEN, |run| percent(run.overlap)),
+    (HIDDEN, |run| match run.buckets.is_empty() {
+        true => "–".to_owned(),
+        false => percent(run.overlap),
+    }),
     ("floor: compute alone", |run| seconds(run.floors.compute_s)),
     (WIRE_FLOOR, |run| run.floors.wire_s.map_or("–".to_owned(), seconds)),
     ("step over compute alone", |run| ratio(run.over_compute())),

@@ -30,6 +30,10 @@ const BANDWIDTH_CHANGE: f64 = 1.25;
 const LATENCY_CHANGE: f64 = 1.5;
 const LATENCY_SCATTER_S: f64 = 5e-4;
 
+/// Difference by which latencies that two processes measure may scatter: on busy cores, every message waits for the
+/// time slices of other threads. The watch still finds a link that has become slower.
+const LATENCY_BUSY_S: f64 = 1e-2;
+
 /// Sending to all others counts as faster than the ring if it takes less than this part of the ring's
 /// time; it counts as slower by at most the second factor.
 const FAN_IN_LESS: f64 = 0.8;
@@ -106,13 +110,12 @@ impl LinkSpeed {
     }
 
     /// Returns whether one of the two has this many times the bandwidth of the other, or of its latency by more than
-    /// threads scatter.
+    /// busy cores explain.
     pub(crate) fn is_far(&self, other: &LinkSpeed, times: f64) -> bool {
         let factor = |a: f64, b: f64| if a > b { a / b } else { b / a };
         let later_s = (self.latency_s - other.latency_s).abs();
         factor(self.bytes_per_s, other.bytes_per_s) >= times
-            || later_s > LATENCY_SCATTER_S * times
-                && factor(self.latency_s, other.latency_s) >= times
+            || later_s > LATENCY_BUSY_S && factor(self.latency_s, other.latency_s) >= times
     }
 
     /// Returns whether this number of ranks can have measured this.

@@ -1,7 +1,7 @@
 """Division of seeds over ranks: which rank has which, and the check that all ranks agree on them.
 
-Law: no rank begins a pass of divided seeds before all ranks have compared their seeds, and
-either all raise or none.
+Law: no rank begins a pass of divided seeds before all ranks have compared their seeds, either all raise
+or none, and rank 0 leaves the comparison last, because PyTorch's store may end with its process.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ import torch.distributed as dist
 
 from thinwire._core import InvalidError, PeerError
 from thinwire.agreement import difference
+from thinwire.torch.barrier import came
 from thinwire.torch.group import store_used
 from thinwire.torch.layout import raw_bytes
 from thinwire.torch.pauses import Pauses
 
-WARNED_S, MOST_S = 15.0, 300.0
-"""How long a rank waits for the others before it says so, and at most."""
+PROMPT_S, WARNED_S, MOST_S = 1.0, 15.0, 300.0
+"""How long rank 0 waits without polls; how long a rank waits before it says so, and at most."""
 ALONE = "hint: split=False for a loader of one rank, or of seeds that the script has divided"
+READ = " has read"
+"""End of the key by which a rank says that it has read the lines of all."""
 
 
 class Place(NamedTuple):
@@ -61,22 +64,28 @@ def agree(lines: Sequence[str], place: Place) -> None:
         number = store.add(f"thinwire/loaders/{place.rank}", 1)
         said = dist.PrefixStore(f"thinwire/loader/{number}", store)
         said.set(str(place.rank), json.dumps(list(lines)))
-        first, *others = [heard(said, rank) for rank in range(place.world)]
+        first, *others = [json.loads(heard(said, rank)) for rank in range(place.world)]
+        if place.rank > 0:
+            said.set(f"{place.rank}{READ}", "")
+        else:
+            for rank in range(1, place.world):
+                # Mostly it is there at once: a poll's first pause would take longer.
+                if not came(said, f"{rank}{READ}", PROMPT_S):
+                    heard(said, rank, READ)
     for rank, theirs in enumerate(others, 1):
         if text := difference(theirs, first):
             raise InvalidError(f"ranks disagree about a loader: rank {rank} {text} ({ALONE})")
 
 
-def heard(store: dist.Store, rank: int) -> list[str]:
-    """Waits for a rank's report, and returns it."""
-    begun = time.monotonic()
+def heard(store: dist.Store, rank: int, what: str = "") -> bytes:
+    """Waits for what a rank says, and returns it."""
+    begun, key = time.monotonic(), f"{rank}{what}"
     pauses, has_warned = Pauses(begun + MOST_S), False
-    while not store.check([str(rank)]):
+    while not store.check([key]):
         if not pauses.make():
             raise PeerError(f"rank {rank} began no pass of this loader in {MOST_S:g} s ({ALONE})")
         if not has_warned and time.monotonic() - begun > WARNED_S:
             has_warned = True
             text = f"rank {rank} has begun no pass of this loader for {WARNED_S:g} s ({ALONE})"
             warnings.warn(text, stacklevel=5)
-    lines: list[str] = json.loads(store.get(str(rank)))
-    return lines
+    return store.get(key)
