@@ -155,12 +155,12 @@ impl Group {
         }
     }
 
-    /// Wakes [`Group::wait`] from another thread.
+    /// Returns a handle that ends [`Group::wait`] from another thread.
     pub fn waker(&self) -> Waker {
         self.link.waker()
     }
 
-    /// Ends the group from another thread.
+    /// Returns a handle by which any thread can end the group.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
@@ -215,7 +215,7 @@ impl Group {
     /// Returns the address of the next message numbered `number` between two ranks; equal at both ends.
     ///
     /// # Errors
-    /// If the number has no place in an address.
+    /// If the number does not fit into an address.
     pub fn next_message(
         &mut self,
         from: Rank,

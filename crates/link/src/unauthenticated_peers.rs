@@ -1,10 +1,11 @@
 //! Places for connections that have not proven the token yet.
 //!
 //! Anybody can connect to an open port. Every address has its own places: a new connection from an
-//! address without a free place displaces one of that address. A silent one is displaced first, since
-//! ranks speak at once; of several, the oldest. The more places are taken in all, the less time each
-//! unauthenticated peer has. Law: unauthenticated peers from one address never take a place that
-//! another address needs, and silent ones never take a place that a rank at their own address needs.
+//! address without a free place displaces one of that address. A connection that has sent nothing yet
+//! is displaced first, since ranks send at once; of several such connections, the oldest. The more
+//! places are taken in all, the less time each unauthenticated peer has. Law: unauthenticated peers
+//! from one address never take a place that another address needs, and silent ones never take a place
+//! that a rank at their own address needs.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -110,7 +111,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Keeps the reason of a refusal: it may be of the process that others wait for.
+    /// Keeps the reason of a refusal, since other processes may wait for the one that was refused.
     pub fn keep(&mut self, error: Error) {
         self.last = Some(error);
     }
@@ -120,8 +121,8 @@ impl Refusals {
         self.unauthenticated_peers.add(address);
     }
 
-    /// Adds the probable cause to an error about a missing process: it was refused, or never got
-    /// through.
+    /// Adds the probable cause to an error about a missing process: that it was refused, or never
+    /// got through.
     pub fn explain(&self, mut error: Error) -> Error {
         if let Some(unauthenticated_peers) = self.unauthenticated_peers.describe() {
             error.context = format!("{}; {unauthenticated_peers}", error.context);

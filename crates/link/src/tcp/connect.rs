@@ -21,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Connects this rank to all others of its world, which publish their addresses in the same store.
 ///
 /// # Errors
-/// If a rank does not appear or cannot be connected to in time, another process has this rank,
-/// two sides disagree about token, version, world or epoch, or the options' handle cancels it.
+/// If a rank does not appear or cannot be connected to in time, another process has this rank, two
+/// sides disagree about token, version, world or epoch, or [`Options::cancel`] ends the call.
 pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Link, Error> {
     options.check()?;
     if world.size() == 1 {

@@ -17,7 +17,7 @@ pub struct Wake {
 }
 
 /// Handle that ends [`Link::wait`](crate::Link::wait) from another thread. It is cheap to clone, and
-/// may be used twice.
+/// can be used any number of times.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Sender>);
 
@@ -52,7 +52,7 @@ impl Wake {
         PollFd::new(&self.polled, PollFlags::IN)
     }
 
-    /// Returns whether it was woken since the last call.
+    /// Returns whether a [`Waker`] was used since the last call.
     pub fn take(&self) -> bool {
         self.waker.0.pending.swap(false, Ordering::AcqRel)
     }
