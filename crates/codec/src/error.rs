@@ -12,7 +12,7 @@ pub enum Kind {
     Unknown,
     /// The parameter of a codec is missing, superfluous or out of range.
     Parameter,
-    /// Encoded bytes have not the length of an encoding of the values.
+    /// The length of encoded bytes is not that of an encoding of the values.
     Length,
     /// Encoded bytes of the right length are no encoding.
     Corrupt,

@@ -47,8 +47,8 @@ pub struct Row {
     pub bars: Vec<Bar>,
 }
 
-/// Returns a drawing of rows called `name`, until `end_s`, or as far as there is room for all their
-/// bars.
+/// Returns a drawing called `name` of these rows. It ends at `end_s`, or earlier if there are too
+/// many bars.
 pub fn gantt(name: &str, rows: &[Row], end_s: f64) -> String {
     let each = BARS_MAX / rows.len().max(1);
     let left_out = rows.iter().filter_map(|row| bars(row).nth(each)).map(|bar| bar.from_s);

@@ -29,8 +29,8 @@ const CHUNK_BYTES_MIN: usize = 64 << 10;
 /// Number of partitions from which on another one saves less than a twentieth of the time.
 const PARTITIONS: usize = 20;
 
-/// Returns the schedule after which every rank from `holders` on has the values of the ranks before it.
-/// The holders must all have the same values, and keep them.
+/// Returns the schedule after which all ranks have the values of the first `holders` ranks. The holders
+/// must all have the same values, and keep them.
 ///
 /// Values travel raw: a codec that rounds would give the joiners other values than the holders have.
 ///

@@ -24,7 +24,7 @@ pub enum Reduction {
     /// The mean over the ranks that have a share of it.
     #[default]
     Mean,
-    /// The sum of their shares.
+    /// The sum over the ranks that have a share of it.
     Sum,
 }
 

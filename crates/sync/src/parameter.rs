@@ -24,8 +24,8 @@ pub struct Parameter {
     pub shape: Vec<usize>,
     /// The dtype of its gradient, in which it travels where it is not compressed.
     pub dtype: DType,
-    /// The framework's own bucket: gradients of one become ready together, so they share no
-    /// exchange with those of another.
+    /// The framework's own bucket. Its gradients become ready together, so they share no exchange
+    /// with gradients of another such bucket.
     pub bucket: u32,
     /// The ranks that have a share of the gradient, by their numbers in the job; empty for all ranks of the
     /// synchroniser. Groups of this rank's peers may lie side by side, each with its own elements.
@@ -136,8 +136,8 @@ impl Gradient<'_> {
         }
     }
 
-    /// Writes the gradient times `scale` as f32, of the same length. Returns the bits of its largest magnitude,
-    /// above those of infinity if there is a NaN.
+    /// Writes the gradient times `scale` as f32, of the same length. Returns the bits of its largest
+    /// magnitude; if a value is NaN, a number above the bits of infinity.
     pub(crate) fn scale_into(&self, target: &mut [f32], scale: f32) -> u32 {
         match self {
             Gradient::F32(values) => return kernel::pack(target, values, scale),
@@ -149,8 +149,8 @@ impl Gradient<'_> {
     }
 }
 
-/// Multiplies `values` by `factor`. Returns the bits of the largest magnitude, above those of infinity if
-/// there is a NaN.
+/// Multiplies `values` by `factor`. Returns the bits of the largest magnitude; if a value is NaN, a
+/// number above the bits of infinity.
 pub(crate) fn scale(values: &mut [f32], factor: f32) -> u32 {
     values.chunks_mut(BLOCK).fold(0, |largest, block| {
         block.iter_mut().for_each(|value| *value *= factor);

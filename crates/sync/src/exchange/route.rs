@@ -15,8 +15,8 @@ pub enum Target {
     /// All of it on every rank.
     #[default]
     Whole,
-    /// One chunk on each rank, all equally long: in rank order where the summation is flat, by place in a
-    /// unit and then by unit where it is hierarchical.
+    /// One chunk of it on each rank, all equally long. In a flat summation, chunks are in rank order; in
+    /// a hierarchical one, they are ordered by the rank's place in its unit, then by unit.
     Shard,
 }
 

@@ -52,8 +52,8 @@ impl DelayedRows {
         DelayedRows { channel, program, width, lag, told: 0, underway: VecDeque::new() }
     }
 
-    /// Sends this rank's row of a step to the other ranks. Returns the rows of all ranks of the step
-    /// `lag` steps earlier, one after the other in rank order; `None` in the first steps.
+    /// Sends this rank's row of a step to the other ranks. Returns all ranks' rows of the step `lag`
+    /// steps earlier, one after the other in rank order; `None` in the first steps.
     ///
     /// # Errors
     /// If a peer is lost.
