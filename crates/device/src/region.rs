@@ -74,7 +74,7 @@ impl Region {
         self.allocation.device()
     }
 
-    /// Returns the allocation, if it is of type `T`, by which a device recognises its own memory.
+    /// Returns the allocation if it is of type `T`; a device recognises its own memory in this way.
     pub fn allocation<T: Allocation>(&self) -> Option<&T> {
         let allocation: &dyn Any = self.allocation.as_ref();
         allocation.downcast_ref()

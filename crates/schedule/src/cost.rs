@@ -65,7 +65,8 @@ pub struct Cost {
 /// Computing it takes time in proportion to the number of all ranks' tasks.
 ///
 /// # Panics
-/// If `world_size` is not the size of a world, or `shape.block` or `shape.partitions` is 0.
+/// If `world_size` is 0 or above [`WORLD_SIZE_MAX`](thinwire_wire::WORLD_SIZE_MAX), or
+/// `shape.block` or `shape.partitions` is 0.
 pub fn cost(
     algorithm: Algorithm,
     world_size: usize,
