@@ -44,7 +44,7 @@ pub struct Group {
     waker: std::task::Waker,
     epoch: u32,
     calls: u64,
-    /// Number of them that have begun.
+    /// Number of calls that have begun.
     begun: u64,
     /// Messages so far, by sender, receiver and number.
     messages: HashMap<(Rank, Rank, u32), u32>,

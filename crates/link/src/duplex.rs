@@ -157,7 +157,8 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     })
 }
 
-/// Begins to connect to an address; the socket is writable once it is connected, or has failed.
+/// Begins to connect to an address; the socket becomes writable when the connection is made or has
+/// failed.
 ///
 /// # Errors
 /// If the system refuses the socket, or knows at once that nothing is there.

@@ -89,8 +89,8 @@ impl Tally {
         }
     }
 
-    /// Returns "900 connections did not prove the job token, 850 of them from 10.0.0.7", if there were
-    /// any.
+    /// Returns "900 connections did not prove the job token, 850 of them from 10.0.0.7"; `None` if
+    /// there were no such connections.
     pub fn describe(&self) -> Option<String> {
         let (site, most) = self.sites.iter().max_by_key(|(_, count)| **count)?;
         let (total, plural) = (self.total, if self.total == 1 { "" } else { "s" });

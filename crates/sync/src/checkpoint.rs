@@ -110,9 +110,9 @@ impl Synchronizer {
     /// new plan.
     ///
     /// # Errors
-    /// On all ranks, if the state of any is that of another model, of other buckets for the same codec, or of
-    /// another codec, feedback or momentum correction ([`State::check`]), if its plan cannot be read, or if
-    /// the states of ranks were not saved together.
+    /// On all ranks, if the state of any rank belongs to another model, to other buckets for the same
+    /// codec, or to another codec, feedback or momentum correction ([`State::check`]), if its plan cannot
+    /// be read, or if the states of the ranks were not saved together.
     pub fn load(&mut self, state: &State) -> Result<(), Error> {
         let momentum = self.check_momentum(&state.tensors);
         let kept = momentum.and_then(|()| state.kept(&self.options));
@@ -166,7 +166,7 @@ impl Synchronizer {
         }
     }
 
-    /// Follows a plan for what is asked for now too.
+    /// Continues with the plan of a state that was made for the present options.
     fn go_on(&mut self, plan: Plan) -> Result<(), Error> {
         if plan.assignments.len() != self.buckets.len() {
             let (found, expected) = (plan.assignments.len(), self.buckets.len());
@@ -187,7 +187,7 @@ impl Synchronizer {
     /// from. The next step may have any number.
     ///
     /// # Errors
-    /// If they are those of another model, or contain momentum and this job has no momentum correction.
+    /// If they belong to another model, or contain momentum and this job has no momentum correction.
     pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
         self.check_momentum(&state.tensors)?;
         let count = state.tensors.get(State::WARM_UP);

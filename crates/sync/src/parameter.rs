@@ -28,7 +28,8 @@ pub struct Parameter {
     /// with gradients of another such bucket.
     pub bucket: u32,
     /// The ranks that have a share of the gradient, by their numbers in the job; empty for all ranks of the
-    /// synchroniser. Groups of this rank's peers may lie side by side, each with its own elements.
+    /// synchroniser. Several groups of ranks may exchange a parameter at the same time, each group its own
+    /// elements.
     pub ranks: Arc<[Rank]>,
     /// Gradients of different kinds share no bucket. Gradients of which other ranks hold equal copies
     /// must have equal averages there; they share no bucket with gradients that differ from rank to

@@ -40,8 +40,8 @@ use crate::{Channel, Error, Feedback, Gradient, Outcome, Parameter};
 pub struct Place {
     /// The number of exchanges so far, which selects the next random numbers.
     pub count: u64,
-    /// The residuals of its part of every rank's chunk, in rank order, zero for this rank's own; empty
-    /// if no encoding had an error.
+    /// The residuals of the parameter's part of every rank's chunk, in rank order, with zeros for this
+    /// rank's own chunk; empty if no encoding had an error.
     pub residual: Vec<f32>,
 }
 

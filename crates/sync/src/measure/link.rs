@@ -48,9 +48,9 @@ pub struct LinkSpeed {
     pub latency_s: f64,
     /// Bytes per second in each direction.
     pub bytes_per_s: f64,
-    /// Time of an exchange in which all ranks send to all others, divided by that of the same bytes
-    /// around a ring: more than 1 if queues of switches overflow, less than 1 if few pairs of ranks are
-    /// far apart.
+    /// Time of an exchange in which all ranks send to all others, divided by the time that the same
+    /// bytes take around a ring: more than 1 if queues of switches overflow, less than 1 if few pairs
+    /// of ranks are far apart.
     pub fan_in: f64,
     /// Processor time that moving a byte takes, sent and received, in seconds: system calls, encryption,
     /// what the kernel does on the way.

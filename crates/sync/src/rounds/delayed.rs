@@ -7,7 +7,8 @@ use super::mode::Mode;
 use crate::channel::Channel;
 use crate::{Error, Options, Outcome, Parameter, Policy, State, Synchronizer, Tensors};
 
-/// The exchanges of gradients that are applied `steps` later, each with a residual of its own.
+/// The exchanges of gradients that are applied `steps` steps later, each with a residual of its
+/// own.
 #[derive(Debug)]
 pub struct Delayed {
     /// One for each step that may be on its way, in turn.
