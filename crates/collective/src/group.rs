@@ -171,8 +171,8 @@ impl Group {
         Arc::clone(&self.left)
     }
 
-    /// Returns a rank that has begun a call of `operation` with this description (see `Run::called`)
-    /// which this rank has not begun.
+    /// Returns a rank that has begun a call of `operation` with this description (see
+    /// `Run::called`), if this rank has not begun that call.
     pub fn caller(&self, operation: &str, words: &str) -> Option<Rank> {
         let checksum = |text: &str| thinwire_wire::checksum(text.as_bytes());
         self.inbox.caller(checksum(operation) ^ checksum(words), CALLS | self.calls)

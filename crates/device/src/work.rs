@@ -24,8 +24,8 @@ pub enum Work<'a> {
     Factor(Factoring<'a>),
 }
 
-/// Step of PowerSGD on one matrix M, by `thinwire_codec::powersgd`'s functions of the same names. All operands
-/// lie in the same memory.
+/// Step of PowerSGD on one matrix M, as the function of `thinwire_codec::powersgd` with the step's name
+/// computes it. All operands lie in the same memory.
 #[derive(Debug)]
 pub struct Factoring<'a> {
     /// M, row after row.

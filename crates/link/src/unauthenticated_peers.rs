@@ -34,9 +34,9 @@ pub struct Places {
 /// A connection that has not proven the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnauthenticatedPeer {
-    /// The other end.
+    /// The address of the other end.
     pub address: IpAddr,
-    /// The time at which it was accepted.
+    /// The time at which the connection was accepted.
     pub since: Instant,
     /// Whether it has sent nothing yet.
     pub silent: bool,

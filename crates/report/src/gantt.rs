@@ -30,9 +30,9 @@ pub fn pass(kind: Kind, micro_batch: usize, chunk: usize) -> (&'static str, Stri
 pub struct Bar {
     /// The class of its colour.
     pub class: &'static str,
-    /// Seconds of its beginning.
+    /// Time of its beginning, in seconds.
     pub from_s: f64,
-    /// Seconds of its end.
+    /// Time of its end, in seconds.
     pub to_s: f64,
     /// Text that the pointer shows, in addition to the duration.
     pub what: String,

@@ -19,7 +19,7 @@ pub struct BucketRecord {
     pub codec: String,
     /// The algorithm that moved it, as `--algorithm` takes it.
     pub algorithm: String,
-    /// The number of partitions that pipelined it.
+    /// The number of pipelined partitions of the bucket.
     pub partitions: usize,
     /// Bytes that a raw f32 exchange with the same algorithm would have sent.
     pub raw_bytes: u64,

@@ -248,7 +248,7 @@ pub struct Sparse {
     crowd: Crowd,
 }
 
-/// Launch of a sequence.
+/// One launch of a sequence of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Kernel to launch.

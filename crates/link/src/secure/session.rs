@@ -54,7 +54,8 @@ impl Session {
         2 + length
     }
 
-    /// Opens the ciphertext of one record into `plain`; its length is [`Session::plain_len`].
+    /// Decrypts the ciphertext of one record into `plain`, whose length must be
+    /// [`Session::plain_len`].
     ///
     /// # Errors
     /// If the other side has not sealed this record.

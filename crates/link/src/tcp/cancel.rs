@@ -15,7 +15,8 @@ pub(crate) const CANCEL_EVERY: Duration = Duration::from_millis(40);
 /// Longest time between two calls of a [`Watch`].
 pub(super) const WATCH_EVERY: Duration = Duration::from_millis(250);
 
-/// Handle that ends [`super::connect`] from another thread; clones share it, and it stays cancelled.
+/// Handle that ends [`super::connect`] from another thread. Clones share it, and a cancelled handle
+/// stays cancelled.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 

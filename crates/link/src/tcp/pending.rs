@@ -79,7 +79,7 @@ impl Pending {
         Pending::new(stream, address, Some(hello), options, deadline)
     }
 
-    /// Makes at most this many data connections to the other side.
+    /// Limits the number of data connections that this side makes to the other.
     pub fn with_at_most(self, connections_max: u16) -> Pending {
         Pending { connections_max, ..self }
     }
@@ -374,6 +374,8 @@ impl Hello {
         bytes
     }
 
+    /// Reads a hello.
+    ///
     /// # Errors
     /// If this is no hello, or its numbers are impossible.
     pub fn parse(bytes: &[u8]) -> Result<Hello, Error> {

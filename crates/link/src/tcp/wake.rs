@@ -36,6 +36,8 @@ pub(super) enum Wakers {
 }
 
 impl Wake {
+    /// Returns a new pair of sockets.
+    ///
     /// # Errors
     /// If the operating system has no sockets left.
     pub fn new() -> Result<Wake, Error> {

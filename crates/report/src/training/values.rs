@@ -40,7 +40,7 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
-    /// Name of the run among others, if that is not its codec.
+    /// Name that tells the run from the others, if that is not its codec.
     #[serde(skip)]
     pub label: Option<String>,
     /// The requested codec.
@@ -283,7 +283,7 @@ impl Report {
 }
 
 impl Run {
-    /// Returns the name of the run among others.
+    /// Returns the name that tells the run from the others.
     pub fn name(&self) -> &str {
         self.label.as_deref().unwrap_or(&self.codec)
     }
@@ -393,7 +393,7 @@ pub struct Line<'a> {
     report: &'a Report,
 }
 
-/// Returns the lines of a report.
+/// Returns a report as lines of JSON, one for each training.
 pub fn lines(report: &Report) -> Vec<Line<'_>> {
     report.runs.iter().map(|run| line(report, run)).collect()
 }

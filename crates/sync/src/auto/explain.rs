@@ -11,7 +11,7 @@ use crate::auto::plan::{Assignment, Plan};
 use crate::auto::timeline::{self, Measured};
 use crate::measure::link::LinkSpeed;
 
-/// One planning.
+/// The record of one planning.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Planning {
     /// The plan and what it saves, in a line.

@@ -52,8 +52,8 @@ pub struct LinkSpeed {
     /// bytes take around a ring: more than 1 if queues of switches overflow, less than 1 if few pairs
     /// of ranks are far apart.
     pub fan_in: f64,
-    /// Processor time that moving a byte takes, sent and received, in seconds: system calls, encryption,
-    /// what the kernel does on the way.
+    /// Processor time of sending and receiving one byte, in seconds: system calls, encryption, and the
+    /// work of the operating system.
     #[serde(default)]
     pub cpu_s_per_byte: f64,
     /// Processor time of sending and receiving a message, however short, in seconds.
