@@ -108,7 +108,8 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         self.world
     }
 
-    /// Returns the waker of the thread, for work on a device whose end the thread waits for.
+    /// Returns the waker of the group's thread, to be given to a device with work that the thread
+    /// waits for.
     pub fn waker(&self) -> std::task::Waker {
         Arc::new(self.waker.clone()).into()
     }

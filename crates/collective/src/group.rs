@@ -369,8 +369,8 @@ impl Group {
         Ok(())
     }
 
-    /// Tells all peers that this rank leaves in good order, and waits for them a little; does the same
-    /// as dropping the group.
+    /// Tells all peers that this rank leaves in good order, and waits for them for a short time.
+    /// Dropping the group does the same.
     pub fn leave(self) {}
 
     /// Ends the group because of a failure outside of it: every peer gets `reason`.

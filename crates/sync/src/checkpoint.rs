@@ -198,11 +198,11 @@ impl Synchronizer {
     }
 
     /// Adapts residuals to a change of the learning rate, since they come from gradients at the
-    /// previous one. If parameters move by rate times average, all steps together are then the same as
-    /// without codec errors, whatever the rates.
+    /// previous one. If parameters move by rate times average, the sum of all steps is then the same
+    /// as without codec errors, whatever the rates.
     ///
     /// # Errors
-    /// If a rate is not a number of 0 or more. If one of them is 0, nothing changes.
+    /// If a rate is not a number of 0 or more. A rate of 0 is no error, and changes nothing.
     pub fn rescale(&mut self, previous_rate: f32, rate: f32) -> Result<(), Error> {
         if ![previous_rate, rate].iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
             return Err(Error::Invalid(format!(

@@ -30,7 +30,7 @@ pub struct Live {
     pub loss: Option<f64>,
     /// Rows of the batch per second, all ranks together.
     pub samples_per_s: Option<f64>,
-    /// Rows per step, all ranks together, where policies adapt the training.
+    /// Rows per step, all ranks together, if policies adapt the training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<u64>,
     /// Gradient noise scale in rows, once it is known and finite.

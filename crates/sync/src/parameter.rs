@@ -22,7 +22,7 @@ pub struct Parameter {
     pub name: String,
     /// The sizes of its dimensions, slowest first.
     pub shape: Vec<usize>,
-    /// The dtype of its gradient, in which it travels where it is not compressed.
+    /// The dtype of its gradient, and of the gradient on the wire if it is not compressed.
     pub dtype: DType,
     /// The framework's own bucket. Its gradients become ready together, so they share no exchange
     /// with gradients of another such bucket.

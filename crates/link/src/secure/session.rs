@@ -75,7 +75,7 @@ impl Session {
     /// Returns the length of the plaintext in a ciphertext of `length` bytes.
     ///
     /// # Errors
-    /// If it is too short for a record.
+    /// If the ciphertext is too short for a record.
     pub fn plain_len(length: usize) -> Result<usize, Error> {
         length.checked_sub(SEAL_BYTES).ok_or_else(|| {
             Error::new(

@@ -79,8 +79,9 @@ fn connections_max(peers: u64) -> u16 {
     u16::try_from(most).map_or(CONNECTIONS_MAX, |most| most.min(CONNECTIONS_MAX))
 }
 
-/// Returns the first of some ranks to which this process cannot connect at present, if there is one. The ranks have
-/// met in this store, and keep their ports open; see [`Options::unreachable`].
+/// Tries to connect to some ranks, and returns the first one to which this process cannot connect at
+/// present, if there is one. The ranks have met in this store, and keep their ports open; see
+/// [`Options::unreachable`].
 pub fn unreachable(
     mut ranks: impl Iterator<Item = Rank>,
     store: &dyn Store,

@@ -59,7 +59,8 @@ impl Wake {
         self.waker.0.pending.swap(false, Ordering::AcqRel)
     }
 
-    /// Empties the socket. If a byte comes after its wake was taken, a poll ends for nothing.
+    /// Empties the socket. If a byte comes only after its wake was taken, the next poll ends
+    /// without a wake.
     pub fn drain(&self) {
         let _ = (&self.polled).read(&mut [0; 64]);
     }

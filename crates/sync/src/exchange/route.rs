@@ -12,11 +12,11 @@ use thinwire_wire::{Rank, World};
 /// Where the sum over ranks is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
-    /// All of it on every rank.
+    /// The whole sum on every rank.
     #[default]
     Whole,
-    /// One chunk of it on each rank, all equally long. In a flat summation, chunks are in rank order; in
-    /// a hierarchical one, they are ordered by the rank's place in its unit, then by unit.
+    /// One chunk of the sum on each rank, all equally long. In a flat summation, chunks are in rank
+    /// order; in a hierarchical one, they are ordered by the rank's place in its unit, then by unit.
     Shard,
 }
 

@@ -44,8 +44,8 @@ impl Row {
 }
 
 impl DelayedRows {
-    /// Returns an exchange of rows of `width` finite numbers among the ranks of a channel, known `lag`
-    /// steps later.
+    /// Returns an exchange of rows of `width` finite numbers among the ranks of a channel. Ranks know
+    /// each other's rows `lag` steps later.
     pub fn new(channel: Channel, width: usize, lag: usize) -> DelayedRows {
         let ranks = channel.ranks(&[]).expect("all ranks of a channel are of it");
         let program = ranks.sum(Algorithm::Gather.into(), width * channel.world().size());
