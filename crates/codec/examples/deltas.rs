@@ -1,4 +1,5 @@
-//! Bytes, errors and speeds of the largest elements of every block, beside the recipe of SparseLoCo.
+//! Bytes, errors and speeds of the largest elements of every block, compared with the recipe of
+//! SparseLoCo.
 //!
 //! `cargo run --release -p thinwire-codec --example deltas [FILE…]`: normal values, heavy-tailed ones (Student's
 //! t with three degrees of freedom), and files of f32, little-endian. The recipe, as deployed, sends 12 bits for

@@ -82,8 +82,8 @@ impl Alternating {
         (self.basis, self.side) = (basis.to_vec(), turn);
     }
 
-    /// Adds the residual to `values` and multiplies them by the basis; returns whether the product is
-    /// finite.
+    /// Adds the residual to `values`, and writes the product of this sum and the basis to `message`.
+    /// Returns whether the product is finite.
     ///
     /// # Panics
     /// If the length of a slice does not fit its shape.

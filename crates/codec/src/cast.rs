@@ -21,7 +21,8 @@ pub(crate) const NONE: Entry = Entry {
     parse: |parameter| without_parameter("none", parameter, CastCodec(kernel::F32)),
 };
 
-/// IEEE 754 binary16, rounded to nearest, ties to even; above 65504 a step is not finite.
+/// IEEE 754 binary16, rounded to nearest, ties to even. A magnitude of 65520 or more becomes
+/// infinite, and its step is skipped.
 pub(crate) const F16: Entry = Entry {
     usage: "f16",
     summary: "IEEE half precision, 2 bytes per element",

@@ -17,7 +17,8 @@ pub enum Bound {
     /// `E ‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` over random numbers, with this `δ`; the error never
     /// exceeds `‖x‖²`.
     Mean(f64),
-    /// Unbiased over random numbers, and `E ‖decode(encode(x)) − x‖² ≤ ω ‖x‖²` with this `ω`.
+    /// Decoded values are unbiased over random numbers, and `E ‖decode(encode(x)) − x‖² ≤ ω ‖x‖²`
+    /// with this `ω`.
     Variance(f64),
     /// No bound holds for every `x`.
     None,
@@ -30,7 +31,7 @@ pub struct Claims {
     /// Encoding decoded values gives the same bytes again.
     pub idempotent: bool,
     /// Decoded value and residual add up to the input, bit for bit. A codec without this property
-    /// guarantees the sum to the last digit of the larger one.
+    /// guarantees the sum up to the last digit of the larger of the two.
     pub exact: bool,
     /// Every element becomes the nearest of the values that the block can hold.
     pub nearest: bool,

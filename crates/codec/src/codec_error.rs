@@ -65,7 +65,7 @@ impl Distortion {
     }
 }
 
-/// Returns the error of a [`Distortion`].
+/// Returns [`Distortion::error`] of one encoding of `values`, with the random numbers of `key`.
 pub fn relative_error(codec: &dyn Codec, values: &[f32], key: Key) -> f64 {
     Distortion::of(codec, values, key).error
 }

@@ -12,13 +12,13 @@ pub enum Kind {
     Unknown,
     /// The parameter of a codec is missing, superfluous or out of range.
     Parameter,
-    /// Encoded bytes are of another length than an encoding of the values.
+    /// The length of encoded bytes is not that of an encoding of the values.
     Length,
     /// Encoded bytes of the right length are no encoding.
     Corrupt,
-    /// File of a codec's text that cannot be read, or has changed.
+    /// The file of a codec's text cannot be read, or has changed.
     File,
-    /// Text of a codec that is not valid, or does not keep its claims.
+    /// The text of a codec is not valid, or the codec does not keep its claims.
     Program,
 }
 

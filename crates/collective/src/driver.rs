@@ -42,9 +42,9 @@ pub enum Next<V> {
 /// The continuation of a run, called when it is done or has failed.
 pub type Then<V> = Box<dyn FnOnce(Result<Run<V>, FailedRun<V>>) -> Next<V> + Send>;
 
-/// Asks for the next thing to do, whenever something may have happened, until it returns one; later
-/// requests wait behind it. If an error has ended the group, it is called once more with that error. If
-/// it returns an error itself, that ends the group.
+/// Function that returns the next thing to do. It is called whenever something may have happened, until
+/// it returns one; later requests wait until then. If an error has ended the group, it is called once
+/// more, with that error. An error that it returns ends the group.
 pub type Wait<V> = Box<dyn FnMut(Option<&Error>) -> Result<Option<Next<V>>, String> + Send>;
 
 /// A run that has failed with its group.
@@ -69,7 +69,7 @@ enum Request<V> {
     Answer(u32, Answer<V>),
 }
 
-/// The other threads' handle of the thread.
+/// Handle by which other threads use the group's thread.
 pub struct Driver<V> {
     world: World,
     requests: Option<Sender<Request<V>>>,
@@ -108,12 +108,13 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         self.world
     }
 
-    /// Returns the waker of the thread, for work on a device whose end the thread waits for.
+    /// Returns the waker of the group's thread, to be given to a device with work that the thread
+    /// waits for.
     pub fn waker(&self) -> std::task::Waker {
         Arc::new(self.waker.clone()).into()
     }
 
-    /// Ends the group from any thread.
+    /// Returns a handle by which any thread can end the group.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
@@ -123,8 +124,8 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         self.failure.get().cloned()
     }
 
-    /// Returns a watch for further links between the ranks of this group: the wait for one of them ends when
-    /// this group ends, with its error, and when an awaited rank has said goodbye.
+    /// Returns a watch for making further links between the ranks of this group. The wait for such a link
+    /// ends with this group's error if the group ends, and also if an awaited rank has said goodbye.
     pub fn watch(&self) -> Watch {
         let (failure, left) = (Arc::clone(&self.failure), Arc::clone(&self.left));
         Watch::new(move |awaited| {
@@ -148,7 +149,7 @@ impl<V: Buffer + Send + 'static> Driver<V> {
     ///
     /// # Errors
     /// The error of `call`, which ends the group unless it is [`Kind::Invalid`], or the error that has
-    /// ended it before.
+    /// ended the group before.
     pub fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Group) -> Result<T, Error> + Send + 'static,
@@ -168,9 +169,9 @@ impl<V: Buffer + Send + 'static> Driver<V> {
 
     /// Takes part, from now on, in the counted exchanges of a tensor that other ranks begin. `answer`
     /// is called when the first bytes of such an exchange have come, and returns what this rank does.
-    /// If it lets the other rank wait, that rank's further messages on the same connection wait too,
-    /// and `answer` is called again later; such a wait may exceed the timeout. There can be one such
-    /// tensor; a later call replaces it.
+    /// If `answer` lets the other rank wait, that rank's further messages on the same connection wait
+    /// too, and `answer` is called again later; such a wait may exceed the timeout. There can be one
+    /// such tensor; a later call replaces it.
     pub fn answer(
         &self,
         tensor: u32,
@@ -370,8 +371,8 @@ impl<V: Buffer> Loop<V> {
     }
 }
 
-/// Handle that ends the group it came from, from any thread. It is cheap to clone, and may be used
-/// twice.
+/// Handle by which any thread can end the group that it came from. It is cheap to clone, and can be
+/// used any number of times.
 #[derive(Clone, Debug)]
 pub struct Stop {
     reason: Arc<OnceLock<String>>,

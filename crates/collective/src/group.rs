@@ -44,7 +44,7 @@ pub struct Group {
     waker: std::task::Waker,
     epoch: u32,
     calls: u64,
-    /// Number of them that have begun.
+    /// Number of calls that have begun.
     begun: u64,
     /// Messages so far, by sender, receiver and number.
     messages: HashMap<(Rank, Rank, u32), u32>,
@@ -155,12 +155,12 @@ impl Group {
         }
     }
 
-    /// Wakes [`Group::wait`] from another thread.
+    /// Returns a handle that ends [`Group::wait`] from another thread.
     pub fn waker(&self) -> Waker {
         self.link.waker()
     }
 
-    /// Ends the group from another thread.
+    /// Returns a handle by which any thread can end the group.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
@@ -171,8 +171,8 @@ impl Group {
         Arc::clone(&self.left)
     }
 
-    /// Returns a rank that has begun a call of `operation` with this description (see `Run::called`)
-    /// which this rank has not begun.
+    /// Returns a rank that has begun a call of `operation` with this description (see
+    /// `Run::called`), if this rank has not begun that call.
     pub fn caller(&self, operation: &str, words: &str) -> Option<Rank> {
         let checksum = |text: &str| thinwire_wire::checksum(text.as_bytes());
         self.inbox.caller(checksum(operation) ^ checksum(words), CALLS | self.calls)
@@ -215,7 +215,7 @@ impl Group {
     /// Returns the address of the next message numbered `number` between two ranks; equal at both ends.
     ///
     /// # Errors
-    /// If the number has no place in an address.
+    /// If the number does not fit into an address.
     pub fn next_message(
         &mut self,
         from: Rank,
@@ -369,8 +369,8 @@ impl Group {
         Ok(())
     }
 
-    /// Tells all peers that this rank leaves in good order, and waits for them a little; does the same
-    /// as dropping the group.
+    /// Tells all peers that this rank leaves in good order, and waits for them for a short time.
+    /// Dropping the group does the same.
     pub fn leave(self) {}
 
     /// Ends the group because of a failure outside of it: every peer gets `reason`.

@@ -134,9 +134,9 @@ pub fn broadcast_bytes(
     Ok(bytes)
 }
 
-/// Sends to each rank its part of the first half of `values`, `sends[r]` elements in rank order,
-/// and receives theirs into the second half, `recvs[r]` elements each. This rank's part for itself
-/// is left to the caller.
+/// Sends to each rank r its part of the first half of `values`: `sends[r]` elements, in rank order.
+/// Receives `recvs[r]` elements from each rank r into the second half, also in rank order. The
+/// caller copies this rank's part for itself.
 ///
 /// # Errors
 /// As [`all_reduce`].

@@ -192,7 +192,7 @@ impl<V: Buffer> Run<V> {
         run
     }
 
-    /// Declares that nothing waits for this run yet: its messages do not hold up those of other runs,
+    /// Declares that no rank waits for this run yet: its messages do not hold up those of other runs,
     /// if there is a connection for bulk messages.
     pub fn bulk(mut self) -> Run<V> {
         self.bulk = true;

@@ -2,8 +2,8 @@
 //!
 //! Each function makes the run of one call; [`crate::operations`] has the same calls blocking. Every
 //! rank makes the same calls in the same order; messages between two ranks are counted separately. If a
-//! peer makes another call at this place, the call fails on all ranks; the data of two different calls
-//! is never combined.
+//! peer makes another call in the place of this one, the call fails on all ranks; the data of two
+//! different calls is never combined.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ pub fn reduce_scatter<V: Buffer>(
     Ok(summing(group, address, schedule, values, codec))
 }
 
-/// Returns a run after which chunk r of every rank's `values` is the one that rank r had.
+/// Returns a run after which chunk r of every rank's `values` is the chunk that rank r had before.
 pub fn all_gather<V: Buffer>(group: &mut Group, values: V) -> Run<V> {
     gather(group, "all_gather", values)
 }
@@ -111,10 +111,10 @@ pub fn broadcast<V: Buffer>(group: &mut Group, values: V, root: Rank) -> Result<
 }
 
 /// Returns a run after which `values` of all ranks are those of the first `holders` ranks, which must
-/// have the same.
+/// have equal values.
 ///
 /// # Errors
-/// If there are no holders or more than ranks.
+/// If there are no holders, or more holders than ranks.
 pub fn hand_over<V: Buffer>(group: &mut Group, values: V, holders: u32) -> Result<Run<V>, Error> {
     let count = self::holders("hand_over", holders, group)?;
     let (world, bytes) = (group.world(), values.bytes().len());
@@ -126,9 +126,9 @@ pub fn hand_over<V: Buffer>(group: &mut Group, values: V, holders: u32) -> Resul
     Ok(run.called(format!("hand_over of {bytes} bytes by {holders} holders")))
 }
 
-/// Returns a run that sends to each rank its part of the first half of `values`, `sends[r]` elements in
-/// rank order, and receives theirs into the second half, `recvs[r]` elements each. This rank's part for
-/// itself is left to the caller.
+/// Returns a run that sends to each rank r its part of the first half of `values`, `sends[r]` elements
+/// in rank order, and receives `recvs[r]` elements from each rank r into the second half, also in rank
+/// order. The caller copies this rank's part for itself.
 ///
 /// # Panics
 /// If there is not one length per rank, or the length of `values` is not their sum.

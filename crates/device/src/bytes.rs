@@ -74,7 +74,7 @@ impl HostBytes {
         self.0.as_mut().is_none_or(|block| Arc::get_mut(block).is_some())
     }
 
-    /// Returns the memory, if it is of type `T`: a device recognises its own memory by it.
+    /// Returns the memory if it is of type `T`; a device recognises its own memory in this way.
     pub fn block<T: Block>(&self) -> Option<&T> {
         let block: &dyn Any = self.0.as_deref()?;
         block.downcast_ref()

@@ -61,19 +61,20 @@ impl Region {
         self.elements.clone()
     }
 
-    /// Returns the values, copied to host memory after all work that was submitted before; waits for it.
+    /// Waits until all work that was submitted before is done, and returns a copy of the values in host
+    /// memory.
     pub fn fetch(&self) -> Vec<f32> {
         let mut values = vec![0.0; self.len()];
         self.device().read(self, &mut values);
         values
     }
 
-    /// Returns the device whose memory it is.
+    /// Returns the device that owns the memory.
     pub fn device(&self) -> &dyn Device {
         self.allocation.device()
     }
 
-    /// Returns the allocation, if it is of type `T`: a device recognises its own memory by it.
+    /// Returns the allocation if it is of type `T`; a device recognises its own memory in this way.
     pub fn allocation<T: Allocation>(&self) -> Option<&T> {
         let allocation: &dyn Any = self.allocation.as_ref();
         allocation.downcast_ref()

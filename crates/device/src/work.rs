@@ -24,15 +24,15 @@ pub enum Work<'a> {
     Factor(Factoring<'a>),
 }
 
-/// Step of PowerSGD on one matrix M, by `thinwire_codec::powersgd`'s functions of the same names. All operands
-/// lie in the same memory.
+/// Step of PowerSGD on one matrix M, as the function of `thinwire_codec::powersgd` with the step's name
+/// computes it. All operands lie in the same memory.
 #[derive(Debug)]
 pub struct Factoring<'a> {
     /// M, row after row.
     pub matrix: Operand<'a>,
-    /// P, vectors of as many numbers as M has rows.
+    /// P: vectors, each of as many numbers as M has rows.
     pub p: Operand<'a>,
-    /// Q, the same number of vectors as P, of as many numbers as M has columns.
+    /// Q: as many vectors as P has, each of as many numbers as M has columns.
     pub q: Operand<'a>,
     /// Number of rows of M.
     pub rows: usize,
@@ -107,7 +107,8 @@ impl<S> Change<S> {
     }
 }
 
-/// Encoding of `values`. With a residual, their sum is encoded, and the error is left in `values`.
+/// Encoding of `values`. With a residual, the sum of both is encoded, and the error is left in
+/// `values`.
 #[derive(Debug)]
 pub struct Encoding<'a> {
     /// Codec of the bytes.
@@ -157,7 +158,8 @@ pub struct Done {
     pub busy: Duration,
     /// Reason why the work has failed, if it has.
     pub failure: Option<Failure>,
-    /// Bits of the largest magnitude of [`Change::Pack`] and [`Change::Measure`], above those of infinity if there is a NaN.
+    /// Bits of the largest magnitude, for [`Change::Pack`] and [`Change::Measure`]. If a value is NaN, the
+    /// number is greater than the bits of infinity.
     pub largest: u32,
 }
 
@@ -218,13 +220,15 @@ pub trait Device: Debug + Send + Sync {
         region
     }
 
-    /// Copies values to host memory, after all work that was submitted before; waits for it.
+    /// Copies values to host memory after all work that was submitted before, and waits until they
+    /// are there.
     ///
     /// # Panics
     /// If the lengths differ.
     fn read(&self, from: &Region, to: &mut [f32]);
 
-    /// Copies values from host memory, after all work that was submitted before; waits for it.
+    /// Copies values from host memory after all work that was submitted before, and waits until
+    /// they are there.
     ///
     /// # Panics
     /// If the lengths differ.

@@ -1,4 +1,4 @@
-//! What a link gives on loopback beside a plain TcpStream, in one run.
+//! Speed of a link on loopback, compared in one run with a plain TcpStream.
 //!
 //! Two threads: 1 MB messages one way in GB/s, the round trip of a 64-byte message in µs, and ten
 //! thousand 32-byte messages in ms. Medians of several rounds, with the least and the most.

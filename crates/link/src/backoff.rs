@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Pauses between attempts, each twice as long as the one before.
+/// Pauses between attempts, each twice as long as the one before, up to a limit.
 ///
 /// ```
 /// use std::time::Duration;

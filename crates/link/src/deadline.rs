@@ -13,7 +13,7 @@ pub enum Deadline {
     /// The handshake of an accepted connection, while places for unauthenticated peers are free.
     Handshake,
     /// Silence of a peer that has no answer to send, after which it is asked for a sign of life.
-    /// Hundreds of nodes on one machine ask each other.
+    /// The limit is long, because hundreds of nodes on one machine may ask each other.
     Idle,
     /// Silence of a peer that has an answer to send, after which its connection counts as broken.
     Silence,

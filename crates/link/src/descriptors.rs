@@ -16,8 +16,8 @@ const SPARE: u64 = 8;
 /// The number of open files that is assumed where the operating system does not list them.
 const OPEN_USUAL: u64 = 16;
 
-/// Raises the limit so that `needed` more files can be opened. `user` is the name that errors give to
-/// what needs them.
+/// Raises the limit so that `needed` more files can be opened. Errors call whatever needs them
+/// `user`.
 ///
 /// # Errors
 /// [`Kind::Limit`] if the limit cannot be raised that far; it is then as high as it can be.

@@ -17,7 +17,7 @@ use crate::{Error, Kind, forks};
 
 /// Connections that the operating system keeps until they are accepted.
 const BACKLOG: i32 = 1024;
-/// Number of bytes that are read at once at first, and later.
+/// Numbers of bytes that are read at once: at first, and at most.
 const STEP_BYTES_MIN: usize = 4096;
 const STEP_BYTES_MAX: usize = 64 << 10;
 
@@ -157,7 +157,8 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     })
 }
 
-/// Begins to connect to an address; the socket is writable once it is connected, or has failed.
+/// Begins to connect to an address; the socket becomes writable when the connection is made or has
+/// failed.
 ///
 /// # Errors
 /// If the system refuses the socket, or knows at once that nothing is there.

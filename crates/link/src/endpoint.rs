@@ -67,7 +67,7 @@ use event_loop::{Call, EventLoop};
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Thread that runs a node. Other processes reach the node, or it reaches them; the thread ends when
-/// this is dropped.
+/// the endpoint is dropped.
 pub struct Endpoint<N> {
     address: Address,
     /// `None` only while the server is dropped.

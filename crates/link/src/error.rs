@@ -21,7 +21,7 @@ pub enum Kind {
     },
     /// A rank has ended before all ranks had met; `rank` names it.
     Absent,
-    /// The caller has cancelled it from another thread.
+    /// Another thread of the caller has cancelled the call.
     Cancelled,
     /// Something took too long.
     Timeout,
@@ -57,7 +57,7 @@ pub struct Error {
     pub kind: Kind,
     /// The rank that the error is about: the one that was lost, even if another rank reported it.
     pub rank: Option<Rank>,
-    /// Operation that failed; if two values differ, with both.
+    /// The operation that failed, with both values if two values differ.
     pub context: String,
     source: Option<io::Error>,
 }
@@ -121,8 +121,8 @@ impl Error {
         Error { kind, ..self }
     }
 
-    /// Prefixes the message with the other end of a connection, such as "the server at HOST:PORT", which an I/O
-    /// error or a timeout makes unreachable.
+    /// Prefixes the message with the other end of a connection, such as "the server at HOST:PORT". An I/O
+    /// error or a timeout becomes [`Kind::Unreachable`].
     #[must_use]
     pub fn of_connection(self, to: impl fmt::Display) -> Error {
         let kind = match self.kind {

@@ -2,8 +2,8 @@
 //!
 //! Everything that a process sends shares one link to the network. A message that another rank waits
 //! for would therefore share it with gradients that no rank waits for yet, or with rows of batches to
-//! come. Bulk is held back while anything else is queued, to any peer, and only while that moves: a
-//! peer that does not read yet may be waiting for this very bulk.
+//! come. Bulk is held back while any other frame is queued for any peer, and only as long as such
+//! frames move: a peer that does not read yet may be waiting for this very bulk.
 //!
 //! Bulk gives way to the other frames of its own link. A node for which
 //! [`gives_way`](crate::endpoint::Node::gives_way) is true holds its answers back for the frames of
@@ -40,9 +40,9 @@ pub struct BulkGate {
 /// State of the queued frames other than bulk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgent {
-    /// None.
+    /// No such frame is queued.
     None,
-    /// Some wait, as before.
+    /// Some are queued, and none has moved or was queued since the last record.
     Waits,
     /// Some have moved or have just been queued.
     Moves,

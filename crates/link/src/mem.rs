@@ -24,7 +24,7 @@ pub fn mesh(size: u32) -> Vec<Link> {
     mesh_of_epoch(0, size)
 }
 
-/// Returns the world of an epoch, of `size` ranks, one link each.
+/// Returns a world of `size` ranks, one link each, in epoch `epoch`.
 ///
 /// # Panics
 /// If there is no world of this many ranks, or the operating system has no sockets left.

@@ -9,7 +9,8 @@ use crate::Error;
 pub enum Place<'a> {
     /// These bytes, exactly as many as in the header.
     Here(&'a mut [u8]),
-    /// No place yet: the link stops reading this connection, and asks again at the next progress.
+    /// There is no place yet: the link stops reading this connection, and asks again in the next
+    /// call of [`Link::progress`](crate::Link::progress).
     Defer,
 }
 
@@ -21,7 +22,8 @@ pub trait Port {
     /// Called when a part of the frame was sent.
     fn leaving(&mut self, _to: Rank, _tag: &Tag) {}
 
-    /// Called when the frame has left: the link no longer needs the payload, nor another turn for it.
+    /// Called when the whole frame has left. The link no longer needs the payload, and no further
+    /// call of [`Link::progress`](crate::Link::progress) for this frame.
     fn sent(&mut self, to: Rank, tag: &Tag);
 
     /// Returns the place of a payload. It is called once or more per frame, and returns the same place

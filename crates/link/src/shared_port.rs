@@ -69,8 +69,8 @@ impl Listener {
     /// Accepts a connection without blocking.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there is none, [`io::ErrorKind::ConnectionAborted`] if it has ended already, or
-    /// any other error of the operating system.
+    /// [`io::ErrorKind::WouldBlock`] if no connection waits, [`io::ErrorKind::ConnectionAborted`] if it has
+    /// ended already, or any other error of the operating system.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         match self {
             Listener::Own(listener) => listener.accept(),

@@ -1,10 +1,11 @@
 //! Places for connections that have not proven the token yet.
 //!
 //! Anybody can connect to an open port. Every address has its own places: a new connection from an
-//! address without a free place displaces one of that address. A silent one is displaced first, since
-//! ranks speak at once; of several, the oldest. The more places are taken in all, the less time each
-//! unauthenticated peer has. Law: unauthenticated peers from one address never take a place that
-//! another address needs, and silent ones never take a place that a rank at their own address needs.
+//! address without a free place displaces one of that address. A connection that has sent nothing yet
+//! is displaced first, since ranks send at once; of several such connections, the oldest. The more
+//! places are taken in all, the less time each unauthenticated peer has. Law: unauthenticated peers
+//! from one address never take a place that another address needs, and silent ones never take a place
+//! that a rank at their own address needs.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -33,9 +34,9 @@ pub struct Places {
 /// A connection that has not proven the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnauthenticatedPeer {
-    /// The other end.
+    /// The address of the other end.
     pub address: IpAddr,
-    /// The time at which it was accepted.
+    /// The time at which the connection was accepted.
     pub since: Instant,
     /// Whether it has sent nothing yet.
     pub silent: bool,
@@ -88,8 +89,8 @@ impl Tally {
         }
     }
 
-    /// Returns "900 connections did not prove the job token, 850 of them from 10.0.0.7", if there were
-    /// any.
+    /// Returns "900 connections did not prove the job token, 850 of them from 10.0.0.7"; `None` if
+    /// there were no such connections.
     pub fn describe(&self) -> Option<String> {
         let (site, most) = self.sites.iter().max_by_key(|(_, count)| **count)?;
         let (total, plural) = (self.total, if self.total == 1 { "" } else { "s" });
@@ -110,7 +111,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Keeps the reason of a refusal: it may be of the process that others wait for.
+    /// Keeps the reason of a refusal, since other processes may wait for the one that was refused.
     pub fn keep(&mut self, error: Error) {
         self.last = Some(error);
     }
@@ -120,8 +121,8 @@ impl Refusals {
         self.unauthenticated_peers.add(address);
     }
 
-    /// Adds the probable cause to an error about a missing process: it was refused, or never got
-    /// through.
+    /// Adds the probable cause to an error about a missing process: that it was refused, or never
+    /// got through.
     pub fn explain(&self, mut error: Error) -> Error {
         if let Some(unauthenticated_peers) = self.unauthenticated_peers.describe() {
             error.context = format!("{}; {unauthenticated_peers}", error.context);

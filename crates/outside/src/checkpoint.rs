@@ -32,8 +32,8 @@ pub(crate) static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
-/// Checks that any manifest and any headers of files, with corrected checksums, are a checkpoint that
-/// gives tensors of the shapes that are asked for, or an error of one line.
+/// Checks that any manifest and any headers of files, with corrected checksums, are read as a
+/// checkpoint that gives tensors of the requested shapes, or refused with an error of one line.
 pub fn checkpoint(bytes: &[u8]) {
     let mut parts = bytes.split(|byte| *byte == END);
     let manifest = parts.next().unwrap_or_default();

@@ -89,8 +89,8 @@ pub fn handshake(bytes: &[u8]) {
     }
 }
 
-/// Checks the preface that a shared port reads before a handshake: 24 bytes are the preface of one key
-/// or of none, and a text is the address of one listener or of none.
+/// Checks the preface that a shared port reads before a handshake: any 24 bytes are read as the
+/// preface of one key or refused, and any text is read as the address of one listener or refused.
 fn preface(bytes: &[u8]) {
     if let Some(preface) = bytes.first_chunk::<PREFACE_BYTES>() {
         let key = Key::parse_preface(preface);

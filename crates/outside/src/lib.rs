@@ -1,9 +1,9 @@
 //! Laws of every parser of bytes from outside.
 //!
 //! Each [`Target`] is a function of bytes that panics if a law does not hold. The targets in `fuzz/`
-//! feed mutated bytes to it and the tests of this crate the seeds in `fuzz/seeds`, so that both keep
-//! up with the parsers. Checksums, lengths and keys are corrected on the way, since random bytes
-//! would not get past them.
+//! feed mutated bytes to it, and the tests of this crate feed the seeds in `fuzz/seeds`, so that
+//! both keep up with the parsers. Checksums, lengths and keys are corrected on the way, since random
+//! bytes would not get past them.
 #![forbid(unsafe_code)]
 
 mod checkpoint;

@@ -13,8 +13,8 @@ use crate::draw::Draw;
 /// Time at which all requests come; the service does not look at it.
 static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Checks that any request is answered with as many rows as it has numbers, equal to those of the part, or
-/// with a description, or is an error in one line.
+/// Checks that any request is answered with the rows of the part that it names, answered with a
+/// description, or refused with an error of one line.
 pub fn parts(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let (width, rows) = (usize::from(draw.u8() % 9) + 1, u64::from(draw.u8() % 9));

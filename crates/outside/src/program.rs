@@ -14,7 +14,7 @@ const RANKS: usize = 2;
 static TRAINING: LazyLock<Training> =
     LazyLock::new(|| backward(&GRAPH).expect("the model has a loss"));
 
-/// Checks that any plan file gives every rank a program, or an error of one line.
+/// Checks that any plan file gives every rank a program, or is refused with an error of one line.
 pub fn run(bytes: &[u8]) {
     let Some(file) = read(bytes) else { return };
     let outcome = Plan::of_file(&file, &GRAPH).and_then(|plan| {

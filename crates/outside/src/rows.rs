@@ -15,14 +15,14 @@ pub fn views(bytes: &[u8]) {
     fuzzing::decide(bytes);
 }
 
-/// Checks that any text is the manifest of a snapshot, which is written back unchanged, or a one-line
-/// error.
+/// Checks that any text is read as the manifest of a snapshot, which is written back unchanged, or
+/// refused with an error of one line.
 pub fn manifest(bytes: &[u8]) {
     fuzzing::manifest(bytes);
 }
 
-/// Checks that any header and tensors are the file of a shard, or an error. A file is written back
-/// unchanged, and its rows are accepted if each occurs once.
+/// Checks that any header and tensors are read as the file of a shard, or refused with an error. A
+/// file is written back unchanged, and its rows are accepted if each occurs once.
 pub fn shard(bytes: &[u8]) {
     fuzzing::shard_file(bytes);
 }

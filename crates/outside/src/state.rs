@@ -32,8 +32,8 @@ fn start(codec: &str, feedback: Feedback) -> Synchronizer {
     Synchronizer::start(link, parameters(), options).expect("a rank alone agrees")
 }
 
-/// Checks that a rank resumes from any plan and tensors, with a state that can be loaded again, or
-/// refuses them.
+/// Checks that a rank either resumes from any plan and tensors, and then has a state that can be
+/// loaded again, or refuses them.
 pub fn state(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == END).unwrap_or(bytes.len());
     let plan = String::from_utf8_lossy(&bytes[..end]).into_owned();

@@ -17,7 +17,7 @@ pub enum RateRule {
     Linear,
     /// By the gain of AdaScale, for SGD.
     AdaScale,
-    /// Not at all.
+    /// The learning rate does not follow the batch.
     Constant,
 }
 
@@ -56,8 +56,9 @@ impl FromStr for RateRule {
 }
 
 /// Policy that keeps the global batch at the gradient noise scale: the first batch times the largest
-/// power of two for which the batch does not exceed it. A change at most doubles the batch, since the
-/// estimate has noise of its own. The batch shrinks only once the noise scale is well below it.
+/// power of two for which the batch does not exceed the noise scale. A change at most doubles the
+/// batch, since the estimate has noise of its own. The batch shrinks only once the noise scale is
+/// well below it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoiseBatch {
     /// The largest batch, in rows.

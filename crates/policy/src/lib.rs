@@ -43,14 +43,14 @@ pub use sketch::Sketch;
 pub use spec::{InvalidPolicy, Spec};
 pub use wait::WaitBudget;
 
-/// Observation of a policy after a step. Times are medians of the last steps, in seconds.
+/// The figures that a policy sees after a step. Times are medians of the last steps, in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// Number of steps that are done.
     pub step: u64,
     /// Number of ranks.
     pub ranks: u32,
-    /// Number of ranks in the last request, or else the present one.
+    /// Number of ranks that was requested last; the present number if there was no request.
     pub ranks_asked: u32,
     /// Numbers of ranks that a policy may ask for; `None` if ranks cannot come and go.
     pub ranks_allowed: Option<RangeInclusive<u32>>,
@@ -101,7 +101,7 @@ impl Adjustment {
     }
 }
 
-/// A policy.
+/// A rule that may ask for an [`Adjustment`] after each step.
 pub trait Policy: fmt::Debug {
     /// Records a step; returns the adjustment that the policy asks for, if any.
     fn observe(&mut self, seen: &Observation) -> Option<Adjustment>;

@@ -22,7 +22,8 @@ const SETTLING_MAX: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The sending end. The thread ends when all sending ends are gone and all jobs are done.
+/// Sending end of the queue of the thread's jobs. The thread ends when all sending ends are gone
+/// and all jobs are done.
 #[derive(Clone)]
 pub(crate) struct Background(Sender<Job>);
 
@@ -70,8 +71,8 @@ impl Background {
         self.run(move || call(done, work()));
     }
 
-    /// Logs a line by Python's `logging`, as a warning, which loggers show unless the program changes
-    /// that.
+    /// Logs a line by Python's `logging` as a warning. Loggers show warnings unless the program
+    /// changes that.
     pub(crate) fn log(&self, text: impl Into<String>) {
         let text = text.into();
         self.run(move || {

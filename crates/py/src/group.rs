@@ -296,8 +296,8 @@ impl Group {
         self.issue(py, done, calls::barrier(self.world))
     }
 
-    /// Returns a rank that has begun an all_gather with this description, which this rank has not
-    /// begun.
+    /// Returns a rank that has begun an all_gather with this description, if this rank has not
+    /// begun that call.
     fn gatherer(&self, py: Python<'_>, call: String) -> PyResult<Option<u32>> {
         self.held.context.lifetime.check()?;
         let look =

@@ -116,7 +116,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Records that the run has ended and applies no further step until `next` returns.
+    /// Records that the run has ended, and that this process applies no further step until `next`
+    /// returns.
     fn halted(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner()?;
         let run = self.run.lock().expect("no holder panics").take();

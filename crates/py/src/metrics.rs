@@ -92,8 +92,8 @@ impl Meter {
     /// Records that a step has ended: the number of steps so far, and the bytes and times of this one.
     ///
     /// A rank may have several exchanges that step in turn, such as those of two models. The steps of
-    /// the first exchange count as the rank's steps. Another exchange takes over if the first one has
-    /// ended no step since the other's own last step.
+    /// the first exchange count as the rank's steps. If the first exchange has ended no step between
+    /// two steps of another one, the steps of that other one count from then on.
     pub(crate) fn step(&mut self, step: u64, exchanged: Exchanged) {
         let (begun, now) = (self.ended, Instant::now());
         self.ended = now;

@@ -1,8 +1,8 @@
 //! The synchronisers of this process by key, for operators of frameworks that compile their programs.
 //!
 //! A compiled program cannot hold a Python object: it holds numbers, and may be saved in a file that
-//! another process reads. So its operators name a synchroniser by a key, and their errors are kept
-//! there until Python asks for them.
+//! another process reads. So its operators name a synchroniser by a key, and the synchroniser keeps
+//! their errors until Python asks for them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI32, Ordering};

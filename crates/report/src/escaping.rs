@@ -4,7 +4,8 @@
 //! character in them could clear the screen, a change of text direction could make one name look like
 //! another, and a line break could start a fake message. All of these are escaped.
 
-/// Returns the text with all such characters escaped, except line breaks.
+/// Returns the text with all characters escaped that [drive](drives) a terminal, except line
+/// breaks.
 pub fn text(text: &str) -> String {
     escaped(text, |letter| letter == '\n' || letter == '\t')
 }

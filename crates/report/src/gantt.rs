@@ -30,9 +30,9 @@ pub fn pass(kind: Kind, micro_batch: usize, chunk: usize) -> (&'static str, Stri
 pub struct Bar {
     /// The class of its colour.
     pub class: &'static str,
-    /// Seconds of its beginning.
+    /// Time of its beginning, in seconds.
     pub from_s: f64,
-    /// Seconds of its end.
+    /// Time of its end, in seconds.
     pub to_s: f64,
     /// Text that the pointer shows, in addition to the duration.
     pub what: String,
@@ -47,8 +47,8 @@ pub struct Row {
     pub bars: Vec<Bar>,
 }
 
-/// Returns a drawing of rows called `name`, until `end_s`, or as far as there is room for all their
-/// bars.
+/// Returns a drawing called `name` of these rows. It ends at `end_s`, or earlier if there are too
+/// many bars.
 pub fn gantt(name: &str, rows: &[Row], end_s: f64) -> String {
     let each = BARS_MAX / rows.len().max(1);
     let left_out = rows.iter().filter_map(|row| bars(row).nth(each)).map(|bar| bar.from_s);

@@ -1,9 +1,10 @@
-//! Speed of a cache beside a plain copy of random rows from one Vec, in one run.
+//! Speed of a cache, compared in one run with a plain copy of random rows from one Vec.
 //!
-//! Gather: batches of uniform ids, all of them hits, rows of 128 f32, in GB/s of answers. Lookups: batches of
-//! Zipf ids at a tenth of the rows cached, rows of 16 f32, in ids per second, with misses copied from a
-//! table in memory; hits beside the bounds. De-duplication: ids per second beside a sort of pairs. Medians of several
-//! rounds, with the least and the most. Seconds are processor time of one thread.
+//! Gather: batches of uniform ids, all of them hits, rows of 128 f32, in GB/s of answers. Lookups: batches
+//! of Zipf ids at a tenth of the rows cached, rows of 16 f32, in ids per second, with misses copied from a
+//! table in memory; hits are compared with the bounds. De-duplication: ids per second, compared with a sort
+//! of pairs. Medians of several rounds, with the least and the most. Seconds are processor time of one
+//! thread.
 //!
 //! `cargo run --release -p thinwire-rows --example gather`
 

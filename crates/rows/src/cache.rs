@@ -147,8 +147,8 @@ impl<P: Policy> Cache<P> {
     /// Overwrites cached values of rows with new ones of `time`, except newer ones. Rows that are not cached
     /// are ignored.
     ///
+    /// # Errors
     /// If `values` does not have `width` bytes for each row.
-    /// If the length does not fit.
     pub fn write(&mut self, rows: &[u64], values: &[u8], time: u64) -> Result<(), Error> {
         check_length("values", values.len(), rows.len(), self.width)?;
         for (row, value) in rows.iter().zip(values.chunks_exact(self.width)) {

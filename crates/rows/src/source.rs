@@ -21,8 +21,8 @@ pub trait Source: Sync {
         None
     }
 
-    /// Returns a row in place if it is in this process's memory and the source has other rows that are
-    /// further away. A cache in front of the source should then only hold those other rows.
+    /// Returns a row in place if it is in this process's memory and the source has other rows that
+    /// take longer to reach. A cache in front of the source should then hold only those other rows.
     fn own(&self, _row: u64) -> Option<&[u8]> {
         None
     }

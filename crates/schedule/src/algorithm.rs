@@ -11,7 +11,8 @@ use crate::{Schedule, Shape, gather, halving, ring, ring_gather, two_shot};
 /// An algorithm of an all-reduce. docs/algorithms.md compares steps and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// Partial sums travel around a ring, then the sums do: the fewest bytes, the most steps.
+    /// Partial sums travel around a ring, and then the complete sums: the fewest bytes, the most
+    /// steps.
     Ring,
     /// In each step, partners halve the range that they sum, at ever shorter distances: few bytes, few
     /// steps.

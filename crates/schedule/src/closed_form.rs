@@ -1,9 +1,9 @@
 //! Closed forms of the cost of direct and ring schedules if processors take no time.
 //!
 //! They serve worlds that are too large to simulate, and searches that ask for millions of costs. Law:
-//! equal to [`cost_of`](crate::cost_of) of the schedules if all chunks are equally long and links are
-//! alike; equal to [`cost_in_units`](crate::cost_in_units) of a hierarchical reduce-scatter, level
-//! after level.
+//! they equal [`cost_of`](crate::cost_of) of the schedules if all chunks are equally long and links
+//! are alike. For a hierarchical reduce-scatter, added up over its levels, they equal
+//! [`cost_in_units`](crate::cost_in_units).
 
 use thinwire_wire::HEADER_BYTES;
 
@@ -12,7 +12,7 @@ use crate::Algorithm;
 /// The messages that each rank sends; it receives the same number at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounds {
-    /// Messages that wait for each other.
+    /// Number of messages that follow one after the other, since each waits for the one before.
     pub in_sequence: f64,
     /// Messages sent.
     pub messages: f64,
@@ -43,7 +43,8 @@ impl Rounds {
     }
 }
 
-/// Returns the messages of a flat all-reduce among `size` ranks that wait for each other.
+/// Returns the number of messages of a flat all-reduce among `size` ranks that follow one after the
+/// other, since each waits for the one before.
 pub fn in_sequence(algorithm: Algorithm, size: usize) -> f64 {
     match algorithm {
         Algorithm::Ring => 2.0 * (size as f64 - 1.0),

@@ -19,7 +19,8 @@ use thinwire_wire::{HEADER_BYTES, World};
 
 use crate::{Algorithm, Operation, Rates, Schedule, Shape, Trees, all_reduce};
 
-/// Speeds of ranks and of the links between them, alike for all. An infinite rate costs nothing.
+/// Speeds of ranks and of the links between them, the same for all. Work at an infinite rate takes
+/// no time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speeds {
     /// Seconds from a bit's departure to its arrival.
@@ -36,8 +37,8 @@ pub struct Speeds {
     pub task_overhead_s: f64,
 }
 
-/// Time, work and traffic of a collective operation. All fields except `seconds` are per rank: the
-/// maximum over ranks.
+/// Time, work and traffic of a collective operation. Each field except `seconds` is the maximum
+/// over ranks of a figure of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Seconds from the start until the last rank is done.
@@ -64,7 +65,8 @@ pub struct Cost {
 /// Computing it takes time in proportion to the number of all ranks' tasks.
 ///
 /// # Panics
-/// If `world_size` is not the size of a world, or `shape.block` or `shape.partitions` is 0.
+/// If `world_size` is 0 or above [`WORLD_SIZE_MAX`](thinwire_wire::WORLD_SIZE_MAX), or
+/// `shape.block` or `shape.partitions` is 0.
 pub fn cost(
     algorithm: Algorithm,
     world_size: usize,

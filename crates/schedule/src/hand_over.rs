@@ -8,8 +8,8 @@
 //! halves overlap.
 //!
 //! Law: whatever the number of ranks, a joiner receives the values once, and no rank sends more than
-//! their bytes. So the time is that of one joiner's receiving plus, if chunks are passed on, about that
-//! of one partition.
+//! their bytes. So the hand-over takes as long as one joiner needs to receive the values; if chunks are
+//! passed on, it takes about the time of one partition longer.
 //!
 //! With h holders and j joiners, per rank: if holders send directly, a holder sends j/h of the bytes
 //! and a joiner nothing; if chunks are passed on, a holder sends 1/h of the bytes and a joiner (j-1)/j
@@ -29,13 +29,13 @@ const CHUNK_BYTES_MIN: usize = 64 << 10;
 /// Number of partitions from which on another one saves less than a twentieth of the time.
 const PARTITIONS: usize = 20;
 
-/// Returns the schedule after which every rank from `holders` on has the values of the ranks before it.
-/// The holders must all have the same values, and keep them.
+/// Returns the schedule after which all ranks have the values of the first `holders` ranks. The holders
+/// must all have the same values, and keep them.
 ///
 /// Values travel raw: a codec that rounds would give the joiners other values than the holders have.
 ///
 /// # Panics
-/// If there are no holders or more of them than ranks, or `shape.block` or `shape.partitions` is 0.
+/// If there are no holders or more holders than ranks, or `shape.block` or `shape.partitions` is 0.
 pub fn hand_over(holders: usize, world: World, shape: &Shape) -> Schedule {
     let roles = Roles::new(holders, world);
     let mut builder = Builder::default();
@@ -56,7 +56,7 @@ pub fn hand_over(holders: usize, world: World, shape: &Shape) -> Schedule {
 /// size, and for joiners that pass chunks on while the next ones arrive.
 ///
 /// # Panics
-/// If there are no holders or more of them than ranks.
+/// If there are no holders or more holders than ranks.
 pub fn hand_over_partitions(holders: usize, world: World, bytes: usize) -> usize {
     let parts = Roles::new(holders, world).parts();
     let least = bytes.div_ceil(parts * CHUNK_BYTES_MAX);

@@ -4,7 +4,8 @@
 //! unit, and owns the part of the values with the number of this place.
 //!
 //! 1. Within a unit: a direct reduce-scatter. Contributions are not encoded.
-//! 2. Between units: the owners of a part in all units sum it by a flat algorithm, encoded.
+//! 2. Between units: for each part, its owners (one in every unit) sum it by a flat algorithm. They
+//!    send encodings.
 //! 3. Within a unit: each owner forwards, unchanged, the encodings from which it decodes its sums, so
 //!    that every rank decodes the same bytes.
 //!

@@ -1,7 +1,7 @@
 //! The load that a schedule puts on the rank's own processor and network.
 //!
-//! Unlike in [`crate::cost`], no other rank's schedule is simulated, so it is cheap in any world. It does
-//! not include the time in which a rank waits for others.
+//! Unlike in [`crate::cost`], no other rank's schedule is simulated, so the load is cheap to compute in
+//! any world. It does not include the time in which a rank waits for others.
 
 use crate::cost::Item;
 use crate::{Cost, Operation, Schedule, Speeds};

@@ -60,7 +60,7 @@ pub enum Operation {
         /// The elements that are set.
         range: Range<usize>,
     },
-    /// Sends the bytes of `slot`. Done when they need not be kept any longer.
+    /// Sends the bytes of `slot`. The task is done when the bytes need not be kept any longer.
     Send {
         /// The encoded bytes.
         slot: Slot,

@@ -42,7 +42,7 @@ impl fmt::Debug for Encoding<'_> {
 /// If a task's turn never comes, or a slot is read before it is filled.
 ///
 /// # Panics
-/// If there are not as many values as schedules, or a schedule goes beyond them.
+/// If there are not as many values as schedules, or a schedule goes beyond its values.
 pub fn run(
     schedules: &[Schedule],
     values: &mut [Vec<f32>],

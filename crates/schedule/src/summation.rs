@@ -52,8 +52,8 @@ impl Summation {
         Err(format!("algorithm {self} with {world_size} ranks, expected {expected}"))
     }
 
-    /// Returns the number of the `length` elements that one rank of a unit sums with the other units;
-    /// in a flat sum, all of them. Partitions divide this part.
+    /// Returns how many of `length` elements one rank of a unit sums with the other units; in a flat
+    /// sum, all of them. Partitions divide this part.
     pub const fn part(self, length: usize) -> usize {
         length.div_ceil(self.unit)
     }

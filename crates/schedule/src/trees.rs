@@ -22,8 +22,8 @@ const BITS: usize = 4;
 
 /// Spanning trees of the ranks of a world, each with the weight of its part of the values.
 ///
-/// Written as `3*0.0.0+1*1.1.1`: weight 3 for the tree in which rank 0 is the parent of all ranks, and
-/// weight 1 for the tree in which rank 1 is the parent of all. A root is its own parent.
+/// Trees are written as `3*0.0.0+1*1.1.1`: weight 3 for the tree in which rank 0 is the parent of all
+/// ranks, and weight 1 for the tree in which rank 1 is the parent of all. A root is its own parent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Trees {
     ranks: u8,

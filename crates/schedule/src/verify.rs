@@ -1,8 +1,8 @@
 //! The check that schedules keep their laws.
 //!
-//! The laws are those of the `schedule` module that can be seen without running anything;
-//! [`simulate`](crate::simulate) shows that no task waits for ever. It serves tests: the time grows
-//! with the square of the number of tasks.
+//! [`verify`] checks the laws of the `schedule` module that can be checked without running
+//! anything; [`simulate`](crate::simulate) shows that no task waits for ever. It is for tests,
+//! since its time grows with the square of the number of tasks.
 
 use std::collections::BTreeMap;
 

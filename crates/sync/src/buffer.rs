@@ -11,7 +11,8 @@ use thinwire_collective::Buffer;
 use thinwire_device::{Change, Device, Operand, Region, Source, Work, submit};
 use thinwire_wire::DType;
 
-/// Memory of the framework, which keeps it alive and leaves it alone until the step is finished.
+/// Memory of the framework. The framework keeps the memory alive, and neither reads nor writes it
+/// until the step is finished.
 pub trait ExternalBuffer: Send {
     /// Returns the values, to read.
     fn values(&self) -> &[f32];

@@ -76,13 +76,14 @@ impl Channel {
         driver.into_group().map_err(Error::Collective)
     }
 
-    /// Ends the group from any thread.
+    /// Returns a handle by which any thread can end the group.
     pub fn stop(&self) -> Stop {
         self.driver.stop()
     }
 
-    /// Sends the bytes of the first `state_sources` ranks, which must have the same, to all other ranks
-    /// of the channel; see `thinwire_collective::hand_over`. Nothing of any rank may be on its way.
+    /// Sends the bytes of the first `state_sources` ranks, which must be the same on all of these, to
+    /// all other ranks of the channel; see `thinwire_collective::hand_over`. No exchange of any rank
+    /// may be on its way.
     ///
     /// # Errors
     /// If state sources have different bytes, or a peer is lost.
@@ -95,7 +96,8 @@ impl Channel {
         self.ranks.members().map_or(rank, |all| all[rank.index()])
     }
 
-    /// Returns the values of all ranks of the channel, in their order. Nothing of this rank may be on its way.
+    /// Returns the values of all ranks of the channel, in their order. No exchange of this rank may be on
+    /// its way.
     ///
     /// # Errors
     /// If a peer is lost or has another length.
@@ -104,8 +106,8 @@ impl Channel {
         self.call(move |group| all_gather(group, &mine))
     }
 
-    /// Returns the bytes of all ranks of the channel, in their order, of any lengths. Nothing of this rank may be on
-    /// its way.
+    /// Returns the bytes of all ranks of the channel, in their order, of any lengths. No exchange of this
+    /// rank may be on its way.
     ///
     /// # Errors
     /// If a peer is lost.

@@ -110,9 +110,9 @@ impl Synchronizer {
     /// new plan.
     ///
     /// # Errors
-    /// On all ranks, if the state of any is that of another model, of other buckets for the same codec, or of
-    /// another codec, feedback or momentum correction ([`State::check`]), if its plan cannot be read, or if
-    /// the states of ranks were not saved together.
+    /// On all ranks, if the state of any rank belongs to another model, to other buckets for the same
+    /// codec, or to another codec, feedback or momentum correction ([`State::check`]), if its plan cannot
+    /// be read, or if the states of the ranks were not saved together.
     pub fn load(&mut self, state: &State) -> Result<(), Error> {
         let momentum = self.check_momentum(&state.tensors);
         let kept = momentum.and_then(|()| state.kept(&self.options));
@@ -166,7 +166,7 @@ impl Synchronizer {
         }
     }
 
-    /// Follows a plan for what is asked for now too.
+    /// Continues with the plan of a state that was made for the present options.
     fn go_on(&mut self, plan: Plan) -> Result<(), Error> {
         if plan.assignments.len() != self.buckets.len() {
             let (found, expected) = (plan.assignments.len(), self.buckets.len());
@@ -187,7 +187,7 @@ impl Synchronizer {
     /// from. The next step may have any number.
     ///
     /// # Errors
-    /// If they are those of another model, or contain momentum and this job has no momentum correction.
+    /// If they belong to another model, or contain momentum and this job has no momentum correction.
     pub fn load_tensors(&mut self, state: &State) -> Result<(), Error> {
         self.check_momentum(&state.tensors)?;
         let count = state.tensors.get(State::WARM_UP);
@@ -198,11 +198,11 @@ impl Synchronizer {
     }
 
     /// Adapts residuals to a change of the learning rate, since they come from gradients at the
-    /// previous one. If parameters move by rate times average, all steps together are then the same as
-    /// without codec errors, whatever the rates.
+    /// previous one. If parameters move by rate times average, the sum of all steps is then the same
+    /// as without codec errors, whatever the rates.
     ///
     /// # Errors
-    /// If a rate is not a number of 0 or more. If one of them is 0, nothing changes.
+    /// If a rate is not a number of 0 or more. A rate of 0 is no error, and changes nothing.
     pub fn rescale(&mut self, previous_rate: f32, rate: f32) -> Result<(), Error> {
         if ![previous_rate, rate].iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
             return Err(Error::Invalid(format!(

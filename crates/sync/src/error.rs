@@ -12,7 +12,7 @@ pub enum Error {
     /// Ranks disagree on what they are doing.
     #[error("ranks disagree on {about}: this rank has {mine}, {rank} has {theirs}")]
     Disagreement {
-        /// The name of the fact: "model".
+        /// The name of the fact, such as "model".
         about: String,
         /// The value of this rank.
         mine: String,

@@ -34,12 +34,12 @@ pub(crate) trait Exchange: Debug + Send {
         false
     }
 
-    /// Takes back a run that has failed. The step is then to be committed as skipped. An exchange whose runs
-    /// have no more than a message needs nothing of it.
+    /// Takes back a run that has failed. The step is then to be committed as skipped. An exchange whose
+    /// runs hold nothing but a message need not implement this.
     fn reclaim(&mut self, _run: Run<Tensor>) {}
 
     /// Ends a step: returns the sum over ranks and the new residual, empty without feedback. After a
-    /// skipped step the sum is undefined and the residual is that of before the step.
+    /// skipped step, the sum is undefined, and the residual is the one from before the step.
     ///
     /// # Errors
     /// If what peers sent is no encoding.

@@ -8,8 +8,8 @@ use crate::{BucketRecord, LinkSpeed, Pair, StepRecord};
 /// Largest number of spans of buckets that one summary reports.
 const SPANS_MAX: usize = 64;
 
-/// Figures of one rank. Those of the whole job are equal on all ranks; only rank 0 reports links and
-/// buckets.
+/// Figures of one rank. Figures of the whole job are equal on all ranks; only rank 0 reports links
+/// and buckets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Live {
@@ -30,13 +30,13 @@ pub struct Live {
     pub loss: Option<f64>,
     /// Rows of the batch per second, all ranks together.
     pub samples_per_s: Option<f64>,
-    /// Rows per step, all ranks together, where policies adapt the training.
+    /// Rows per step, all ranks together, if policies adapt the training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<u64>,
     /// Gradient noise scale in rows, once it is known and finite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_scale: Option<f64>,
-    /// Fraction of the looked up rows of servers' tables that this rank's caches had.
+    /// Fraction of the rows that were looked up in servers' tables and found in this rank's caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_hits: Option<f64>,
     /// Time of a step.
@@ -49,7 +49,7 @@ pub struct Live {
     pub buckets: Vec<BucketSummary>,
 }
 
-/// Time of a step lately in seconds, by medians: `compute + wait + other == step`.
+/// Times of recent steps in seconds, as medians: `compute + wait + other == step`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Time {
@@ -86,7 +86,7 @@ pub struct BucketSummary {
     pub codec: String,
     /// Algorithm, as `--algorithm` takes it.
     pub algorithm: String,
-    /// Parts in which each of them travels.
+    /// Number of partitions in which each bucket travels.
     pub partitions: usize,
     /// Bytes that this rank would send per step as f32.
     pub raw_bytes: u64,

@@ -24,7 +24,7 @@ pub enum Reduction {
     /// The mean over the ranks that have a share of it.
     #[default]
     Mean,
-    /// The sum of their shares.
+    /// The sum over the ranks that have a share of it.
     Sum,
 }
 
@@ -33,8 +33,8 @@ pub enum Reduction {
 pub struct Options {
     /// The codec.
     pub policy: Policy,
-    /// The algorithm of the exchange, flat or within and between units of ranks; if `None`, the planner or the
-    /// size of the bucket decides.
+    /// The algorithm of the exchange, flat or hierarchical; if `None`, the planner or the size of the
+    /// bucket decides.
     pub algorithm: Option<Summation>,
     /// The number of pipelined partitions of each bucket; if `None`, the planner or the size of the bucket
     /// decides.

@@ -22,13 +22,14 @@ pub struct Parameter {
     pub name: String,
     /// The sizes of its dimensions, slowest first.
     pub shape: Vec<usize>,
-    /// The dtype of its gradient, in which it travels where it is not compressed.
+    /// The dtype of its gradient, and of the gradient on the wire if it is not compressed.
     pub dtype: DType,
-    /// The framework's own bucket: gradients of one become ready together, so they share no
-    /// exchange with those of another.
+    /// The framework's own bucket. Its gradients become ready together, so they share no exchange
+    /// with gradients of another such bucket.
     pub bucket: u32,
     /// The ranks that have a share of the gradient, by their numbers in the job; empty for all ranks of the
-    /// synchroniser. Groups of this rank's peers may lie side by side, each with its own elements.
+    /// synchroniser. Several groups of ranks may exchange a parameter at the same time, each group its own
+    /// elements.
     pub ranks: Arc<[Rank]>,
     /// Gradients of different kinds share no bucket. Gradients of which other ranks hold equal copies
     /// must have equal averages there; they share no bucket with gradients that differ from rank to
@@ -136,8 +137,8 @@ impl Gradient<'_> {
         }
     }
 
-    /// Writes the gradient times `scale` as f32, of the same length. Returns the bits of its largest magnitude,
-    /// above those of infinity if there is a NaN.
+    /// Writes the gradient times `scale` as f32, of the same length. Returns the bits of its largest
+    /// magnitude; if a value is NaN, a number above the bits of infinity.
     pub(crate) fn scale_into(&self, target: &mut [f32], scale: f32) -> u32 {
         match self {
             Gradient::F32(values) => return kernel::pack(target, values, scale),
@@ -149,8 +150,8 @@ impl Gradient<'_> {
     }
 }
 
-/// Multiplies `values` by `factor`. Returns the bits of the largest magnitude, above those of infinity if
-/// there is a NaN.
+/// Multiplies `values` by `factor`. Returns the bits of the largest magnitude; if a value is NaN, a
+/// number above the bits of infinity.
 pub(crate) fn scale(values: &mut [f32], factor: f32) -> u32 {
     values.chunks_mut(BLOCK).fold(0, |largest, block| {
         block.iter_mut().for_each(|value| *value *= factor);

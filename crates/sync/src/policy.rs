@@ -83,7 +83,7 @@ impl Policy {
         }
     }
 
-    /// Returns whether any of its codecs leaves a residual that feedback could use.
+    /// Returns whether any codec of the policy leaves a residual that feedback could use.
     pub fn leaves_a_residual(&self) -> bool {
         self.keeps_a_budget() || self.choices().any(leaves_residual)
     }

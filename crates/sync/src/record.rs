@@ -19,7 +19,7 @@ pub struct BucketRecord {
     pub codec: String,
     /// The algorithm that moved it, as `--algorithm` takes it.
     pub algorithm: String,
-    /// The number of partitions that pipelined it.
+    /// The number of pipelined partitions of the bucket.
     pub partitions: usize,
     /// Bytes that a raw f32 exchange with the same algorithm would have sent.
     pub raw_bytes: u64,
@@ -58,7 +58,7 @@ pub struct StepRecord {
     pub cpu_s: f64,
     /// The fraction of exchange time that was hidden behind backward, 0 to 1.
     pub overlap: f64,
-    /// The planning before or after the step, if there was one; on rank 0.
+    /// On rank 0, the record of the planning before or after the step, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planning: Option<Box<Planning>>,
 }

@@ -2,13 +2,13 @@
 //!
 //! In a reduce-scatter every rank encodes, for each other rank, that rank's chunk, and keeps the error of
 //! the encoding (the residual) for the next call. The owner decodes the encodings and adds them to its own
-//! chunk, in rank order, and the codec may change the sum: with `vote` every rank has one vote, and the
-//! result is the majority's. In an all-gather every rank encodes its shard once, and all ranks, its owner
-//! included, decode the same bytes, so all have the same bits.
+//! chunk, in rank order, and the codec may change the sum: under `vote`, the owner replaces its own values
+//! and the sum by their signs. In an all-gather every rank encodes its shard once, and all ranks, its
+//! owner included, decode the same bytes, so all have the same bits.
 //!
-//! A chunk consists of parts of several parameters. Each parameter has a residual of its own, which a call
-//! uses whatever other parameters are in it. Parameters that travel together share a bucket until one of
-//! them travels with others; a bucket is committed as soon as it has arrived.
+//! A chunk consists of parts of several parameters. Each parameter has a residual of its own, which is the
+//! same whatever other parameters travel with it. Parameters that travel together share a bucket until one
+//! of them travels with others; a bucket is committed as soon as it has arrived.
 //!
 //! Law of the reduce-scatter, per element, for a codec with feedback: the sum of the results plus
 //! the sum over ranks of the residuals after equals the sum of the gradients plus the sum of the
@@ -40,8 +40,8 @@ use crate::{Channel, Error, Feedback, Gradient, Outcome, Parameter};
 pub struct Place {
     /// The number of exchanges so far, which selects the next random numbers.
     pub count: u64,
-    /// The residuals of its part of every rank's chunk, in rank order, zero for this rank's own; empty
-    /// if no encoding had an error.
+    /// The residuals of the parameter's part of every rank's chunk, in rank order, with zeros for this
+    /// rank's own chunk; empty if no encoding had an error.
     pub residual: Vec<f32>,
 }
 
@@ -124,7 +124,7 @@ impl Scatter {
         Ok(self.worker.channel.driver().call(|group| Ok(group.counters().sent_bytes))?)
     }
 
-    /// Ends the group from any thread.
+    /// Returns a handle by which any thread can end the group.
     pub fn stop(&self) -> Stop {
         self.worker.channel.stop()
     }
@@ -147,9 +147,9 @@ impl Scatter {
         Ok(state.map_or_else(|| vec![f32::NAN; chunk], |state| state.values().to_vec()))
     }
 
-    /// Does [`Scatter::reduce_scatter`] for `values * scale` in the memory of a device. Returns `None`
-    /// where that call would return NaN. The device has the sum once it has done the work that was
-    /// submitted before.
+    /// Does the same as [`Scatter::reduce_scatter`], for `values * scale` in the memory of a device.
+    /// Returns `None` where that call would return NaN. The sum is in the returned region once the
+    /// device has done all work that was submitted before.
     ///
     /// # Errors
     /// As [`Scatter::reduce_scatter`].

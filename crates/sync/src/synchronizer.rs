@@ -81,8 +81,8 @@ impl Synchronizer {
         Synchronizer::over(Channel::new(group), parameters, options)
     }
 
-    /// Synchronises gradients among the ranks of a channel, which others may use too. Nothing of theirs
-    /// may be on its way now, nor when a step of `auto` is finished.
+    /// Synchronises gradients among the ranks of a channel that other users may share. No exchange of
+    /// theirs may be on its way now, or when a step of `auto` is finished.
     ///
     /// # Errors
     /// As [`Synchronizer::start`].
@@ -430,7 +430,8 @@ impl Synchronizer {
         self.buckets.iter().map(BucketState::state_bytes).sum()
     }
 
-    /// Ends the group from any thread: everything that waits here fails, and so does every peer.
+    /// Returns a handle by which any thread can end the group: everything that waits here then
+    /// fails, and so does every peer.
     pub fn stop(&self) -> Stop {
         self.worker.channel.stop()
     }

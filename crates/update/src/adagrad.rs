@@ -8,7 +8,7 @@ use crate::Step;
 /// Settings of [`adagrad`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdagradOptions {
-    /// Added to the denominator.
+    /// Number that is added to the denominator.
     pub epsilon: f32,
 }
 

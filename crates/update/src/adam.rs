@@ -13,7 +13,7 @@ pub struct AdamOptions {
     /// Factor of the mean of squared gradients from update to update; `1 - beta2` is the weight of the
     /// new square.
     pub beta2: f32,
-    /// Added to the denominator.
+    /// Number that is added to the denominator.
     pub epsilon: f32,
 }
 

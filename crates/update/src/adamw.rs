@@ -14,7 +14,7 @@ pub struct AdamWOptions {
     /// Factor of the mean of squared gradients from update to update; `1 - beta2` is the weight of the
     /// new square.
     pub beta2: f32,
-    /// Added to the denominator.
+    /// Number that is added to the denominator.
     pub epsilon: f32,
     /// Factor of weight decay: a step multiplies values by 1 minus this factor times the learning rate.
     pub weight_decay: f32,

@@ -16,7 +16,7 @@ pub struct MomentumStep {
     pub rate: f32,
     /// Bias correction of the means of squares: the factor of their root.
     pub root_scale: f32,
-    /// Added to the root.
+    /// Number that is added to the root.
     pub epsilon: f32,
     /// Factor of the values before they move.
     pub keep: f32,

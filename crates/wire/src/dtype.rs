@@ -52,7 +52,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// Error of a name that no dtype has.
+/// Error for a name that is not the name of a dtype.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown dtype '{0}', expected f32, f16 or bf16")]
 pub struct UnknownDType(pub String);

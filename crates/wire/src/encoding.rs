@@ -84,7 +84,7 @@ pub mod raw {
     /// Reads bytes.
     ///
     /// # Errors
-    /// As the deserializer, or if that cannot lend its bytes.
+    /// As the deserializer, or if the deserializer cannot lend its bytes.
     pub fn deserialize<'de: 'a, 'a, D: Deserializer<'de>, T: From<&'a [u8]>>(
         deserializer: D,
     ) -> Result<T, D::Error> {
@@ -107,7 +107,8 @@ pub enum Malformed {
         /// Number of bytes behind the value.
         found: usize,
     },
-    /// A field is a number too large for its type, text that is not UTF-8, or no `bool` or option.
+    /// A field is a number that is too large for its type, text that is not UTF-8, or not a valid
+    /// `bool` or option.
     #[error("a field that encodes no value of its type")]
     Code,
     /// The type of a field forbids its value, or an enum has no such variant.

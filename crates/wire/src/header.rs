@@ -29,8 +29,8 @@ const FLAGS: u8 = NONFINITE | CHECKED;
 pub enum Kind {
     /// Message of a schedule.
     Data,
-    /// Failure of the sender, or its loss of a peer, which ends the group; the payload is the reason
-    /// in UTF-8.
+    /// Report that the sender has failed or has lost a peer. It ends the group; the payload is the
+    /// reason in UTF-8.
     Poison,
     /// Orderly departure: the sender sends nothing more.
     Bye,

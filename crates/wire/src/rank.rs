@@ -98,7 +98,7 @@ pub enum Exchange {
     Gather,
 }
 
-/// Error of a rank and a size that make no world.
+/// Error for a rank and a number of ranks that do not make a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct InvalidWorld {
     /// Requested rank.

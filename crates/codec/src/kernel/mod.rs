@@ -54,7 +54,7 @@ pub fn scale_copy(destination: &mut [f32], source: &[f32], factor: f32) {
 }
 
 /// Writes `source * factor` to `destination`, element by element. Returns the bits of the largest magnitude
-/// that was written, above those of infinity if there is a NaN.
+/// that was written. If a value is NaN, the result is greater than the bits of infinity.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -93,7 +93,8 @@ pub fn squares(values: &[f32]) -> f64 {
     imp().run(uniform::Squares(values))
 }
 
-/// Returns the bits of the largest magnitude; above those of infinity if there is a NaN.
+/// Returns the bits of the largest magnitude. If a value is NaN, the result is greater than the
+/// bits of infinity.
 pub fn max_magnitude(values: &[f32]) -> u32 {
     imp().max_magnitude(values)
 }

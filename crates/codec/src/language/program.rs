@@ -123,7 +123,7 @@ pub(crate) enum Operation {
         digits: u32,
         up: bool,
     },
-    /// Second operand where the mask, the first, holds, else the third.
+    /// The second operand where the first one, a mask, holds; elsewhere the third.
     Select(Operand, Operand, Operand),
     /// Reduction of all numbers of a block to one number, or the sum of a mask.
     Reduce(Reduction, Operand),

@@ -76,8 +76,8 @@ pub struct Code {
     pub error: Address,
     /// Encoding; words are used if it is aligned to 4 bytes.
     pub bytes: Address,
-    /// A u32 that encoding sets to 1 if a block cannot be held, and decoding if it is corrupt; else
-    /// unchanged.
+    /// A u32 that is set to 1 by encoding if it cannot hold a block, and by decoding if a block is
+    /// corrupt; otherwise it stays unchanged.
     pub infinite: Address,
     /// Number of elements.
     pub length: u64,
@@ -156,7 +156,8 @@ pub struct Sparse {
     pub count: u32,
     /// Lower bits of an index, which are written as they are.
     pub low_bits: u32,
-    /// Digit of the smallest magnitude that is chosen, which is searched for digit by digit.
+    /// Digit of the smallest chosen magnitude that this step finds; the magnitude is found digit by
+    /// digit.
     pub digit: u32,
     /// Effect of decoding.
     pub add: Add,

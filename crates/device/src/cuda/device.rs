@@ -104,8 +104,8 @@ impl Cuda {
         Ok((address, Origin::Driver))
     }
 
-    /// Lets work on foreign memory that is submitted from now on wait for everything that is already
-    /// queued on a stream of the framework.
+    /// Makes work wait for a stream of the framework: work on foreign memory that is submitted from
+    /// now on begins after everything that is already queued on the stream.
     ///
     /// # Errors
     /// If the driver refuses it.
@@ -116,8 +116,8 @@ impl Cuda {
         self.0.order(stream, self.0.outer.0)
     }
 
-    /// Lets everything that is queued on a stream of the framework from now on wait for all work that
-    /// was submitted.
+    /// Makes a stream of the framework wait for work: everything that is queued on the stream from
+    /// now on begins after all work that was submitted.
     ///
     /// # Errors
     /// If the driver refuses it.

@@ -116,10 +116,10 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Turns what a function returned into a result.
+    /// Turns the status that a function returned into a result.
     ///
     /// # Errors
-    /// If it is not 0.
+    /// If the status is not 0.
     pub fn check(&self, status: Status) -> Result<(), Fault> {
         if status == 0 {
             return Ok(());

@@ -22,7 +22,7 @@ pub struct Rans {
     room: u32,
 }
 
-/// Launch of a sequence.
+/// One launch of a sequence of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// Kernel to launch.

@@ -173,7 +173,8 @@ impl PowerSgd {
     pub const BALANCE: Kernel = powersgd("powersgd_balance");
     /// Adds the residual to the matrix M, and writes `p = M q`.
     pub const PROJECT: Kernel = powersgd("powersgd_project");
-    /// Adds the residual to the matrix M, and writes the sums of every 128 rows of `Mᵀ p` to `partial`.
+    /// Adds the residual to the matrix M, and writes partial sums of `Mᵀ p` to `partial`: one for every
+    /// 128 rows of M.
     pub const PROJECT_BACK: Kernel = powersgd("powersgd_project_back");
     /// Writes `q`, the sums of the numbers in `partial`.
     pub const SUM: Kernel = powersgd("powersgd_sum");
@@ -247,7 +248,7 @@ pub struct Sparse {
     crowd: Crowd,
 }
 
-/// Launch of a sequence.
+/// One launch of a sequence of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Kernel to launch.

@@ -60,7 +60,7 @@ pub struct Compiled {
 /// Reason why there are no compiled kernels.
 #[derive(Debug)]
 pub enum Error {
-    /// The library was not found; with the loader's message for each name that was tried.
+    /// The library was not found. Contains the loader's message for each name that was tried.
     Missing(Vec<io::Error>),
     /// A function of the library failed, with this code and the compiler's messages.
     Failed {

@@ -43,8 +43,8 @@ pub(super) struct Owner {
     pub(super) allocator: OnceLock<Arc<dyn Allocator>>,
 }
 
-/// Allocator of a framework, which has most of a device's memory and reuses it without asking the
-/// driver.
+/// Allocator of a framework. The framework holds most of a device's memory, and reuses it without
+/// asking the driver.
 pub trait Allocator: Debug + Send + Sync {
     /// Returns the address of `bytes` bytes for work on the device's stream; `None` if there is no more
     /// memory.

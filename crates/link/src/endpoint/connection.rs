@@ -36,7 +36,7 @@ pub struct Connection {
 pub(crate) struct Greeting<'a> {
     /// Name of the server in errors.
     pub name: &'static str,
-    /// A message that the server answers with a message.
+    /// A message that the server answers.
     pub message: &'a [u8],
     /// The length of the longest message that the server sends, in bytes.
     pub limit: usize,

@@ -84,7 +84,7 @@ impl Client {
     }
 }
 
-/// A connection that has been taken out.
+/// A connection that was removed.
 #[derive(Debug)]
 pub struct Ended {
     /// The error with which it has ended.
@@ -193,7 +193,7 @@ impl<S: Node> Dispatcher<S> {
         self.end(id, error);
     }
 
-    /// Returns the time of the next turn if nothing moves, `None` if there is none.
+    /// Returns the time at which the next turn is due if nothing moves; `None` if none is due.
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
         let busy = |client: &Client| {
             client.runnable
@@ -267,7 +267,7 @@ impl<S: Node> Dispatcher<S> {
         ended.map(|(id, _)| *id).collect()
     }
 
-    /// Removes a connection and tells the node, if it was a client's.
+    /// Removes a connection. Tells the node, unless it was an unauthenticated peer's.
     pub fn remove(&mut self, id: ClientId, now: Instant) -> Option<Ended> {
         let client = self.clients.remove(&id)?;
         let (is_unauthenticated, is_dialled) =

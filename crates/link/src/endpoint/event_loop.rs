@@ -26,12 +26,12 @@ use crate::{Deadline, Error, Kind};
 
 /// The most connections at a time: every rank of the largest world, and some unauthenticated peers.
 const CLIENTS_MAX: usize = 4096 + UNAUTHENTICATED_PEERS.total;
-/// The largest number of them that have not proven the token.
+/// The most connections at a time that have not proven the token.
 const UNAUTHENTICATED_PEERS: Places = Places { total: 256, per_address: 64 };
 /// The most refusals to print: an unauthenticated peer may connect any number of times.
 const SAID_MAX: usize = 8;
 
-/// Bytes that hold up no frame, such as those of a handshake.
+/// Number of bytes that is too small to hold up a frame, such as those of a handshake.
 const SMALL_BYTES: usize = 1024;
 
 /// Work of another thread for the thread of a node.

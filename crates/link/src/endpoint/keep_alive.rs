@@ -56,7 +56,7 @@ impl KeepAlive {
         self.last = now;
     }
 
-    /// Takes an answer. Returns whether the node waits for it.
+    /// Records that an answer has come. Returns whether the node has asked for it.
     pub fn answered(&mut self, now: Instant) -> bool {
         self.last = now;
         self.asked.pop_front() == Some(Asker::Node)

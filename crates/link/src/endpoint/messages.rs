@@ -17,7 +17,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Returns messages under the keys of a completed handshake.
+    /// Returns the messages of a new connection, under the keys of its completed handshake.
     pub fn new(session: Session) -> Messages {
         Messages { session, partial: Vec::new() }
     }

@@ -25,7 +25,8 @@ pub trait Node: Send + 'static {
     /// Called when a message of a client has come; it is never empty.
     ///
     /// # Errors
-    /// Any fault of the message: the endpoint closes this client and no other.
+    /// If the message is faulty. The endpoint then closes the connection of this client, and no
+    /// other.
     fn received(
         &mut self,
         client: ClientId,
@@ -59,7 +60,8 @@ pub trait Node: Send + 'static {
 
     /// Returns the length of the longest message that a client may send, in bytes; asked once.
     ///
-    /// While this many bytes wait to be read by a client, no further message of it is read.
+    /// While a client has not read this many bytes that were sent to it, no further message is
+    /// taken from it.
     fn message_bytes_max(&self) -> usize;
 
     /// Returns the length of the longest message of a node that was dialled, in bytes; asked once.
@@ -73,7 +75,8 @@ pub trait Node: Send + 'static {
         system_addresses
     }
 
-    /// Returns the number of unread bytes at which a client is closed instead of sent more; asked once.
+    /// Returns the number of unread bytes at which a client is closed instead of being sent more; asked
+    /// once.
     fn output_bytes_max(&self) -> usize {
         OUTPUT_BYTES_MAX
     }
@@ -156,9 +159,9 @@ impl Outbox {
         self.actions.push(Action::Close(client));
     }
 
-    /// Takes no further messages of a client until [`Outbox::release`], so that they are answered in
-    /// order though one answer has to wait, or so that their rate is limited. Further messages stay in
-    /// the client's socket, except for a small part that the server reads ahead.
+    /// Stops taking messages of a client until [`Outbox::release`]. This keeps answers in order while
+    /// one of them has to wait, or limits the client's rate. Further messages stay in the client's
+    /// socket, except for a small part that the server reads ahead.
     pub fn hold(&mut self, client: ClientId) {
         self.actions.push(Action::Hold(client));
     }
@@ -170,9 +173,9 @@ impl Outbox {
 
     /// Connects to the node at `address`, which has the same token. `address` is host:port, or any text
     /// that [`Node::resolve`] takes. The connection is not made before `at`, so that a pause of
-    /// [`crate::Backoff`] can be added. From then on it is like a client's: it is
-    /// [opened](Node::opened) once the other node has proven the token, and [hung up](Node::hung_up) in
-    /// any case, even if it was never opened.
+    /// [`crate::Backoff`] can be added. The node is told when the connection is [open](Node::opened),
+    /// which means that the other node has proven the token, and always when it has
+    /// [ended](Node::hung_up), even if it was never open.
     pub fn dial(&mut self, address: &str, at: Instant) -> ClientId {
         let id = self.next_id();
         self.actions.push(Action::Dial { id, address: address.to_owned(), at });

@@ -1,11 +1,11 @@
 //! One connection of a server, without its socket: received bytes become messages, and messages become
 //! bytes to send.
 //!
-//! A connection begins as an unauthenticated peer's, and becomes a client's when its first record
-//! opens. The handshake alone proves nothing, since anybody who has recorded its first message can
-//! replay it. Law: for any input, the input buffer never exceeds [`ServerConnection::input_bytes_max`],
-//! and the output buffer never exceeds its limit by more than one message; no further messages are
-//! taken of a client that does not read its answers.
+//! The other end of a connection begins as an unauthenticated peer, and becomes a client when its first
+//! record has been decrypted. The handshake alone proves nothing, since anybody who has recorded the
+//! first message of a handshake can replay it. Law: for any input, the input buffer never exceeds
+//! [`ServerConnection::input_bytes_max`], and the output buffer never exceeds its limit by more than
+//! one message; no further messages are taken of a client that does not read its answers.
 
 use crate::endpoint::messages::Messages;
 use crate::secure::{Handshake, Preamble, RECORD_PLAIN_BYTES_MAX, Role, Token};
@@ -20,8 +20,8 @@ pub const FIRST_BYTES_MAX: usize = UNAUTHENTICATED_INPUT_BYTES_MAX / 2;
 const READ_AHEAD_BYTES: usize = 4096;
 /// An idle client keeps no larger buffers than this.
 const IDLE_BYTES_MAX: usize = 1024;
-/// Number of unread bytes at which a client is closed instead of sent more, unless the node has another
-/// limit.
+/// Number of unread bytes at which a client is closed instead of being sent more, unless the node has
+/// another limit.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// A client of a server, or an unauthenticated peer that may become one.
@@ -44,9 +44,9 @@ pub struct ServerConnection {
 /// Bounds of a client's buffers, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The length of the longest message that it may send.
+    /// The length of the longest message that the client may send.
     pub message_bytes_max: usize,
-    /// Unread bytes at which it is closed instead of sent more.
+    /// Number of unread bytes at which the client is closed instead of being sent more.
     pub output_bytes_max: usize,
 }
 
@@ -56,7 +56,7 @@ enum Stage {
     /// The other end after a complete handshake.
     Shaken {
         messages: Messages,
-        /// Whether a record has opened, which only the keys of this very handshake can seal.
+        /// Whether a record was decrypted: only the keys of this very handshake can have sealed it.
         proven: bool,
     },
 }
@@ -68,8 +68,8 @@ impl ServerConnection {
         ServerConnection::with_role(Role::Responder, token, limits)
     }
 
-    /// Returns a node that is dialled, and has to prove `token`; `key` is its name if it shares its
-    /// port.
+    /// Returns a node that is dialled, and has to prove `token`; `key` names the node if it shares
+    /// its port with others.
     pub fn dialled(token: &Token, limits: Limits, key: Option<Key>) -> ServerConnection {
         let mut node = ServerConnection::with_role(Role::Initiator, token, limits);
         node.is_passed_on = key.is_some();
@@ -91,12 +91,12 @@ impl ServerConnection {
         }
     }
 
-    /// Returns whether this server has dialled it.
+    /// Returns whether this side has dialled the other one.
     pub fn is_dialled(&self) -> bool {
         self.role == Role::Initiator
     }
 
-    /// Returns whether it has not proven the token.
+    /// Returns whether the other side has not proven the token.
     pub fn is_unauthenticated(&self) -> bool {
         !matches!(self.stage, Stage::Shaken { proven: true, .. })
     }
@@ -168,7 +168,7 @@ impl ServerConnection {
     /// Appends a message to the output; nothing is sent to unauthenticated peers.
     ///
     /// # Errors
-    /// [`Kind::Limit`] if it does not read its messages.
+    /// [`Kind::Limit`] if the other side does not read its messages.
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
         let (unread, most) = (self.output.len(), self.limits.output_bytes_max);
         if unread >= most {

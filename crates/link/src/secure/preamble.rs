@@ -12,7 +12,7 @@ pub const PREAMBLE_BYTES: usize = 8;
 
 const ENCRYPT: u8 = 1 << 0;
 
-/// Version and wishes of a side, sent in clear before it is authenticated.
+/// Protocol version and flags of one side, sent in clear before the side is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
     /// Whether the side wants the traffic after the handshake to be encrypted.

@@ -54,7 +54,8 @@ impl Session {
         2 + length
     }
 
-    /// Opens the ciphertext of one record into `plain`; its length is [`Session::plain_len`].
+    /// Decrypts the ciphertext of one record into `plain`, whose length must be
+    /// [`Session::plain_len`].
     ///
     /// # Errors
     /// If the other side has not sealed this record.
@@ -74,7 +75,7 @@ impl Session {
     /// Returns the length of the plaintext in a ciphertext of `length` bytes.
     ///
     /// # Errors
-    /// If it is too short for a record.
+    /// If the ciphertext is too short for a record.
     pub fn plain_len(length: usize) -> Result<usize, Error> {
         length.checked_sub(SEAL_BYTES).ok_or_else(|| {
             Error::new(

@@ -127,7 +127,7 @@ impl FromStr for Key {
 pub struct Address {
     /// The address of the port.
     pub socket: SocketAddr,
-    /// The name of the listener behind the port, if others listen there, too.
+    /// The name of the listener behind the port, if it shares the port with other listeners.
     pub key: Option<Key>,
 }
 

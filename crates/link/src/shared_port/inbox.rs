@@ -66,8 +66,9 @@ impl Inbox {
     /// Takes a connection that was passed on, and welcomes it.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] if there is none, [`ErrorKind::ConnectionAborted`] if it has ended or is no connection,
-    /// or [`Errno::MFILE`] if this process has no descriptor for it.
+    /// [`ErrorKind::WouldBlock`] if no connection was passed on, [`ErrorKind::ConnectionAborted`] if the
+    /// connection has ended or what was passed on is no connection, or [`Errno::MFILE`] if this process has
+    /// no descriptor left for it.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let mut space =
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];

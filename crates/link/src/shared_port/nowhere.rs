@@ -14,6 +14,8 @@ use crate::{Error, Kind};
 pub enum Inbox {}
 
 impl Inbox {
+    /// Fails, since there are no shared ports on this system.
+    ///
     /// # Errors
     /// Always.
     pub fn open(
@@ -30,8 +32,10 @@ impl Inbox {
         ))
     }
 
+    /// Accepts a connection; no listener on this system can call it.
+    ///
     /// # Errors
-    /// Never, since there is no such listener.
+    /// Never.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         match *self {}
     }

@@ -1,8 +1,8 @@
 //! The thread that accepts connections at a shared port and passes each to the listener that it names.
 //!
-//! Every listener behind the port has such a thread, and the one that accepts a connection passes it
-//! on. Connections that have not sent their preface are unauthenticated peers, with few [`Places`] and
-//! little time. A connection whose listener accepts no more at present keeps its place and waits.
+//! Every listener behind the port has such a thread, and the thread that accepts a connection passes
+//! it on. Connections that have not sent their preface are unauthenticated peers, with few [`Places`]
+//! and little time. A connection whose listener accepts no more at present keeps its place and waits.
 
 use std::io::{ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;

@@ -1,9 +1,9 @@
 //! The sockets that all processes behind a port hold, and the way in which a process gets them.
 //!
-//! The first process binds an abstract unix socket with the port's name, which decides who is first, and then the
-//! port. This process, and later every other one that has both sockets, sends them to each process of its user that
-//! connects to the unix socket. So both stay open as long as any process has them. Abstract names belong to a network
-//! namespace, as ports do.
+//! A process first binds an abstract unix socket with the port's name, and then the port. So the operating
+//! system decides which process is first. This process, and later every other one that has both sockets,
+//! sends them to each process of its user that connects to the unix socket. So both stay open as long as
+//! any process has them. Abstract names belong to a network namespace, as ports do.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -41,7 +41,7 @@ const DESCRIPTORS: usize = 2;
 pub struct Sockets {
     /// The listening socket of the port.
     pub tcp: TcpListener,
-    /// The socket to which processes connect that want both sockets.
+    /// The unix socket. A process that wants both sockets connects to it.
     pub unix: OwnedFd,
 }
 

@@ -33,7 +33,7 @@ pub enum Exchange {
 /// Result of a record.
 #[derive(Debug)]
 pub enum Turn {
-    /// Another record is to come.
+    /// The exchange waits for another record.
     Awaits(Exchange),
     /// The exchange is over, with memory or without.
     Over(Option<Segment>),

@@ -56,7 +56,7 @@ impl Offer {
     /// Makes memory with rings of `length` bytes.
     ///
     /// # Errors
-    /// If the operating system has no such memory, or no descriptors.
+    /// If the operating system cannot make such memory, or has no descriptors left.
     pub fn new(length: usize) -> io::Result<Offer> {
         let mut secrets = [0; OFFER_BYTES];
         SystemRandom::new().fill(&mut secrets).map_err(io::Error::other)?;

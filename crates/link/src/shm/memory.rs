@@ -32,7 +32,7 @@ impl Memory {
     /// Returns the number at byte `at`.
     ///
     /// # Panics
-    /// If the place is not aligned or not inside.
+    /// If `at` is not aligned, or the number does not lie in the memory.
     pub fn number(&self, at: usize) -> &AtomicU64 {
         self.check(at, size_of::<AtomicU64>());
         assert!(at.is_multiple_of(align_of::<AtomicU64>()), "a number at byte {at}");
@@ -44,7 +44,7 @@ impl Memory {
     /// Copies `bytes` into the memory, from byte `at` on.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the bytes do not fit.
     pub fn copy_in(&mut self, at: usize, bytes: &[u8]) {
         self.check(at, bytes.len());
         // SAFETY: the target is inside of the mapping, to which no reference exists, and `bytes` is elsewhere.
@@ -56,7 +56,7 @@ impl Memory {
     /// Copies the bytes from byte `at` on into `bytes`.
     ///
     /// # Panics
-    /// If the memory ends before.
+    /// If the memory ends before `bytes` is full.
     pub fn copy_out(&mut self, at: usize, bytes: &mut [u8]) {
         self.check(at, bytes.len());
         // SAFETY: the source is inside of the mapping, and `bytes`, which has any value, is elsewhere.

@@ -48,7 +48,7 @@ impl KeyValueService {
         Ok(service)
     }
 
-    /// Returns whether a message is for a store, by its first byte: those below 16 are the store's.
+    /// Returns whether a message is for a store: its first byte is then below 16.
     pub fn is_request(message: &[u8]) -> bool {
         message.first().is_some_and(|kind| *kind < KINDS_END)
     }

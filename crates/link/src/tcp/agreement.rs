@@ -2,8 +2,8 @@
 //!
 //! The first rank writes its world size to the store, and every other rank compares it with its own. A
 //! rank whose size differs writes an objection, and so does a rank that cannot come. Ranks that wait
-//! for an address check for objections. So all ranks know within a second, whichever comes first, and
-//! even if the awaited rank does not exist.
+//! for an address check for objections. So all ranks learn of an objection within a second, whichever
+//! rank comes first, and even if the awaited rank does not exist.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::{Error, Kind};
 /// The most letters of a reason that are passed on.
 const WHY_MAX: usize = 1000;
 
-/// Tells the other ranks that this one will not come, and why: those that wait in [`super::connect`]
-/// end with this error.
+/// Tells the other ranks that this one will not come, and why. Calls of [`super::connect`] that wait
+/// for this rank return this reason as their error.
 ///
 /// # Errors
 /// If the store does not answer.
@@ -49,7 +49,7 @@ pub fn claim(world: World, store: &dyn Store, epoch: u32) -> Result<(), Error> {
     check(world, store, epoch)
 }
 
-/// Checks whether a rank has another world size, or does not come.
+/// Checks whether a rank has reported that it has another world size, or does not come.
 ///
 /// # Errors
 /// [`Kind::WorldMismatch`] with both sizes; [`Kind::Absent`].

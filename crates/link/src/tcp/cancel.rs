@@ -15,7 +15,8 @@ pub(crate) const CANCEL_EVERY: Duration = Duration::from_millis(40);
 /// Longest time between two calls of a [`Watch`].
 pub(super) const WATCH_EVERY: Duration = Duration::from_millis(250);
 
-/// Handle that ends [`super::connect`] from another thread; clones share it, and it stays cancelled.
+/// Handle that ends [`super::connect`] from another thread. Clones share it, and a cancelled handle
+/// stays cancelled.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
@@ -25,12 +26,12 @@ impl Cancel {
         Cancel::default()
     }
 
-    /// Ends the calls in progress that have this handle within 50 ms, and later ones at once.
+    /// Ends all calls that have this handle: those in progress within 50 ms, later ones at once.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Returns whether it was used.
+    /// Returns whether [`Cancel::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -41,14 +42,14 @@ type Look = dyn Fn(&[Rank]) -> Result<(), Error> + Send + Sync;
 /// Check that [`super::connect`] makes while it waits for ranks, such as whether one of them has
 /// failed.
 ///
-/// Ranks that are still in an earlier group notice over its connections that one of them is lost, which
-/// the store of a meeting does not report.
+/// Ranks that are still in an earlier group can notice over its connections that one of them is lost.
+/// The store of a meeting does not report this.
 #[derive(Clone)]
 pub struct Watch(Arc<Look>);
 
 impl Watch {
-    /// Returns a watch that calls `look` with the awaited ranks several times a second; an error that it
-    /// returns ends the wait.
+    /// Returns a watch that calls `look` with the awaited ranks several times a second; an error of
+    /// `look` ends the wait.
     pub fn new(look: impl Fn(&[Rank]) -> Result<(), Error> + Send + Sync + 'static) -> Watch {
         Watch(Arc::new(look))
     }
@@ -70,9 +71,9 @@ impl fmt::Debug for Watch {
 
 type Hear = dyn Fn(&[Rank]) + Send + Sync;
 
-/// Listener for ranks that a link cannot reach.
-/// A cut network separates a rank from several others at once. Its link ends with the first of them.
-/// Without a listener, the others would be found one by one, each by another wait.
+/// Listener for ranks that a link cannot reach. If a network is cut, a rank loses several others at
+/// once, but its link ends when it notices the first loss. Without a listener, each further loss
+/// would be noticed only after another wait.
 #[derive(Clone)]
 pub struct Unreachable(Arc<Hear>);
 

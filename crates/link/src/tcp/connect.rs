@@ -21,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Connects this rank to all others of its world, which publish their addresses in the same store.
 ///
 /// # Errors
-/// If a rank does not appear or cannot be connected to in time, another process has this rank,
-/// two sides disagree about token, version, world or epoch, or the options' handle cancels it.
+/// If a rank does not appear or cannot be connected to in time, another process has this rank, two
+/// sides disagree about token, version, world or epoch, or [`Options::cancel`] ends the call.
 pub fn connect(world: World, store: &dyn Store, options: &Options) -> Result<Link, Error> {
     options.check()?;
     if world.size() == 1 {
@@ -79,8 +79,9 @@ fn connections_max(peers: u64) -> u16 {
     u16::try_from(most).map_or(CONNECTIONS_MAX, |most| most.min(CONNECTIONS_MAX))
 }
 
-/// Returns the first of some ranks to which this process cannot connect at present, if there is one. The ranks have
-/// met in this store, and keep their ports open; see [`Options::unreachable`].
+/// Tries to connect to some ranks, and returns the first one to which this process cannot connect at
+/// present, if there is one. The ranks have met in this store, and keep their ports open; see
+/// [`Options::unreachable`].
 pub fn unreachable(
     mut ranks: impl Iterator<Item = Rank>,
     store: &dyn Store,

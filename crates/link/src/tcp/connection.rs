@@ -143,6 +143,8 @@ impl Connection {
         }
     }
 
+    /// Writes queued frames, at most `limit` bytes, in one system call.
+    ///
     /// # Errors
     /// [`crate::Kind::Io`] if the connection is broken, [`crate::Kind::Corrupt`] if the peer has
     /// written garbage into shared memory.
@@ -153,8 +155,10 @@ impl Connection {
         Ok(written)
     }
 
+    /// Reads and delivers frames, see [`Reader::read`].
+    ///
     /// # Errors
-    /// See [`Reader::read`].
+    /// As [`Reader::read`].
     pub fn read(&mut self, port: &mut dyn Port, limit: usize) -> Result<Moved, Error> {
         let taken = self.reader.read(&mut self.stream, self.session.as_mut(), port, limit)?;
         self.readable &= !taken.stopped;

@@ -32,7 +32,7 @@ pub enum Encryption {
     Never,
 }
 
-/// The data that goes through shared memory. If one of two ranks does not agree, TCP carries it.
+/// The data that goes through shared memory. If one of two ranks refuses, TCP carries their data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharedMemory {
     /// Data between ranks of one user on one host, unless it is encrypted.
@@ -104,10 +104,10 @@ pub struct Options {
     pub encryption: Encryption,
     /// The data that goes through shared memory.
     pub shared_memory: SharedMemory,
-    /// An emulated link: the rate at which this rank sends, and that at which it receives.
+    /// The rate of an emulated link: this rank sends and receives at most at this rate.
     pub limit: Option<Bandwidth>,
-    /// The silence after which a peer counts as lost; if `None`, it never does. Each peer learns this
-    /// timeout, and sends heartbeats often enough for it.
+    /// The silence after which a peer counts as lost; `None` if no silence counts as a loss. Each
+    /// peer learns this timeout, and sends heartbeats often enough for it.
     pub heartbeat_timeout: Option<Duration>,
     /// Time that all ranks may take to find each other.
     pub timeout: Duration,
@@ -116,9 +116,9 @@ pub struct Options {
     /// Check that may end the search for the other ranks early, for instance when one of them has
     /// failed.
     pub watch: Option<Watch>,
-    /// Listener that gets all ranks that cannot be reached when the link ends or cannot be made; an
-    /// error names only one of them. A link with a listener keeps its port open, so that others can
-    /// check whether they reach it.
+    /// Listener for the ranks that cannot be reached when the link ends or cannot be made. It gets
+    /// all of them, while an error names only one. A link with a listener keeps its port open, so
+    /// that others can check whether they reach it.
     pub unreachable: Option<Unreachable>,
 }
 

@@ -51,8 +51,8 @@ impl Peer {
         Peer { rank, control, data, port, epoch, heartbeat, heard, spoke, suspect, bulk }
     }
 
-    /// Sends heartbeats often enough for the peer's timeout and for this rank's own: a write detects
-    /// that the peer's machine is gone.
+    /// Sends heartbeats often enough for the peer's timeout, and also for this rank's own timeout,
+    /// since a write detects that the peer's machine is gone.
     pub fn with_heartbeat(mut self, mine: Option<Duration>, theirs: Option<Duration>) -> Peer {
         let timeout = mine.into_iter().chain(theirs).min();
         self.heartbeat = timeout.map(|timeout| timeout / HEARTBEATS_PER_TIMEOUT);
@@ -72,7 +72,7 @@ impl Peer {
         self.bulk..self.data.len()
     }
 
-    /// Returns whether a data connection is one of them.
+    /// Returns whether a data connection is for bulk alone.
     pub fn is_bulk(&self, data: usize) -> bool {
         self.bulk().contains(&data)
     }
@@ -172,7 +172,7 @@ impl Peer {
         self.suspect.get_or_insert((now, why));
     }
 
-    /// Returns the error to report: if it is one of a connection, the peer is lost or suspect.
+    /// Returns the error to report. An I/O error of a connection means that the peer is lost.
     pub fn blame(&self, error: Error) -> Error {
         match error.kind {
             Kind::Io => Error::lost(self.rank, error.context),
@@ -226,7 +226,7 @@ impl Peer {
         ping.into_iter().chain(silence).chain(suspect).min()
     }
 
-    /// Returns whether it has said goodbye and everything it sent was read.
+    /// Returns whether the peer has said goodbye and everything that it sent was read.
     pub fn has_left(&self) -> bool {
         self.port.bye && self.data.iter().all(|data| data.reader.is_finished())
     }

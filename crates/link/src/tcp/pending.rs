@@ -79,13 +79,14 @@ impl Pending {
         Pending::new(stream, address, Some(hello), options, deadline)
     }
 
-    /// Makes at most this many data connections to the other side.
+    /// Limits the number of data connections that this side makes to the other.
     pub fn with_at_most(self, connections_max: u16) -> Pending {
         Pending { connections_max, ..self }
     }
 
-    /// Returns a connection that was accepted from `address`. It stays an unauthenticated peer's until
-    /// its hello has opened: anybody who has recorded the first message of a handshake can replay it.
+    /// Returns a connection that was accepted from `address`. The peer is unauthenticated until its
+    /// hello has been decrypted: anybody who has recorded the first message of a handshake can replay
+    /// it.
     ///
     /// # Errors
     /// If the socket refuses its options.
@@ -145,13 +146,13 @@ impl Pending {
         })
     }
 
-    /// Returns whether this side has accepted it.
+    /// Returns whether this side has accepted the connection.
     pub fn is_accepted(&self) -> bool {
         self.role == Role::Responder
     }
 
     /// Returns the connection as an unauthenticated peer, if this side has accepted it and does not
-    /// know the other.
+    /// know the other side yet.
     pub fn unauthenticated_peer(&self) -> Option<UnauthenticatedPeer> {
         let (address, silent) = (self.address.socket.ip(), !self.duplex.has_read);
         let is_unauthenticated = self.is_accepted() && self.hello.is_none();
@@ -373,6 +374,8 @@ impl Hello {
         bytes
     }
 
+    /// Reads a hello.
+    ///
     /// # Errors
     /// If this is no hello, or its numbers are impossible.
     pub fn parse(bytes: &[u8]) -> Result<Hello, Error> {

@@ -319,7 +319,7 @@ fn check_place(header: &Header, place: &[u8]) -> Result<(), Error> {
 }
 
 /// Hands `port` the frames of epoch 0 in `bytes`, as if `from` had sent them on an unencrypted data
-/// connection in pieces of at most `piece_bytes`. Ends early if the port has no place.
+/// connection in pieces of at most `piece_bytes`. Ends early if the port returns [`Place::Defer`].
 ///
 /// # Errors
 /// If the bytes are no frames, or the port returns an error.

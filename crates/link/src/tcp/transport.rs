@@ -30,12 +30,14 @@ impl Transport {
         matches!(self, Transport::Socket(_))
     }
 
-    /// Returns whether there is certainly something to read; only memory knows this without a poll.
+    /// Returns whether there is certainly something to read. Always false for a socket, which must
+    /// be polled to find out.
     pub fn has_input(&self) -> bool {
         matches!(self, Transport::Memory(stream) if stream.has_input())
     }
 
-    /// Returns whether there is certainly room to write; only memory knows this without a poll.
+    /// Returns whether there is certainly room to write. Always false for a socket, which must be
+    /// polled to find out.
     pub fn has_room(&self) -> bool {
         matches!(self, Transport::Memory(stream) if stream.has_room())
     }

@@ -17,7 +17,7 @@ pub struct Wake {
 }
 
 /// Handle that ends [`Link::wait`](crate::Link::wait) from another thread. It is cheap to clone, and
-/// may be used twice.
+/// can be used any number of times.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Sender>);
 
@@ -36,6 +36,8 @@ pub(super) enum Wakers {
 }
 
 impl Wake {
+    /// Returns a new pair of sockets.
+    ///
     /// # Errors
     /// If the operating system has no sockets left.
     pub fn new() -> Result<Wake, Error> {
@@ -52,12 +54,13 @@ impl Wake {
         PollFd::new(&self.polled, PollFlags::IN)
     }
 
-    /// Returns whether it was woken since the last call.
+    /// Returns whether a [`Waker`] was used since the last call.
     pub fn take(&self) -> bool {
         self.waker.0.pending.swap(false, Ordering::AcqRel)
     }
 
-    /// Empties the socket. If a byte comes after its wake was taken, a poll ends for nothing.
+    /// Empties the socket. If a byte comes only after its wake was taken, the next poll ends
+    /// without a wake.
     pub fn drain(&self) {
         let _ = (&self.polled).read(&mut [0; 64]);
     }

@@ -54,7 +54,7 @@ pub fn levels(levels: &[LevelTraffic]) -> String {
     table(["", "collectives", "parameters", "between stages", "busy"], levels.iter().map(row))
 }
 
-/// Returns a table with a row per codec of gradients, then of activations.
+/// Returns a table with a row for each codec of gradients, then one for each codec of activations.
 pub fn codecs(plan: &PlanFile) -> String {
     let row = |what: String, name: &String, level: &Option<String>| {
         [what, name.clone(), level.clone().unwrap_or_else(|| "–".to_owned())]

@@ -40,7 +40,7 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
-    /// Name of the run among others, if that is not its codec.
+    /// Name that tells the run from the others, if that is not its codec.
     #[serde(skip)]
     pub label: Option<String>,
     /// The requested codec.
@@ -77,7 +77,7 @@ pub struct Run {
     pub overlap: f64,
     /// Every bucket, in the order in which they become ready: medians, in a typical step.
     pub buckets: Vec<Bucket>,
-    /// The last line of `auto`, if it chose the codecs.
+    /// The last line in which `auto` described its choice, if it chose the codecs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto: Option<String>,
     /// Changes of the members of an elastic job, in order.
@@ -194,9 +194,9 @@ impl fmt::Display for Adjusted {
 /// A value of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Number of steps before it.
+    /// Number of steps before this value.
     pub step: u64,
-    /// Seconds of training before it.
+    /// Seconds of training before this value.
     pub at_s: f64,
     /// The loss in nats per byte, or per image.
     #[serde(default = "no_number")]
@@ -283,7 +283,7 @@ impl Report {
 }
 
 impl Run {
-    /// Returns the name of the run among others.
+    /// Returns the name that tells the run from the others.
     pub fn name(&self) -> &str {
         self.label.as_deref().unwrap_or(&self.codec)
     }
@@ -312,7 +312,7 @@ impl Run {
 }
 
 impl Floors {
-    /// Returns the larger of the two.
+    /// Returns the larger of the two lower bounds.
     pub fn larger_s(&self) -> f64 {
         self.compute_s.max(self.wire_s.unwrap_or(0.0))
     }
@@ -350,7 +350,8 @@ pub struct PlannedRank {
     pub predicted_memory_bytes: u64,
     /// Growth of the process's memory, at its peak, in bytes.
     pub memory_bytes: u64,
-    /// Seconds of a step in which it waited for no other rank: the median of the second half.
+    /// Seconds of a step in which it waited for no other rank: the median over the second half of
+    /// the steps.
     pub busy_s: f64,
     /// Passes of the last step, in order.
     #[serde(skip)]
@@ -369,12 +370,13 @@ pub struct Passed {
     pub chunk: usize,
     /// The micro-batch.
     pub micro_batch: usize,
-    /// Beginning of the pass, in seconds since the first rank began the step. In a trace, seconds since
-    /// all ranks had told each other whether their gradients are finite; they are negative.
+    /// Beginning of the pass, in seconds since the first rank began the step. In a trace, time counts
+    /// from the moment at which all ranks know whether the gradients are finite, so these seconds are
+    /// negative.
     pub start_s: f64,
     /// End of the pass.
     pub end_s: f64,
-    /// Seconds of it in which the rank waited for others.
+    /// Seconds of the pass in which the rank waited for others.
     pub waited_s: f64,
 }
 
@@ -391,7 +393,7 @@ pub struct Line<'a> {
     report: &'a Report,
 }
 
-/// Returns the lines of a report.
+/// Returns a report as lines of JSON, one for each training.
 pub fn lines(report: &Report) -> Vec<Line<'_>> {
     report.runs.iter().map(|run| line(report, run)).collect()
 }

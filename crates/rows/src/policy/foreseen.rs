@@ -88,7 +88,7 @@ impl Foreseen {
         true
     }
 
-    /// Returns the number of told batches that no lookup has consumed.
+    /// Returns the number of batches that were told and that no lookup has consumed yet.
     pub fn batches_ahead(&self) -> usize {
         self.ends.len()
     }

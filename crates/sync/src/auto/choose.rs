@@ -223,8 +223,8 @@ enum Partitions {
     Any,
 }
 
-/// Returns the candidate of one codec that is done first by itself; that of raw for a bucket that cannot
-/// have it.
+/// Returns the candidate of one codec that is done first if it has the network to itself; the raw
+/// candidate for a bucket that cannot have this codec.
 fn fastest(candidates: &[Candidate], codec: usize, partitions: Partitions) -> usize {
     let of_codec = |wanted: usize| {
         let indices = || (0..candidates.len()).filter(|&index| candidates[index].codec == wanted);

@@ -11,7 +11,7 @@ use crate::auto::plan::{Assignment, Plan};
 use crate::auto::timeline::{self, Measured};
 use crate::measure::link::LinkSpeed;
 
-/// One planning.
+/// The record of one planning.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Planning {
     /// The plan and what it saves, in a line.
@@ -63,12 +63,12 @@ pub struct Alternative {
     /// The codec, the algorithm and the partitions.
     #[serde(flatten)]
     pub assignment: Assignment,
-    /// The weighted error of one encoding, a third of it for a gather: as measured on the gradients, and before
-    /// that an upper bound.
+    /// The weighted error of one encoding, a third of it for a gather. It is measured on the gradients;
+    /// until then, it is an upper bound.
     pub error: f64,
-    /// The time from ready to done with the network to itself, in seconds.
+    /// The time from ready to done if no other bucket uses the network, in seconds.
     pub alone_s: f64,
-    /// The time from ready to done behind the buckets before it, in seconds.
+    /// The time from ready to done if the bucket also waits for the buckets before it, in seconds.
     pub exchange_s: f64,
     /// The time of an iteration in which this bucket alone travels by this candidate, in seconds.
     pub iteration_s: f64,
@@ -80,15 +80,15 @@ pub struct Alternative {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// In the plan.
+    /// The candidate is in the plan.
     Chosen,
-    /// An error over the error budget.
+    /// Its error exceeds the error budget.
     OverBudget,
-    /// A longer iteration.
+    /// With it, the iteration would take longer.
     Slower,
-    /// A larger error than the time that it saves is worth.
+    /// Its error is larger than the time that it saves is worth.
     LosesMore,
-    /// Neither a shorter iteration nor a smaller error.
+    /// It has neither a shorter iteration nor a smaller error.
     NoBetter,
 }
 

@@ -165,8 +165,8 @@ impl Planner {
         self.error_budget = self.limits.budget_after(steps);
     }
 
-    /// Sets the error budget of a training that has settled, unless codecs were named, and permits a trial of what comes
-    /// within it.
+    /// Unless codecs were named, sets the error budget of a training that has settled, and permits a trial
+    /// of a plan that the new budget admits.
     pub(crate) fn set_error_budget(&mut self, budget: f64) {
         if self.limits.error_budget < f64::MAX && self.limits.error_budget != budget {
             self.limits.error_budget = budget;
@@ -174,8 +174,8 @@ impl Planner {
         }
     }
 
-    /// Permits a trial of what came within the error budget since the last planning, if the budget has grown
-    /// meanwhile; called on all ranks alike, before they plan after some steps of the training.
+    /// If the error budget has grown since the last planning, permits a trial of a plan that it admits only
+    /// now. All ranks call this with the same number of steps, before they plan.
     pub(crate) fn permit_trial_after(&mut self, steps: u64) {
         let before = self.limits.budget_after(steps.saturating_sub(PLANNING_INTERVAL));
         if before < self.limits.budget_after(steps) {

@@ -18,7 +18,7 @@ pub struct Readiness {
 pub struct Measured {
     /// End of the backward pass, in seconds since the step began.
     pub backward_s: f64,
-    /// Readiness of each bucket, in this order.
+    /// Readiness of each bucket, by the bucket's number.
     pub buckets: Vec<Readiness>,
     /// Whether the exchange uses the cores that backward needs.
     #[serde(skip)]

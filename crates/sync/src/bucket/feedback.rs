@@ -13,9 +13,10 @@
 //!   What a sparse codec has not sent for many steps counts less and less. With f = 1 it is classic,
 //!   bit for bit. Sarfi et al., "Communication efficient LLM pre-training with SparseLoCo", section 3.
 //! - **ef21**: send `C(g − s)` where `s` is the gradient that the other ranks assume for this rank,
-//!   then `s = s + C(g − s)`; every rank adds up the same mean. There is no residual: if a gradient
-//!   stays the same, `s` approaches it. Law: the sum over ranks of `s` is the mean. Richtárik et al.,
-//!   "EF21: a new, simpler, theoretically better, and practically faster error feedback", algorithm 2.
+//!   and then set `s = s + C(g − s)`. All ranks keep the same running value, add `c` to it in every
+//!   step, and take it as the result. There is no residual: if a gradient stays the same, `s`
+//!   approaches it. Law: the sum over ranks of `s` is the result. Richtárik et al., "EF21: a new,
+//!   simpler, theoretically better, and practically faster error feedback", algorithm 2.
 
 use std::fmt;
 use std::ops::Range;
@@ -29,7 +30,8 @@ pub enum Feedback {
     /// The codec error of a step is added to the next gradient.
     #[default]
     Classic,
-    /// Each rank sends the difference between its gradient and what the others assume for it.
+    /// Each rank sends the difference between its gradient and the gradient that the others assume
+    /// for it.
     Ef21,
     /// The codec error is averaged over steps.
     Average {

@@ -2,9 +2,9 @@
 //!
 //! Parameters are taken in the order in which their gradients become ready. A bucket is closed when
 //! it has reached its size, or the framework's own bucket ends; tensors that travel uncompressed
-//! share buckets of their own, so that a codec never sees them, and so do those of one dtype. Law:
-//! every parameter is in exactly one bucket, and the layout is a function of the parameters alone,
-//! so it is the same on all ranks.
+//! have buckets of their own, so that a codec never sees them, and all tensors of a bucket have one
+//! dtype. Law: every parameter is in exactly one bucket, and the layout is a function of the
+//! parameters alone, so it is the same on all ranks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

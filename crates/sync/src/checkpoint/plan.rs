@@ -71,7 +71,7 @@ impl Named {
     }
 }
 
-/// The plan of a state, whose options are those of here.
+/// The plan of a state whose options agree with those of this job.
 pub(super) struct Kept {
     pub(super) plan: Plan,
     pub(super) auto: Option<Saved>,

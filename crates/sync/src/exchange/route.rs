@@ -12,11 +12,11 @@ use thinwire_wire::{Rank, World};
 /// Where the sum over ranks is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
-    /// All of it on every rank.
+    /// The whole sum on every rank.
     #[default]
     Whole,
-    /// One chunk on each rank, all equally long: in rank order where the summation is flat, by place in a
-    /// unit and then by unit where it is hierarchical.
+    /// One chunk of the sum on each rank, all equally long. In a flat summation, chunks are in rank
+    /// order; in a hierarchical one, they are ordered by the rank's place in its unit, then by unit.
     Shard,
 }
 

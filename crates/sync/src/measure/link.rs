@@ -52,12 +52,12 @@ pub struct LinkSpeed {
     pub latency_s: f64,
     /// Bytes per second in each direction.
     pub bytes_per_s: f64,
-    /// Time of an exchange in which all ranks send to all others, divided by that of the same bytes
-    /// around a ring: more than 1 if queues of switches overflow, less than 1 if few pairs of ranks are
-    /// far apart.
+    /// Time of an exchange in which all ranks send to all others, divided by the time that the same
+    /// bytes take around a ring: more than 1 if queues of switches overflow, less than 1 if few pairs
+    /// of ranks are far apart.
     pub fan_in: f64,
-    /// Processor time that moving a byte takes, sent and received, in seconds: system calls, encryption,
-    /// what the kernel does on the way.
+    /// Processor time of sending and receiving one byte, in seconds: system calls, encryption, and the
+    /// work of the operating system.
     #[serde(default)]
     pub cpu_s_per_byte: f64,
     /// Processor time of sending and receiving a message, however short, in seconds.

@@ -30,8 +30,8 @@ pub struct Units {
     pub latency_s: f64,
     /// Bandwidth of the slowest pair within a unit, in bytes per second and direction.
     pub bytes_per_s: f64,
-    /// Bandwidth of the slowest pair between units, in bytes per second and direction: that of one rank
-    /// while the others of its unit send to other units too.
+    /// Bandwidth of the slowest pair between units, in bytes per second and direction: the bandwidth
+    /// that one rank has while the others of its unit send to other units too.
     pub between_bytes_per_s: f64,
 }
 

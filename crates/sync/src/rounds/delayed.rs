@@ -7,7 +7,8 @@ use super::mode::Mode;
 use crate::channel::Channel;
 use crate::{Error, Options, Outcome, Parameter, Policy, State, Synchronizer, Tensors};
 
-/// The exchanges of gradients that are applied `steps` later, each with a residual of its own.
+/// The exchanges of gradients that are applied `steps` steps later, each with a residual of its
+/// own.
 #[derive(Debug)]
 pub struct Delayed {
     /// One for each step that may be on its way, in turn.
@@ -67,7 +68,8 @@ impl Delayed {
         if self.underway == turns { self.end() } else { Ok(None) }
     }
 
-    /// Sets the part of the global batch that this rank computes, from the next step on, where parts are unequal.
+    /// Sets the part of the global batch that this rank computes, from the next step on, if parts are
+    /// unequal.
     ///
     /// # Errors
     /// As [`Synchronizer::set_share`].

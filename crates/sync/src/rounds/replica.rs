@@ -21,15 +21,14 @@ impl Replica for Vec<Vec<f32>> {
     }
 }
 
-/// Events after a step.
+/// The rounds that began and ended after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RoundRecord {
     /// Rounds that began; in mode `pair`, those in which this rank has asked its partner.
     pub begun: u32,
     /// Rounds that ended; in mode `pair`, also those in which this rank was asked.
     pub ended: u32,
-    /// Rounds among those that ended which changed nothing, since some rank had a number that is not
-    /// finite.
+    /// Rounds that ended without changing anything, since some rank had a number that is not finite.
     pub skipped: u32,
     /// Seconds of waiting for other ranks.
     pub wait_s: f64,

@@ -44,16 +44,16 @@ impl Row {
 }
 
 impl DelayedRows {
-    /// Returns an exchange of rows of `width` finite numbers among the ranks of a channel, known `lag`
-    /// steps later.
+    /// Returns an exchange of rows of `width` finite numbers among the ranks of a channel. Ranks know
+    /// each other's rows `lag` steps later.
     pub fn new(channel: Channel, width: usize, lag: usize) -> DelayedRows {
         let ranks = channel.ranks(&[]).expect("all ranks of a channel are of it");
         let program = ranks.sum(Algorithm::Gather.into(), width * channel.world().size());
         DelayedRows { channel, program, width, lag, told: 0, underway: VecDeque::new() }
     }
 
-    /// Sends this rank's row of a step to the other ranks. Returns the rows of all ranks of the step
-    /// `lag` steps earlier, one after the other in rank order; `None` in the first steps.
+    /// Sends this rank's row of a step to the other ranks. Returns all ranks' rows of the step `lag`
+    /// steps earlier, one after the other in rank order; `None` in the first steps.
     ///
     /// # Errors
     /// If a peer is lost.

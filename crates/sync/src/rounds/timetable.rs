@@ -12,9 +12,9 @@ pub struct Round {
 /// An action that is due after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A round begins: what it sends sets out.
+    /// A round begins: its values are sent.
     Begin(Round),
-    /// A round ends: what has arrived is waited for and applied.
+    /// A round ends: ranks wait for its result, and apply it.
     End(Round),
 }
 

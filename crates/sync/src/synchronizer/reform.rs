@@ -43,9 +43,9 @@ impl Synchronizer {
     }
 
     /// Keeps the last step, if all of its buckets have arrived on this rank: its codec errors are the
-    /// residuals from now on. Otherwise the residuals stay as they were before the step. The call is
-    /// for a rank that has not seen the end of a step which another rank has applied; the caller takes
-    /// over the parameters of that rank.
+    /// residuals from now on. Otherwise the residuals stay as they were before the step. Call it on a
+    /// rank that has not seen the end of a step that another rank has applied; the caller then takes
+    /// over the parameters of that other rank.
     ///
     /// # Errors
     /// If what peers sent is no encoding.
@@ -78,9 +78,9 @@ impl Synchronizer {
         self.load_tensors(&state)
     }
 
-    /// Releases the other ranks between steps, so that its connections to them end: a rank that waits
-    /// for its next group would hold up the ranks that leave the last one. Only
-    /// [`Synchronizer::reform`] continues.
+    /// Releases the other ranks between steps, so that this rank's connections to them end.
+    /// Otherwise, a rank that waits for its next group would hold up the ranks that leave the last
+    /// one. The synchroniser can then be continued only by [`Synchronizer::reform`].
     pub fn release(&mut self) {
         if self.underway == 0 {
             self.worker = Worker::new(Channel::new(Group::new(mem::alone())));

@@ -4,7 +4,6 @@
 //! kernels are those of [`host`]. Calls without a context or from a host function, and copies that
 //! exceed an allocation, are refused as by the driver. Freed memory stays mapped, and late work finds
 //! NaN there.
-//! allocation, are refused as by the driver. What is freed stays mapped: late work finds NaN there.
 
 pub mod host;
 mod machine;
@@ -75,7 +74,8 @@ pub fn break_down(device: DeviceNumber) {
     }
 }
 
-/// Returns mistakes that the driver notices and no status reports: calls from a host function.
+/// Returns the mistakes that the driver has noticed but no status has reported: calls from a host
+/// function.
 pub fn mistakes(device: DeviceNumber) -> Vec<String> {
     Machine::of(device as usize).map_or(Vec::new(), |machine| machine.state().mistakes.clone())
 }

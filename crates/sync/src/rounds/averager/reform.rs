@@ -6,7 +6,7 @@
 //! ranks that lost each other before the end of a round that rank 0 has seen.
 //!
 //! Law: afterwards all ranks have the same common parameters and the same state of the outer optimiser.
-//! The parameters of a rank itself are unchanged if rank 0 has seen no more rounds than it.
+//! A rank's own parameters are unchanged unless rank 0 has seen more rounds than this rank.
 
 use serde::{Deserialize, Serialize};
 use thinwire_collective::Group;
@@ -63,8 +63,8 @@ impl Averager {
         self.unite(self.standing(), replica)
     }
 
-    /// Lets go of the other ranks after [`Averager::settle`], so that its connections to them end. Only
-    /// [`Averager::reform`] continues.
+    /// Releases the other ranks after [`Averager::settle`], so that this rank's connections to them
+    /// end. The rounds can then be continued only by [`Averager::reform`].
     pub fn release(&mut self) {
         self.channel = Channel::new(Group::new(mem::alone()));
         if let Parties::All(fragments) = &mut self.parties {
