@@ -16,9 +16,13 @@ from test_mindspore_elastic import once
 
 pytestmark = pytest.mark.needs("jax", "optax")
 SAMPLES, BATCH, PASSES = 91, 12, 2
-STEPS = PASSES * 8
+STEPS_OF_A_PASS = 8
+STEPS = PASSES * STEPS_OF_A_PASS
+ROUNDS = int(os.environ.get("ROUNDS", "2"))
+"""Kills, each followed by a join, in one job: as many as wanted, by hand."""
+PATIENCE_S = launch.PATIENCE_S + 30.0 * (ROUNDS - 2)
+WAIT_S = PATIENCE_S - 60.0
 TOKEN = "0123456789abcdef"
-WAIT_S = 240.0  # below that of launch
 
 
 def data():
@@ -82,8 +86,8 @@ def train(folder, deaths, options):
 
     me, compiled = os.environ["RANK"], []
     # Rank 0 begins the job.
-    begins_after = 5 if me in options.get("late", []) else 0
-    until(lambda: me == "0" or len(lines(folder, "0")) > begins_after)
+    begins_after = options.get("late", {}).get(me, 1)
+    until(lambda: me == "0" or len(lines(folder, "0")) >= begins_after)
     state, gradient, update = functions(compiled)
     if me != "0":  # another state, until this rank takes over that of the job
         state = jax.tree.map(lambda x: x if is_key(x) else x + 1, state)
@@ -93,7 +97,7 @@ def train(folder, deaths, options):
     )
     loader = elastic.loader(data(), seed=1)
     worlds = {int(step): world for step, world in options.get("worlds", {}).items()}
-    for _ in loader.passes(PASSES):
+    for _ in loader.passes(options.get("passes", PASSES)):
         for batch in loader:
             # Nobody goes on alone who is to have company: it joins after the step.
             if elastic.world < worlds.get(elastic.steps, 1):
@@ -140,12 +144,15 @@ def run(world, deaths=(), **options):
     with tempfile.TemporaryDirectory() as folder:
         coordinator = Coordinator("127.0.0.1:0", TOKEN, state=Path(folder, "state"))
         env = dict(coordinator.seat(), THINWIRE_MEMBER="new")
-        outcomes = launch.run(world, train, arguments=[folder, deaths, options], env=env)
+        outcomes = launch.run(
+            world, train, arguments=[folder, deaths, options], env=env, timeout=PATIENCE_S
+        )
         said = [[json.loads(line) for line in lines(folder, str(rank))] for rank in range(world)]
     for outcome in outcomes:
         killed = deaths.get(str(outcome.rank), (None, None))[1] == signal.SIGKILL
         assert outcome.code == (-signal.SIGKILL if killed else 0), launch.report(outcome)
-    losses = dict.fromkeys(range(1, STEPS + 1), 0.0)
+    steps = options.get("passes", PASSES) * STEPS_OF_A_PASS
+    losses = dict.fromkeys(range(1, steps + 1), 0.0)
     for step, *_, loss in sum(said, []):
         losses[step] += loss
     seen = [[line[:-1] for line in each] for each in said]
@@ -163,15 +170,21 @@ def check(results, calm):
 
 @pytest.fixture(scope="module")
 def calm():
-    (result,), (seen,), losses = run(1)
-    assert result["alike"][2] == STEPS and losses[STEPS] < losses[1]
+    return alone(PASSES)
+
+
+def alone(passes):
+    """What one process has returned, its steps, and its losses."""
+    (result,), (seen,), losses = run(1, passes=passes)
+    steps = passes * STEPS_OF_A_PASS
+    assert result["alike"][2] == steps and losses[steps] < losses[1]
     return result, seen, losses
 
 
 def test_ranks_that_die_leave_and_join_train_as_one_process(calm):
     # Rank 0 goes on alone when rank 1 is killed, until ranks 2 and 3 come, of which one leaves.
     deaths = {1: (4, signal.SIGKILL), 2: (12, signal.SIGTERM)}
-    results, seen, losses = run(4, deaths, worlds={1: 2, 9: 3}, late=["2", "3"])
+    results, seen, losses = run(4, deaths, worlds={1: 2, 9: 3}, late={"2": 6, "3": 6})
     result, steps, expected = calm
     for left in check(results, result):
         assert torn(left["params"]) == pytest.approx(torn(result["params"]), abs=1e-5)
@@ -182,6 +195,25 @@ def test_ranks_that_die_leave_and_join_train_as_one_process(calm):
     assert worlds[3] == 2 and worlds[5] == 1 and worlds[11] == 3 and worlds[-1] == 2
 
 
+def test_rounds_of_kills_and_joins_have_the_losses_of_one_process(calm):
+    # Rank 0 stays. Every four steps another rank joins, and is killed in its second step.
+    joins = {number + 1: 4 * number + 1 for number in range(ROUNDS)}
+    passes = max(PASSES, -(-4 * ROUNDS // STEPS_OF_A_PASS))
+    result, steps, expected = calm if passes == PASSES else alone(passes)
+    results, seen, losses = run(
+        ROUNDS + 1,
+        {rank: (at + 2, signal.SIGKILL) for rank, at in joins.items()},
+        worlds=dict.fromkeys(joins.values(), 2),
+        late={str(rank): at for rank, at in joins.items()},
+        passes=passes,
+    )
+    (left,) = check(results, result)
+    assert torn(left["params"]) == pytest.approx(torn(result["params"]), abs=1e-5)
+    assert losses == pytest.approx(expected, abs=1e-5)
+    once(seen, steps)
+    assert [world for _, world, *_ in seen[0]][: 4 * ROUNDS] == [1, 1, 2, 1] * ROUNDS
+
+
 def torn(nested):
     """The numbers in nested lists."""
     return sum(map(torn, nested), []) if isinstance(nested, list) else [nested]
@@ -189,7 +221,7 @@ def torn(nested):
 
 def test_a_codec_goes_on_with_a_joiner_and_without_the_lost(calm):
     death = {1: (4, signal.SIGKILL)}
-    results, seen, _ = run(3, death, worlds={1: 2, 9: 2}, late=["2"], codec="powersgd:2")
+    results, seen, _ = run(3, death, worlds={1: 2, 9: 2}, late={"2": 6}, codec="powersgd:2")
     check(results, calm[0])
     once(seen, calm[1])
 

@@ -60,8 +60,7 @@ def scanned() -> list[list]:
         answers.append([models.difference(one, many), models.bits(many), names])
     exchange = thinwire.jax.exchange(params, "none", scanned=["layers"])
     try:
-        with thinwire.jax.guard(exchange):
-            jax.block_until_ready(exchange(params))
+        exchange(params)
     except thinwire.InvalidError as error:
         answers.append(str(error))
     return answers
@@ -105,7 +104,8 @@ def devices(kind: str) -> list:
         )
         many = models.train(optimizer, parts, start)
         one = models.train(optax.adam(1e-3), models.batches())
-        answers.append([models.difference(one, many), models.bits(many)])
+        steps = optimizer.exchange.record()["step"] + 1
+        answers.append([models.difference(one, many), models.bits(many), steps])
     exchange = thinwire.jax.exchange(params, "none")
     specs = {"mesh": mesh, "in_specs": PartitionSpec(), "out_specs": PartitionSpec()}
     inside = jax.shard_map(exchange, **specs, check_vma=False)
@@ -123,6 +123,7 @@ def test_devices_of_a_process_exchange_once(ranks, kind):
     assert first == second
     exact, coded, outside, *inside = first
     assert exact[0] < 1e-6 and coded[0] < 0.01
+    assert exact[2] == coded[2] == 30, "one exchange in each step"
     assert "is on 2 devices, expected one (hint: mesh= of thinwire.jax.exchange)" in outside
     assert len(inside) == 2
     assert all(text.startswith("the exchange is in a program for 2 devices") for text in inside)

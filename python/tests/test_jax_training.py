@@ -150,10 +150,13 @@ def restarted() -> list:
     return [models.bits(whole), models.bits(resumed), jax.tree.map(lambda x: x.tolist(), saved)]
 
 
-def continued(entries: list) -> list:
-    """How much ranks owe together after they have loaded what others have saved."""
+def continued(entries: list, folder: str) -> list:
+    """What a rank owes after it has loaded what two others have saved, from an item of orbax and from
+    a file of safetensors."""
     import jax.numpy as jnp
     import numpy as np
+    import orbax.checkpoint as ocp
+    import safetensors.numpy
 
     import jax_models as models
     import thinwire.jax
@@ -166,13 +169,21 @@ def continued(entries: list) -> list:
         return np.array(values, kinds.get(name.partition(".")[2], np.float32))
 
     given = {name: array(name, values) for each in entries for name, values in each.items()}
-    exchange.load_state_dict(given)
-    owed = exchange.state_dict()[f"rank{group.rank}.residual.first/kernel"]
-    assert jnp.shape(owed) == (16, 32)
-    return owed.sum().item()
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(f"{folder}/item", given)
+        checkpointer.wait_until_finished()
+        from_orbax = checkpointer.restore(f"{folder}/item")
+    safetensors.numpy.save_file(given, f"{folder}/file")
+    found = []
+    for each in (from_orbax, safetensors.numpy.load_file(f"{folder}/file")):
+        exchange.load_state_dict(each)
+        owed = exchange.state_dict()[f"rank{group.rank}.residual.first/kernel"]
+        assert jnp.shape(owed) == (16, 32)
+        found.append(owed.sum().item())
+    return found
 
 
-def test_a_restart_continues_with_the_same_bits(ranks):
+def test_a_restart_continues_with_the_same_bits(ranks, tmp_path):
     first, second = ranks(2, restarted)
     assert first[0] == first[1] == second[0] == second[1]
     entries = [first[2], second[2]]
@@ -180,5 +191,5 @@ def test_a_restart_continues_with_the_same_bits(ranks):
         sum(map(sum, each[f"rank{rank}.residual.first/kernel"]))
         for rank, each in enumerate(entries)
     ]
-    (alone,) = ranks(1, continued, arguments=[entries])
-    assert alone == pytest.approx(sum(owed), abs=1e-5)
+    (alone,) = ranks(1, continued, arguments=[entries, str(tmp_path)])
+    assert alone == [pytest.approx(sum(owed), abs=1e-5)] * 2

@@ -241,37 +241,61 @@ def test_bad_input_is_refused_in_one_line(ranks, env):
         assert second[name] == text or name in ("closed", "fork")
 
 
-def killed(way: str) -> str:
-    """What `fit` raises where rank 1 dies in its second epoch."""
+def ended(way: str) -> str:
+    """What `fit` raises where rank 1 comes to an end after its first epoch, or interrupts rank 0."""
     import keras
 
     import thinwire
     import thinwire.keras as tk
 
     group = thinwire.init(heartbeat_timeout_s=3.0)
+    processes = group.all_gather(np.array([os.getpid()]))
 
-    class Death(keras.callbacks.Callback):
+    class End(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             if (epoch, group.rank) == (1, 1):
                 if way == "raise":
                     raise ValueError("no label 11")
+                if way == "interrupt":
+                    os.kill(processes[0], signal.SIGINT)
+                    group.barrier()  # to which rank 0 never comes
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    epochs = 1 if (way, group.rank) == ("leave", 1) else EPOCHS
     optimizer = tk.distributed(keras.optimizers.SGD(0.1), "none")
-    callbacks = [tk.Broadcast(), Death()]
+    callbacks = [tk.Broadcast(), End()]
     try:
         with tk.guard(optimizer):
-            fit(model_of(keras), optimizer, group.rank, group.world, callbacks=callbacks)
-    except (thinwire.PeerError, ValueError) as error:
+            fit(
+                model_of(keras),
+                optimizer,
+                group.rank,
+                group.world,
+                epochs=epochs,
+                callbacks=callbacks,
+            )
+    except (thinwire.PeerError, ValueError, KeyboardInterrupt) as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
 
 
-@pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_a_killed_rank_is_named_in_one_line(env):
-    waiting, _ = launch.run(2, killed, arguments=["kill"], env=env)
-    text = waiting.result
-    assert text and text.startswith("PeerError: lost rank 1") and "\n" not in text, waiting
+ENDS = [("kill", backend, "PeerError: lost rank 1") for backend in BACKENDS]
+ENDS += [
+    ("raise", "jax", "rank 1 raised ValueError: no label 11"),
+    ("leave", "tensorflow", "PeerError: lost rank 1: it left"),
+    ("interrupt", "jax", "KeyboardInterrupt: "),
+]
+
+
+@pytest.mark.parametrize(("way", "backend", "words"), ENDS)
+def test_an_end_of_one_rank_is_heard_in_one_line(way, backend, words):
+    env = environment(backend)
+    if env is None:
+        pytest.skip(f"{backend} is not installed beside Keras")
+    waiting, other = launch.run(2, ended, arguments=[way], env=env)
+    assert waiting.result and words in waiting.result and "\n" not in waiting.result, waiting
+    if way == "interrupt":
+        assert "rank 0 raised KeyboardInterrupt" in other.result, other
 
 
 def test_a_missing_keras_is_named_in_one_line(tmp_path):

@@ -43,6 +43,12 @@ def everything() -> dict[str, Any]:
     answers["resumed"] = weights_of(model), weights_of(again)
     with pytest.raises(thinwire.InvalidError, match="no variables yet"):
         tk.Rounds(keras.Sequential([keras.layers.Dense(1)]), mode)
+    late = tk.Rounds(again, mode, codec)
+    again.set_weights(model_of(keras).get_weights())
+    with pytest.raises(
+        thinwire.InvalidError, match="has changed between the common start of ranks"
+    ):
+        fit(again, keras.optimizers.SGD(0.05), *place, callbacks=[late])
     return answers
 
 

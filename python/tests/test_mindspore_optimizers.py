@@ -158,6 +158,36 @@ def test_half_precision_moves_as_float32_does(ranks):
             assert steps > 1.0 if name.endswith("went") else steps <= 2.0, (name, steps, found)
 
 
+def replaced() -> list[list[float]]:
+    """Parameters of float16, by mode, that were not finite for some steps, after the program has
+    replaced them."""
+    import mindspore as ms
+    import numpy as np
+    from mindspore import nn
+
+    import mindspore_models as models
+    import thinwire
+    import thinwire.mindspore
+
+    group, found = thinwire.init(), []
+    nothing = (ms.Tensor(np.zeros(3), ms.float16),)
+    for mode in models.MODES:
+        models.use(mode)
+        weight = ms.Parameter(ms.Tensor(np.full(3, 1.5), ms.float16), name=mode)
+        optimizer = thinwire.mindspore.PairAveraging(nn.SGD([weight], 1.0), group, seed=3)
+        for values in ([np.inf, np.nan, 1.5], [1.5] * 3):
+            weight.set_data(ms.Tensor(np.array(values), ms.float16))
+            for _ in range(3):
+                optimizer(nothing)
+            group.barrier()
+        found.append(weight.asnumpy().tolist())
+    return found
+
+
+def test_half_precision_recovers_from_what_is_not_finite(ranks):
+    assert ranks(2, replaced) == [[[1.5] * 3] * 2] * 2
+
+
 def updates() -> list[int]:
     """How often SynchronousSGD exchanges in three updates, by mode; and what it shows to callbacks."""
     import json

@@ -60,6 +60,11 @@ def continued():
             resumed.load({**state, "mode": "local:2"})
         except thinwire.InvalidError as error:
             assert "is of mode local:2" in str(error)
+    late = thinwire.mindspore.Rounds(again, "local:2", group=group)
+    late.on_train_begin(None)
+    train(again, 0, 0)
+    with pytest.raises(thinwire.InvalidError, match="wide has changed between the common start"):
+        late.on_train_begin(None)
     group.close()
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 from typing import Any
@@ -97,12 +98,68 @@ def refusals() -> dict[str, str]:
     answers["start"] = said(tw.broadcast_variables, [variable(3 + group.rank)])
     answers["start in graph"] = said(in_graph, lambda: tw.broadcast_variables([weight]))
     np.testing.assert_array_equal(average([one, None])[0], one)
+    answers |= derivatives(tf, tw)
+    np.testing.assert_array_equal(average([one, None])[0], one)
     average.gradients.group.process += 1  # as after a fork
     answers["fork"] = said(average, [one, None])
     group.process -= 1
     group.close()
     answers["closed"] = said(average, [one, None])
     return answers
+
+
+def derivatives(tf, tw) -> dict[str, str]:
+    """What is said to tapes that take gradients through exchanges, and nothing to those that do not."""
+    weight = tf.Variable([1.0, 2.0])
+    average = tw.exchange([weight], "none")
+
+    def squared() -> Any:
+        return tf.reduce_sum(weight * weight)
+
+    def through(values: Any) -> Any:
+        """The gradient of a function of the averages of another gradient."""
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                loss = squared()
+            total = tf.reduce_sum(values(inner, loss))
+        return outer.gradient(total, weight)
+
+    def by_tape(inner: Any, loss: Any) -> Any:
+        return tw.DistributedGradientTape(inner, "none").gradient(loss, [weight])[0]
+
+    def by_exchange(inner: Any, loss: Any) -> Any:
+        return average(inner.gradient(loss, [weight]))[0]
+
+    def sparse(inner: Any, loss: Any) -> Any:
+        rows = tf.IndexedSlices(inner.gradient(loss, weight), tf.range(2), tf.constant([2]))
+        return by_rows([rows])[0].values
+
+    def forward() -> Any:
+        with tf.autodiff.ForwardAccumulator(weight, tf.ones(2)):
+            return tw.all_reduce(2.0 * weight)
+
+    by_rows = tw.exchange([weight], "none")
+    kinds = {"tape": by_tape, "exchange": by_exchange, "rows": sparse}
+    for call in (tw.all_reduce, tw.all_gather, tw.broadcast):
+        kinds[call.__name__] = lambda inner, loss, call=call: call(loss * weight)
+    found = {"forward": said(forward)}
+    for name, values in kinds.items():
+        step = tf.function(functools.partial(through, values))
+        found[name] = said(through, values)
+        assert said(step) == found[name]
+
+    @tf.function
+    def shown() -> Any:
+        return squared(), tf.stop_gradient(tw.all_reduce(squared(), average=True))
+
+    # Outside of a tape's path, and inside of one that is persistent and still records.
+    with tf.GradientTape(persistent=True) as tape:
+        loss, everywhere = shown()
+        (gradient,) = average([tape.gradient(loss, weight)])
+    assert float(loss) == float(everywhere)
+    np.testing.assert_array_equal(tape.gradient(loss, weight), gradient)
+    found["persistent"] = said(tape.gradient, gradient, weight)
+    return found
 
 
 def test_bad_input_is_refused_in_one_line(ranks):
@@ -139,6 +196,14 @@ def test_bad_input_is_refused_in_one_line(ranks):
         "root": "root 2",
         "start": "rank 1 has variable 0 of float32 [4], rank 0 has variable 0 of float32 [3]",
         "start in graph": "broadcast_variables was called in a tf.function",
+        "tape": "derivative of an exchange of gradients, expected none (hint: take the gradients first",
+        "exchange": "derivative of an exchange of gradients",
+        "rows": "derivative of an exchange of gradients",
+        "persistent": "derivative of an exchange of gradients",
+        "all_reduce": "derivative of all_reduce",
+        "all_gather": "derivative of all_gather",
+        "broadcast": "derivative of broadcast",
+        "forward": "derivative of all_reduce",
         "fork": "is of the parent process, expected an open one",
         "closed": "is closed, expected an open one",
     }
@@ -155,7 +220,8 @@ def failing(event: str, graph: bool) -> str:
     import thinwire
     import thinwire.tensorflow as tw
 
-    group = thinwire.init(heartbeat_timeout_s=3.0)
+    group = thinwire.init(heartbeat_timeout_s=2.0)
+    processes = group.all_gather(np.array([os.getpid()]))
     weight = tf.Variable(tf.ones(5))
     average = tw.exchange([weight], "none")
 
@@ -171,6 +237,8 @@ def failing(event: str, graph: bool) -> str:
                     return "left"
                 run()
     except (thinwire.PeerError, ValueError) as error:
+        if event == "stop":
+            os.kill(processes[1], signal.SIGKILL)
         return f"{type(error).__name__}: {error}"
     return "nothing"
 
@@ -185,13 +253,16 @@ def happens(event: str) -> None:
         raise ValueError("no label 11")
 
 
-@pytest.mark.parametrize("graph", [True, False], ids=["graph", "eager"])
 @pytest.mark.parametrize(
-    ("event", "words"),
+    ("event", "words", "graph"),
     [
-        ("kill", "lost rank 1"),
-        ("raise", "rank 1 raised ValueError: no label 11"),
-        ("leave", "it left"),
+        ("kill", "lost rank 1", True),
+        ("kill", "lost rank 1", False),
+        ("stop", "lost rank 1: silent for", True),
+        ("raise", "rank 1 raised ValueError: no label 11", True),
+        ("raise", "rank 1 raised ValueError: no label 11", False),
+        ("leave", "it left", True),
+        ("leave", "it left", False),
     ],
 )
 def test_an_end_of_one_rank_is_heard_in_one_line(event, words, graph):

@@ -161,6 +161,14 @@ def refused():
     model, _ = training("float32")
     rounds = thinwire.torch.Rounds(model, "local:2", group=group)
     entries = rounds.state_dict()
+
+    def late():
+        """Loads weights after ranks have begun alike."""
+        other, step = training("float32", seed=5)
+        begun = thinwire.torch.Rounds(other, "local:2", group=group.split("late"))
+        other.load_state_dict(model.state_dict())
+        step(begun.group, 0)
+
     attempts = (
         lambda: thinwire.torch.Rounds(model, "diloco:x", group=group),
         lambda: thinwire.torch.Rounds(model, "step", group=group),
@@ -168,6 +176,7 @@ def refused():
         lambda: rounds.load_state_dict({**entries, "mode": "local:3"}),
         lambda: rounds.load_state_dict({**entries, "world": 3}),
         lambda: rounds.load_state_dict({}),
+        late,
     )
     for attempt in attempts:
         try:
@@ -187,6 +196,7 @@ def test_what_does_not_fit_is_refused(ranks):
         "the state is of mode local:3 on 2 ranks, this training is of mode local:2 on 2",
         "the state is of mode local:2 on 3 ranks",
         "the state has no mode",
+        "0.weight has changed between the common start of ranks and the first step, expected equal values",
     ]
     for errors in ranks(2, refused):
         assert len(errors) == len(expected), errors

@@ -1,6 +1,7 @@
 """Embeddings on parameter servers: they train as local ones do, and survive their servers."""
 
 import copy
+import functools
 import json
 import os
 import re
@@ -68,12 +69,18 @@ def train(optimizer, consistency, hybrid=False):
     given = () if hybrid else model.parameters()
     stepper = thinwire.torch.ServerOptimizer(server, whole, given)
     scaler = torch.amp.GradScaler("cpu", enabled=hybrid)
+
+    def both() -> None:
+        stepper.zero_grad()
+        dense.zero_grad()
+
+    zero_grads = [both, whole.zero_grad, functools.partial(whole.zero_grad, set_to_none=False)]
     with server:
         seen, losses = [values(model)], []
         for step in range(STEPS):
             ids, labels = (part[server.rank :: server.world] for part in batch(step % 5))
-            stepper.zero_grad()
-            dense.zero_grad()
+            whole(ids).sum().backward()  # which is dropped
+            zero_grads[step % 3]()
             loss = torch.nn.functional.mse_loss(whole(ids), labels)
             scaler.scale(loss).backward()
             if hybrid:

@@ -340,7 +340,7 @@ def guarded(exchanging: Any) -> list[Gradients]:
 
 def expect_success(gradients: Gradients) -> None:
     """Raises the error of a step that has failed, if one has; KeyboardInterrupt after Ctrl-C in a graph."""
-    if gradients.interrupted:
+    if gradients.interrupted or gradients.group in interrupts.ended:
         raise KeyboardInterrupt from None
     failure = gradients.failure()
     if failure is not None:

@@ -1,17 +1,33 @@
 """Ctrl-C while a thread other than Python's main thread waits for other ranks.
 
 Python delivers signals to its main thread, which a framework may keep in a graph until the step ends.
-Code that waits there for a peer checks here whether Ctrl-C was pressed, and ends the wait.
+Code that waits there for a peer checks here whether Ctrl-C was pressed, and ends the wait. Where no
+code of Python waits, as under handlers of XLA, a thread looks for it and ends the group.
 """
 
 from __future__ import annotations
 
 import contextlib
+import select
 import signal
 import socket
 import threading
+import time
 import types
+import weakref
+from typing import TYPE_CHECKING
 
+from thinwire.lifetime import raised
+
+if TYPE_CHECKING:
+    from thinwire.group import Group
+
+LOOK_S = 0.2
+"""The time that Python has to raise KeyboardInterrupt itself, in seconds."""
+_watched: weakref.WeakSet[Group] = weakref.WeakSet()
+ended: weakref.WeakSet[Group] = weakref.WeakSet()
+"""Groups that Ctrl-C has ended; Keras passes over a KeyboardInterrupt where it converts logs."""
+_watcher: threading.Thread | None = None
 _read: socket.socket | None = None
 _write: socket.socket | None = None
 
@@ -30,6 +46,31 @@ def follow() -> None:
         signal.set_wakeup_fd(others)
     elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+
+
+def watch(group: Group) -> None:
+    """Makes Ctrl-C end the group if Python's main thread is kept in code that does not hear it.
+
+    JAX waits so where a program reads an array. The step fails, the peers learn why, and Python raises
+    KeyboardInterrupt when its main thread returns.
+    """
+    global _watcher
+    follow()
+    _watched.add(group)
+    if _read is not None and _watcher is None:
+        _watcher = threading.Thread(target=_look, args=[_read], name="thinwire-ctrl-c", daemon=True)
+        _watcher.start()
+
+
+def _look(read: socket.socket) -> None:
+    while True:
+        select.select([read], [], [])
+        time.sleep(LOOK_S)
+        # What Python has raised for was taken out meanwhile.
+        for group in list(_watched) if pressed() else ():
+            ended.add(group)
+            with contextlib.suppress(Exception):  # it may be closed
+                group.abort(raised(group.rank, KeyboardInterrupt()))
 
 
 def _interrupt(number: int, frame: types.FrameType | None) -> None:

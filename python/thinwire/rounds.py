@@ -85,6 +85,21 @@ class Copy:
         self._take_up()
         return record
 
+    def expect_as_begun(self) -> None:
+        """Refuses parameters that have changed since the common start, before any step has.
+
+        # Errors
+
+        InvalidError for weights that were loaded too late: they would count as progress of this rank, which
+        rounds encode and an outer optimizer exaggerates.
+        """
+        for name, now in self._read().items() if not self.steps() else ():
+            if not numpy.array_equal(now, self._given.get(name, self._exact[name]), equal_nan=True):
+                raise InvalidError(
+                    f"{name} has changed between the common start of ranks and the first step, expected "
+                    "equal values (hint: load weights first, then make Rounds)"
+                )
+
     def state(self) -> tuple[str, dict[str, tuple[list[int], bytes]], Arrays]:
         """Progress, tensors and exact parameters for a restart; all rounds are ended first. Collective."""
         self._follow()
@@ -170,6 +185,11 @@ class InPlace:
     def finish(self) -> dict[str, float]:
         """Gives all ranks the same parameters by a last round, at the end of training; collective."""
         return self.copy.finish()
+
+    def _expect_as_begun(self) -> None:
+        """Refuses weights that were loaded after the common start; collective before the first step."""
+        if not self.copy.steps():
+            together(self.group.core, self.copy.expect_as_begun)
 
     def state(self) -> dict[str, Any]:
         """The state that this rank continues from in addition to the parameters, as text and NumPy

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import jax
 
-from thinwire import _core
+from thinwire import _core, interrupts
 
 
 class Source(Protocol):
@@ -57,6 +57,7 @@ def follow(exchange: Any, source: Source) -> Steps:
     steps = Steps(source)
     _followed.add(steps)
     weakref.finalize(exchange, steps.finish).atexit = False
+    interrupts.watch(exchange.group)
     return steps
 
 

@@ -72,6 +72,10 @@ class Rounds(InPlace, keras.callbacks.Callback):
         rounded = [name for name, each in self.variables.items() if dtype_of(each) != "float32"]
         self.copy = Copy(core, self.read, self.write, rounded, mode, **options)
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Refuses weights that were loaded after the common start."""
+        self._expect_as_begun()
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Ends a step of `fit`."""
         self.step()

@@ -91,7 +91,10 @@ class MovingOptimizer(HoldingOptimizer):
         if self.rest_numbers[i] < 0:
             return ops.assign(parameter, exact)
         rounded = exact.astype(parameter.dtype)
-        rest = ops.assign(self.rests[self.rest_numbers[i]], exact - rounded.astype(ms.float32))
+        error = exact - rounded.astype(ms.float32)
+        # What is not finite has no rest: it would stay, also where the program replaces the parameter.
+        error = ops.select(ops.isfinite(error), error, ops.zeros_like(error))
+        rest = ops.assign(self.rests[self.rest_numbers[i]], error)
         return ops.assign(parameter, ops.depend(rounded, rest))
 
 

@@ -69,6 +69,10 @@ class Rounds(InPlace, ms.Callback):
         rounded = [name for name, each in self.parameters.items() if each.dtype != ms.float32]
         self.copy = Copy(self.group.core, self.read, self.write, rounded, mode, **options)
 
+    def on_train_begin(self, run_context: Any) -> None:
+        """Refuses weights that were loaded after the common start."""
+        self._expect_as_begun()
+
     def on_train_step_end(self, run_context: Any) -> None:
         """Ends a step of `Model.train`."""
         self.step()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy
@@ -12,6 +12,8 @@ import tensorflow as tf
 from thinwire import _core
 
 Called = TypeVar("Called", bound=Callable[..., Any])
+Values = Any
+"""A tensor, `tf.IndexedSlices`, or None."""
 
 
 def traced(function: Called) -> Called:
@@ -48,6 +50,54 @@ def call(function: Callable[..., Any], inputs: list[tf.Tensor], dtypes: Any) -> 
     if not isinstance(dtypes, list):
         return tf.convert_to_tensor(found, dtypes)
     return [tf.convert_to_tensor(each, dtype) for each, dtype in zip(found, dtypes)]
+
+
+def without_derivative(
+    what: str, function: Callable[[list[Values]], list[Values]], values: Sequence[Values]
+) -> list[Values]:
+    """What a function returns of values, through which a tape finds no gradient without saying so.
+
+    Taking a gradient raises InvalidError, in a graph while it is traced: TensorFlow itself would
+    leave out, as None, whatever passes a call of Python.
+    """
+    found: list[Values] = []
+
+    def refuse(*_: Any) -> Any:
+        error = _core.InvalidError(
+            f"derivative of {what}, expected none (hint: take the gradients first, then exchange them; or "
+            "tf.stop_gradient(result) where a loss does not need it)"
+        )
+        error.ag_pass_through = True  # type: ignore[attr-defined]
+        raise error
+
+    @tf.custom_gradient
+    def called(*tensors: tf.Tensor) -> Any:
+        found[:] = function(refilled(values, tensors))
+        return tensors_of(found), refuse
+
+    return refilled(found, called(*tensors_of(values)))
+
+
+def tensors_of(values: Sequence[Values]) -> list[tf.Tensor]:
+    """The tensors of values that may have a gradient."""
+    parts = (
+        [each.values, each.indices] if isinstance(each, tf.IndexedSlices) else [each]
+        for each in values
+        if each is not None
+    )
+    return [tensor for each in parts for tensor in each]
+
+
+def refilled(values: Sequence[Values], tensors: Sequence[tf.Tensor]) -> list[Values]:
+    """Values like these with the tensors that `tensors_of` returned, or others, in their places."""
+    left: Iterator[tf.Tensor] = iter(tensors)
+
+    def filled(value: Values) -> Values:
+        if isinstance(value, tf.IndexedSlices):
+            return tf.IndexedSlices(next(left), next(left), value.dense_shape)
+        return None if value is None else next(left)
+
+    return [filled(each) for each in values]
 
 
 def refuse_xla() -> None:

@@ -1,11 +1,12 @@
 """Collectives on tensors, in eager mode and in `tf.function`, and the same variables on all ranks.
 
 All ranks make the same calls in the same order; in a graph they are made in every run, in program order.
+A tape that takes a gradient through one of them raises InvalidError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy
@@ -17,7 +18,7 @@ from thinwire.agreement import agree
 from thinwire.group import Group
 from thinwire.meeting import group_or_default
 
-from .calls import call, traced
+from .calls import call, traced, without_derivative
 
 
 @traced
@@ -41,7 +42,7 @@ def all_reduce(
         met.core.all_reduce(total.ctypes.data, total.size, dtype, codec, average, call=words)
         return total
 
-    return shaped(call(summed, [given], given.dtype), given.shape)
+    return made("all_reduce", summed, given, given.shape)
 
 
 @traced
@@ -54,7 +55,7 @@ def all_gather(tensor: Any, group: Group | None = None) -> tf.Tensor:
         return gradients.gathered(met, array, "tensors")
 
     shape = None if rows.shape.rank is None else (None, *rows.shape[1:])
-    return shaped(call(stacked, [rows], rows.dtype), shape)
+    return made("all_gather", stacked, rows, shape)
 
 
 @traced
@@ -66,7 +67,7 @@ def broadcast(tensor: Any, root: int = 0, group: Group | None = None) -> tf.Tens
     def copied(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
         return met.broadcast(numpy.array(array, order="C"), root)
 
-    return shaped(call(copied, [given], given.dtype), given.shape)
+    return made("broadcast", copied, given, given.shape)
 
 
 @traced
@@ -114,8 +115,13 @@ def numbers(tensor: Any) -> tf.Tensor:
     return found
 
 
-def shaped(tensor: tf.Tensor, shape: Any) -> tf.Tensor:
-    """A result of Python code, with the known part of its shape."""
-    if shape is not None:
-        tensor.set_shape(shape)
-    return tensor
+def made(what: str, function: Callable[..., Any], tensor: tf.Tensor, shape: Any) -> tf.Tensor:
+    """The result of a collective, of the tensor's dtype, with the known part of its shape."""
+
+    def results(values: list[tf.Tensor]) -> list[tf.Tensor]:
+        result = call(function, values, tensor.dtype)
+        if shape is not None:
+            result.set_shape(shape)
+        return [result]
+
+    return without_derivative(what, results, [tensor])[0]

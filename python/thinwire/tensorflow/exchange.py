@@ -19,10 +19,7 @@ from thinwire.arguments import shown
 from thinwire.gradients import Gradient, Gradients, Kind
 from thinwire.group import Group
 
-from .calls import call, refuse_xla, traced
-
-Values = Any
-"""A gradient: a tensor, `tf.IndexedSlices`, or None."""
+from .calls import Values, call, refuse_xla, traced, without_derivative
 
 
 @traced
@@ -96,8 +93,9 @@ class Exchange:
 
         # Errors
 
-        InvalidError for gradients of another number, shape or dtype than the variables'; PeerError if a
-        rank is lost; in a graph TensorFlow reports it as a text of its own: see `guard`.
+        InvalidError for gradients of another number, shape or dtype than the variables', and from a tape
+        that takes a gradient through this call; PeerError if a rank is lost; in a graph TensorFlow reports
+        it as a text of its own: see `guard`.
         """
         refuse_xla()
         found: list[Values] = []
@@ -109,7 +107,7 @@ class Exchange:
 
         self.gradients.meet(describe, lambda: [value_of(each) for each in self._read])
         self._read = []
-        averages = self._averaged(found)
+        averages = without_derivative("an exchange of gradients", self._averaged, found)
         return tf.nest.pack_sequence_as(gradients, averages)
 
     def _averaged(self, found: list[Values]) -> list[Values]:

@@ -14,9 +14,11 @@ The modes are those of `thinwire train --mode`. The exchanged values are kept as
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
+from torch.optim import optimizer as optimizers
 
 from thinwire._core import Group, InvalidError
 from thinwire.agreement import agree, together
@@ -42,6 +44,10 @@ class Rounds:
         group: the ranks, as in `thinwire.torch.hook`.
         bucket_bytes, seed, algorithm, feedback, unchecked, timeout_s, heartbeat_timeout_s: as in
             `thinwire.torch.hook`.
+
+    # Errors
+
+    InvalidError from the first step of an optimizer if weights were loaded after `Rounds` was made.
     """
 
     def __init__(
@@ -77,6 +83,27 @@ class Rounds:
         named = self._parameters.items()
         rounded = [name for name, value in named if value.dtype != torch.float32]
         self._copy = Copy(self.group, self._read, self._write, rounded, mode, **options)
+        begins = weakref.WeakMethod(self._begins)
+
+        def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            if (method := begins()) is not None:
+                method(optimizer)
+
+        self._first = optimizers.register_optimizer_step_pre_hook(before)
+        weakref.finalize(self, self._first.remove)
+
+    def _begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuses, before the first step of the model's optimizer, weights that were loaded after the
+        common start."""
+        theirs = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if theirs.isdisjoint(map(id, self._parameters.values())):
+            return
+        try:
+            self._copy.expect_as_begun()
+        except InvalidError as error:
+            self.group.abort(str(error))
+            raise
+        self._first.remove()
 
     @property
     def group(self) -> Group:

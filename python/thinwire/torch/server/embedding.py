@@ -22,6 +22,9 @@ from thinwire.arguments import shown
 from thinwire.deprecated import renamed
 from thinwire.server.table import ServedTable
 
+MARK = 1e-20
+"""The gradient that stands for those that are kept apart: no norm sees it, and `zero_grad` drops it."""
+
 
 class ServerEmbedding(torch.nn.Module):
     """Embedding whose table is on servers, in place of `nn.Embedding(rows, width, sparse=True)`.
@@ -112,6 +115,7 @@ class ServerEmbedding(torch.nn.Module):
     def owe(self, factor: float) -> None:
         """Passes the gradients since the last step, multiplied by `factor`, to the next push. A
         frozen table has no gradients."""
+        self._follow_zero_grad()
         gradient = self._held.grad
         if gradient is not None and self.batch.requires_grad:
             values = (gradient.detach() * factor).float().cpu().contiguous()
@@ -119,26 +123,34 @@ class ServerEmbedding(torch.nn.Module):
 
     def forget(self) -> None:
         """Drops the gradients since the last step."""
-        self._held.grad = None
-        self._held.data = self._held.new_empty(0, self.width)
+        for each in (self.batch, self._held):
+            each.grad = None
+            each.data = each.new_empty(0, self.width)
 
     def keep_apart(self) -> None:
         """Keeps gradients outside of `batch`, since other ranks see other rows.
 
         Otherwise, ranks that clip by the norm of all parameters would clip their common parameters
-        differently.
+        differently. A row of nearly zero stands for them in `batch`, so that `zero_grad` of the model, or
+        of another optimizer, drops them too.
         """
         self._own = torch.empty(0, self.width)
 
     @property
     def is_finite(self) -> bool:
-        """Whether the gradients since the last step are kept outside of `batch`."""
+        """Whether the gradients since the last step are finite."""
         return self._held.grad is None or bool(self._held.grad.isfinite().all())
 
     @property
     def _held(self) -> torch.Tensor:
         """Tensor that has the gradients since the last step."""
         return self.batch if self._own is None else self._own
+
+    def _follow_zero_grad(self) -> None:
+        """Drops gradients that are kept apart if the gradient that stands for them was dropped."""
+        mark = self.batch.grad
+        if self._own is not None and (mark is None or not mark.any()):
+            self.forget()
 
     @torch.no_grad()
     def _accumulate(self, rows: torch.Tensor, leaf: torch.Tensor) -> None:
@@ -147,6 +159,7 @@ class ServerEmbedding(torch.nn.Module):
         values, gradient, leaf.grad = leaf.detach(), leaf.grad.detach(), None
         if not len(rows):
             return  # norms of no elements are errors
+        self._follow_zero_grad()
         held = self._held
         if held.grad is not None:
             mine, old = self._numbers.to(rows.device), held.grad.to(gradient)
@@ -158,6 +171,9 @@ class ServerEmbedding(torch.nn.Module):
             gradient = added.new_zeros(shape).index_copy_(0, known, old).index_add_(0, new, added)
             held.grad, rows = None, both
         self._numbers, held.data, held.grad = rows, values, gradient
+        if self._own is not None and self.batch.grad is None:
+            self.batch.data = self.batch.new_zeros(1, self.width)
+            self.batch.grad = torch.full_like(self.batch, MARK)
         for hook in (self.batch._post_accumulate_grad_hooks or {}).values():
             hook(held)
 
