@@ -32,7 +32,7 @@ pub enum Adam {
     AdamW,
     /// 1-bit Adam: momenta travel after a warm-up.
     OneBit,
-    /// 0/1 Adam: momenta travel, gradients only in some steps, and later nothing in most steps.
+    /// 0/1 Adam: in each step, either momenta or gradients travel; later, nothing travels in most steps.
     ZeroOne,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct Variance {
     pub fixed: Option<u64>,
     /// Highest learning rate since it was fixed, for [`steps_between`].
     pub peak: f32,
-    /// Learning rate with which the last momenta that were sent, and so also their residuals, take effect; 0
+    /// Learning rate with which the last momenta that were sent take effect, and so also their residuals; 0
     /// if this is not tracked.
     pub sent_rate: f32,
     /// Sums of the variance after the last updates that changed it, rounded as a state keeps them.

@@ -41,7 +41,7 @@ pub struct Settings {
     pub passes: u64,
     /// Learning rate of Adam.
     pub learning_rate: f32,
-    /// Factor of the values of matrices, which are then added to their gradients.
+    /// Weight decay: this factor times a matrix is added to the matrix's gradient.
     pub weight_decay: f32,
     /// Share of the inputs of every layer that is dropped, below 1.
     pub dropout: f32,
@@ -111,7 +111,8 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Creates a rank before its first step; `batches` has one rank for each rank of the group.
+    /// Creates a rank before its first step. `batches` must be divided among as many ranks as the group
+    /// has.
     ///
     /// # Errors
     /// If sizes do not fit each other, ranks disagree, or a thread cannot be started.
@@ -210,7 +211,7 @@ impl Trainer {
     }
 
     /// Trains one pass over the training vertices, or the rest of one. Returns the figures of all ranks'
-    /// seeds; those of each step are from before its update.
+    /// seeds; each step's figures are computed before its update.
     ///
     /// # Errors
     /// If a batch cannot be loaded, or a peer is lost.
@@ -226,8 +227,8 @@ impl Trainer {
         self.gathered(figures)
     }
 
-    /// Computes the figures of vertices that are not trained on, such as those for validation. Uses the
-    /// batches of their first pass.
+    /// Computes the figures of vertices that are not trained on, such as those for validation. It uses the
+    /// first pass of `batches`.
     ///
     /// # Errors
     /// As [`Trainer::pass`].

@@ -76,11 +76,11 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// Returns a rank before its first step. In a mode with rounds, it trains independently, and ranks
-    /// receive each other's wishes `lag` steps later.
+    /// Returns a rank before its first step. In a mode with rounds, the rank trains independently, and
+    /// ranks receive each other's requests to end or change the epoch `lag` steps later.
     ///
     /// # Errors
-    /// As [`Engine::start`], or if ranks begin with other parameters.
+    /// As [`Engine::start`], or if initial parameters differ between ranks.
     pub fn in_mode(
         settings: &Settings<'_>,
         channel: Channel,
@@ -346,8 +346,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Returns the numbers of all ranks, in order. If each rank trains independently, call [`Engine::settle`]
-    /// first.
+    /// Gathers the numbers of all ranks, in the order of ranks. If each rank trains independently, call
+    /// [`Engine::settle`] first.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -358,7 +358,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Returns the bytes of all ranks, in order. Call [`Engine::settle`] first.
+    /// Gathers the bytes of all ranks, in the order of ranks. Call [`Engine::settle`] first.
     ///
     /// # Errors
     /// If a peer is lost.

@@ -53,7 +53,7 @@ pub struct Outcome {
 /// Parameters of a model after the last step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrainedModel {
-    /// They are on rank 0, or the training was stopped.
+    /// This rank does not have them: rank 0 does, or the training was stopped.
     Elsewhere,
     /// Each rank has a part of them.
     InParts,

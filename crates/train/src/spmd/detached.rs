@@ -43,8 +43,8 @@ impl DetachedReplica {
         &mut self.values
     }
 
-    /// Keeps the codec errors of the step under way, because another rank had applied this step before a peer
-    /// was lost. Without this call the step has no effect.
+    /// Keeps the codec errors of the interrupted step. Call it if another rank applied this step before a
+    /// peer was lost; without this call, the step has no effect.
     ///
     /// # Errors
     /// If the data that peers sent is not a valid encoding.
@@ -55,7 +55,7 @@ impl DetachedReplica {
     /// Returns the residuals of this replica, as bytes for [`DetachedReplica::take_on`].
     ///
     /// # Errors
-    /// If it is too large for its format.
+    /// If they are too large for their format.
     pub fn owed(&self) -> Result<Vec<u8>, Error> {
         self.sync.owed().map_err(Error::exchange)
     }

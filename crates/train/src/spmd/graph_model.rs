@@ -39,7 +39,7 @@ pub struct GraphModel {
 }
 
 impl GraphModel {
-    /// Returns the model of a graph for some rows. `tokens` is the name of the input that is the tokens, if
+    /// Returns the model of a graph for some rows. `tokens` is the name of the input with the tokens, if
     /// the user gives one.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl GraphModel {
         self.modality.inputs(batch)
     }
 
-    /// Returns the number of rows of a batch that the model assigns to the class that their target names.
+    /// Returns the number of rows of a batch whose class the model predicts correctly.
     ///
     /// Batch norm takes the statistics of each micro-batch, as in training.
     ///

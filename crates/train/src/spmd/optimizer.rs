@@ -88,7 +88,8 @@ impl Optimizer {
         }
     }
 
-    /// Ends local steps by the momenta of all ranks, or drops them if there are none.
+    /// Ends local steps by the momenta of all ranks. A parameter whose `momentum` is `None` drops its local
+    /// steps.
     pub fn unite<'g>(&mut self, momentum: impl Fn(usize) -> Option<&'g [f32]>) {
         self.state.unite(&mut self.values, momentum);
     }

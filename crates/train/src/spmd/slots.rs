@@ -106,7 +106,7 @@ impl Slots {
         all
     }
 
-    /// Returns the numbers of all ranks.
+    /// Gathers the numbers of all ranks, in the order of ranks.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.

@@ -69,7 +69,7 @@ pub struct Speed {
     pub operators: Vec<Timed>,
 }
 
-/// An operator, or all of this kind in one block of a transformer.
+/// An operator, or all operators of one kind in a block of a transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timed {
     /// Name of the operator.

@@ -39,7 +39,7 @@ impl Averages {
 }
 
 impl Late {
-    /// Starts the exchange of gradients in this order, delayed by `steps` steps; a collective call.
+    /// Starts the exchange of gradients in this order, delayed by `steps` steps. All ranks call this.
     pub fn start(
         channel: &Channel,
         parameters: &[Parameter],

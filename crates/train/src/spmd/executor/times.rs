@@ -17,9 +17,9 @@ pub struct Went {
     pub waited_s: f64,
 }
 
-/// Times of a step, in seconds since the moment at which all ranks had told each other of their gradients,
-/// before parameters changed. All ranks reach this moment at about the same time, whatever their clocks show.
-/// Times before it are negative.
+/// Times of a step, in seconds since the moment at which all ranks had received each other's values of the
+/// step, before parameters changed. All ranks reach this moment at about the same time, whatever their
+/// clocks show. Times before it are negative.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
     /// The passes, in order.
