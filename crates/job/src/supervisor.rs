@@ -124,8 +124,8 @@ pub enum Verdict {
     Done,
     /// A signal ended it: one to the launcher, or SIGTERM to each member.
     Interrupted(i32),
-    /// This member was the first to die since the last epoch started, and none is left; or it has failed
-    /// after the last step.
+    /// This member was the first to die since the last epoch started, and no member is left; or it has
+    /// failed after the last step.
     Failed {
         /// Member that died.
         member: u32,
@@ -148,9 +148,9 @@ pub enum Verdict {
 pub struct Limits {
     /// Fewest and most ranks that train.
     pub ranks: RangeInclusive<u32>,
-    /// Most replacements of members that die.
+    /// Largest number of replacements of members that die.
     pub restarts: u32,
-    /// Most members that this launcher starts, replacements not counted.
+    /// Largest number of members that this launcher starts, not counting replacements.
     pub here: u32,
     /// Members that other launchers may start.
     pub others: Others,

@@ -15,7 +15,8 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// Most bytes of an entry's value.
 pub const VALUE_BYTES_MAX: usize = 1024;
 
-/// Names and values, sorted by name; no name occurs twice.
+/// Names and values that all processes of an elastic job must have in common, sorted by name, without
+/// duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(String, String)>")]
 pub struct JobSpec {

@@ -247,7 +247,7 @@ impl Membership {
         self.shared.done.store(done, Ordering::Release);
     }
 
-    /// Notes that the step `done` was applied. Costs next to nothing; called after every step.
+    /// Notes that the step `done` was applied. Call it after every step; it costs next to nothing.
     pub fn applied(&self, done: u64) {
         self.shared.done.store(done, Ordering::Release);
     }
@@ -276,24 +276,24 @@ impl Membership {
         self.command(Command::Leave);
     }
 
-    /// Notes that the run takes no further step and that nobody continues after it: the process saves its state
-    /// together with its peers, however long that takes, and no abort ends their group.
+    /// Notes that the run takes no further step and that no process continues after it: the process saves
+    /// its state together with its peers, however long that takes, and no abort ends their group.
     pub fn closing(&self) {
         self.shared.run_ended();
     }
 
-    /// Leaves at once, without waiting for the coordinator's permission: nobody continues with the state of
-    /// this process, or it is saved.
+    /// Leaves at once, without waiting for the coordinator's permission. Call it if no other process
+    /// continues with this process's state, or if the state is saved.
     pub fn depart(&self) {
         self.command(Command::Depart);
         self.shared.wait_for_end(Instant::now() + Deadline::Shutdown.duration());
     }
 
-    /// Tells that all steps are done: the job is over for every process. A coordinator that is away hears of
-    /// it if it comes back within ten seconds.
+    /// Reports that all steps are done: the job is over for every process. If the coordinator is away, it
+    /// still receives the report if it comes back within ten seconds.
     ///
     /// # Errors
-    /// If the coordinator has not heard of it by then.
+    /// If the coordinator has not received the report by then.
     pub fn complete(&self) -> Result<(), Error> {
         self.command(Command::Complete);
         if self.shared.wait_for_end(Instant::now() + Deadline::Reply.duration()) {

@@ -73,8 +73,8 @@ impl Costs<'_> {
         ways
     }
 
-    /// Returns the shardings other than the usual one. Not sharding pays only if encoded gradients are
-    /// cheaper to synchronise than parameters are to gather.
+    /// Returns the shardings other than the usual one. Leaving parameters unsharded pays only if encoded
+    /// gradients are cheaper to synchronise than parameters are to gather.
     pub(super) fn others(&self) -> &'static [Sharding] {
         const ALL: &[Sharding] = &[Sharding::Gradients, Sharding::Parameters, Sharding::None];
         match self.division {

@@ -93,7 +93,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Returns the largest part of its time by which the plan may be slower than the optimum.
+    /// Returns the gap: the plan is slower than the optimum by at most this fraction of its time.
     pub fn gap(&self) -> f64 {
         (1.0 - self.bound_s / self.best.seconds).max(0.0)
     }

@@ -15,7 +15,8 @@ const LANES: usize = 8;
 /// Problem with all but a few variables eliminated.
 #[derive(Clone, Debug)]
 pub struct Eliminated {
-    /// Best cost for all options of the variables that were kept; the last variable runs fastest.
+    /// Best cost for all options of the variables that were kept; the option of the last variable varies
+    /// fastest.
     pub costs: Vec<f64>,
     kept: Vec<usize>,
     variables: usize,

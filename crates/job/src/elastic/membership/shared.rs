@@ -36,7 +36,7 @@ pub enum Found {
     Epoch(Epoch),
     /// The process has left a job that continues or is complete.
     Left,
-    /// Nobody is known to continue with the state of the process.
+    /// The process has left, and no other process is known to continue with its state.
     Stopped,
 }
 
@@ -45,7 +45,7 @@ pub enum Found {
 pub enum Left {
     /// Others continue with its state, or all steps are done.
     Succeeded,
-    /// Nobody is known to continue with its state.
+    /// No other process is known to continue with its state.
     Alone,
 }
 
