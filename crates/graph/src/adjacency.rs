@@ -91,10 +91,10 @@ impl Adjacency {
         Ok((graph, Weights::new(weights)?))
     }
 
-    /// Checks that nobody has written to the mapped file of the graph, if it has one.
+    /// Checks that the mapped file of the graph, if it has one, was not changed.
     ///
     /// # Errors
-    /// If somebody has; data that was read after the change may be wrong.
+    /// If the file was changed; data that was read after the change may be wrong.
     pub fn ensure_unchanged(&self) -> Result<(), Error> {
         self.neighbors.ensure_unchanged()
     }

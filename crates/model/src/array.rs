@@ -72,7 +72,7 @@ impl Array {
         self.values[place] = value;
     }
 
-    /// Returns an array with a function of every value.
+    /// Returns an array of `function` applied to every value.
     pub fn map(&self, function: impl Fn(f64) -> f64) -> Array {
         let values = self.values.iter().map(|value| function(*value)).collect();
         Array { shape: self.shape.clone(), values }

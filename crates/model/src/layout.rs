@@ -10,9 +10,9 @@ use std::fmt;
 pub enum Reduction {
     /// By addition.
     Sum,
-    /// The largest of them.
+    /// By taking the largest.
     Max,
-    /// The logarithm of the sum of their exponentials.
+    /// By the logarithm of the sum of the exponentials.
     LogSumExp,
 }
 

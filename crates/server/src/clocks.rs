@@ -134,8 +134,8 @@ impl Clocks {
         self.active().map(|(_, clock)| clock).min().unwrap_or(self.newest)
     }
 
-    /// Returns the step of the slowest worker, and how many workers push, as told to the worker `to`. A worker
-    /// that has pushed nothing when others are beyond the first step only reads.
+    /// Returns the step of the slowest worker, and how many workers push, as told to the worker `to`. A
+    /// worker that has pushed nothing while others are beyond the first step counts as one that only reads.
     pub fn pace(&self, to: Id) -> Pace {
         let pushes =
             |worker: &Worker| worker.clock.is_some() && (worker.pushed > 0 || self.newest <= 1);

@@ -30,7 +30,7 @@ pub enum Numbering {
     FromZero,
     /// From 1.
     FromOne,
-    /// None: vertices have ids, and are numbered in the order of these.
+    /// No numbering: vertices have ids, and are numbered in the order of their ids.
     Ids,
 }
 

@@ -47,7 +47,8 @@ pub struct Sample {
     pub vertices: Vec<u32>,
     /// Number of seeds: they are `vertices[..seeds]`.
     pub seeds: u32,
-    /// One block per hop; that of the seeds is first. A network's first layer computes the last block.
+    /// One block per hop, beginning with the hop of the seeds. A network's first layer computes the last
+    /// block.
     pub blocks: Vec<Block>,
 }
 

@@ -97,8 +97,8 @@ impl WriteBarrier {
         }
     }
 
-    /// Admits the pushes up to the frontier of all shards, if it is that of this snapshot. A shard that has not
-    /// reported its log is not part of the frontier.
+    /// Admits the pushes up to the frontier of all shards, if `number` is this snapshot's. A shard that has
+    /// not reported its log is not part of the frontier.
     pub fn agree(&mut self, number: u64, frontier: Arc<Frontier>) {
         if self.number == number && !self.is_begun() {
             self.stage = Stage::Agreed(frontier);
