@@ -167,7 +167,7 @@ impl Draft {
     /// Returns whether a file exists.
     ///
     /// # Errors
-    /// If the store does not answer this.
+    /// If the store does not answer.
     pub fn has(&self, name: &str) -> Result<bool, Error> {
         Ok(self.find_length(name)?.is_some())
     }

@@ -29,7 +29,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Checks that a file can be written.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If no file can be written.
     fn check(&self) -> Result<(), Error>;
 
     /// Returns whether a draft has its own folder, which is renamed when it is complete. Otherwise its files
@@ -69,7 +69,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns the length of a file in bytes, if there is one.
     ///
     /// # Errors
-    /// If the store does not answer this.
+    /// If the store does not answer.
     fn length(&self, folder: &str, file: &str) -> Result<Option<u64>, Error>;
 
     /// Removes a file.

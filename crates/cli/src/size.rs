@@ -18,9 +18,9 @@ pub enum Size {
     Fixed(u32),
     /// The bounds of an elastic job, which ranks may join and leave.
     Elastic {
-        /// Fewest ranks that train.
+        /// Smallest number of ranks that train.
         min: u32,
-        /// Most ranks that train.
+        /// Largest number of ranks that train.
         max: u32,
     },
 }
@@ -100,15 +100,15 @@ pub struct ElasticFlags {
 /// An elastic job that this process launches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elastic {
-    /// Fewest and most ranks that train.
+    /// Smallest and largest number of ranks that train.
     pub ranks: RangeInclusive<u32>,
-    /// Most replacements of dead ranks.
+    /// Largest number of replacements of dead ranks.
     pub restarts: u32,
     /// Whether a replacement could take part, so that hints advise one.
     pub replaces: bool,
     /// Time of silence after which a rank counts as lost, or `None` for the default.
     pub silence: Option<Duration>,
-    /// Most ranks that this process starts.
+    /// Largest number of ranks that this process starts.
     pub here: u32,
     /// Store of the coordinator's state, if several launchers share the job.
     pub store: Option<Store>,

@@ -55,14 +55,14 @@ pub enum Event {
     Ended {
         /// Member that ended.
         member: u32,
-        /// End of its process.
+        /// End of the member's process.
         end: End,
     },
     /// An epoch has started.
     Epoch(Epoch),
     /// The job should have another number of ranks.
     Resized {
-        /// Number of ranks.
+        /// Number of ranks that the job should have.
         target: u32,
     },
     /// A member has done the last step, so that no epoch is formed any more.
@@ -108,7 +108,7 @@ pub enum Action {
     Dismiss,
     /// Sends a signal to members that live.
     Signal {
-        /// Members that get it.
+        /// Members that get the signal.
         members: Vec<u32>,
         /// Number of the signal.
         signal: i32,
@@ -129,14 +129,14 @@ pub enum Verdict {
     Failed {
         /// Member that died.
         member: u32,
-        /// End of its process.
+        /// End of the member's process.
         end: End,
     },
     /// Fewer members were left than the job needs.
     TooFew {
         /// Members that were left.
         have: u32,
-        /// Fewest members that can train.
+        /// Smallest number of members that can train.
         min: u32,
         /// The first member that died since the last epoch started, unless all others were told to leave.
         cause: Option<(u32, End)>,
@@ -146,7 +146,7 @@ pub enum Verdict {
 /// Limits of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Fewest and most ranks that train.
+    /// Smallest and largest number of ranks that train.
     pub ranks: RangeInclusive<u32>,
     /// Largest number of replacements of members that die.
     pub restarts: u32,

@@ -4,8 +4,8 @@
 //! it as a [`RowService`] to processes that prove to have the job's token; a [`Remote`] source asks all parts
 //! at once. The answer to a request is the requested rows, one after the other.
 //!
-//! Laws: every row equals that of the part's own source. If a peer is lost or gives wrong answers, an error
-//! of one line names it, or its part is read from a copy. No wait takes longer than the timeout.
+//! Laws: every row equals the row of the part's own source. If a peer is lost or gives wrong answers, an
+//! error of one line names it, or its part is read from a copy. No wait takes longer than the timeout.
 
 mod peer;
 mod service;

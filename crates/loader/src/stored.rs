@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thinwire_graph::Store;
 use thinwire_rows::{Error, Source};
 
-/// Source of the features of vertices in a graph's file. Its rows are those of all vertices, or of
+/// Source of the features of vertices in a graph's file. Its rows are the features of all vertices, or of
 /// consecutive ones.
 ///
 /// Unlike [`Frozen`](thinwire_rows::Frozen), it needs no system call per run of rows.

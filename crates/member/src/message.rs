@@ -14,7 +14,7 @@ use crate::{Corrupt, Epoch, Id, Promise, State, Wait};
 
 /// Largest size of a report without lists and epochs, in bytes.
 const REPORT_BYTES: usize = 96;
-/// Most bytes of a message.
+/// Largest number of bytes of a message.
 pub const MESSAGE_BYTES_MAX: usize =
     REPORT_BYTES + 10 * WORLD_SIZE_MAX as usize + 2 * (1 + EPOCH_BYTES_MAX);
 
@@ -178,21 +178,21 @@ pub enum Reason {
     },
     /// The newcomer and a member could not reach each other a short time ago.
     Unreachable {
-        /// The member.
+        /// Member that the newcomer could not reach, or that could not reach it.
         member: Id,
     },
     /// No epoch can be formed at the moment: the process waits for one, as all others do.
     Waiting {
-        /// Obstacle.
+        /// Reason why no epoch can be formed.
         wait: Wait,
     },
     /// A size that the job's limits exclude.
     Size {
-        /// Ranks asked for.
+        /// Number of ranks that was requested.
         found: u32,
-        /// Fewest ranks.
+        /// Smallest number of ranks.
         min: u32,
-        /// Most ranks.
+        /// Largest number of ranks.
         max: u32,
     },
 }

@@ -27,7 +27,7 @@ pub enum RosterEvent {
     Report {
         /// The process.
         id: Id,
-        /// Its state.
+        /// State of the process.
         report: Report,
     },
     /// The connection to a process has closed. This does not show that the process has ended.

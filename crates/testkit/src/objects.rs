@@ -30,7 +30,7 @@ pub enum Fault {
     Silent,
     /// It closes the connection in the middle of every answer that has a body.
     Cut,
-    /// It writes objects whose last name is this, and then answers that it could not.
+    /// It writes objects whose names end with this text, but answers that it could not.
     Denied(&'static str),
 }
 
@@ -85,7 +85,7 @@ impl ObjectStore {
         ]
     }
 
-    /// Returns the value of one of these variables.
+    /// Returns the value of one of the variables of [`ObjectStore::variables`].
     pub fn variable(&self, name: &str) -> Option<String> {
         let found = self.variables().into_iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| value.to_owned())

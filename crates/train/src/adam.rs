@@ -102,7 +102,7 @@ pub(crate) struct Sending {
 
 /// Number of updates of the variance after which the interval between two of them doubles: κ of 0/1 Adam.
 const DOUBLED_AFTER: u64 = 16;
-/// Most steps from one exchange of momenta to the next: H of 0/1 Adam.
+/// Largest number of steps from one exchange of momenta to the next: H of 0/1 Adam.
 const STEPS_MAX: u64 = 16;
 
 /// Returns whether the update with this number, from 0, changes the variance under 0/1 Adam, as long as it is

@@ -148,10 +148,10 @@ impl Exchange {
         }
     }
 
-    /// Returns the form of Adam: the requested one, otherwise that of the checkpoint.
+    /// Returns the form of Adam: the requested one, or else the checkpoint's.
     ///
     /// # Errors
-    /// If the requested form differs from that of the checkpoint.
+    /// If the requested form differs from the checkpoint's.
     pub fn optimizer(asked: Option<Adam>, kept: Option<&Exchange>) -> Result<Adam> {
         let before = kept.map(|kept| kept.optimizer);
         match (asked, before) {

@@ -126,7 +126,7 @@ impl Model {
         }
     }
 
-    /// Refuses any model other than that of the checkpoint.
+    /// Refuses any model other than the checkpoint's.
     ///
     /// # Errors
     /// If the model is a different one.

@@ -20,9 +20,9 @@ pub use connection::ViewsConnection;
 pub(super) use publication::Publication;
 pub use subscription::{Subscription, coordinator_addresses};
 
-/// Most bytes of a request to a view service.
+/// Largest number of bytes of a request to a view service.
 pub const VIEWS_REQUEST_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of the state of a view service.
+/// Largest number of bytes of the state of a view service.
 pub const VIEWS_BYTES_MAX: usize = thinwire_link::endpoint::MESSAGE_BYTES_MAX / 2;
 
 /// State machine that decides which server has which data. It runs on the coordinator's thread, without clock

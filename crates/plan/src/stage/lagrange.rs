@@ -11,7 +11,7 @@
 
 use super::Price;
 
-/// Most changes of the price.
+/// Largest number of changes of the price.
 const ROUNDS: usize = 24;
 /// Price in seconds per byte at which time is negligible.
 pub(crate) const DEAR: f64 = 1e9;

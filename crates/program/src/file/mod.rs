@@ -48,7 +48,7 @@ pub struct PlanFile {
     pub mesh: Vec<usize>,
     /// Whether all blocks recompute the forward pass in the backward pass.
     pub recompute: bool,
-    /// The blocks that do, if only some do.
+    /// The blocks that recompute the forward pass, if only some do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recomputed: Vec<String>,
     /// 0, 1, 2 or 3: the ZeRO stage, which determines what ranks divide if they share a parameter's work.
@@ -123,7 +123,7 @@ pub struct CodecFile {
     /// raw. Without a level, it is used on all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// The number of devices in a unit of the levels within that one.
+    /// The number of neighbouring devices that the levels within `level` join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<usize>,
     /// The parameters, by their names in the model.
@@ -140,7 +140,7 @@ pub struct ActivationFile {
     /// codec of the outermost one. Without a level, it is used on all levels that have no codec of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// The number of devices in a unit of the levels within that one.
+    /// The number of neighbouring devices that the levels within `level` join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<usize>,
 }

@@ -72,7 +72,7 @@ pub enum ViewRequest {
     Sealed {
         /// Number of the snapshot.
         snapshot: u64,
-        /// Name of its folder.
+        /// Name of the snapshot's folder.
         name: String,
     },
     /// Reports that this server cannot take part in the snapshot, which therefore fails.

@@ -53,7 +53,7 @@ const AS_GATHERED: Rearrange = Rearrange::Join { outer: ROWS, parts: 2 };
 const ELEMENT: f64 = 4.0;
 /// Number of bytes that exceeds a core's own cache.
 const CACHE_BYTES: f64 = (16 << 20) as f64;
-/// Most sets of inputs for the same operators.
+/// Largest number of sets of inputs for the same operators.
 const SETS_MAX: f64 = 64.0;
 
 /// Measured speeds of a device.

@@ -126,7 +126,7 @@ pub fn dealt(store: &Store, world: u32) -> Option<String> {
 /// Returns batches of the vertices for validation or test, or `None` without such vertices.
 ///
 /// # Errors
-/// If one has no label.
+/// If one of these vertices has no label.
 pub fn held_out(store: &Store, place: &Place, split: Split, batch: u32) -> Result<Option<Batches>> {
     let vertices = labelled(store, split)?;
     if vertices.is_empty() {

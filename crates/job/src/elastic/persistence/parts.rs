@@ -12,7 +12,7 @@ const MAGIC: [u8; 4] = *b"TWJS";
 const VERSION: u8 = 2;
 const CHECKSUM_BYTES: usize = 4;
 
-/// Most bytes of the state of a coordinator, with or without servers.
+/// Largest number of bytes of the state of a coordinator, with or without servers.
 pub const STATE_BYTES_MAX: usize =
     MAGIC.len() + 1 + 3 * 5 + 2 * SAVED_BYTES_MAX + VIEWS_BYTES_MAX + CHECKSUM_BYTES;
 
