@@ -121,7 +121,7 @@ pub struct Elastic {
 }
 
 impl ElasticFlags {
-    /// Returns the elastic job to launch, if the size is that of an elastic job.
+    /// Returns the elastic job to launch, if the size is `MIN:MAX`.
     ///
     /// # Errors
     /// If replacements are requested for a job of fixed size, or this process has a fixed rank.
@@ -184,7 +184,7 @@ pub fn ensure_bounds(size: Size, what: &str) -> Result<RangeInclusive<u32>> {
 /// Refuses an elastic job for `what`, which needs a fixed number of ranks.
 ///
 /// # Errors
-/// If the size is that of an elastic job.
+/// If the size is `MIN:MAX`.
 pub fn ensure_fixed(size: Option<Size>, what: &str) -> Result<Option<u32>> {
     match size {
         Some(size @ Size::Elastic { max, .. }) => {

@@ -124,8 +124,8 @@ pub fn host(place: &Place, token: &Token) -> Result<Server, Error> {
     Ok(Server::bind_with(listening(&place.coordinator)?, token, service)?)
 }
 
-/// Returns the job's secret, for ranks that meet at `coordinator`: as given, otherwise THINWIRE_TOKEN. An
-/// empty one counts as none. Only a job on one machine may have no secret; the result is then empty.
+/// Returns the job's secret for ranks that meet at `coordinator`: the given one, or else THINWIRE_TOKEN. An
+/// empty secret counts as none. Only a job on one machine may have no secret; the result is then empty.
 ///
 /// # Errors
 /// If ranks are to meet beyond loopback and the token is missing or shorter than 16 bytes.

@@ -186,7 +186,7 @@ pub enum Loss {
 /// Members that this launcher does not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// Further members from elsewhere may join only once one has.
+    /// Members may come from elsewhere only if the last epoch has one that this launcher has not started.
     Shown,
     /// Other launchers of the job may start members at any time. A launcher that is told to end takes only
     /// its own members with it.

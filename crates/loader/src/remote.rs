@@ -58,8 +58,8 @@ impl Remote {
     /// Connects to all parts, in order. `timeout` bounds this and every later wait for a peer.
     ///
     /// # Errors
-    /// If a part cannot be reached, has another token or version, or its rows do not follow those of the
-    /// previous part or have another width.
+    /// If a part cannot be reached, has another token or version, has rows of another width, or does not
+    /// begin with the row after the previous part.
     pub fn connect(parts: Vec<Part>, token: &Token, timeout: Duration) -> Result<Remote, Error> {
         let mut remote =
             Remote { width: 0, starts: vec![0], parts: Vec::new(), fetched: AtomicU64::new(0) };

@@ -36,7 +36,7 @@ impl Stored {
         (width > 0).then_some(Stored { store, width, vertices })
     }
 
-    /// Checks that nobody has written to the file.
+    /// Checks that the file was not changed.
     fn ensure_unchanged(&self) -> Result<(), Error> {
         let changed = |error| Error::of_source("features".to_owned(), error);
         self.store.ensure_unchanged().map_err(changed)

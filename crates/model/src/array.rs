@@ -13,7 +13,7 @@ impl Array {
     /// Returns an array of these values.
     ///
     /// # Panics
-    /// If the number of values differs from that of the shape.
+    /// If the number of values differs from the number of elements of the shape.
     pub fn new(shape: impl Into<Vec<usize>>, values: Vec<f64>) -> Array {
         let shape = shape.into();
         assert_eq!(shape.iter().product::<usize>(), values.len(), "values for shape {shape:?}");

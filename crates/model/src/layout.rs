@@ -108,7 +108,8 @@ impl Layout {
         self.local_shape(shape, mesh).iter().product()
     }
 
-    /// Returns the start of a rank's part in each dimension; `coordinates` are those of the rank on the mesh.
+    /// Returns the start of a rank's part in each dimension. `coordinates` is the position of the rank on
+    /// the mesh.
     pub fn start(&self, shape: &[usize], mesh: &[usize], coordinates: &[usize]) -> Vec<usize> {
         let mut index = vec![0; shape.len()];
         for ((placement, size), at) in self.0.iter().zip(mesh).zip(coordinates) {

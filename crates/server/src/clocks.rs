@@ -2,7 +2,8 @@
 //!
 //! Clocks are part of the replicated state, so a state that contains the effect of a push also contains its
 //! number. Clocks count steps of the job and are equal in all shards, no matter when a shard learned of a
-//! worker. A worker that joins or returns has no clock until its first push; until then, nobody waits for it.
+//! worker. A worker that joins or returns has no clock until its first push; until then, no worker waits
+//! for it.
 
 use std::collections::BTreeMap;
 

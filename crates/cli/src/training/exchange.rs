@@ -219,7 +219,7 @@ impl Exchange {
         self.momentum_correction.map(|factor| Momentum { factor, ..Momentum::default() })
     }
 
-    /// Returns the number of warm-up steps of a codec: the requested number, otherwise the codec's default
+    /// Returns the number of warm-up steps of a codec: the requested number, or else the codec's default
     /// unless it exceeds a fifth of all steps.
     pub fn warm_up_steps(&self, codec: Option<&Policy>, steps: u64) -> u64 {
         // A round has the changes of many steps: raw first rounds would be most of what is sent.

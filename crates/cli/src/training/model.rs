@@ -59,7 +59,7 @@ impl Model {
         })
     }
 
-    /// Returns the model of the flags, otherwise `before`.
+    /// Returns the model of the flags, or else `before`.
     ///
     /// # Errors
     /// If there is no such model, or flags contradict each other.
@@ -157,7 +157,7 @@ impl Model {
         Ok((graph(&source, micro_batch, sequence)?, rows / micro_batch))
     }
 
-    /// Returns the number of rows of a micro-batch, if the model has a fixed number, otherwise 1.
+    /// Returns the number of rows of a micro-batch if the model has a fixed number, or else 1.
     ///
     /// # Errors
     /// If the model is not valid.

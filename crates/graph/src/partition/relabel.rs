@@ -46,7 +46,8 @@ impl Relabelling {
             .expect("a permutation of a graph is one")
     }
 
-    /// Returns the weights of the edges of this graph from those of the graph with the old numbers.
+    /// Returns the weights of edges under the new numbers, given the graph and its weights under the old
+    /// ones.
     ///
     /// # Panics
     /// If the numbers of weights and edges differ.

@@ -202,9 +202,9 @@ impl Membership {
         self.shared.on_abort(Box::new(stop));
     }
 
-    /// Returns in words, for people, why this process is in no epoch: it is a spare, or no epoch can be
-    /// formed at the moment. Each reason is returned once for as long as it lasts. A reason that concerns all
-    /// processes is returned only after it has lasted a second.
+    /// Returns a text for users with the reason why this process is in no epoch: it is a spare, or no epoch
+    /// can be formed at the moment. Each reason is returned once for as long as it lasts. A reason that
+    /// concerns all processes is returned only after it has lasted a second.
     pub fn obstacle(&self) -> Option<String> {
         self.shared.obstacle()
     }

@@ -52,7 +52,7 @@ impl RoleState {
         self.coordinator_state.deadline().filter(|_| self.has_begun)
     }
 
-    /// Returns the reason why a process cannot take part: the text for the process, and the text for people
+    /// Returns the reason why a process cannot take part, as a text for the process and a text for users
     /// here.
     pub fn objection(&self, spec: &JobSpec) -> Option<(String, String)> {
         let noun = self.role.noun();

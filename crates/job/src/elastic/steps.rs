@@ -101,7 +101,7 @@ pub enum StateFrom {
 pub enum Residuals {
     /// They stay as they were after the last step that this rank has applied.
     Kept,
-    /// They are those of a step in which this rank took part, and which another rank has applied.
+    /// They are the residuals of a step in which this rank took part, and which another rank has applied.
     OfLostStep,
     /// They belong to a state that is gone: this rank begins without residuals, as a new one does.
     Dropped,

@@ -187,8 +187,8 @@ impl Planner {
         &self.settings
     }
 
-    /// Returns the settings under which a plan was found: those of the planner, with the plan's
-    /// activation budget.
+    /// Returns the settings under which a plan was found: the planner's settings with the plan's activation
+    /// budget.
     pub fn settings_of(&self, outcome: &Outcome) -> Settings {
         self.settings.with_activation_budget(outcome.activation_budget)
     }

@@ -87,7 +87,7 @@ impl Table {
 }
 
 impl Eliminated {
-    /// Returns the best option of every variable, given those of the variables that were kept.
+    /// Returns the best option of every variable, given the options of the variables that were kept.
     pub fn choices(&self, kept: &[usize]) -> Vec<usize> {
         let mut choices = vec![0; self.variables];
         for (variable, choice) in self.kept.iter().zip(kept) {

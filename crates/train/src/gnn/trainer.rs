@@ -32,7 +32,7 @@ pub struct Settings {
     pub hidden: usize,
     /// Heads of attention.
     pub heads: usize,
-    /// Fan-out of each layer's hop; that of the seeds comes first.
+    /// Fan-out of each layer's hop, beginning with the hop of the seeds.
     pub fan_outs: Vec<FanOut>,
     /// Way to draw in-neighbours.
     pub draw: Draw,
@@ -72,7 +72,7 @@ pub struct Totals {
     pub loading_s: f64,
     /// Seconds of waiting for gradients of other ranks.
     pub wait_s: f64,
-    /// Bytes of gradients that were sent, including those of rows.
+    /// Bytes of gradients that were sent, including the gradients of rows.
     pub sent_bytes: u64,
 }
 
@@ -174,7 +174,7 @@ impl Trainer {
         self.table.as_ref().map(Table::values)
     }
 
-    /// Returns the number of trained values, including those of rows.
+    /// Returns the number of trained values, including the values of trained rows.
     pub fn elements(&self) -> u64 {
         let rows = u64::from(self.task.graph.vertices()) * u64::from(self.task.rows.columns());
         let of_rows = if let Rows::Read { .. } = self.task.rows { 0 } else { rows };

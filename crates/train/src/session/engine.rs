@@ -117,8 +117,8 @@ impl<'a> Engine<'a> {
         Engine { executor, rounds: Some(rounds), ..self }
     }
 
-    /// Returns a rank before its first step. Its parameters are those of `weights`, or drawn if there are
-    /// none. With `weights`, the parameters on servers begin as zeros.
+    /// Returns a rank before its first step. Its parameters are taken from `weights`, or drawn if there are
+    /// no weights. With `weights`, the parameters on servers begin as zeros.
     ///
     /// # Errors
     /// If ranks disagree, the plan has no such rank, or a tensor is missing or has another shape.
@@ -292,8 +292,8 @@ impl<'a> Engine<'a> {
         Ok((step, wish))
     }
 
-    /// Returns the notes of all ranks, each made by [`Executor::note`], since the last call: those of the
-    /// last step, or those of some steps before the end of the last round.
+    /// Returns the notes of all ranks, each made by [`Executor::note`], since the last call. They belong to
+    /// the last step, or to some steps before the end of the last round.
     pub fn told(&mut self) -> Vec<Told> {
         match &mut self.rounds {
             Some(rounds) => rounds.told(),

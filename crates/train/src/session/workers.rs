@@ -6,8 +6,8 @@
 //! hybrid mode, the ranks average the gradients of the other parameters in the same step, and the loss of one
 //! rank ends the job.
 //!
-//! Law: with `--consistency sync`, losses equal those of all-reduce training with the same optimiser, except
-//! for the order of summation.
+//! Law: with `--consistency sync`, losses equal the losses of all-reduce training with the same optimiser,
+//! except for the order of summation.
 
 use std::time::Duration;
 

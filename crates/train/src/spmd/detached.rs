@@ -111,7 +111,7 @@ impl<'a> Executor<'a> {
     /// channel. The graph may be for another number of rows.
     ///
     /// # Errors
-    /// If the graph belongs to another model, or the plan is not that of a replica.
+    /// If the graph belongs to another model, or the plan is not for a replica.
     pub fn resume(
         training: &'a Training,
         plan: &Plan,

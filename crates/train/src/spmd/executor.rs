@@ -212,7 +212,7 @@ impl<'a> Executor<'a> {
         self.exchange.set_share(share)
     }
 
-    /// Returns the state of the optimiser and that of the exchange.
+    /// Returns the states of the optimiser and of the exchange.
     pub(super) fn into_parts(self) -> (Optimizer, Earlier) {
         (self.optimizer, self.exchange.into_earlier())
     }
@@ -229,7 +229,7 @@ impl<'a> Executor<'a> {
     /// parameters' values for the first step, in the order of the program.
     ///
     /// # Errors
-    /// If their lengths differ from those of the parameters.
+    /// If a parameter and its values differ in length.
     pub fn with_remote(
         mut self,
         remote: Remote<'a>,
@@ -378,7 +378,8 @@ impl<'a> Executor<'a> {
         &self.program
     }
 
-    /// Returns the bytes handed to the links so far, including headers but not those of [`Executor::gather`].
+    /// Returns the bytes handed to the links so far. This includes headers, but not the bytes of
+    /// [`Executor::gather`].
     pub fn sent_bytes(&self) -> u64 {
         self.slots.exchanges.sent_bytes() + self.exchange.sent_bytes
     }

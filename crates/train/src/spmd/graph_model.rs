@@ -1,7 +1,7 @@
 //! Model of text or images: a graph of crate `model` with its gradients, which one rank trains, and with
 //! which it writes text or classifies images.
 //!
-//! Laws: gradients equal those of PyTorch, and a training equals that of the same graph under a plan.
+//! Laws: gradients equal PyTorch's, and a training equals a training of the same graph under a plan.
 
 mod logits;
 mod sample;

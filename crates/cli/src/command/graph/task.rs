@@ -76,7 +76,7 @@ fn rows(store: &Arc<Store>, learned: Option<Learned>) -> Result<Rows> {
     }
 }
 
-/// Returns the number of seeds in a rank's batch: its part of `batch` if given, otherwise `usual`.
+/// Returns the number of seeds in a rank's batch: its part of `batch` if given, or else `usual`.
 ///
 /// # Errors
 /// If ranks would have different numbers of seeds.

@@ -121,8 +121,7 @@ pub struct PlanRequest {
 }
 
 impl PlanRequest {
-    /// Refuses a number of ranks that differs from that of the machines, or cannot share the batch as
-    /// required.
+    /// Refuses a number of ranks that differs from the machines', or cannot share the batch as required.
     ///
     /// # Errors
     /// If the number of ranks is not possible.

@@ -96,8 +96,8 @@ pub(crate) struct Exchange {
     ends: Vec<bool>,
     /// Whether this rank is one of several with the whole model, each of which draws its own dropouts.
     pub is_replica: bool,
-    /// Whether all ranks of the job exchange every gradient whole, so that the state for the next step is
-    /// that of replicas.
+    /// Whether all ranks of the job exchange every gradient whole, so that they keep the same state for the
+    /// next step as replicas do.
     pub is_whole: bool,
     /// Form of Adam.
     pub adam: Adam,

@@ -32,7 +32,8 @@ pub struct Handover<'a> {
     pub gradients: Option<&'a [Cow<'a, [f32]>]>,
     /// Factor of the gradients.
     pub scale: f32,
-    /// Mean loss of the ranks that exchange with this one; the optimiser may replace it by that of all ranks.
+    /// Mean loss of the ranks that exchange with this one. The optimiser may replace it by the mean loss of
+    /// all ranks.
     pub loss: &'a mut f64,
     /// Values, which the optimiser replaces by those of the next step.
     pub values: &'a mut [Vec<f32>],
