@@ -70,7 +70,7 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Joins the checkpoint that rank 0 has started, whose draft has this token.
+    /// Joins the checkpoint that rank 0 has started. `token` is the token of its draft.
     ///
     /// # Errors
     /// If a bucket has no address or credentials.

@@ -108,7 +108,7 @@ impl Lease {
         Ok(lease)
     }
 
-    /// Opens a bucket without taking it, which each check does.
+    /// Opens a bucket without taking it. Each [`Lease::check`] takes it, if it is free.
     ///
     /// # Errors
     /// If it has no address or credentials.

@@ -50,7 +50,7 @@ impl Array {
         &self.values
     }
 
-    /// Returns all values, which may be changed.
+    /// Returns all values, to be changed in place.
     pub fn values_mut(&mut self) -> &mut [f64] {
         &mut self.values
     }

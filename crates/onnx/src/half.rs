@@ -39,7 +39,7 @@ impl Half {
     }
 }
 
-/// Returns the shortest decimal number that is the same in 32 bits, which is probably the intended one.
+/// Returns the shortest decimal number that equals this one in 32 bits: probably the number that was meant.
 pub(crate) fn decimal(number: f64) -> f64 {
     (number as f32).to_string().parse().unwrap_or(number)
 }

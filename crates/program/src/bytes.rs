@@ -37,7 +37,7 @@ pub enum Kind {
 pub enum Route {
     /// The ranks that differ only in this dimension of the mesh.
     Along(usize),
-    /// A rank, and the rank with the same coordinates on this stage, which receives.
+    /// A rank of the sending stage, and the receiver: the rank with the same coordinates on this stage.
     To(usize),
 }
 
@@ -94,7 +94,7 @@ impl StepBytes {
         StepBytes::of_assignment(&Assignment::new(training, plan), element_bytes)
     }
 
-    /// Counts the bytes of the step of an assignment, whose plan was checked.
+    /// Counts the bytes of an assignment's step. The plan must have been checked.
     ///
     /// # Errors
     /// If the plan contradicts itself.

@@ -66,7 +66,7 @@ pub enum Instruction {
         /// The message's number; the same at both ends.
         number: u32,
     },
-    /// Hands over a micro-batch's share of a parameter's gradient, which is complete.
+    /// Hands over a micro-batch's share of a parameter's gradient, once the share is complete.
     Gradient {
         /// The parameter, as an index of [`Program::parameters`].
         parameter: usize,

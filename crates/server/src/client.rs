@@ -1,4 +1,4 @@
-//! Client of a job's servers, which pushes gradients and pulls rows.
+//! Client of a job's servers: it pushes gradients and pulls rows.
 //!
 //! The coordinator tells the client the tables and the primaries, and the client keeps a connection to each
 //! primary. A request that is refused or lost is sent again under the same number, to the new primary if

@@ -96,7 +96,7 @@ impl ObjectStore {
         *lock(&self.shared.fault) = fault;
     }
 
-    /// Returns the objects by name, which may be changed.
+    /// Returns the objects by name, to be changed in place.
     pub fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
         lock(&self.shared.objects)
     }

@@ -1,4 +1,4 @@
-//! Forms of Adam for several ranks, which differ in the values that travel.
+//! Forms of Adam for several ranks. They differ in the values that travel.
 //!
 //! - **1-bit Adam** (Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's
 //!   Convergence Speed", algorithm 1): gradients travel raw in a warm-up, whose steps equal AdamW's bit for

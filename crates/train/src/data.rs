@@ -61,7 +61,7 @@ impl Sampling {
     }
 }
 
-/// Returns a rank's rows of a global batch, whose parts are multiples of `unit` rows.
+/// Returns a rank's rows of a global batch. The part of every rank is a multiple of `unit` rows.
 pub fn rows(global_batch: usize, unit: usize, world: World) -> Range<usize> {
     let Range { start, end } = deal(global_batch / unit, 0, world);
     start as usize * unit..end as usize * unit

@@ -70,8 +70,7 @@ impl AdamW {
         AdamW { means: zeros(), squares: zeros(), updates: 0, variance, local }
     }
 
-    /// Updates all `values` once. `gradient(i)` is the gradient of parameter `i`, which is multiplied by
-    /// `gradient_scale`.
+    /// Updates all `values` once. The gradient of parameter `i` is `gradient(i)` times `gradient_scale`.
     pub fn update<'g>(
         &mut self,
         parameters: &[Parameter],

@@ -9,9 +9,9 @@ pub(super) const WEIGHTS: f64 = 0.5;
 /// Communication that takes longer than the computation that overlaps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposed {
-    /// Gradient synchronisation, which takes longer than the last backward pass.
+    /// Gradient synchronisation is exposed: it takes longer than the last backward pass.
     pub sync: bool,
-    /// All-gather of updated parameters, which takes longer than the next forward pass.
+    /// The all-gather of updated parameters is exposed: it takes longer than the next forward pass.
     pub all_gather: bool,
 }
 

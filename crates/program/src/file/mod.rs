@@ -51,7 +51,7 @@ pub struct PlanFile {
     /// The blocks that recompute the forward pass, if only some do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recomputed: Vec<String>,
-    /// 0, 1, 2 or 3: the ZeRO stage, which determines what ranks divide if they share a parameter's work.
+    /// The ZeRO stage: 0, 1, 2 or 3. It determines what the ranks that share a parameter's work divide.
     pub zero: u8,
     /// The precision for which time and memory were predicted.
     #[serde(default)]

@@ -44,7 +44,7 @@ pub enum Fault {
 /// Delays and losses of every link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weather {
-    /// Usual delay of a message, which may also reorder messages.
+    /// Range of usual delays of a message. Different delays may reorder messages.
     pub delay: Range<Duration>,
     /// Probability that a message is lost.
     pub loss: f64,

@@ -145,7 +145,7 @@ impl<'a> Engine<'a> {
         Engine::over(settings, channel, computation, &start)
     }
 
-    /// Returns a rank before its first step, whose parameters begin as `start` says. A rank that takes over
+    /// Returns a rank before its first step. Its parameters begin as `start` says. A rank that takes over
     /// the state of others begins with zeros.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Role of a rank in its job, which determines its signals to other ranks and the end of its epoch.
+//! Role of a rank in its job. The role determines the rank's signals to other ranks and the end of its
+//! epoch.
 
 use serde_json::{Map, Value};
 use thinwire_job::elastic::{Membership, Presence, Wish};

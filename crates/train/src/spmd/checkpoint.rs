@@ -91,8 +91,8 @@ impl Executor<'_> {
         state
     }
 
-    /// Restores the residuals of sums that a plan makes in every micro-batch, which must be of the same
-    /// plan, and the progress of 1-bit Adam.
+    /// Restores the residuals of sums that a plan makes in every micro-batch, and the progress of 1-bit
+    /// Adam. Residuals must be from a training with the same plan.
     ///
     /// # Errors
     /// If a residual has another length than its exchange.

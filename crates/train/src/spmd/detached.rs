@@ -38,7 +38,7 @@ impl DetachedReplica {
         self.step
     }
 
-    /// Returns the values of the parameters, which may be changed, in the order of the program.
+    /// Returns the values of the parameters, to be changed in place, in the order of the program.
     pub fn values_mut(&mut self) -> &mut Vec<Vec<f32>> {
         &mut self.values
     }

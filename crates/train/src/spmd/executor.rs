@@ -95,7 +95,7 @@ struct Last {
 }
 
 impl<'a> Executor<'a> {
-    /// Returns a rank of a plan, whose parameters start as `initial` says. If the plan is for one rank, every
+    /// Returns a rank of a plan. Its parameters start as `initial` says. If the plan is for one rank, every
     /// rank of the group follows it: they are replicas, whose gradients are averaged.
     ///
     /// # Errors
@@ -306,8 +306,8 @@ impl<'a> Executor<'a> {
         &self.optimizer.values
     }
 
-    /// Returns the values of the parameters of a replica, which may be changed, in the order of the program.
-    /// The next step uses them after [`Executor::use_values`].
+    /// Returns the values of the parameters of a replica, to be changed in place, in the order of the
+    /// program. The next step uses them after [`Executor::use_values`].
     pub fn values_mut(&mut self) -> &mut Vec<Vec<f32>> {
         &mut self.optimizer.values
     }

@@ -1,5 +1,5 @@
-//! Model of text or images: a graph of crate `model` with its gradients, which one rank trains, and with
-//! which it writes text or classifies images.
+//! Model of text or images: a graph of crate `model` with its gradients. One rank trains it, and writes
+//! text or classifies images with it.
 //!
 //! Laws: gradients equal PyTorch's, and a training equals a training of the same graph under a plan.
 
