@@ -33,7 +33,7 @@ impl Adjacency {
     /// Creates a graph from its arrays, which may be in memory or in a mapped file.
     ///
     /// # Errors
-    /// Those of [`Adjacency::new`].
+    /// As [`Adjacency::new`].
     pub(crate) fn from_arrays(
         offsets: Array<u64>,
         neighbors: Array<u32>,
@@ -75,8 +75,7 @@ impl Adjacency {
     /// weights, by the positions of edges in the graph.
     ///
     /// # Errors
-    /// Those of [`Adjacency::from_edges`] and [`Weights::new`], or if the numbers of weights and edges
-    /// differ.
+    /// As [`Adjacency::from_edges`] and [`Weights::new`], or if the numbers of weights and edges differ.
     pub fn from_weighted_edges(
         vertices: u32,
         edges: &[(u32, u32)],

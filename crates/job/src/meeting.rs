@@ -165,7 +165,7 @@ impl Meeting {
     /// soon as `watch`, which belongs to their earlier link, reports that a rank cannot come.
     ///
     /// # Errors
-    /// Those of `link_named`, and of the watch.
+    /// As [`Meeting::link_named`], or if `watch` reports an error.
     pub fn link_watched(&self, name: &str, watch: tcp::Watch) -> Result<Link, Error> {
         self.named(name, Some(watch))
     }

@@ -41,7 +41,7 @@ pub fn open(host: &str, port: u16, token: &str) -> Result<(Server, String), Erro
 /// "host:port#key".
 ///
 /// # Errors
-/// Those of `open`, or if another program has the port.
+/// As [`open`], or if another program has the port.
 pub fn open_behind(host: &str, port: u16, token: &str) -> Result<(Server, String), Error> {
     let (secret, behind) = (secret(token, &joined(host, port))?, Behind::at(host, port)?);
     let server = Server::share(behind.listens, &secret)?;
@@ -71,7 +71,7 @@ pub fn serve<S: Node>(
 /// none (port 0), the service is behind that port, and its address is "host:port#key".
 ///
 /// # Errors
-/// Those of `serve`, or if another program has the port.
+/// As [`serve`], or if another program has the port.
 pub fn serve_behind<S: Node>(
     address: &str,
     port: Option<u16>,

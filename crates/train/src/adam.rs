@@ -105,8 +105,8 @@ const DOUBLED_AFTER: u64 = 16;
 /// Largest number of steps from one exchange of momenta to the next: H of 0/1 Adam.
 const STEPS_MAX: u64 = 16;
 
-/// Returns whether the update with this number, from 0, changes the variance under 0/1 Adam, as long as it is
-/// not fixed.
+/// Returns whether update `update`, counted from 0, changes the variance under 0/1 Adam. This holds until
+/// the variance is fixed.
 pub(crate) fn changes_variance(update: u64) -> bool {
     variance_updates(update + 1) > variance_updates(update)
 }

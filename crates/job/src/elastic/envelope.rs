@@ -41,7 +41,7 @@ pub enum Request {
     },
     /// Message of the member.
     Member(Message),
-    /// Figures of the process for people, as JSON.
+    /// Figures of the process that users see, as JSON.
     Figures(String),
     /// Request of an operator to read the state of the job.
     Status,

@@ -307,7 +307,7 @@ impl Membership {
         Err(error.with_hint("when it is back, end it and remove its state: the job is complete"))
     }
 
-    /// Sends figures for people, which replace the last ones: step, loss and the like. `host` and `pid` of
+    /// Sends figures that users see, such as step and loss. They replace the last ones. `host` and `pid` of
     /// this process are added, and `member`, its launcher's number for it. Figures of more than 16 KiB of
     /// JSON are not sent.
     pub fn tell(&self, mut figures: Map<String, Value>) {

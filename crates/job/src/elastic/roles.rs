@@ -74,7 +74,7 @@ impl RoleState {
         Some(say("model, data or settings", &said(found), &expected))
     }
 
-    /// Adds a process whose job spec is that of its role.
+    /// Adds a process whose job spec equals its role's.
     pub fn joined(&mut self, id: Id, spec: JobSpec, now: Instant, at: Duration) {
         self.spec.get_or_insert(spec);
         self.known.entry(id).or_default().heard = Some(now);

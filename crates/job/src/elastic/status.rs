@@ -17,7 +17,7 @@ pub struct Known {
     pub standing: Option<Standing>,
     /// Last step of its state.
     pub done: Option<u64>,
-    /// Figures for people.
+    /// Figures that users see.
     pub figures: Option<Value>,
     /// Time of the last report, while the process is connected.
     pub heard: Option<Instant>,

@@ -42,7 +42,7 @@ pub trait ViewService: Send {
     /// A refusal, which is sent to that process only. It must leave the state unchanged.
     fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String>;
 
-    /// Returns figures for people, which are added to the servers' part of the coordinator's status.
+    /// Returns figures for users, which are added to the servers' part of the coordinator's status.
     fn stats(&self) -> Map<String, Value> {
         Map::new()
     }
@@ -57,7 +57,7 @@ pub trait ViewService: Send {
     /// Continues from a saved state; called before any other method.
     ///
     /// # Errors
-    /// A line that says why, if the bytes are not such a state.
+    /// If the bytes are not such a state. The error is a line that says why.
     fn restore(&mut self, state: &[u8]) -> Result<(), String>;
 }
 

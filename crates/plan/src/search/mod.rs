@@ -82,7 +82,7 @@ pub struct Found {
     pub best: Outcome,
     /// Next fastest plans.
     pub others: Vec<Outcome>,
-    /// Best expert plan of each kind, or the bytes that it would need.
+    /// Best expert plan of each kind, or the bytes that it would need if none fits.
     pub experts: Vec<(Expert, Result<Outcome, f64>)>,
     /// Lower bound in seconds on the step time of all plans.
     pub bound_s: f64,

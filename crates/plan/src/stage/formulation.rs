@@ -62,7 +62,7 @@ pub struct Formulation {
     pub options: Vec<Vec<Cost>>,
     /// Conversions of every pair of options, for pairs of variables.
     pub edges: Vec<([usize; 2], Vec<Wire>)>,
-    /// Parameters with other transports, by variable and option.
+    /// Parameters that have other transports than the usual one, by variable and option.
     pub transports: BTreeMap<usize, Vec<Vec<TransportOptions>>>,
     /// Meaning of every variable.
     pub variables: Arc<[Variable]>,

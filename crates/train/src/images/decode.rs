@@ -15,7 +15,7 @@ const JPEG: &[u8] = b"\xff\xd8";
 /// channels, rows and columns. Palettes and other depths become eight bits per channel.
 ///
 /// # Errors
-/// A text in one line, if the file is neither PNG nor JPEG, is damaged, or has another shape.
+/// If the file is neither PNG nor JPEG, is damaged, or has another shape. The error is one line of text.
 pub fn decode(file: &[u8], shape: [usize; 3]) -> Result<Vec<u8>, String> {
     let interleaved = match file {
         file if file.starts_with(PNG) => png(file, shape)?,

@@ -46,7 +46,7 @@ impl Parts {
     /// Reads parts that were saved.
     ///
     /// # Errors
-    /// A text that says why, if the bytes were not written by [`Parts::to_bytes`] of this version.
+    /// If the bytes were not written by [`Parts::to_bytes`] of this version. The error says why.
     pub fn parse(bytes: &[u8]) -> Result<Parts, String> {
         let found = bytes.len();
         let short = || format!("{found} bytes, expected the whole state of a job with servers");
