@@ -29,9 +29,9 @@ pub enum Element {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Initial {
-    /// All zero.
+    /// All zeros.
     Zeros,
-    /// All one.
+    /// All ones.
     Ones,
     /// Normal with mean zero and this standard deviation.
     Normal(f64),
@@ -93,7 +93,7 @@ pub struct Block {
     pub nodes: Range<NodeId>,
 }
 
-/// A model: its computation, in a possible order.
+/// A model: its tensors, and its nodes in an order in which they can be computed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     /// All tensors.

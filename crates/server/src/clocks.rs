@@ -157,10 +157,11 @@ impl Clocks {
     }
 }
 
-/// Staleness in steps from which on all answers share one count.
+/// Staleness in steps from which on answers are no longer counted separately.
 pub const STALENESS_MAX: usize = 16;
 
-/// Histogram of staleness, by how many steps a worker was ahead of the slowest when its pull was answered.
+/// Histogram of staleness: the number of steps that a worker was ahead of the slowest when its pull was
+/// answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Staleness {
     counts: [u64; STALENESS_MAX + 1],

@@ -184,12 +184,12 @@ impl Matrix {
         }
     }
 
-    /// Returns how many numbers it has.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.bytes()
     }
 
-    /// Returns whether it has no numbers.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

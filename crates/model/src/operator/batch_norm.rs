@@ -10,7 +10,7 @@ use super::operand::{inputs, norm};
 use super::{Epsilon, Rule};
 use crate::{Axes, Declaration, Dim, Error, Kind};
 
-/// Sums and squares of every channel; input x.
+/// The sum and the sum of squares of every channel; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Moments;
 

@@ -12,7 +12,7 @@ use crate::{Axes, Declaration, Error, Kind, Operand};
 pub struct Transpose {
     /// The axes of x.
     pub input: String,
-    /// The axes of y: those of x in another order.
+    /// The axes of y: the axes of x in another order.
     pub output: String,
 }
 

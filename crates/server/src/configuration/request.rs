@@ -50,7 +50,7 @@ pub enum ViewRequest {
         /// Numbers of the shards and of their last views.
         views: Vec<(u32, u64)>,
     },
-    /// Asks for a snapshot of the job. Its number is one more than the number of the last snapshot.
+    /// Asks for a snapshot of the job. The snapshot's number is one more than the number of the last one.
     Snapshot {
         /// Number of the snapshot.
         number: u64,
