@@ -19,7 +19,7 @@ pub enum Corrupt {
     /// Bytes that do not encode a message or a state.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// First bytes that are not those of a saved state.
+    /// First bytes that do not mark a saved state.
     #[error("no coordinator state, expected it to start with 'TWRO'")]
     Magic,
     /// Version that this build does not read.

@@ -40,13 +40,13 @@ pub enum Note {
 /// Reason why a member is not in the next epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// It wanted to leave.
+    /// The member wanted to leave.
     Left,
-    /// Its process has ended.
+    /// The member's process has ended.
     Ended,
-    /// It was silent for too long, or did not stop.
+    /// The member was silent for too long, or did not stop.
     Silent,
-    /// It and another member could not reach each other.
+    /// The member and another one could not reach each other.
     Cut,
     /// The job was made smaller.
     Resized,

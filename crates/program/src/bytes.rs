@@ -59,11 +59,11 @@ pub struct Exchange {
     pub kind: Kind,
     /// The tensor of the training graph.
     pub tensor: TensorId,
-    /// The tensor of the model that it is, or of which it is a gradient.
+    /// The tensor of the model that is moved, or whose gradient is moved.
     pub subject: TensorId,
     /// The ranks that take part.
     pub route: Route,
-    /// The number of times that it takes place.
+    /// The number of times that the exchange takes place in a step.
     pub times: Times,
     /// The bytes of one group in one exchange.
     pub volume: Arc<Volume>,

@@ -36,9 +36,10 @@ pub enum Sharding {
 /// A plan's settings for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockPlan {
-    /// The chunk of the pipeline to which it belongs.
+    /// The chunk of the pipeline to which the block belongs.
     pub chunk: usize,
-    /// Whether its forward pass is computed again for the backward pass, instead of keeping the results.
+    /// Whether the block's forward pass is computed again for the backward pass, instead of keeping its
+    /// results.
     pub recompute: bool,
 }
 

@@ -21,11 +21,12 @@ pub type Slot = usize;
 pub struct Held {
     /// The tensor, of the training graph.
     pub tensor: TensorId,
-    /// Its layout.
+    /// The layout of the tensor.
     pub layout: Layout,
-    /// The shape of this rank's part.
+    /// The shape of this rank's part of the tensor.
     pub shape: Vec<usize>,
-    /// Whether it may be encoded: it is an activation or its gradient, and has at least two dimensions.
+    /// Whether the tensor may be encoded: it is an activation or its gradient, and has at least two
+    /// dimensions.
     pub encodes: bool,
 }
 

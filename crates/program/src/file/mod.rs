@@ -109,7 +109,7 @@ pub struct StageFile {
     pub first: String,
     /// The stage's last block.
     pub last: String,
-    /// Predicted memory of each of its devices, in bytes.
+    /// Predicted memory of each device of the stage, in bytes.
     pub memory_bytes: u64,
 }
 
