@@ -132,9 +132,9 @@ pub(crate) fn steps_between(peak: f32, rate: f32) -> u64 {
 /// Progress of a variance until it is fixed, and state that is needed after that.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Variance {
-    /// Number of updates that have changed the variance, once it is fixed.
+    /// Number of updates that have changed the variance; `None` until the variance is fixed.
     pub fixed: Option<u64>,
-    /// Highest learning rate since it was fixed, for [`steps_between`].
+    /// Highest learning rate since the variance was fixed, for [`steps_between`].
     pub peak: f32,
     /// Learning rate with which the last momenta that were sent take effect, and so also their residuals; 0
     /// if this is not tracked.
@@ -196,7 +196,7 @@ pub(crate) struct Local {
     pub steps: u64,
     /// Sums of the rank's momenta, each times the rate of its step, by parameter.
     pub sums: Vec<Vec<f32>>,
-    /// Sum of these rates.
+    /// Sum of the rates of the local steps.
     pub rate: f32,
     /// Numbers of the last step.
     pub last: Option<MomentumStep>,

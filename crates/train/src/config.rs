@@ -18,9 +18,9 @@ pub struct Config {
     pub context: usize,
     /// Number of features of a position.
     pub width: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
-    /// Attention heads; they divide the width.
+    /// Number of attention heads, which must divide the width.
     pub heads: usize,
 }
 

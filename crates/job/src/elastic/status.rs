@@ -15,7 +15,7 @@ use super::roles::{RoleRegistry, RoleState, ServerRole};
 pub struct Known {
     /// Activity of the process.
     pub standing: Option<Standing>,
-    /// Last step of its state.
+    /// Last step of the process's state.
     pub done: Option<u64>,
     /// Figures that users see.
     pub figures: Option<Value>,

@@ -7,7 +7,7 @@ use super::{Cluster, Level};
 /// Some devices of a cluster, as a separate cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subset {
-    /// Cluster of only these devices.
+    /// Cluster of only the devices of the subset.
     pub cluster: Cluster,
     /// Number of each device in the whole cluster.
     pub devices: Vec<usize>,

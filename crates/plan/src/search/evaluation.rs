@@ -53,7 +53,7 @@ pub(super) struct Evaluation<'a> {
     pub chain: &'a Chain<'a>,
     pub load_balance: Option<&'a LoadBalance<'a>>,
     pub recompute: Recompute,
-    /// Step time in seconds from which on a plan is useless; it may fall during the evaluation.
+    /// Step time in seconds from which on a plan is useless. It may fall during the evaluation.
     pub enough_s: &'a dyn Fn() -> f64,
 }
 

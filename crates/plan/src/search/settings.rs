@@ -45,11 +45,11 @@ pub struct Settings {
 /// Recomputation of the forward pass in the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recompute {
-    /// Never.
+    /// No block recomputes its forward pass.
     Never,
-    /// Where it helps.
+    /// A block recomputes its forward pass where this helps.
     Free,
-    /// Always.
+    /// All blocks recompute their forward passes.
     Always,
 }
 

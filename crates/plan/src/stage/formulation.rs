@@ -22,9 +22,9 @@ pub struct Block<'a> {
     pub graph: &'a Graph,
     /// Nodes of the block.
     pub nodes: Range<NodeId>,
-    /// Tensor that enters, with its possible layouts.
+    /// Tensor that enters the block, with its possible layouts.
     pub entry: Option<(TensorId, Vec<Sides>)>,
-    /// Tensor that leaves, with its possible layouts.
+    /// Tensor that leaves the block, with its possible layouts.
     pub exit: Option<(TensorId, Vec<Sides>)>,
 }
 
@@ -66,9 +66,9 @@ pub struct Formulation {
     pub transports: BTreeMap<usize, Vec<Vec<TransportOptions>>>,
     /// Meaning of every variable.
     pub variables: Arc<[Variable]>,
-    /// Variable of the tensor that enters.
+    /// Variable of the tensor that enters the block.
     pub entry: Option<usize>,
-    /// Variable of the tensor that leaves.
+    /// Variable of the tensor that leaves the block.
     pub exit: Option<usize>,
 }
 

@@ -43,7 +43,7 @@ pub struct Settings {
     pub learning_rate: f32,
     /// Weight decay: this factor times a matrix is added to the matrix's gradient.
     pub weight_decay: f32,
-    /// Share of the inputs of every layer that is dropped, below 1.
+    /// Fraction of each layer's inputs that is dropped; below 1.
     pub dropout: f32,
     /// Seed of everything random.
     pub seed: u64,

@@ -26,7 +26,7 @@ pub const JOB: &str = "job";
 pub(super) struct Replica<'r, 'a> {
     /// Settings of the training.
     pub settings: &'r Settings<'r>,
-    /// Name of the elastic job, if it is one.
+    /// Name of the job, if the job is elastic.
     pub name: Option<&'r str>,
     /// The rank at work.
     pub engine: &'r mut Engine<'a>,

@@ -37,9 +37,9 @@ const REORDERED: &str = "the checkpoint's gradients were in other buckets: the w
 
 /// Rank between two epochs, or between two batches of an epoch.
 pub(super) struct Detached {
-    /// Its parameters, and the state of its optimiser.
+    /// Parameters of the rank, and the state of its optimiser.
     pub replica: DetachedReplica,
-    /// Its rounds; `None` if every step exchanges gradients.
+    /// Rounds of the rank; `None` if every step exchanges gradients.
     pub rounds: Option<Rounds>,
 }
 

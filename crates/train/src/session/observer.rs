@@ -103,9 +103,9 @@ pub struct Pass {
     pub validated: Option<Figures>,
     /// Seconds of training.
     pub seconds: f64,
-    /// Seconds of this time in which the rank waited for batches.
+    /// Seconds of training in which the rank waited for batches.
     pub loading_s: f64,
-    /// Seconds of this time in which it waited for gradients of other ranks.
+    /// Seconds of training in which the rank waited for gradients of other ranks.
     pub wait_s: f64,
     /// Bytes that this rank sent.
     pub sent_bytes: u64,

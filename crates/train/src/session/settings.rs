@@ -45,7 +45,7 @@ pub struct Settings<'a> {
     pub validation_batches: usize,
     /// Bandwidth of an emulated link; `None` if the link is real.
     pub link_bytes_per_s: Option<f64>,
-    /// Values of parameters before the first step, if they are not drawn.
+    /// Values of parameters before the first step; `None` if they are drawn at random.
     pub weights: Option<&'a thinwire_server::Checkpoint>,
     /// Checkpoint from which the training continues.
     pub resume: Option<&'a Checkpoint>,

@@ -14,9 +14,9 @@ use crate::{Adam, AdamW, AdamWOptions, Pace};
 #[derive(Debug)]
 pub struct Optimizer {
     parameters: Vec<crate::Parameter>,
-    /// Values of these parts, by parameter.
+    /// Values of this rank's parts, by parameter.
     pub values: Vec<Vec<f32>>,
-    /// Their means and means of squares, and the number of updates so far.
+    /// Means and means of squares of these parts' gradients, and the number of updates so far.
     pub state: AdamW,
 }
 

@@ -44,7 +44,7 @@ pub struct MessageEnd {
 /// Identity and priority of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct When {
-    /// A number for its micro-batch, equal on all ranks.
+    /// A number for the exchange's micro-batch, equal on all ranks.
     pub micro_batch_number: u64,
     /// Priority of the exchange.
     pub priority: Priority,

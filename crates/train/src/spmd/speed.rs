@@ -74,7 +74,7 @@ pub struct Speed {
 pub struct Timed {
     /// Name of the operator.
     pub name: &'static str,
-    /// Whether it is a matrix product.
+    /// Whether the operator is a matrix product.
     pub multiplies: bool,
     /// Floating-point operations of one execution.
     pub flops: f64,

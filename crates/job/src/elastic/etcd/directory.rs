@@ -23,9 +23,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The process that leads a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Address of its coordinator, as host:port; `None` until the coordinator listens.
+    /// Address of the process's coordinator, as host:port; `None` until the coordinator listens.
     pub address: Option<String>,
-    /// Revision at which its key was created, which no other leader has.
+    /// Revision at which the leader's key was created. No other leader has this revision.
     pub created: i64,
 }
 

@@ -24,9 +24,9 @@ pub type Change = Arc<dyn Fn() + Send + Sync>;
 /// How a process takes part in its epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Participation {
-    /// It waits for each epoch, meets the other members, and ends its run when it is told.
+    /// The process waits for each epoch, meets the other members, and ends its run when it is told to.
     Trains,
-    /// It is in every epoch at once, shares no state, and has nothing to end.
+    /// The process is in every epoch as soon as it starts, shares no state, and has nothing to end.
     Follows,
 }
 
@@ -43,9 +43,9 @@ pub enum Found {
 /// Way in which a process has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Others continue with its state, or all steps are done.
+    /// Others continue with the process's state, or all steps are done.
     Succeeded,
-    /// No other process is known to continue with its state.
+    /// No other process is known to continue with the process's state.
     Alone,
 }
 

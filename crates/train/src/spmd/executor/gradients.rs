@@ -37,11 +37,11 @@ use crate::{Adam, Gradients};
 /// Options of the exchange of a rank's gradients.
 #[derive(Clone, Debug, Default)]
 pub struct ExchangeOptions {
-    /// The options of their synchroniser; the executor sets its reduction.
+    /// Options of the synchroniser of gradients; the executor sets its reduction.
     pub sync: thinwire_sync::Options,
     /// Source of the choice of codecs.
     pub codecs: Codecs,
-    /// The precision to which gradients are rounded before they leave.
+    /// The precision to which gradients are rounded before they are sent.
     pub gradients: Gradients,
     /// Names of the parameters of a replica whose gradients are not exchanged: they stay on their rank
     /// until its [`Remote`](super::Remote) takes them.

@@ -9,11 +9,11 @@ use thinwire_program::pipeline::Pass;
 pub struct Went {
     /// The pass.
     pub pass: Pass,
-    /// Time at which it began, in seconds; see [`Times`].
+    /// Time at which the pass began, in seconds; see [`Times`].
     pub start_s: f64,
-    /// Time at which it ended, in seconds.
+    /// Time at which the pass ended, in seconds.
     pub end_s: f64,
-    /// Seconds of it in which the rank waited for others.
+    /// Seconds of the pass in which the rank waited for others.
     pub waited_s: f64,
 }
 
