@@ -114,7 +114,7 @@ pub struct Manifest<T> {
     pub record: T,
     /// Length and checksum of every other file, by name.
     pub files: BTreeMap<String, FileCheck>,
-    /// Folder with these files, if they are not in the folder of the manifest.
+    /// Folder with the other files, if they are not in the folder of the manifest.
     pub folder: Option<String>,
 }
 

@@ -17,9 +17,9 @@ pub use folder::length_of;
 /// Way in which a draft begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// One process makes its folder, before the others write to it.
+    /// One process makes the draft's folder, before the others write to it.
     Alone,
-    /// Every process makes the folder, unless another one has made it.
+    /// Every process makes the draft's folder, unless another one has made it.
     Shared,
 }
 

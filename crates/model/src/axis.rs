@@ -49,7 +49,7 @@ impl Dim {
 /// A tensor as an operand of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// The operator's name for it, such as `weight`.
+    /// The operator's name for the operand, such as `weight`.
     pub name: &'static str,
     /// The axis of each dimension.
     pub dims: Vec<Dim>,

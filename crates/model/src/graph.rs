@@ -55,7 +55,7 @@ pub enum Role {
 pub struct Tensor {
     /// Path, such as `block.3.mlp.up.weight`.
     pub name: String,
-    /// The lengths of its dimensions.
+    /// The lengths of the tensor's dimensions.
     pub shape: Vec<usize>,
     /// Kind of the elements.
     pub element: Element,

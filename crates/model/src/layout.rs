@@ -44,9 +44,9 @@ impl Reduction {
 /// Placement of a tensor along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Placement {
-    /// Every rank has all of it.
+    /// Every rank has the whole tensor.
     Replicated,
-    /// Every rank has its part of this dimension.
+    /// Every rank has its part of this dimension of the tensor.
     Sharded(usize),
     /// Every rank has values that must still be reduced.
     Partial(Reduction),

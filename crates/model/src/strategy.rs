@@ -24,7 +24,7 @@ pub enum Cut {
     Whole,
     /// Every rank computes its part of this axis.
     Axis(usize),
-    /// Every rank computes all of it with partial sums; only for linear operators.
+    /// Every rank does all of the work on partial sums; only for linear operators.
     Sum,
 }
 

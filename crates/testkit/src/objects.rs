@@ -21,16 +21,16 @@ pub struct ObjectStore {
 /// Way in which the store fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// It does not fail.
+    /// The store does not fail.
     #[default]
     None,
-    /// It refuses every request, with status 503.
+    /// The store refuses every request, with status 503.
     Away,
-    /// It accepts every request and answers none.
+    /// The store accepts every request and answers none.
     Silent,
-    /// It closes the connection in the middle of every answer that has a body.
+    /// The store closes the connection in the middle of every answer that has a body.
     Cut,
-    /// It writes objects whose names end with this text, but answers that it could not.
+    /// The store writes objects whose names end with this text, but answers that it could not.
     Denied(&'static str),
 }
 

@@ -34,7 +34,7 @@ pub struct Named {
     /// Name, or path of the file. In a planned training, it is the name of the plan's model.
     #[serde(alias = "model")]
     pub name: String,
-    /// Number of tokens in its sequences.
+    /// Number of tokens in the model's sequences.
     #[serde(alias = "sequence")]
     pub context: usize,
     /// Name of the input for tokens, if it is not clear from the model.

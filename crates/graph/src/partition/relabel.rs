@@ -11,7 +11,7 @@ use crate::sample::Weights;
 pub struct Relabelling {
     /// New number of every vertex.
     pub new: Vec<u32>,
-    /// Old number of every vertex, by its new one.
+    /// Old number of every vertex, by its new number.
     pub old: Vec<u32>,
     /// Part `p` has the new numbers `bounds[p]..bounds[p + 1]`.
     pub bounds: Vec<u32>,

@@ -11,9 +11,9 @@ const COMPARED_MAX: usize = 32;
 /// Largest number of in-neighbours that a destination draws in one hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FanOut {
-    /// All of them, without drawing.
+    /// All in-neighbours, without drawing.
     All,
-    /// At most this many.
+    /// At most this many in-neighbours.
     Limit(u32),
 }
 

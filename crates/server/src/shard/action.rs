@@ -20,7 +20,7 @@ pub enum Action {
         /// The message.
         message: Message,
     },
-    /// Replaces the tables with those that came with the snapshot message.
+    /// Replaces the tables by the tables that came with the snapshot message.
     Load,
     /// Drops the tables.
     Drop,

@@ -16,7 +16,7 @@ use crate::write::Push;
 /// Order to the primary of a shard for a snapshot of the job. Later orders compare greater.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
-    /// Admit no pushes newer than those in the log, and report which they are.
+    /// Admit no newer pushes than the log has, and report the newest pushes in the log.
     WriteBarrier,
     /// Admit exactly the pushes up to a frontier, and capture the tables.
     Take(Arc<Frontier>),

@@ -114,7 +114,7 @@ pub struct PlanRequest {
     pub cluster: Option<Machines>,
     /// The model.
     pub model: String,
-    /// Number of tokens in its sequences.
+    /// Number of tokens in the model's sequences.
     pub sequence: usize,
     /// Number of sequences in a step.
     pub batch: usize,
