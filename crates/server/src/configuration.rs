@@ -9,9 +9,13 @@
 //! If no replica of a shard is in the epoch, the shard keeps its view, and its replicas may come back. Such a
 //! shard is silent; it is lost once all its replicas are known to be dead.
 //!
-//! Laws: successive views of a shard obey [`View::next`]; a silent or lost shard gets its next view when a replica
-//! of its last view reports its copy; when all learners have reported, each other shard has as many replicas as
-//! the definition requires, or as there are servers; a restored configuration continues exactly as the saved one.
+//! Laws:
+//!
+//! - successive views of a shard obey [`View::next`];
+//! - a silent or lost shard gets its next view when a replica of its last view reports its copy;
+//! - when all learners have reported, each other shard has as many replicas as the definition requires, or as
+//!   there are servers;
+//! - a restored configuration continues exactly as the saved one.
 
 mod definition;
 mod request;

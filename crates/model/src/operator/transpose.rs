@@ -22,7 +22,7 @@ impl Transpose {
         Transpose { input: input.into(), output: output.into() }
     }
 
-    /// Returns, for each dimension of y, the same dimension of x.
+    /// Returns, for each dimension of y, the dimension of x with the same axis.
     pub(crate) fn order(&self) -> Vec<usize> {
         self.output
             .chars()
