@@ -30,7 +30,7 @@ pub fn number<'de, D: Deserializer<'de>, N: Deserialize<'de> + Copy + Into<Optio
     })
 }
 
-/// Progress of the workers, as told to one of them.
+/// Progress of the workers, as sent to one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     /// Step of the slowest worker.
@@ -135,7 +135,7 @@ impl Clocks {
         self.active().map(|(_, clock)| clock).min().unwrap_or(self.newest)
     }
 
-    /// Returns the step of the slowest worker, and how many workers push, as told to the worker `to`. A
+    /// Returns the step of the slowest worker, and how many workers push, as sent to the worker `to`. A
     /// worker that has pushed nothing while others are beyond the first step counts as one that only reads.
     pub fn pace(&self, to: Id) -> Pace {
         let pushes =

@@ -225,7 +225,7 @@ impl Membership {
         self.shared.finishing()
     }
 
-    /// Returns the wish of this process, in an epoch of `ranks` ranks, about the end of the epoch.
+    /// Returns this process's [`Wish`] about the end of the epoch, in an epoch of `ranks` ranks.
     pub fn wish(&self, ranks: usize) -> Wish {
         match self.finishing() {
             Some(leavers) if leavers.len() == ranks => Wish::Stop,

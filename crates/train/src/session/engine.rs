@@ -255,8 +255,8 @@ impl<'a> Engine<'a> {
         self.computation.file.is_some()
     }
 
-    /// Takes a step that began at `begun`, and sends the others a wish. Returns the step and the highest wish
-    /// of any rank.
+    /// Takes a step that began at `begun`, and sends the other ranks a wish about the end of the epoch.
+    /// Returns the step and the highest wish of any rank.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.

@@ -48,8 +48,8 @@ impl Role<'_> {
         !matches!(self, Role::Fixed)
     }
 
-    /// Returns this rank's wish in a step of `ranks` ranks. In an elastic job, a signal makes only this
-    /// process leave.
+    /// Returns this rank's [`Wish`] about the end of the epoch, in a step of `ranks` ranks. In an elastic
+    /// job, a signal makes only this process leave.
     pub fn wish(self, signal: Option<i32>, ranks: usize) -> Wish {
         match self {
             Role::Member(membership) => {

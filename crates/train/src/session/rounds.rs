@@ -127,8 +127,9 @@ impl Rounds {
         self.averager.mode()
     }
 
-    /// Ends a step of the executor: begins and ends the rounds that are due, and sends the others a wish.
-    /// Returns the highest wish of all ranks some steps earlier, and the record of rounds.
+    /// Ends a step of the executor: begins and ends the rounds that are due, and sends the other ranks a
+    /// wish about the end of the epoch. Returns the highest wish of all ranks some steps earlier, and the
+    /// record of rounds.
     ///
     /// # Errors
     /// If a peer is lost.
