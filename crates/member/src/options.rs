@@ -24,7 +24,8 @@ pub struct Options {
     pub min: u32,
     /// Largest number of ranks that train; more are spares.
     pub max: u32,
-    /// Silence of a process without consequences; a longer silence is noticed within half as much time again.
+    /// Longest silence of a process without consequences. A longer silence is noticed within 1.5 times this
+    /// duration.
     pub silence: Duration,
     /// Time that newcomers wait for others, so that they join together.
     pub settle: Duration,
