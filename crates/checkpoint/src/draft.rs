@@ -70,7 +70,7 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Joins the checkpoint that rank 0 has started, whose draft has this token.
+    /// Joins the checkpoint that rank 0 has started. `token` is the token of its draft.
     ///
     /// # Errors
     /// If a bucket has no address or credentials.
@@ -167,7 +167,7 @@ impl Draft {
     /// Returns whether a file exists.
     ///
     /// # Errors
-    /// If the store does not answer this.
+    /// If the store does not answer.
     pub fn has(&self, name: &str) -> Result<bool, Error> {
         Ok(self.find_length(name)?.is_some())
     }

@@ -108,7 +108,7 @@ impl Lease {
         Ok(lease)
     }
 
-    /// Opens a bucket without taking it, which each check does.
+    /// Opens a bucket without taking it. Each [`Lease::check`] takes it, if it is free.
     ///
     /// # Errors
     /// If it has no address or credentials.
@@ -136,7 +136,7 @@ impl Lease {
     /// earlier epoch. A store that did not answer the last request is not asked again before the next beat.
     ///
     /// # Errors
-    /// If another training or a later epoch has it, or the bucket cannot be reached.
+    /// If another training or a later epoch has the bucket, or the bucket cannot be reached.
     pub fn check(&self) -> Result<(), Error> {
         self.ensure_answers()?;
         let _turn = guard(&self.shared.turn);

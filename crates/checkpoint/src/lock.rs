@@ -59,7 +59,8 @@ impl Policy {
     }
 }
 
-/// Lock of this training on the folder or bucket, as long as it exists; ranks other than 0 hold nothing.
+/// Lock of this training on the folder or bucket, held as long as this value exists. Ranks other than 0
+/// hold nothing.
 #[derive(Debug, Default)]
 pub enum FolderLock {
     /// Lock of a rank other than 0, or of a training without checkpoints.
@@ -111,7 +112,7 @@ impl FolderLock {
     /// in the folder that do not belong to this training.
     ///
     /// # Errors
-    /// If another training has the folder, or it cannot be read.
+    /// If another training has the folder, or the folder cannot be read.
     pub fn hold(
         policy: Option<&Policy>,
         rank: u32,
@@ -182,7 +183,7 @@ impl FolderLock {
     /// belongs to this training.
     ///
     /// # Errors
-    /// If it was moved, removed or replaced, or if another training writes there.
+    /// If the folder was moved, removed or replaced, or if another training writes there.
     pub fn check(&self) -> Result<(), Error> {
         match self {
             FolderLock::None => Ok(()),
@@ -352,7 +353,7 @@ fn crc32_in(path: &Path) -> Option<u32> {
 /// most `patience` for this; a place that does not exist then is made later.
 ///
 /// # Errors
-/// If the checkpoint does not exist then.
+/// If the checkpoint does not exist by then.
 pub fn await_places<T>(
     resume: impl Fn() -> Result<T, Error>,
     folder: Option<&Path>,

@@ -114,7 +114,7 @@ pub struct Manifest<T> {
     pub record: T,
     /// Length and checksum of every other file, by name.
     pub files: BTreeMap<String, FileCheck>,
-    /// Folder with these files, if they are not in the folder of the manifest.
+    /// Folder with the other files, if they are not in the folder of the manifest.
     pub folder: Option<String>,
 }
 
@@ -148,7 +148,7 @@ impl<T: Record> Manifest<T> {
     /// Parses a manifest.
     ///
     /// # Errors
-    /// A text in one line, if it is damaged or is not a manifest.
+    /// If it is damaged or is not a manifest. The error is one line of text.
     pub fn from_text(text: &[u8]) -> Result<Manifest<T>, String> {
         let value: Value = serde_json::from_slice(text).map_err(line)?;
         let (found, expected) = (value.get(FORMAT), T::FORMAT);

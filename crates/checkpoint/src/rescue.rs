@@ -35,7 +35,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const RETRY_IN_BUCKET: Duration = Duration::from_secs(2);
 /// Pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Most bytes of a file that ranks send at once.
+/// Largest number of bytes of a file that ranks send at once.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Next action after an attempt has failed; rank 0 decides.

@@ -29,13 +29,13 @@ pub trait Saved {
     /// Returns this rank among those that write the checkpoint.
     fn world(&self) -> World;
 
-    /// Returns the numbers of all ranks, in order.
+    /// Gathers the numbers of all ranks, in the order of ranks.
     ///
     /// # Errors
     /// If a rank is lost.
     fn gather(&mut self, mine: &[f32]) -> Result<Vec<f32>, Error>;
 
-    /// Returns the bytes of all ranks, in order.
+    /// Gathers the bytes of all ranks, in the order of ranks.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -98,11 +98,10 @@ fn missed(folder: &Path, all: &[Vec<u8>]) -> Result<(), Error> {
     }
 }
 
-/// Refuses ranks that continue from different checkpoints, or some from a checkpoint and some from the start;
-/// all ranks call this.
+/// Checks that ranks continue from the same checkpoint, or all from the start; all ranks call this.
 ///
 /// # Errors
-/// If there are such ranks, or a rank is lost.
+/// If they do not, or a rank is lost.
 pub fn check_origin<T: Record>(
     resumed: Option<&Sealed<T>>,
     gather: impl FnOnce(&[f32]) -> Result<Vec<f32>, Error>,

@@ -17,9 +17,9 @@ pub use folder::length_of;
 /// Way in which a draft begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// One process makes its folder, before the others write to it.
+    /// One process makes the draft's folder, before the others write to it.
     Alone,
-    /// Every process makes the folder, unless another one has made it.
+    /// Every process makes the draft's folder, unless another one has made it.
     Shared,
 }
 
@@ -29,7 +29,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Checks that a file can be written.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If no file can be written.
     fn check(&self) -> Result<(), Error>;
 
     /// Returns whether a draft has its own folder, which is renamed when it is complete. Otherwise its files
@@ -69,7 +69,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns the length of a file in bytes, if there is one.
     ///
     /// # Errors
-    /// If the store does not answer this.
+    /// If the store does not answer.
     fn length(&self, folder: &str, file: &str) -> Result<Option<u64>, Error>;
 
     /// Removes a file.

@@ -99,8 +99,8 @@ pub fn range(path: &Path, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the result of parsing a file's text. An error gets the file's name and a hint: its own hint,
-/// otherwise the usual origin of such a file.
+/// Returns the result of parsing a file's text. An error gets the file's name and a hint: its own hint, or
+/// else the usual origin of such a file.
 ///
 /// # Errors
 /// Errors of parsing the text.

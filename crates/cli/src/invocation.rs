@@ -11,9 +11,9 @@ use anyhow::{Context, Result};
 /// Script or module that runs the command in the process of an interpreter.
 #[derive(Debug)]
 pub struct Script {
-    /// The words that start it; the first is the interpreter's program file.
+    /// The words that start the script; the first is the interpreter's program file.
     pub words: Vec<OsString>,
-    /// The arguments typed after it.
+    /// The arguments typed after these words.
     pub arguments: Vec<OsString>,
 }
 

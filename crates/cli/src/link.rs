@@ -77,7 +77,7 @@ impl Settings {
         self.limit.and_then(|limit| limit.0)
     }
 
-    /// Returns the name of the network that a benchmark has set up, otherwise the emulated bandwidth.
+    /// Returns the name of the network that a benchmark has set up, or else the emulated bandwidth.
     pub fn network(&self) -> String {
         let emulated = || self.limit().map_or("none".to_owned(), |limit| limit.to_string());
         std::env::var("NETWORK").unwrap_or_else(|_| emulated())

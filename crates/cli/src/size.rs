@@ -18,9 +18,9 @@ pub enum Size {
     Fixed(u32),
     /// The bounds of an elastic job, which ranks may join and leave.
     Elastic {
-        /// Fewest ranks that train.
+        /// Smallest number of ranks that train.
         min: u32,
-        /// Most ranks that train.
+        /// Largest number of ranks that train.
         max: u32,
     },
 }
@@ -100,15 +100,15 @@ pub struct ElasticFlags {
 /// An elastic job that this process launches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elastic {
-    /// Fewest and most ranks that train.
+    /// Smallest and largest number of ranks that train.
     pub ranks: RangeInclusive<u32>,
-    /// Most replacements of dead ranks.
+    /// Largest number of replacements of dead ranks.
     pub restarts: u32,
     /// Whether a replacement could take part, so that hints advise one.
     pub replaces: bool,
     /// Time of silence after which a rank counts as lost, or `None` for the default.
     pub silence: Option<Duration>,
-    /// Most ranks that this process starts.
+    /// Largest number of ranks that this process starts.
     pub here: u32,
     /// Store of the coordinator's state, if several launchers share the job.
     pub store: Option<Store>,
@@ -121,7 +121,7 @@ pub struct Elastic {
 }
 
 impl ElasticFlags {
-    /// Returns the elastic job to launch, if the size is that of an elastic job.
+    /// Returns the elastic job to launch, if the size is `MIN:MAX`.
     ///
     /// # Errors
     /// If replacements are requested for a job of fixed size, or this process has a fixed rank.
@@ -184,7 +184,7 @@ pub fn ensure_bounds(size: Size, what: &str) -> Result<RangeInclusive<u32>> {
 /// Refuses an elastic job for `what`, which needs a fixed number of ranks.
 ///
 /// # Errors
-/// If the size is that of an elastic job.
+/// If the size is `MIN:MAX`.
 pub fn ensure_fixed(size: Option<Size>, what: &str) -> Result<Option<u32>> {
     match size {
         Some(size @ Size::Elastic { max, .. }) => {

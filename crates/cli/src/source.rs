@@ -100,7 +100,7 @@ impl Source {
         }
     }
 
-    /// Returns the requested sequence length, otherwise the model's default.
+    /// Returns the requested sequence length, or else the model's default.
     ///
     /// # Errors
     /// If the model has sequences of another length.
@@ -126,7 +126,7 @@ impl Source {
         }
     }
 
-    /// Returns the requested batch, otherwise the only possible batch, or 1.
+    /// Returns the requested batch, or else the only possible batch, or else 1.
     ///
     /// # Errors
     /// If an ONNX file has inputs of unknown shapes.

@@ -33,7 +33,7 @@ impl Adjacency {
     /// Creates a graph from its arrays, which may be in memory or in a mapped file.
     ///
     /// # Errors
-    /// Those of [`Adjacency::new`].
+    /// As [`Adjacency::new`].
     pub(crate) fn from_arrays(
         offsets: Array<u64>,
         neighbors: Array<u32>,
@@ -75,8 +75,7 @@ impl Adjacency {
     /// weights, by the positions of edges in the graph.
     ///
     /// # Errors
-    /// Those of [`Adjacency::from_edges`] and [`Weights::new`], or if the numbers of weights and edges
-    /// differ.
+    /// As [`Adjacency::from_edges`] and [`Weights::new`], or if the numbers of weights and edges differ.
     pub fn from_weighted_edges(
         vertices: u32,
         edges: &[(u32, u32)],
@@ -91,10 +90,10 @@ impl Adjacency {
         Ok((graph, Weights::new(weights)?))
     }
 
-    /// Checks that nobody has written to the mapped file of the graph, if it has one.
+    /// Checks that the mapped file of the graph, if it has one, was not changed.
     ///
     /// # Errors
-    /// If somebody has; data that was read after the change may be wrong.
+    /// If the file was changed; data that was read after the change may be wrong.
     pub fn ensure_unchanged(&self) -> Result<(), Error> {
         self.neighbors.ensure_unchanged()
     }

@@ -30,10 +30,10 @@ impl<T: Pod> Array<T> {
 }
 
 impl<T> Array<T> {
-    /// Checks that nobody has written to the mapped file.
+    /// Checks that the mapped file was not changed.
     ///
     /// # Errors
-    /// If somebody has.
+    /// If the file was changed.
     pub fn ensure_unchanged(&self) -> Result<(), Error> {
         match self {
             Array::Owned(_) => Ok(()),

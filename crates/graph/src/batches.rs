@@ -82,8 +82,8 @@ impl Batches {
         Ok(Batches { parts, sharing, steps, batch, most, seed, order })
     }
 
-    /// Returns only batches of the full size. Vertices that do not fill a batch are left out of the pass; if
-    /// passes are shuffled, these are other vertices in each pass.
+    /// Returns batches that all have the full size. Vertices that do not fill a batch are left out of the
+    /// pass; if passes are shuffled, other vertices are left out in each pass.
     ///
     /// # Errors
     /// If a part has too few vertices for one such batch per rank.

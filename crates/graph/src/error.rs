@@ -11,9 +11,9 @@ use thinwire_wire::Hint;
 pub enum Kind {
     /// A list has the wrong length, or lengths contradict each other.
     Length,
-    /// There is no such vertex.
+    /// A vertex does not exist.
     Vertex,
-    /// A file is not in the format it should have.
+    /// A file does not have the expected format.
     Format,
     /// A value is out of range.
     Value,

@@ -114,7 +114,7 @@ impl Parts {
         self.of.len() as u32
     }
 
-    /// Divides vertices over their parts; they stay in order.
+    /// Returns the vertices of each part, in the order in which they are given.
     pub fn deal(&self, vertices: &[u32]) -> Vec<Vec<u32>> {
         let mut dealt = vec![Vec::new(); self.count as usize];
         vertices.iter().for_each(|vertex| dealt[self.of(*vertex) as usize].push(*vertex));

@@ -67,9 +67,9 @@ pub fn resolved(address: &str) -> Result<SocketAddr, Error> {
     })
 }
 
-/// Returns the address on which the host of a store listens if all ranks are told to meet at `coordinator`:
-/// loopback if `coordinator` is on loopback, otherwise all interfaces, because a host's own name often
-/// resolves to loopback only.
+/// Returns the address on which the host of a store listens if all ranks are told to meet at `coordinator`.
+/// This is loopback if `coordinator` is on loopback. If not, it is all interfaces, because a host's own
+/// name often resolves to loopback only.
 pub fn listening(coordinator: &str) -> Result<SocketAddr, Error> {
     let resolved = resolved(coordinator)?;
     if is_loopback(coordinator) {

@@ -48,9 +48,9 @@ pub fn find(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Pl
     Ok(Some(place))
 }
 
-/// Returns the number of ranks of this process's job on its machine, itself included: as the launcher says,
-/// otherwise all ranks if they meet on loopback. It is 1 for a process without a launcher, and if the number
-/// is unknown.
+/// Returns the number of ranks of this process's job on its machine, including itself: the launcher's
+/// number, or else all ranks if they meet on loopback. It is 1 for a process without a launcher, or if the
+/// number is unknown.
 pub fn local_ranks(variables: Variables<'_>) -> u32 {
     launched(variables).ok().flatten().map_or(1, |place| place.local_world)
 }

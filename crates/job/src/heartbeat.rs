@@ -17,7 +17,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(86_400);
 /// The shortest heartbeat timeout: a busy machine may be silent for a shorter time.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Returns the heartbeat timeout: the caller's, otherwise the environment's, otherwise 10 s. A timeout longer
+/// Returns the heartbeat timeout: the caller's, or else the environment's, or else 10 s. A timeout longer
 /// than `timeout` is refused, since every wait fails after `timeout`.
 ///
 /// # Errors
@@ -43,8 +43,8 @@ pub fn heartbeat_timeout(
         .with_hint("a wait without progress ends after the timeout: give a longer timeout"))
 }
 
-/// Returns the silence after which the coordinator of an elastic job counts a member as lost: the value from
-/// the environment, otherwise `usual`.
+/// Returns the silence after which the coordinator of an elastic job counts a member as lost: the value
+/// from the environment, or else `usual`.
 ///
 /// # Errors
 /// If the variable is not a time from a second to a day.

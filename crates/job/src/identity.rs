@@ -61,7 +61,7 @@ impl Identity {
         Err(link::Error::new(Kind::JobMismatch, context))
     }
 
-    /// Compares the identity with that of the job that meets at the store now.
+    /// Checks that the job that meets at the store now has this identity.
     ///
     /// # Errors
     /// [`Kind::JobMismatch`] if another job has taken the address.

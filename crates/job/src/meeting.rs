@@ -53,9 +53,9 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Returns the default: at least one connection per peer, traffic is encrypted if it leaves the machine,
-    /// shared memory is used within it, ranks have a minute to meet, ten seconds of silence are a loss, and
-    /// there is no bandwidth limit.
+    /// Returns the default settings: at least one connection per peer, encryption of traffic that leaves
+    /// the machine, shared memory within it, a minute to meet, a heartbeat timeout of ten seconds, and no
+    /// bandwidth limit.
     fn default() -> Settings {
         Settings {
             encryption: tcp::Encryption::Auto,
@@ -165,7 +165,7 @@ impl Meeting {
     /// soon as `watch`, which belongs to their earlier link, reports that a rank cannot come.
     ///
     /// # Errors
-    /// Those of `link_named`, and of the watch.
+    /// As [`Meeting::link_named`], or if `watch` reports an error.
     pub fn link_watched(&self, name: &str, watch: tcp::Watch) -> Result<Link, Error> {
         self.named(name, Some(watch))
     }

@@ -13,7 +13,7 @@ pub struct Overrides {
     pub world: Option<u32>,
     /// Address at which the ranks meet, as host:port.
     pub coordinator: Option<String>,
-    /// Process that runs the store there: rank 0 unless told otherwise.
+    /// Process that runs the store at this address; rank 0 by default.
     pub host: Host,
     /// The job's secret.
     pub token: Option<String>,

@@ -17,7 +17,7 @@ pub struct Place {
     pub world: u32,
     /// My index among the ranks of this host.
     pub local_rank: u32,
-    /// Number of ranks on this host; 1 if the launcher does not say.
+    /// Number of ranks on this host; 1 if the launcher does not give it.
     pub local_world: u32,
     /// Address of the rendezvous store, as host:port.
     pub coordinator: String,

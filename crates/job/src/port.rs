@@ -8,7 +8,7 @@ use crate::error::Error;
 /// The environment variable.
 pub const VARIABLE: &str = "THINWIRE_PORT";
 
-/// Returns the port that all ranks of a host share: the caller's, otherwise the environment's. Without
+/// Returns the port that all ranks of a host share: the caller's, or else the environment's. Without
 /// either, returns `None`, and each rank has a free port of its own.
 ///
 /// # Errors

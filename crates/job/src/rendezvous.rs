@@ -41,7 +41,7 @@ pub fn open(host: &str, port: u16, token: &str) -> Result<(Server, String), Erro
 /// "host:port#key".
 ///
 /// # Errors
-/// Those of `open`, or if another program has the port.
+/// As [`open`], or if another program has the port.
 pub fn open_behind(host: &str, port: u16, token: &str) -> Result<(Server, String), Error> {
     let (secret, behind) = (secret(token, &joined(host, port))?, Behind::at(host, port)?);
     let server = Server::share(behind.listens, &secret)?;
@@ -71,7 +71,7 @@ pub fn serve<S: Node>(
 /// none (port 0), the service is behind that port, and its address is "host:port#key".
 ///
 /// # Errors
-/// Those of `serve`, or if another program has the port.
+/// As [`serve`], or if another program has the port.
 pub fn serve_behind<S: Node>(
     address: &str,
     port: Option<u16>,
@@ -124,8 +124,8 @@ pub fn host(place: &Place, token: &Token) -> Result<Server, Error> {
     Ok(Server::bind_with(listening(&place.coordinator)?, token, service)?)
 }
 
-/// Returns the job's secret, for ranks that meet at `coordinator`: as given, otherwise THINWIRE_TOKEN. An
-/// empty one counts as none. Only a job on one machine may have no secret; the result is then empty.
+/// Returns the job's secret for ranks that meet at `coordinator`: the given one, or else THINWIRE_TOKEN. An
+/// empty secret counts as none. Only a job on one machine may have no secret; the result is then empty.
 ///
 /// # Errors
 /// If ranks are to meet beyond loopback and the token is missing or shorter than 16 bytes.

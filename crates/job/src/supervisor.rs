@@ -55,14 +55,14 @@ pub enum Event {
     Ended {
         /// Member that ended.
         member: u32,
-        /// End of its process.
+        /// End of the member's process.
         end: End,
     },
     /// An epoch has started.
     Epoch(Epoch),
     /// The job should have another number of ranks.
     Resized {
-        /// Number of ranks.
+        /// Number of ranks that the job should have.
         target: u32,
     },
     /// A member has done the last step, so that no epoch is formed any more.
@@ -108,7 +108,7 @@ pub enum Action {
     Dismiss,
     /// Sends a signal to members that live.
     Signal {
-        /// Members that get it.
+        /// Members that get the signal.
         members: Vec<u32>,
         /// Number of the signal.
         signal: i32,
@@ -124,19 +124,19 @@ pub enum Verdict {
     Done,
     /// A signal ended it: one to the launcher, or SIGTERM to each member.
     Interrupted(i32),
-    /// This member was the first to die since the last epoch started, and none is left; or it has failed
-    /// after the last step.
+    /// This member was the first to die since the last epoch started, and no member is left; or it has
+    /// failed after the last step.
     Failed {
         /// Member that died.
         member: u32,
-        /// End of its process.
+        /// End of the member's process.
         end: End,
     },
     /// Fewer members were left than the job needs.
     TooFew {
         /// Members that were left.
         have: u32,
-        /// Fewest members that can train.
+        /// Smallest number of members that can train.
         min: u32,
         /// The first member that died since the last epoch started, unless all others were told to leave.
         cause: Option<(u32, End)>,
@@ -146,11 +146,11 @@ pub enum Verdict {
 /// Limits of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Fewest and most ranks that train.
+    /// Smallest and largest number of ranks that train.
     pub ranks: RangeInclusive<u32>,
-    /// Most replacements of members that die.
+    /// Largest number of replacements of members that die.
     pub restarts: u32,
-    /// Most members that this launcher starts, replacements not counted.
+    /// Largest number of members that this launcher starts, not counting replacements.
     pub here: u32,
     /// Members that other launchers may start.
     pub others: Others,
@@ -186,7 +186,7 @@ pub enum Loss {
 /// Members that this launcher does not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// Further members from elsewhere may join only once one has.
+    /// Members may come from elsewhere only if the last epoch has one that this launcher has not started.
     Shown,
     /// Other launchers of the job may start members at any time. A launcher that is told to end takes only
     /// its own members with it.

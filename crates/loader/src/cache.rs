@@ -29,8 +29,8 @@ struct Others {
 }
 
 impl RowCache {
-    /// Creates the cache of `features`, which has `rows` rows. A foreseeing cache is told at most `ahead`
-    /// batches beyond the current one.
+    /// Creates the cache before `features`, a source of `rows` rows. A foreseeing cache is told at most
+    /// `ahead` batches beyond the current one.
     pub fn new(features: &Features, rows: u64, ahead: u32) -> RowCache {
         let width = features.source.width();
         let ahead = ahead as usize;

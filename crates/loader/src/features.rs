@@ -7,9 +7,9 @@ use thinwire_rows::Source;
 
 use crate::remote::SharedSource;
 
-/// Most rows of a probe.
+/// Largest number of rows of a probe.
 const PROBE_ROWS: u64 = 256;
-/// Most bytes of a probe, unless it is a single row.
+/// Largest number of bytes of a probe, unless it is a single row.
 const PROBE_BYTES: u64 = 16 << 20;
 
 /// Source of feature rows, and the cache before it.

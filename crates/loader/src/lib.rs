@@ -1,4 +1,4 @@
-//! Loader: mini-batches of a graph, which are sampled and get their feature rows ahead of the training.
+//! Loader: samples the mini-batches of a graph, and reads their feature rows, ahead of the training.
 //!
 //! ```text
 //! sampling threads (one batch each) ── ordered queue ── gathering thread ── ordered queue ── next()

@@ -191,7 +191,7 @@ impl Shared {
         Position { pass: self.start.pass + number / steps, step: (number % steps) as u32 }
     }
 
-    /// Checks that nobody has written to the file of the graph, or to that of its rows.
+    /// Checks that the files of the graph and of its rows were not changed.
     fn ensure_unchanged(&self, position: Position) -> Result<(), Error> {
         self.graph.ensure_unchanged().map_err(|error| Error::batch(Kind::Sampling, position, error))
     }

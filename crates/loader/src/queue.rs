@@ -50,7 +50,8 @@ impl<T> Queue<T> {
         true
     }
 
-    /// Takes the next value, once it is there. Returns `None` if the queue is closed without it.
+    /// Takes the next value, once it is there. Returns `None` if the queue is closed and the value is not
+    /// there.
     pub fn take(&self) -> Option<T> {
         let mut state = self.lock();
         loop {

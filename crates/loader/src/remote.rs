@@ -4,8 +4,8 @@
 //! it as a [`RowService`] to processes that prove to have the job's token; a [`Remote`] source asks all parts
 //! at once. The answer to a request is the requested rows, one after the other.
 //!
-//! Laws: every row equals that of the part's own source. If a peer is lost or gives wrong answers, an error
-//! of one line names it, or its part is read from a copy. No wait takes longer than the timeout.
+//! Laws: every row equals the row of the part's own source. If a peer is lost or gives wrong answers, an
+//! error of one line names it, or its part is read from a copy. No wait takes longer than the timeout.
 
 mod peer;
 mod service;
@@ -58,8 +58,8 @@ impl Remote {
     /// Connects to all parts, in order. `timeout` bounds this and every later wait for a peer.
     ///
     /// # Errors
-    /// If a part cannot be reached, has another token or version, or its rows do not follow those of the
-    /// previous part or have another width.
+    /// If a part cannot be reached, has another token or version, has rows of another width, or does not
+    /// begin with the row after the previous part.
     pub fn connect(parts: Vec<Part>, token: &Token, timeout: Duration) -> Result<Remote, Error> {
         let mut remote =
             Remote { width: 0, starts: vec![0], parts: Vec::new(), fetched: AtomicU64::new(0) };

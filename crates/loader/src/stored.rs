@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thinwire_graph::Store;
 use thinwire_rows::{Error, Source};
 
-/// Source of the features of vertices in a graph's file. Its rows are those of all vertices, or of
+/// Source of the features of vertices in a graph's file. Its rows are the features of all vertices, or of
 /// consecutive ones.
 ///
 /// Unlike [`Frozen`](thinwire_rows::Frozen), it needs no system call per run of rows.
@@ -36,7 +36,7 @@ impl Stored {
         (width > 0).then_some(Stored { store, width, vertices })
     }
 
-    /// Checks that nobody has written to the file.
+    /// Checks that the file was not changed.
     fn ensure_unchanged(&self) -> Result<(), Error> {
         let changed = |error| Error::of_source("features".to_owned(), error);
         self.store.ensure_unchanged().map_err(changed)

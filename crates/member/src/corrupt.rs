@@ -13,13 +13,13 @@ pub enum Corrupt {
     Length {
         /// Number of bytes.
         found: usize,
-        /// Most bytes.
+        /// Largest number of bytes.
         max: usize,
     },
     /// Bytes that do not encode a message or a state.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// First bytes that are not those of a saved state.
+    /// First bytes that do not mark a saved state.
     #[error("no coordinator state, expected it to start with 'TWRO'")]
     Magic,
     /// Version that this build does not read.
@@ -35,7 +35,7 @@ pub enum Corrupt {
     Checksum {
         /// Checksum that the state contains.
         found: u32,
-        /// Checksum of its bytes.
+        /// Checksum of the state's bytes.
         expected: u32,
     },
     /// Number that no epoch can have.

@@ -10,7 +10,7 @@ use crate::Corrupt;
 /// Largest number of an epoch; larger ones are refused, so that adding to a number never overflows.
 pub const NUMBER_MAX: u32 = 1 << 31;
 
-/// Most bytes of an epoch.
+/// Largest number of bytes of an epoch.
 pub(crate) const EPOCH_BYTES_MAX: usize = 48 + 10 * WORLD_SIZE_MAX as usize;
 
 /// Name of a process, drawn at random when it starts and never used again.
@@ -21,7 +21,7 @@ pub(crate) const EPOCH_BYTES_MAX: usize = 48 + 10 * WORLD_SIZE_MAX as usize;
 pub struct Id(pub u64);
 
 impl Id {
-    /// Bit that the ids of servers have and those of workers do not.
+    /// Bit that is set in the ids of servers, and not in the ids of workers.
     pub const SERVER_BIT: u64 = 1 << 63;
 
     /// Returns whether the process keeps parameters for others instead of training: its highest bit is set.

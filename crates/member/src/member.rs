@@ -29,12 +29,12 @@ pub enum MemberEvent {
     Halted,
     /// The state of the epoch has been received or loaded.
     Synced {
-        /// Last step in it.
+        /// Number of the last step in the state.
         done: u64,
     },
     /// A step was applied.
     Applied {
-        /// Its number.
+        /// Number of the step.
         done: u64,
     },
     /// The process wants to leave.
@@ -59,14 +59,14 @@ pub enum MemberAction {
     Run(Epoch),
     /// Ends the run after the next step, by a flag in the messages of that step.
     Finish {
-        /// Members that then hand on their residuals.
+        /// Members that hand on their residuals after this step.
         leavers: Vec<Id>,
     },
     /// Ends the run at once; the step has no effect.
     Abort,
     /// The process is not in epoch `number`, and joins again as a newcomer without state.
     Fenced {
-        /// Number of the epoch that has started without it.
+        /// Number of the epoch that has started without this process.
         number: u32,
     },
     /// The coordinator has refused the process, for now or permanently.
@@ -165,7 +165,7 @@ impl Member {
         self.promised
     }
 
-    /// Returns the members of its epoch that it cannot reach.
+    /// Returns the members of this process's epoch that the process cannot reach.
     pub fn lost(&self) -> &[Id] {
         &self.lost
     }

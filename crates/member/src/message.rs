@@ -14,16 +14,16 @@ use crate::{Corrupt, Epoch, Id, Promise, State, Wait};
 
 /// Largest size of a report without lists and epochs, in bytes.
 const REPORT_BYTES: usize = 96;
-/// Most bytes of a message.
+/// Largest number of bytes of a message.
 pub const MESSAGE_BYTES_MAX: usize =
     REPORT_BYTES + 10 * WORLD_SIZE_MAX as usize + 2 * (1 + EPOCH_BYTES_MAX);
 
 /// Message from one process to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// State of the sender, to its coordinator; once per heartbeat and at every change.
+    /// State of the sender, sent to its coordinator once per heartbeat and at every change.
     Report(Report),
-    /// Request of a coordinator without state to obey it; training continues.
+    /// Request of a coordinator without state that the process obey it. Training continues.
     Prepare {
         /// Number of the promise.
         number: u32,
@@ -97,21 +97,22 @@ impl Message {
 pub struct Report {
     /// Number of the report, by which newer reports are recognised.
     pub heartbeat: u64,
-    /// Reason why it is sent. Only heartbeats are answered, so that answers do not cause further reports.
+    /// Reason why the report is sent. Only heartbeats are answered, so that answers do not cause further
+    /// reports.
     pub occasion: Occasion,
     /// Activity of the process.
     pub standing: Standing,
-    /// Coordinator that it obeys.
+    /// Promise of the process, with the coordinator that it obeys.
     pub promised: Promise,
-    /// Last epoch that it knows to have started; 0 if there is none.
+    /// Last epoch that the process knows to have started; 0 if it knows none.
     pub epoch: u32,
-    /// Last epoch that was proposed to it; 0 if there is none.
+    /// Last epoch that was proposed to the process; 0 if none was.
     pub accepted: u32,
     /// Training state; `None` for a newcomer.
     pub state: Option<State>,
     /// Hash of the facts that all members must have in common: model, data, version.
     pub fingerprint: u64,
-    /// Members of its epoch that it cannot reach.
+    /// Members of the process's epoch that the process cannot reach.
     pub lost: Vec<Id>,
     /// Whether the process wants to leave.
     pub leaving: bool,
@@ -178,21 +179,21 @@ pub enum Reason {
     },
     /// The newcomer and a member could not reach each other a short time ago.
     Unreachable {
-        /// The member.
+        /// Member that the newcomer could not reach, or that could not reach it.
         member: Id,
     },
     /// No epoch can be formed at the moment: the process waits for one, as all others do.
     Waiting {
-        /// Obstacle.
+        /// Reason why no epoch can be formed.
         wait: Wait,
     },
     /// A size that the job's limits exclude.
     Size {
-        /// Ranks asked for.
+        /// Number of ranks that was requested.
         found: u32,
-        /// Fewest ranks.
+        /// Smallest number of ranks.
         min: u32,
-        /// Most ranks.
+        /// Largest number of ranks.
         max: u32,
     },
 }

@@ -11,18 +11,19 @@ pub enum Note {
     Started {
         /// Number of the epoch.
         number: u32,
-        /// Members that were not in the epoch before.
+        /// Members that were not in the previous epoch.
         joined: Vec<Id>,
-        /// Members of the epoch before that are not in this one.
+        /// Members of the previous epoch that are not in this one, each with the reason.
         gone: Vec<(Id, Gone)>,
-        /// Reason why the epoch before was ended in the middle of a step, if it was.
+        /// Reason why the previous epoch was ended in the middle of a step, if it was.
         interruption: Option<Interruption>,
     },
     /// No source of the newest state is left; the job continues from an older one.
     Rewound {
         /// Number of the epoch that continues.
         number: u32,
-        /// Last step that some member of the epoch before has reported; that member may have applied more.
+        /// Last step that some member of the previous epoch has reported; that member may have applied
+        /// more.
         from: u64,
         /// Last step of the state that is left; `None` if all load the last checkpoint.
         to: Option<u64>,
@@ -39,15 +40,15 @@ pub enum Note {
 /// Reason why a member is not in the next epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// It wanted to leave.
+    /// The member wanted to leave.
     Left,
-    /// Its process has ended.
+    /// The member's process has ended.
     Ended,
-    /// Its connection was closed, as that of a process that was killed is, and it has not come back.
+    /// The member's connection was closed, as that of a killed process is, and the member has not come back.
     Closed,
-    /// It was silent for too long over an open connection, or did not stop.
+    /// The member was silent for too long over an open connection, or did not stop.
     Silent,
-    /// It and another member could not reach each other.
+    /// The member and another one could not reach each other.
     Cut,
     /// The job was made smaller.
     Resized,
@@ -58,9 +59,9 @@ pub enum Gone {
 pub enum Interruption {
     /// A member has reported that it cannot reach another one.
     Lost {
-        /// Member that has reported it.
+        /// Member that has reported the loss.
         by: Id,
-        /// Member that it cannot reach.
+        /// Member that cannot be reached.
         of: Id,
     },
     /// The run of a member has ended by itself.
@@ -69,7 +70,7 @@ pub enum Interruption {
     Away(Id),
     /// A proposed epoch did not start in time.
     Unstarted {
-        /// Number of that epoch.
+        /// Number of the proposed epoch.
         number: u32,
     },
 }
@@ -81,7 +82,7 @@ pub enum Wait {
     Members {
         /// Number of ranks that could train.
         have: u32,
-        /// Fewest ranks.
+        /// Smallest number of ranks.
         min: u32,
     },
     /// Too few members of the last epoch are reachable to rule out that the others continue.
@@ -93,12 +94,12 @@ pub enum Wait {
     },
     /// No reachable member has the newest state.
     StateSource {
-        /// Last step of that state.
+        /// Last step of the newest state.
         done: u64,
     },
     /// A proposed epoch may have started, and too few of its members are reachable to rule that out.
     Proposed {
-        /// Number of that epoch.
+        /// Number of the proposed epoch.
         number: u32,
     },
     /// No member of the job has reported yet.

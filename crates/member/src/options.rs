@@ -20,11 +20,12 @@ pub enum CoordinatorMode {
 pub struct Options {
     /// Whether the coordinator saves its state.
     pub mode: CoordinatorMode,
-    /// Fewest ranks that train; with fewer, all wait.
+    /// Smallest number of ranks that train; with fewer, all wait.
     pub min: u32,
-    /// Most ranks that train; more are spares.
+    /// Largest number of ranks that train; more are spares.
     pub max: u32,
-    /// Silence of a process without consequences; a longer silence is noticed within half as much time again.
+    /// Longest silence of a process without consequences. A longer silence is noticed within 1.5 times this
+    /// duration.
     pub silence: Duration,
     /// Time that newcomers wait for others, so that they join together.
     pub settle: Duration,

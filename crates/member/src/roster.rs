@@ -1,4 +1,4 @@
-//! Coordinator's list of all processes, which decides the epochs.
+//! The coordinator's list of all processes, from which it decides the epochs.
 //!
 //! An epoch passes through three phases. While it is *steady*, the coordinator only listens. For a change, it
 //! *stops* the epoch: every member promises the next number and reports its last step, which is final. It
@@ -27,7 +27,7 @@ pub enum RosterEvent {
     Report {
         /// The process.
         id: Id,
-        /// Its state.
+        /// State of the process.
         report: Report,
     },
     /// The connection to a process has closed. This does not show that the process has ended.

@@ -13,7 +13,7 @@ impl Array {
     /// Returns an array of these values.
     ///
     /// # Panics
-    /// If the number of values differs from that of the shape.
+    /// If the number of values differs from the number of elements of the shape.
     pub fn new(shape: impl Into<Vec<usize>>, values: Vec<f64>) -> Array {
         let shape = shape.into();
         assert_eq!(shape.iter().product::<usize>(), values.len(), "values for shape {shape:?}");
@@ -50,7 +50,7 @@ impl Array {
         &self.values
     }
 
-    /// Returns all values, which may be changed.
+    /// Returns all values, to be changed in place.
     pub fn values_mut(&mut self) -> &mut [f64] {
         &mut self.values
     }
@@ -72,7 +72,7 @@ impl Array {
         self.values[place] = value;
     }
 
-    /// Returns an array with a function of every value.
+    /// Returns an array of `function` applied to every value.
     pub fn map(&self, function: impl Fn(f64) -> f64) -> Array {
         let values = self.values.iter().map(|value| function(*value)).collect();
         Array { shape: self.shape.clone(), values }

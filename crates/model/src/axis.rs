@@ -26,7 +26,7 @@ pub enum Split {
         /// Divisor of the length of every part.
         multiple_of: usize,
     },
-    /// None: the computation at one place needs all others.
+    /// The axis stays whole: the computation at one place needs all other places.
     Never,
 }
 
@@ -49,14 +49,15 @@ impl Dim {
 /// A tensor as an operand of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// The operator's name for it, such as `weight`.
+    /// The operator's name for the operand, such as `weight`.
     pub name: &'static str,
     /// The axis of each dimension.
     pub dims: Vec<Dim>,
-    /// For an input: whether it is added to a sum, as a bias is. If a summed axis that it does not have is
-    /// cut, it is partial, and its gradient is replicated.
+    /// For an input: whether it is added to a sum, as a bias is. If an axis that is summed, and that the
+    /// input does not have, is cut, the input is partial and its gradient is replicated.
     pub summand: bool,
-    /// For an output: the operation that combines the parts if an axis that it does not have is cut.
+    /// For an output: the operation that combines the parts if an axis that the output does not have is
+    /// cut.
     pub reduction: Reduction,
 }
 
@@ -104,7 +105,7 @@ impl Declaration {
         Declaration { linear: true, ..self }
     }
 
-    /// Returns the axis with this name.
+    /// Returns the index of the axis with this name.
     pub fn axis(&self, name: char) -> Option<usize> {
         self.axes.iter().position(|axis| axis.name == name)
     }
@@ -119,7 +120,7 @@ impl Declaration {
         self.outputs.iter().map(|output| self.shape(output)).collect()
     }
 
-    /// Checks that these are the shapes of its inputs.
+    /// Checks that these are the shapes of the operator's inputs.
     pub(crate) fn check(&self, inputs: &[&[usize]]) -> Result<(), Error> {
         for (operand, actual) in self.inputs.iter().zip(inputs) {
             let expected = self.shape(operand);

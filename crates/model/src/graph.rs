@@ -29,9 +29,9 @@ pub enum Element {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Initial {
-    /// All zero.
+    /// All zeros.
     Zeros,
-    /// All one.
+    /// All ones.
     Ones,
     /// Normal with mean zero and this standard deviation.
     Normal(f64),
@@ -55,7 +55,7 @@ pub enum Role {
 pub struct Tensor {
     /// Path, such as `block.3.mlp.up.weight`.
     pub name: String,
-    /// The lengths of its dimensions.
+    /// The lengths of the tensor's dimensions.
     pub shape: Vec<usize>,
     /// Kind of the elements.
     pub element: Element,
@@ -93,7 +93,7 @@ pub struct Block {
     pub nodes: Range<NodeId>,
 }
 
-/// A model: its computation, in a possible order.
+/// A model: its tensors, and its nodes in an order in which they can be computed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     /// All tensors.

@@ -10,9 +10,9 @@ use std::fmt;
 pub enum Reduction {
     /// By addition.
     Sum,
-    /// The largest of them.
+    /// By taking the largest.
     Max,
-    /// The logarithm of the sum of their exponentials.
+    /// By the logarithm of the sum of the exponentials.
     LogSumExp,
 }
 
@@ -44,9 +44,9 @@ impl Reduction {
 /// Placement of a tensor along one dimension of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Placement {
-    /// Every rank has all of it.
+    /// Every rank has the whole tensor.
     Replicated,
-    /// Every rank has its part of this dimension.
+    /// Every rank has its part of this dimension of the tensor.
     Sharded(usize),
     /// Every rank has values that must still be reduced.
     Partial(Reduction),
@@ -108,7 +108,8 @@ impl Layout {
         self.local_shape(shape, mesh).iter().product()
     }
 
-    /// Returns the start of a rank's part in each dimension; `coordinates` are those of the rank on the mesh.
+    /// Returns the start of a rank's part in each dimension. `coordinates` is the position of the rank on
+    /// the mesh.
     pub fn start(&self, shape: &[usize], mesh: &[usize], coordinates: &[usize]) -> Vec<usize> {
         let mut index = vec![0; shape.len()];
         for ((placement, size), at) in self.0.iter().zip(mesh).zip(coordinates) {

@@ -7,7 +7,7 @@ use crate::{
 /// Adds the mean cross-entropy of classes as the graph's loss. The names of its nodes begin with `path`.
 ///
 /// # Errors
-/// If the number of targets differs from that of the logits' predictions.
+/// If the number of targets differs from the number of predictions in the logits.
 pub fn cross_entropy(
     graph: &mut Graph,
     path: &str,

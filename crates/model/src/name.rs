@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::{Error, Kind};
 
-/// Most letters of a name that an error repeats.
+/// Largest number of letters of a name that an error repeats.
 const LETTERS_MAX: usize = 60;
 
 /// Refuses a name that could control the terminal on which it is shown.

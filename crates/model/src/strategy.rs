@@ -1,7 +1,8 @@
 //! Strategies: all ways to divide an operator over a mesh.
 //!
-//! An operator puts one of its axes on every dimension of the mesh, or none; then all ranks along it do the
-//! same work. The layouts of values and gradients follow, in the same way for every operator:
+//! On every dimension of the mesh, an operator puts one of its axes or none. With none, all ranks along
+//! this dimension do the same work. The layouts of values and gradients follow, in the same way for every
+//! operator:
 //!
 //! | an operand | value | gradient |
 //! |---|---|---|
@@ -23,7 +24,7 @@ pub enum Cut {
     Whole,
     /// Every rank computes its part of this axis.
     Axis(usize),
-    /// Every rank computes all of it with partial sums; only for linear operators.
+    /// Every rank does all of the work on partial sums; only for linear operators.
     Sum,
 }
 
@@ -36,7 +37,8 @@ pub struct Strategy(pub Vec<Cut>);
 pub struct Sides {
     /// Layout in which the forward pass needs an input, or gives an output.
     pub value: Layout,
-    /// Layout in which the backward pass gives the gradient of an input, or needs that of an output.
+    /// Layout in which the backward pass gives the gradient of an input, or needs the gradient of an
+    /// output.
     pub gradient: Layout,
 }
 

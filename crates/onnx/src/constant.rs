@@ -15,7 +15,7 @@ pub(crate) const FAR: f64 = -1e4;
 pub(crate) struct Constant {
     pub shape: Vec<usize>,
     pub values: Vec<f64>,
-    /// Whether they are integers or booleans.
+    /// Whether the numbers are integers or booleans.
     pub whole: bool,
 }
 

@@ -1,7 +1,7 @@
 //! External data: numbers of tensors that are in a separate file.
 //!
-//! `torch.onnx.export` writes all initial values there. Here weights are used without their numbers. Shapes,
-//! masks and tables need theirs, and have few.
+//! `torch.onnx.export` writes all initial values there. The import needs only the shapes of weights. It
+//! does need the numbers of shapes, masks and tables, which are few.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::constant::shape;
 /// Largest number of elements of a tensor whose numbers are requested; a larger one is a weight.
 const ELEMENTS_MAX: usize = 1 << 20;
 
-/// Most characters of a text from the file in an error.
+/// Largest number of characters of a text from the file in an error.
 const SHOWN_MAX: usize = 80;
 
 /// Position of the numbers of one tensor in a separate file.

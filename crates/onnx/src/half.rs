@@ -39,7 +39,7 @@ impl Half {
     }
 }
 
-/// Returns the shortest decimal number that is the same in 32 bits, which is probably the intended one.
+/// Returns the shortest decimal number that equals this one in 32 bits: probably the number that was meant.
 pub(crate) fn decimal(number: f64) -> f64 {
     (number as f32).to_string().parse().unwrap_or(number)
 }
@@ -63,7 +63,7 @@ pub(crate) enum Stage {
     SmallCube,
     /// x + 0.044715 · x³.
     Inner,
-    /// √(2/π) times the stage before.
+    /// √(2/π) · (x + 0.044715 · x³).
     Angle,
     /// The mean of the last dimension.
     Mean,
@@ -75,25 +75,25 @@ pub(crate) enum Stage {
     Variance,
     /// Variance plus ε.
     VarianceSum,
-    /// The root of the stage before.
+    /// √(variance + ε).
     Deviation,
-    /// One over this root.
+    /// 1 / √(variance + ε).
     InverseDeviation,
-    /// (x − mean) divided by this root.
+    /// (x − mean) / √(variance + ε).
     Normal,
-    /// The stage before times the gain.
+    /// The normalised values times the gain.
     ScaledNormal,
     /// x².
     Square,
     /// The mean of x².
     MeanSquare,
-    /// Mean square plus ε.
+    /// The mean of x², plus ε.
     MeanSquareSum,
-    /// The root of the stage before.
+    /// The root of the mean of x² plus ε.
     Root,
-    /// One over this root.
+    /// One over the root of the mean of x² plus ε.
     InverseRoot,
-    /// x divided by this root.
+    /// x divided by the root of the mean of x² plus ε.
     RootNormal,
     /// Scores with minus infinity for keys that come later than the query.
     Causal,

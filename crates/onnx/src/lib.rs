@@ -1,10 +1,10 @@
 //! ONNX files as graphs of operators.
 //!
-//! An [`OnnxFile`] describes a computation. [`OnnxFile::graph`] describes the same one with the operators of
-//! `model`, for a batch and a sequence, with a cross-entropy after its only output, so that it can be planned
-//! and trained. Only the shapes of weights are used; their values are not read, so of external data only that
-//! of constants is needed ([`OnnxFile::external`]). Operators that exporters split (GELU, SiLU, layer norm,
-//! RMS norm, attention and its masks) are recognised and combined again.
+//! An [`OnnxFile`] describes a computation. [`OnnxFile::graph`] describes the same computation with the
+//! operators of `model`, for a batch and a sequence, with a cross-entropy after its only output, so that it
+//! can be planned and trained. Only the shapes of weights are used, not their values, so only the external
+//! data of constants is needed ([`OnnxFile::external`]). Operators that exporters split (GELU, SiLU, layer
+//! norm, RMS norm, attention and its masks) are recognised and combined again.
 #![forbid(unsafe_code)]
 
 mod constant;

@@ -37,7 +37,7 @@ pub struct TooLarge {
 }
 
 impl TooLarge {
-    /// Returns the bounds of two sets of plans together.
+    /// Returns the bounds for two sets of plans taken together.
     pub fn and(self, other: TooLarge) -> TooLarge {
         TooLarge {
             needed_bytes: self.needed_bytes.min(other.needed_bytes),
@@ -46,7 +46,7 @@ impl TooLarge {
         }
     }
 
-    /// Returns whether a plan may exist that fits.
+    /// Returns whether some plan may fit.
     pub fn may_fit(&self) -> bool {
         self.bound_s.is_finite()
     }
@@ -70,7 +70,8 @@ impl Error {
         Error { kind, message: message.into(), hint: None, too_large: None }
     }
 
-    /// Returns the bytes of a device that the smallest plan needs, if this is the error that no plan fits.
+    /// Returns the bytes of a device that the smallest plan needs; `None` unless the error is that no plan
+    /// fits.
     pub fn needed_bytes(&self) -> Option<f64> {
         self.too_large.map(|all| all.needed_bytes)
     }

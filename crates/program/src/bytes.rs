@@ -37,7 +37,7 @@ pub enum Kind {
 pub enum Route {
     /// The ranks that differ only in this dimension of the mesh.
     Along(usize),
-    /// A rank, and the rank with the same coordinates on this stage, which receives.
+    /// A rank of the sending stage, and the receiver: the rank with the same coordinates on this stage.
     To(usize),
 }
 
@@ -59,11 +59,11 @@ pub struct Exchange {
     pub kind: Kind,
     /// The tensor of the training graph.
     pub tensor: TensorId,
-    /// The tensor of the model that it is, or of which it is a gradient.
+    /// The tensor of the model that is moved, or whose gradient is moved.
     pub subject: TensorId,
     /// The ranks that take part.
     pub route: Route,
-    /// The number of times that it takes place.
+    /// The number of times that the exchange takes place in a step.
     pub times: Times,
     /// The bytes of one group in one exchange.
     pub volume: Arc<Volume>,
@@ -94,7 +94,7 @@ impl StepBytes {
         StepBytes::of_assignment(&Assignment::new(training, plan), element_bytes)
     }
 
-    /// Counts the bytes of the step of an assignment, whose plan was checked.
+    /// Counts the bytes of an assignment's step. The plan must have been checked.
     ///
     /// # Errors
     /// If the plan contradicts itself.

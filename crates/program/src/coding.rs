@@ -76,7 +76,8 @@ impl Coding {
         self.codec.expected_len(elements.ceil() as usize) as f64
     }
 
-    /// Returns whether every rank gets the encodings of all ranks, instead of the owners of parts.
+    /// Returns whether every rank gets the encodings of all ranks; otherwise, only the owner of a part gets
+    /// its encodings.
     pub fn gathers(&self) -> bool {
         self.codec.exchange() == Exchange::Gather
     }

@@ -36,9 +36,10 @@ pub enum Sharding {
 /// A plan's settings for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockPlan {
-    /// The chunk of the pipeline to which it belongs.
+    /// The chunk of the pipeline to which the block belongs.
     pub chunk: usize,
-    /// Whether its forward pass is computed again for the backward pass, instead of keeping the results.
+    /// Whether the block's forward pass is computed again for the backward pass, instead of keeping its
+    /// results.
     pub recompute: bool,
 }
 
@@ -67,8 +68,8 @@ pub struct Plan {
     /// For every parameter, the transport of its gradient when ranks sum it.
     pub codecs: Vec<Transport>,
     /// The transports of activations and their gradients, between stages and within them. A transfer uses
-    /// that of the outermost units of neighbours between which it takes place. Empty if all tensors travel
-    /// raw.
+    /// the transport of the outermost units of neighbours between which it takes place. Empty if all
+    /// tensors travel raw.
     pub activations: Vec<Transport>,
     /// Micro-batches of a step.
     pub micro_batches: usize,
@@ -119,7 +120,7 @@ impl Plan {
     /// Checks that the plan is for this graph, and that the orders terminate.
     ///
     /// # Errors
-    /// If it is not, or they do not.
+    /// If the plan is for another graph, or an order does not terminate.
     pub fn check(&self, training: &Training) -> Result<(), Error> {
         let graph = &training.graph;
         let forward = training.origins.iter().filter(|origin| **origin == Origin::Forward).count();

@@ -21,11 +21,12 @@ pub type Slot = usize;
 pub struct Held {
     /// The tensor, of the training graph.
     pub tensor: TensorId,
-    /// Its layout.
+    /// The layout of the tensor.
     pub layout: Layout,
-    /// The shape of this rank's part.
+    /// The shape of this rank's part of the tensor.
     pub shape: Vec<usize>,
-    /// Whether it may be encoded: it is an activation or its gradient, and has at least two dimensions.
+    /// Whether the tensor may be encoded: it is an activation or its gradient, and has at least two
+    /// dimensions.
     pub encodes: bool,
 }
 
@@ -34,16 +35,16 @@ pub struct Held {
 pub enum Instruction {
     /// Cuts this rank's part of an input of the model out of the data.
     Load {
-        /// The slot for it.
+        /// The slot for this rank's part of the input.
         to: Slot,
     },
     /// Computes a node on this rank's region.
     Compute {
         /// The node, of the training graph.
         node: NodeId,
-        /// The slots that it reads.
+        /// The slots that the node reads.
         inputs: Vec<Slot>,
-        /// The slots that it writes.
+        /// The slots that the node writes.
         outputs: Vec<Slot>,
     },
     /// Runs a collective along one dimension of the mesh.
@@ -59,14 +60,14 @@ pub enum Instruction {
     },
     /// Receives a message from another stage.
     Recv {
-        /// The slot for it.
+        /// The slot for the received message.
         slot: Slot,
         /// The sender.
         from: Rank,
         /// The message's number; the same at both ends.
         number: u32,
     },
-    /// Hands over a micro-batch's share of a parameter's gradient, which is complete.
+    /// Hands over a micro-batch's share of a parameter's gradient, once the share is complete.
     Gradient {
         /// The parameter, as an index of [`Program::parameters`].
         parameter: usize,
@@ -80,7 +81,7 @@ pub enum Instruction {
     },
     /// Frees a slot that is no longer read.
     Free {
-        /// The slot.
+        /// The slot that is freed.
         slot: Slot,
     },
 }
@@ -164,11 +165,11 @@ pub enum Owner {
     },
     /// Another rank updates it: this rank sends the sum and receives the new values, under these numbers.
     There {
-        /// The rank.
+        /// The rank that updates the parameter.
         rank: Rank,
-        /// The sum's number.
+        /// Number of the message with the sum.
         sum: u32,
-        /// The new values' number.
+        /// Number of the message with the new values.
         values: u32,
     },
 }
@@ -218,7 +219,7 @@ impl Program {
         self.bytes(ENCODED)
     }
 
-    /// Returns the sum of a parameter's gradient that crate `sync` makes: the last one, once per step, over
+    /// Returns the sum of a parameter's gradient that crate `sync` makes: the last sum, once per step, over
     /// the ranks that have shares of it. `None` if no other rank has a share.
     pub fn exchanged(&self, parameter: usize) -> Option<&Convert> {
         let sums = |convert: &&Convert| {
@@ -258,7 +259,8 @@ impl Program {
             + self.sent_for_parameters().map(sent).sum::<u64>()
     }
 
-    /// Returns the micro-batch of the whole batch to which one of this rank's belongs, and its part.
+    /// Returns, for one of this rank's micro-batches, the micro-batch of the whole batch to which it
+    /// belongs, and its part.
     pub fn source(&self, micro_batch: usize) -> (usize, usize) {
         let alike = (micro_batch, self.mesh.first());
         self.sources.get(micro_batch).copied().unwrap_or(alike)

@@ -1,4 +1,4 @@
-//! Client of a job's servers, which pushes gradients and pulls rows.
+//! Client of a job's servers: it pushes gradients and pulls rows.
 //!
 //! The coordinator tells the client the tables and the primaries, and the client keeps a connection to each
 //! primary. A request that is refused or lost is sent again under the same number, to the new primary if
@@ -124,10 +124,10 @@ impl Client {
     /// Pushes the gradients of a step, possibly none, and returns once all replicas of all shards have them.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if a table, row, length or value does not fit. The step counts as one without
-    /// gradients, so that the next push belongs to the same step as those of other workers. [`Kind::Timeout`] if no
-    /// request is answered for the timeout: the push is still under way, and [`Client::finish_push`]
-    /// continues to wait. [`Kind::Lost`] if a shard has no replica left.
+    /// [`Kind::Invalid`] if a table, row, length or value does not fit. The push then counts as a step
+    /// without gradients, so that this worker's next push belongs to the same step as the next pushes of
+    /// other workers. [`Kind::Timeout`] if no request is answered for the timeout: the push is still under
+    /// way, and [`Client::finish_push`] continues to wait. [`Kind::Lost`] if a shard has no replica left.
     pub fn push(&mut self, gradients: &[Gradient<'_>]) -> Result<(), Error> {
         self.begin_push(gradients)?;
         self.finish_push()

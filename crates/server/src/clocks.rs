@@ -2,7 +2,8 @@
 //!
 //! Clocks are part of the replicated state, so a state that contains the effect of a push also contains its
 //! number. Clocks count steps of the job and are equal in all shards, no matter when a shard learned of a
-//! worker. A worker that joins or returns has no clock until its first push; until then, nobody waits for it.
+//! worker. A worker that joins or returns has no clock until its first push; until then, no worker waits
+//! for it.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ pub fn number<'de, D: Deserializer<'de>, N: Deserialize<'de> + Copy + Into<Optio
     })
 }
 
-/// Progress of the workers, as told to one of them.
+/// Progress of the workers, as sent to one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     /// Step of the slowest worker.
@@ -134,8 +135,8 @@ impl Clocks {
         self.active().map(|(_, clock)| clock).min().unwrap_or(self.newest)
     }
 
-    /// Returns the step of the slowest worker, and how many workers push, as told to the worker `to`. A worker
-    /// that has pushed nothing when others are beyond the first step only reads.
+    /// Returns the step of the slowest worker, and how many workers push, as sent to the worker `to`. A
+    /// worker that has pushed nothing while others are beyond the first step counts as one that only reads.
     pub fn pace(&self, to: Id) -> Pace {
         let pushes =
             |worker: &Worker| worker.clock.is_some() && (worker.pushed > 0 || self.newest <= 1);
@@ -156,10 +157,11 @@ impl Clocks {
     }
 }
 
-/// Staleness in steps from which on all answers share one count.
+/// Staleness in steps from which on answers are no longer counted separately.
 pub const STALENESS_MAX: usize = 16;
 
-/// Histogram of staleness, by how many steps a worker was ahead of the slowest when its pull was answered.
+/// Histogram of staleness: the number of steps that a worker was ahead of the slowest when its pull was
+/// answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Staleness {
     counts: [u64; STALENESS_MAX + 1],

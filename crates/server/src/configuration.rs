@@ -2,16 +2,20 @@
 //!
 //! This state machine runs in the coordinator, next to its rosters. Its inputs are the epochs of servers,
 //! their addresses, and reports of ready learners. [`Placement::next`](crate::Placement::next) computes the
-//! servers that a shard should have, and [`View::next`] those that it has now. The first views are created
-//! once there is a definition, there are as many servers as it requires, and each of them has reported its
-//! address.
+//! servers that a shard should have, and [`View::next`] computes the servers that it has now. The first
+//! views are created once there is a definition, there are as many servers as it requires, and each of them
+//! has reported its address.
 //!
 //! If no replica of a shard is in the epoch, the shard keeps its view, and its replicas may come back. Such a
 //! shard is silent; it is lost once all its replicas are known to be dead.
 //!
-//! Laws: successive views of a shard obey [`View::next`]; a silent or lost shard gets its next view when a replica
-//! of its last view reports its copy; when all learners have reported, each other shard has as many replicas as
-//! the definition requires, or as there are servers; a restored configuration continues exactly as the saved one.
+//! Laws:
+//!
+//! - successive views of a shard obey [`View::next`];
+//! - a silent or lost shard gets its next view when a replica of its last view reports its copy;
+//! - when all learners have reported, each other shard has as many replicas as the definition requires, or as
+//!   there are servers;
+//! - a restored configuration continues exactly as the saved one.
 
 mod definition;
 mod request;

@@ -26,8 +26,9 @@
 //! 1. An acknowledged push is in the state of every later primary, as long as a replica of each view
 //!    survives into the next one.
 //! 2. A push is applied at most once.
-//! 3. When a worker gets an answer, it is at most as many steps ahead of the slowest as [`Consistency`]
-//!    allows, and at most one more when its push is applied. Workers never wait for each other in a circle.
+//! 3. When a worker gets an answer, its lead over the slowest worker is at most what [`Consistency`]
+//!    allows; when its push is applied, the lead is at most one step more. Workers never wait for each other
+//!    in a circle.
 //! 4. When faults end and pushes stop, all replicas are equal, bit by bit.
 //!
 //! `tests/laws` checks them over schedules of faults.

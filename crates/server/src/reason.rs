@@ -21,7 +21,7 @@ pub enum Request {
 pub struct Slowest {
     /// The worker.
     pub worker: Id,
-    /// Step that it has reached.
+    /// Step that the worker has reached.
     #[serde(deserialize_with = "number")]
     pub step: u64,
 }

@@ -22,7 +22,7 @@ pub struct SnapshotReport {
     pub is_ready: bool,
     /// Shards that have reported their newest pushes.
     pub logged: BTreeSet<u32>,
-    /// Newest pushes in the logs of these shards.
+    /// Newest pushes in the logs of the shards that have reported them.
     pub newest: Frontier,
     /// Shards whose files are written.
     pub written: BTreeSet<u32>,

@@ -54,7 +54,7 @@ impl Options {
 pub enum Event {
     /// The coordinator has decided a view.
     View(View),
-    /// A new list of workers; every server of the shard gets it.
+    /// There is a new list of workers, which every server of the shard gets.
     Workers(Workers),
     /// A worker pushes, and the tables have accepted its rows.
     Push(Push),

@@ -153,7 +153,7 @@ pub enum FromServer {
         shard: u32,
         /// The request.
         request: Request,
-        /// Worker for which it waits.
+        /// Worker for which the request waits.
         slowest: Slowest,
     },
     /// Values of rows.

@@ -39,7 +39,7 @@ pub struct Push {
 pub struct Pull {
     /// A worker, or a client that only reads.
     pub client: Id,
-    /// Number of the request, unique for the client; a repeated request keeps it.
+    /// Number of the request, unique for the client. A repeated request keeps its number.
     pub request: u64,
     /// Number of the client's own pushes that the answer must contain; 0 for a reader.
     pub after: u64,

@@ -111,6 +111,6 @@ pub struct Birth {
     pub life: u32,
     /// Time of the start.
     pub now: Duration,
-    /// Bytes that it saved last.
+    /// Bytes that the node saved last.
     pub saved: Option<Vec<u8>>,
 }

@@ -21,16 +21,16 @@ pub struct ObjectStore {
 /// Way in which the store fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// It does not fail.
+    /// The store does not fail.
     #[default]
     None,
-    /// It refuses every request, with status 503.
+    /// The store refuses every request, with status 503.
     Away,
-    /// It accepts every request and answers none.
+    /// The store accepts every request and answers none.
     Silent,
-    /// It closes the connection in the middle of every answer that has a body.
+    /// The store closes the connection in the middle of every answer that has a body.
     Cut,
-    /// It writes objects whose last name is this, and then answers that it could not.
+    /// The store writes objects whose names end with this text, but answers that it could not.
     Denied(&'static str),
 }
 
@@ -85,7 +85,7 @@ impl ObjectStore {
         ]
     }
 
-    /// Returns the value of one of these variables.
+    /// Returns the value of one of the variables of [`ObjectStore::variables`].
     pub fn variable(&self, name: &str) -> Option<String> {
         let found = self.variables().into_iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| value.to_owned())
@@ -96,7 +96,7 @@ impl ObjectStore {
         *lock(&self.shared.fault) = fault;
     }
 
-    /// Returns the objects by name, which may be changed.
+    /// Returns the objects by name, to be changed in place.
     pub fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
         lock(&self.shared.objects)
     }

@@ -1,4 +1,4 @@
-//! Forms of Adam for several ranks, which differ in the values that travel.
+//! Forms of Adam for several ranks. They differ in the values that travel.
 //!
 //! - **1-bit Adam** (Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's
 //!   Convergence Speed", algorithm 1): gradients travel raw in a warm-up, whose steps equal AdamW's bit for
@@ -32,7 +32,7 @@ pub enum Adam {
     AdamW,
     /// 1-bit Adam: momenta travel after a warm-up.
     OneBit,
-    /// 0/1 Adam: momenta travel, gradients only in some steps, and later nothing in most steps.
+    /// 0/1 Adam: in each step, either momenta or gradients travel; later, nothing travels in most steps.
     ZeroOne,
 }
 
@@ -102,11 +102,11 @@ pub(crate) struct Sending {
 
 /// Number of updates of the variance after which the interval between two of them doubles: κ of 0/1 Adam.
 const DOUBLED_AFTER: u64 = 16;
-/// Most steps from one exchange of momenta to the next: H of 0/1 Adam.
+/// Largest number of steps from one exchange of momenta to the next: H of 0/1 Adam.
 const STEPS_MAX: u64 = 16;
 
-/// Returns whether the update with this number, from 0, changes the variance under 0/1 Adam, as long as it is
-/// not fixed.
+/// Returns whether update `update`, counted from 0, changes the variance under 0/1 Adam. This holds until
+/// the variance is fixed.
 pub(crate) fn changes_variance(update: u64) -> bool {
     variance_updates(update + 1) > variance_updates(update)
 }
@@ -132,11 +132,11 @@ pub(crate) fn steps_between(peak: f32, rate: f32) -> u64 {
 /// Progress of a variance until it is fixed, and state that is needed after that.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Variance {
-    /// Number of updates that have changed the variance, once it is fixed.
+    /// Number of updates that have changed the variance; `None` until the variance is fixed.
     pub fixed: Option<u64>,
-    /// Highest learning rate since it was fixed, for [`steps_between`].
+    /// Highest learning rate since the variance was fixed, for [`steps_between`].
     pub peak: f32,
-    /// Learning rate with which the last momenta that were sent, and so also their residuals, take effect; 0
+    /// Learning rate with which the last momenta that were sent take effect, and so also their residuals; 0
     /// if this is not tracked.
     pub sent_rate: f32,
     /// Sums of the variance after the last updates that changed it, rounded as a state keeps them.
@@ -196,7 +196,7 @@ pub(crate) struct Local {
     pub steps: u64,
     /// Sums of the rank's momenta, each times the rate of its step, by parameter.
     pub sums: Vec<Vec<f32>>,
-    /// Sum of these rates.
+    /// Sum of the rates of the local steps.
     pub rate: f32,
     /// Numbers of the last step.
     pub last: Option<MomentumStep>,

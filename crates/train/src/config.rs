@@ -14,13 +14,13 @@ const ATTENTION_MAX: usize = 1 << 32;
 /// The size of a GPT on bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// Most bytes from which a prediction is made.
+    /// Largest number of bytes from which a prediction is made.
     pub context: usize,
-    /// Elements of an activation.
+    /// Number of features of a position.
     pub width: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
-    /// Attention heads; they divide the width.
+    /// Number of attention heads, which must divide the width.
     pub heads: usize,
 }
 

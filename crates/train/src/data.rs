@@ -1,9 +1,9 @@
-//! Batches of windows of text or of images, which are the same for every number of ranks.
+//! Batches of text windows or of images. They are the same for every number of ranks.
 //!
-//! A pass over the data is a seeded permutation of all rows. The global batch is the next rows of that order.
-//! Each rank takes a contiguous part of its rows; if parts cannot be equal, the first ranks have one unit
-//! more. Law: for any number of ranks, their batches stacked equal the batch of one rank. A position is all
-//! that is needed to continue.
+//! A pass over the data is a seeded permutation of all rows. The global batch is the next rows of that
+//! order. Each rank takes a contiguous part of the batch; if parts cannot be equal, the first ranks have
+//! one unit more. Law: for any number of ranks, their batches stacked equal the batch of one rank. A
+//! [`Position`] is all that a sampler needs to continue.
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ pub struct Position {
 /// Settings of a [`Sampler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// Bytes per row of text, or 1.
+    /// Bytes per row of text; 1 for images.
     pub context: usize,
     /// Rows per step, all ranks together.
     pub global_batch: usize,
@@ -61,7 +61,7 @@ impl Sampling {
     }
 }
 
-/// Returns a rank's rows of a global batch, whose parts are multiples of `unit` rows.
+/// Returns a rank's rows of a global batch. The part of every rank is a multiple of `unit` rows.
 pub fn rows(global_batch: usize, unit: usize, world: World) -> Range<usize> {
     let Range { start, end } = deal(global_batch / unit, 0, world);
     start as usize * unit..end as usize * unit
@@ -176,8 +176,9 @@ fn held_out_batches(data: &Dataset, sampling: &Sampling, batches_max: usize) -> 
     (batches, held_out.checked_div(batches * sampling.global_batch).unwrap_or(0))
 }
 
-/// Returns the rows of all ranks' validation batches, in batches as large as this rank's. Rows that do not
-/// fill a batch are left out. Ranks that exchange nothing compute the validation loss from them.
+/// Returns the rows of all ranks' validation batches, in batches as large as this rank's; rows that do not
+/// fill a batch are left out. A rank that exchanges nothing computes the validation loss from these
+/// batches.
 pub fn whole_validation_batches(
     data: &Dataset,
     sampling: &Sampling,

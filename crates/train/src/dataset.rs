@@ -23,7 +23,7 @@ impl Dataset {
         }
     }
 
-    /// Refuses data of which a pass might have no row.
+    /// Refuses data that is too small for a row in every pass.
     pub(crate) fn check(&self, context: usize) -> Result<(), Error> {
         let (found, least, what, hint) = match self {
             // A pass starts anywhere in the first window, so two windows make sure of one.

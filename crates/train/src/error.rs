@@ -76,8 +76,8 @@ impl Error {
         std::iter::successors(Some(first), |error| error.source())
     }
 
-    /// Returns the loss of a peer, or the end of a group, that caused the error, if an elastic job can
-    /// continue after it.
+    /// Returns the cause of the error if it is the loss of a peer, or the end of a group, after which an
+    /// elastic job can continue.
     pub fn loss(&self) -> Option<&thinwire_collective::Error> {
         use thinwire_collective::Kind;
         let ends = |kind| matches!(kind, Kind::Peer | Kind::Timeout | Kind::Stopped);

@@ -50,7 +50,7 @@ impl Form {
 pub enum Pixels {
     /// From 0 for black to 255.
     Bytes(Vec<u8>),
-    /// Numbers as a model reads them.
+    /// Numbers exactly as the model reads them.
     Floats(Vec<f32>),
 }
 
@@ -118,7 +118,7 @@ impl Images {
     /// Returns some of the images for training, by their indices.
     ///
     /// # Panics
-    /// If there is no such image, when it is read.
+    /// Reading an image panics if its index is too large.
     pub fn trained(&self, places: &[usize]) -> Labelled {
         let place = |at: &usize| at / (HELD_OUT - 1) * HELD_OUT + at % (HELD_OUT - 1);
         Labelled { images: self.clone(), places: places.iter().map(place).collect() }
@@ -127,7 +127,7 @@ impl Images {
     /// Returns some of the images that are held out, by their indices.
     ///
     /// # Panics
-    /// If there is no such image, when it is read.
+    /// Reading an image panics if its index is too large.
     pub fn validation(&self, places: impl Iterator<Item = usize>) -> Labelled {
         let places = places.map(|at| at * HELD_OUT + HELD_OUT - 1).collect();
         Labelled { images: self.clone(), places }

@@ -26,8 +26,8 @@ impl Parameter {
         self.shape.iter().product()
     }
 
-    /// Returns whether weight decay and low-precision gradients apply to it: they do to matrices, but not to
-    /// norms and biases.
+    /// Returns whether this is a matrix. Weight decay and low-precision gradients apply to matrices, but
+    /// not to norms and biases.
     pub fn is_matrix(&self) -> bool {
         self.shape.len() >= 2
     }
@@ -70,8 +70,7 @@ impl AdamW {
         AdamW { means: zeros(), squares: zeros(), updates: 0, variance, local }
     }
 
-    /// Updates all `values` once. `gradient(i)` is the gradient of parameter `i`, which is multiplied by
-    /// `gradient_scale`.
+    /// Updates all `values` once. The gradient of parameter `i` is `gradient(i)` times `gradient_scale`.
     pub fn update<'g>(
         &mut self,
         parameters: &[Parameter],
@@ -144,7 +143,7 @@ impl AdamW {
         );
     }
 
-    /// Takes a local step by this rank's momenta. Of the values that are equal on all ranks, it only applies
+    /// Takes a local step by this rank's momenta. It changes the values that are equal on all ranks only by
     /// weight decay.
     pub(crate) fn update_locally<'g>(
         &mut self,
@@ -168,7 +167,8 @@ impl AdamW {
         self.local.steps += 1;
     }
 
-    /// Ends local steps by the momenta of all ranks, or drops them if there are none.
+    /// Ends local steps by the momenta of all ranks. A parameter whose `momentum` is `None` drops its local
+    /// steps.
     pub(crate) fn unite<'g>(
         &mut self,
         values: &mut [Vec<f32>],
@@ -247,7 +247,7 @@ impl AdamW {
         }
     }
 
-    /// Returns the rate of the update of this number, with its bias correction.
+    /// Returns the learning rate of update `number`, with its bias correction.
     pub(crate) fn rate(&self, number: u64, pace: Pace, options: &AdamWOptions) -> f32 {
         MomentumStep::new(pace.step(number), self.squared(), 0.0, options).rate
     }
@@ -279,7 +279,7 @@ fn options_of(parameter: &Parameter, options: &AdamWOptions) -> AdamWOptions {
 pub struct Pace {
     /// The step's learning rate.
     pub learning_rate: f32,
-    /// Factor of each gradient before the update: [`clip_scale`].
+    /// Factor of each gradient before the update, from [`clip_scale`].
     pub gradient_scale: f32,
 }
 

@@ -36,9 +36,9 @@ const ANSWER_BYTES_MAX: u64 = 8 << 20;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Largest part of an answer that is read at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// Most parts of an answer that may wait for the reader.
+/// Largest number of parts of an answer that may wait for the reader.
 const PIECES_MAX: usize = 16;
-/// Most letters of the reason of a refusal that are quoted.
+/// Largest number of letters of the reason of a refusal that are quoted.
 const REASON_LETTERS_MAX: usize = 200;
 /// Text at the end of a list of objects.
 const LIST_END: &str = "</ListBucketResult>";

@@ -85,8 +85,8 @@ pub fn start(words: &[OsString], error_file: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Forwards the outputs of a process. Lines begin with a prefix, unless the process is the one whose output
-/// is that of the job. `unread` is called if the reader of standard output has closed it.
+/// Forwards the outputs of a process. Lines begin with a prefix, unless the output of this process is the
+/// output of the job. `unread` is called if the reader of standard output has closed it.
 pub fn forward(
     child: &mut Child,
     number: u32,

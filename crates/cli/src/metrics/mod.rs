@@ -56,8 +56,8 @@ pub fn of_variable(text: &str) -> Result<SocketAddr> {
     })
 }
 
-/// Exports a page at the address in the text of [`VARIABLE`], as [`Flags::export`] does at that of the flag.
-/// Returns a line with the actual address if it differs.
+/// Exports a page at the address in the text of [`VARIABLE`], as [`Flags::export`] does. Returns a line
+/// with the actual address if it differs.
 ///
 /// # Errors
 /// If the variable has no address or the port is taken, as one line.

@@ -43,7 +43,7 @@ pub fn resume_hint(policy: Option<&Policy>, resumed: Option<&Checkpoint>) -> Opt
 }
 
 /// Returns the command's settings for the checkpoints of a training: the plan with the model as the plan
-/// names it, otherwise the model with the recipe.
+/// names it, or else the model with the recipe.
 ///
 /// # Errors
 /// If the model is not valid.

@@ -148,10 +148,10 @@ impl Exchange {
         }
     }
 
-    /// Returns the form of Adam: the requested one, otherwise that of the checkpoint.
+    /// Returns the form of Adam: the requested one, or else the checkpoint's.
     ///
     /// # Errors
-    /// If the requested form differs from that of the checkpoint.
+    /// If the requested form differs from the checkpoint's.
     pub fn optimizer(asked: Option<Adam>, kept: Option<&Exchange>) -> Result<Adam> {
         let before = kept.map(|kept| kept.optimizer);
         match (asked, before) {
@@ -219,7 +219,7 @@ impl Exchange {
         self.momentum_correction.map(|factor| Momentum { factor, ..Momentum::default() })
     }
 
-    /// Returns the number of warm-up steps of a codec: the requested number, otherwise the codec's default
+    /// Returns the number of warm-up steps of a codec: the requested number, or else the codec's default
     /// unless it exceeds a fifth of all steps.
     pub fn warm_up_steps(&self, codec: Option<&Policy>, steps: u64) -> u64 {
         // A round has the changes of many steps: raw first rounds would be most of what is sent.

@@ -34,7 +34,7 @@ pub struct Named {
     /// Name, or path of the file. In a planned training, it is the name of the plan's model.
     #[serde(alias = "model")]
     pub name: String,
-    /// Number of tokens in its sequences.
+    /// Number of tokens in the model's sequences.
     #[serde(alias = "sequence")]
     pub context: usize,
     /// Name of the input for tokens, if it is not clear from the model.
@@ -59,7 +59,7 @@ impl Model {
         })
     }
 
-    /// Returns the model of the flags, otherwise `before`.
+    /// Returns the model of the flags, or else `before`.
     ///
     /// # Errors
     /// If there is no such model, or flags contradict each other.
@@ -126,7 +126,7 @@ impl Model {
         }
     }
 
-    /// Refuses any model other than that of the checkpoint.
+    /// Refuses any model other than the checkpoint's.
     ///
     /// # Errors
     /// If the model is a different one.
@@ -157,7 +157,7 @@ impl Model {
         Ok((graph(&source, micro_batch, sequence)?, rows / micro_batch))
     }
 
-    /// Returns the number of rows of a micro-batch, if the model has a fixed number, otherwise 1.
+    /// Returns the number of rows of a micro-batch if the model has a fixed number, or else 1.
     ///
     /// # Errors
     /// If the model is not valid.

@@ -47,8 +47,7 @@ const DEFAULT: Recipe = Recipe {
 };
 
 impl Recipe {
-    /// Returns a recipe with the values of the flags, otherwise those of the checkpoint, otherwise the
-    /// defaults.
+    /// Returns a recipe with the values of the flags, or else of the checkpoint, or else the defaults.
     ///
     /// # Errors
     /// If a flag is out of range.

@@ -1,9 +1,9 @@
 //! Levelling: moves training vertices out of parts that have too many.
 //!
 //! Partitioners that balance the sum of two weights, or decide vertex by vertex, leave parts with more
-//! training vertices than the bound. From these parts, vertices move to a part that has room; those move
-//! first that lose the fewest neighbours in their part. Law: no part has more training vertices than the
-//! bound of balance times the mean, rounded down, or than the mean, rounded up, if that is larger.
+//! training vertices than the bound. From these parts, vertices move to a part that has room, first those
+//! that lose the fewest neighbours in their part. Law: no part has more training vertices than the bound of
+//! balance times the mean, rounded down, or than the mean, rounded up, if that is larger.
 
 use super::weights::{Options, Weights};
 use crate::adjacency::Adjacency;

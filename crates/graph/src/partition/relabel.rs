@@ -11,7 +11,7 @@ use crate::sample::Weights;
 pub struct Relabelling {
     /// New number of every vertex.
     pub new: Vec<u32>,
-    /// Old number of every vertex, by its new one.
+    /// Old number of every vertex, by its new number.
     pub old: Vec<u32>,
     /// Part `p` has the new numbers `bounds[p]..bounds[p + 1]`.
     pub bounds: Vec<u32>,
@@ -46,7 +46,8 @@ impl Relabelling {
             .expect("a permutation of a graph is one")
     }
 
-    /// Returns the weights of the edges of this graph from those of the graph with the old numbers.
+    /// Returns the weights of edges under the new numbers, given the graph and its weights under the old
+    /// ones.
     ///
     /// # Panics
     /// If the numbers of weights and edges differ.

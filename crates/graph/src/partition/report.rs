@@ -62,14 +62,14 @@ impl Report {
         balance(&self.closures)
     }
 
-    /// Returns the size of all closures divided by that of their union: copies per vertex; 1 is best.
+    /// Returns the size of all closures divided by the size of their union: copies per vertex; 1 is best.
     pub fn redundancy(&self) -> f64 {
         self.closures.iter().sum::<u64>() as f64 / self.reached.max(1) as f64
     }
 }
 
-/// Returns the index of the report with the least redundancy among those with a balance of training vertices
-/// of at most `balance_max`; if there are none, that of the report with the best balance.
+/// Returns the index of the report with the least redundancy among those whose balance of training vertices
+/// is at most `balance_max`. If there are none, returns the index of the report with the best balance.
 pub fn choose(reports: &[Report], balance_max: f64) -> Option<usize> {
     let excess = |report: &Report| (report.training_balance() - balance_max).max(0.0);
     let worse = |a: &usize, b: &usize| {

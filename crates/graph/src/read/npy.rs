@@ -17,7 +17,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 pub struct Dense {
     /// Length of each dimension.
     pub shape: Vec<u64>,
-    /// Its numbers, with one row per index of the first dimension.
+    /// Numbers of the array, with one row per index of the first dimension.
     pub values: Matrix,
 }
 
@@ -43,13 +43,13 @@ pub enum Dtype {
 /// Array of one or two dimensions; with one dimension, it has one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    /// Type of its numbers.
+    /// Type of the array's numbers.
     pub dtype: Dtype,
     /// Number of rows.
     pub rows: u64,
     /// Number of columns.
     pub columns: u64,
-    /// Its numbers, row by row.
+    /// Numbers of the array, row by row.
     pub bytes: Vec<u8>,
 }
 
@@ -184,12 +184,12 @@ impl Matrix {
         }
     }
 
-    /// Returns how many numbers it has.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.bytes()
     }
 
-    /// Returns whether it has no numbers.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

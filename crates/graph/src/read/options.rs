@@ -30,7 +30,7 @@ pub enum Numbering {
     FromZero,
     /// From 1.
     FromOne,
-    /// None: vertices have ids, and are numbered in the order of these.
+    /// No numbering: vertices have ids, and are numbered in the order of their ids.
     Ids,
 }
 
@@ -91,10 +91,10 @@ pub struct Columns {
 /// Treatment of the weights of edges in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weighting {
-    /// They are kept; weights that an edge cannot have are an error.
+    /// Weights are kept; weights that an edge cannot have are an error.
     #[default]
     Keep,
-    /// They are left out, and may have any values.
+    /// Weights are left out, and may have any values.
     Drop,
 }
 

@@ -45,9 +45,10 @@ pub struct Sample {
     /// Vertices of the batch in the order of their first occurrence, seeds first. A vertex's index is its
     /// number in the blocks.
     pub vertices: Vec<u32>,
-    /// Number of seeds: they are `vertices[..seeds]`.
+    /// Number of seeds; the seeds are `vertices[..seeds]`.
     pub seeds: u32,
-    /// One block per hop; that of the seeds is first. A network's first layer computes the last block.
+    /// One block per hop, beginning with the hop of the seeds. A network's first layer computes the last
+    /// block.
     pub blocks: Vec<Block>,
 }
 

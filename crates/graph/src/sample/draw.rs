@@ -11,9 +11,9 @@ const COMPARED_MAX: usize = 32;
 /// Largest number of in-neighbours that a destination draws in one hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FanOut {
-    /// All of them, without drawing.
+    /// All in-neighbours, without drawing.
     All,
-    /// At most this many.
+    /// At most this many in-neighbours.
     Limit(u32),
 }
 
@@ -47,7 +47,7 @@ pub enum Frontier {
 /// Options of neighbour sampling.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampling {
-    /// Fan-out of each hop; that of the seeds is first.
+    /// Fan-out of each hop, beginning with the hop of the seeds.
     pub fan_outs: Vec<FanOut>,
     /// Way to draw.
     pub draw: Draw,
@@ -56,7 +56,8 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Creates options with a limit for each hop, the seeds' first, for drawing without replacement.
+    /// Creates options with a limit for each hop, beginning with the hop of the seeds, for drawing without
+    /// replacement.
     pub fn new(fan_outs: &[u32]) -> Sampling {
         let fan_outs = fan_outs.iter().copied().map(FanOut::Limit).collect();
         Sampling { fan_outs, ..Sampling::default() }

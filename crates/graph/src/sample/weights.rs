@@ -20,7 +20,7 @@ impl Weights {
     /// Creates weights, which may be in memory or in a mapped file.
     ///
     /// # Errors
-    /// Those of [`Weights::new`].
+    /// As [`Weights::new`].
     pub(crate) fn from_array(weights: Array<f32>) -> Result<Weights, Error> {
         match weights.iter().position(|weight| !is_weight(*weight)) {
             None => Ok(Weights(weights)),

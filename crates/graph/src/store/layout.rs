@@ -256,7 +256,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Checks that the width of a row of features is that of its format.
+    /// Checks that the width of a row of features fits its format.
     ///
     /// # Errors
     /// If it differs, or there is no such format.

@@ -103,10 +103,10 @@ impl Opened {
 }
 
 impl Map {
-    /// Checks that nobody has written to the file since it was opened.
+    /// Checks that the file was not changed since it was opened.
     ///
     /// # Errors
-    /// If somebody has, or the system does not report it.
+    /// If the file was changed, or the system does not report it.
     pub fn ensure_unchanged(&self) -> Result<(), Error> {
         let Opened { file, path, state } = &self.opened;
         let found = file.metadata().map_err(|error| Error::io("cannot look at it", error));

@@ -145,10 +145,10 @@ impl Store {
         found
     }
 
-    /// Checks that nobody has written to the file since it was opened.
+    /// Checks that the file was not changed since it was opened.
     ///
     /// # Errors
-    /// If somebody has; data that was read after the change may be wrong.
+    /// If the file was changed; data that was read after the change may be wrong.
     pub fn ensure_unchanged(&self) -> Result<(), Error> {
         self.map.ensure_unchanged()
     }

@@ -32,11 +32,12 @@ pub struct Coordinator {
 impl Coordinator {
     /// Listens on `address`, the host:port at which processes reach it (port 0 for any that is free).
     ///
-    /// With a `state` file the coordinator continues from the state in it, and saves its state there. Without
-    /// one, a coordinator with [`CoordinatorMode::Saved`](thinwire_member::CoordinatorMode::Saved) founds a
-    /// job at once, since no other coordinator can exist; one with
-    /// [`CoordinatorMode::Unsaved`](thinwire_member::CoordinatorMode::Unsaved) first waits to see whether
-    /// processes of a running job connect.
+    /// With a `state` file, the coordinator continues from the state in the file, and saves its state
+    /// there. Without a file, the mode decides. With
+    /// [`CoordinatorMode::Saved`](thinwire_member::CoordinatorMode::Saved), the coordinator founds a job at
+    /// once, since no other coordinator can exist. With
+    /// [`CoordinatorMode::Unsaved`](thinwire_member::CoordinatorMode::Unsaved), it first waits to see
+    /// whether processes of a running job connect.
     ///
     /// `tell` is called with every event, from the coordinator's thread, and must not block.
     ///

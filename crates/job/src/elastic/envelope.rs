@@ -14,19 +14,19 @@ use thinwire_wire::{TEXT_BYTES_MAX, cut_text, decode, encode, encode_after, raw}
 use super::job_spec::{ENTRIES_MAX, JobSpec, NAME_BYTES_MAX, VALUE_BYTES_MAX};
 use super::views::{VIEWS_BYTES_MAX, VIEWS_REQUEST_BYTES_MAX};
 
-/// Most bytes of the figures of a process.
+/// Largest number of bytes of the figures of a process.
 pub const FIGURES_BYTES_MAX: usize = 16 << 10;
 /// First byte of a request.
 const REQUEST: u8 = 16;
-/// Most bytes of a request's numbers.
+/// Largest number of bytes of a request's numbers.
 const NUMBERS_BYTES_MAX: usize = 16;
-/// Most bytes of a request, except one about views.
+/// Largest number of bytes of a request, except one about views.
 pub const REQUEST_BYTES_MAX: usize = {
     let join = NUMBERS_BYTES_MAX + ENTRIES_MAX * (4 + NAME_BYTES_MAX + VALUE_BYTES_MAX);
     let member = NUMBERS_BYTES_MAX + MESSAGE_BYTES_MAX;
     if join > member { join } else { member }
 };
-/// Most bytes of a request about views.
+/// Largest number of bytes of a request about views.
 pub const VIEWS_MESSAGE_BYTES_MAX: usize = NUMBERS_BYTES_MAX + VIEWS_REQUEST_BYTES_MAX;
 
 /// Message to the coordinator.
@@ -41,7 +41,7 @@ pub enum Request {
     },
     /// Message of the member.
     Member(Message),
-    /// Figures of the process for people, as JSON.
+    /// Figures of the process that users see, as JSON.
     Figures(String),
     /// Request of an operator to read the state of the job.
     Status,

@@ -8,14 +8,15 @@ use thinwire_wire::{encode, fingerprint};
 
 use crate::error::Error;
 
-/// Most entries of a job spec.
+/// Largest number of entries of a job spec.
 pub const ENTRIES_MAX: usize = 64;
-/// Most bytes of an entry's name.
+/// Largest number of bytes of an entry's name.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Most bytes of an entry's value.
+/// Largest number of bytes of an entry's value.
 pub const VALUE_BYTES_MAX: usize = 1024;
 
-/// Names and values, sorted by name; no name occurs twice.
+/// Names and values that all processes of an elastic job must have in common, sorted by name, without
+/// duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(String, String)>")]
 pub struct JobSpec {

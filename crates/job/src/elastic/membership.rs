@@ -202,9 +202,9 @@ impl Membership {
         self.shared.on_abort(Box::new(stop));
     }
 
-    /// Returns in words, for people, why this process is in no epoch: it is a spare, or no epoch can be
-    /// formed at the moment. Each reason is returned once for as long as it lasts. A reason that concerns all
-    /// processes is returned only after it has lasted a second.
+    /// Returns a text for users with the reason why this process is in no epoch: it is a spare, or no epoch
+    /// can be formed at the moment. Each reason is returned once for as long as it lasts. A reason that
+    /// concerns all processes is returned only after it has lasted a second.
     pub fn obstacle(&self) -> Option<String> {
         self.shared.obstacle()
     }
@@ -225,7 +225,7 @@ impl Membership {
         self.shared.finishing()
     }
 
-    /// Returns the wish of this process, in an epoch of `ranks` ranks, about the end of the epoch.
+    /// Returns this process's [`Wish`] about the end of the epoch, in an epoch of `ranks` ranks.
     pub fn wish(&self, ranks: usize) -> Wish {
         match self.finishing() {
             Some(leavers) if leavers.len() == ranks => Wish::Stop,
@@ -247,7 +247,7 @@ impl Membership {
         self.shared.done.store(done, Ordering::Release);
     }
 
-    /// Notes that the step `done` was applied. Costs next to nothing; called after every step.
+    /// Notes that the step `done` was applied. Call it after every step; it costs next to nothing.
     pub fn applied(&self, done: u64) {
         self.shared.done.store(done, Ordering::Release);
     }
@@ -276,24 +276,24 @@ impl Membership {
         self.command(Command::Leave);
     }
 
-    /// Notes that the run takes no further step and that nobody continues after it: the process saves its state
-    /// together with its peers, however long that takes, and no abort ends their group.
+    /// Notes that the run takes no further step and that no process continues after it: the process saves
+    /// its state together with its peers, however long that takes, and no abort ends their group.
     pub fn closing(&self) {
         self.shared.run_ended();
     }
 
-    /// Leaves at once, without waiting for the coordinator's permission: nobody continues with the state of
-    /// this process, or it is saved.
+    /// Leaves at once, without waiting for the coordinator's permission. Call it if no other process
+    /// continues with this process's state, or if the state is saved.
     pub fn depart(&self) {
         self.command(Command::Depart);
         self.shared.wait_for_end(Instant::now() + Deadline::Shutdown.duration());
     }
 
-    /// Tells that all steps are done: the job is over for every process. A coordinator that is away hears of
-    /// it if it comes back within ten seconds.
+    /// Reports that all steps are done: the job is over for every process. If the coordinator is away, it
+    /// still receives the report if it comes back within ten seconds.
     ///
     /// # Errors
-    /// If the coordinator has not heard of it by then.
+    /// If the coordinator has not received the report by then.
     pub fn complete(&self) -> Result<(), Error> {
         self.command(Command::Complete);
         if self.shared.wait_for_end(Instant::now() + Deadline::Reply.duration()) {
@@ -307,7 +307,7 @@ impl Membership {
         Err(error.with_hint("when it is back, end it and remove its state: the job is complete"))
     }
 
-    /// Sends figures for people, which replace the last ones: step, loss and the like. `host` and `pid` of
+    /// Sends figures that users see, such as step and loss. They replace the last ones. `host` and `pid` of
     /// this process are added, and `member`, its launcher's number for it. Figures of more than 16 KiB of
     /// JSON are not sent.
     pub fn tell(&self, mut figures: Map<String, Value>) {

@@ -101,7 +101,7 @@ impl Persistence {
     /// Checks that states can be written, before anything depends on one. Leaves no files behind.
     ///
     /// # Errors
-    /// If they cannot.
+    /// If states cannot be written.
     pub fn check(&self) -> Result<(), Error> {
         self.registry.as_ref().map_or(Ok(()), |registry| registry.check())
     }
@@ -171,7 +171,7 @@ impl FileRegistry {
     /// Takes the file at `path`, which need not exist.
     ///
     /// # Errors
-    /// If another coordinator has it, or its folder cannot be written.
+    /// If another coordinator has the file, or its folder cannot be written.
     pub fn open(path: &Path) -> Result<FileRegistry, Error> {
         check(path)?;
         let mut name = path.file_name().unwrap_or_default().to_owned();

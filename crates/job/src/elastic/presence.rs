@@ -91,7 +91,7 @@ impl Presence {
         self.membership.lose(id);
     }
 
-    /// Sends figures for people, which replace the last ones, as [`Membership::tell`] does.
+    /// Sends figures that users see, as [`Membership::tell`] does. They replace the last ones.
     pub fn tell(&self, figures: Map<String, Value>) {
         self.membership.tell(figures);
     }

@@ -52,7 +52,7 @@ impl RoleState {
         self.coordinator_state.deadline().filter(|_| self.has_begun)
     }
 
-    /// Returns the reason why a process cannot take part: the text for the process, and the text for people
+    /// Returns the reason why a process cannot take part, as a text for the process and a text for users
     /// here.
     pub fn objection(&self, spec: &JobSpec) -> Option<(String, String)> {
         let noun = self.role.noun();
@@ -74,7 +74,7 @@ impl RoleState {
         Some(say("model, data or settings", &said(found), &expected))
     }
 
-    /// Adds a process whose job spec is that of its role.
+    /// Adds a process whose job spec equals its role's.
     pub fn joined(&mut self, id: Id, spec: JobSpec, now: Instant, at: Duration) {
         self.spec.get_or_insert(spec);
         self.known.entry(id).or_default().heard = Some(now);

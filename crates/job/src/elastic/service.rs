@@ -79,8 +79,8 @@ impl CoordinatorService {
     /// Sets the number of ranks that the job should have.
     ///
     /// # Errors
-    /// A text that says why, if the job's limits exclude it, the job has not begun or is over, or its state
-    /// cannot be saved.
+    /// If the job's limits exclude it, the job has not begun or is over, or its state cannot be saved. The
+    /// error is a text that says why.
     pub fn resize(&mut self, target: u32, now: Instant, out: &mut Outbox) -> Result<(), String> {
         match self.decide(Role::Worker, RosterEvent::Resize { id: OPERATOR, target }, now, out) {
             Some(Message::Refuse(Reason::Size { found, min, max })) => {

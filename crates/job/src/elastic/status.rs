@@ -15,9 +15,9 @@ use super::roles::{RoleRegistry, RoleState, ServerRole};
 pub struct Known {
     /// Activity of the process.
     pub standing: Option<Standing>,
-    /// Last step of its state.
+    /// Last step of the process's state.
     pub done: Option<u64>,
-    /// Figures for people.
+    /// Figures that users see.
     pub figures: Option<Value>,
     /// Time of the last report, while the process is connected.
     pub heard: Option<Instant>,

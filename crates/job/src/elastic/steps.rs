@@ -99,11 +99,11 @@ pub enum StateFrom {
 /// Residuals of a rank in a new epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residuals {
-    /// They stay as they were after the last step that this rank has applied.
+    /// The residuals stay as they were after the last step that this rank has applied.
     Kept,
-    /// They are those of a step in which this rank took part, and which another rank has applied.
+    /// The residuals are taken from a step in which this rank took part, and which another rank has applied.
     OfLostStep,
-    /// They belong to a state that is gone: this rank begins without residuals, as a new one does.
+    /// The residuals belong to a state that is gone: this rank begins without residuals, as a new rank does.
     Dropped,
 }
 

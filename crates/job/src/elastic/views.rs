@@ -20,9 +20,9 @@ pub use connection::ViewsConnection;
 pub(super) use publication::Publication;
 pub use subscription::{Subscription, coordinator_addresses};
 
-/// Most bytes of a request to a view service.
+/// Largest number of bytes of a request to a view service.
 pub const VIEWS_REQUEST_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of the state of a view service.
+/// Largest number of bytes of the state of a view service.
 pub const VIEWS_BYTES_MAX: usize = thinwire_link::endpoint::MESSAGE_BYTES_MAX / 2;
 
 /// State machine that decides which server has which data. It runs on the coordinator's thread, without clock
@@ -42,7 +42,7 @@ pub trait ViewService: Send {
     /// A refusal, which is sent to that process only. It must leave the state unchanged.
     fn request(&mut self, from: Id, request: &[u8]) -> Result<(), String>;
 
-    /// Returns figures for people, which are added to the servers' part of the coordinator's status.
+    /// Returns figures for users, which are added to the servers' part of the coordinator's status.
     fn stats(&self) -> Map<String, Value> {
         Map::new()
     }
@@ -57,7 +57,7 @@ pub trait ViewService: Send {
     /// Continues from a saved state; called before any other method.
     ///
     /// # Errors
-    /// A line that says why, if the bytes are not such a state.
+    /// If the bytes are not such a state. The error is a line that says why.
     fn restore(&mut self, state: &[u8]) -> Result<(), String>;
 }
 

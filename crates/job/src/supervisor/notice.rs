@@ -12,12 +12,12 @@ pub enum Notice {
     Died {
         /// Member that died.
         member: u32,
-        /// End of its process.
+        /// End of the member's process.
         end: End,
         /// Members that live.
         live: usize,
-        /// Number of replacements that may still be started, and the wait before the one for this member, if
-        /// it is replaced.
+        /// Number of replacements that may still be started, and the time until this member's replacement
+        /// starts, if it gets one.
         restarts: Option<(u32, Duration)>,
     },
     /// A signal to the launcher ends the job.
@@ -33,9 +33,9 @@ pub enum Notice {
     },
     /// The job was made larger.
     Growing {
-        /// Number of ranks that it should have.
+        /// Number of ranks that the job should have.
         target: u32,
-        /// Members that are started for it.
+        /// Number of members that are started to reach this size.
         started: u32,
     },
     /// Members have not left in time: they are told to end at once, and then killed.
@@ -44,7 +44,7 @@ pub enum Notice {
         word: &'static str,
         /// Members that are killed.
         members: Vec<u32>,
-        /// Time that they were given.
+        /// Time that the members were given to leave.
         waited: Duration,
     },
 }

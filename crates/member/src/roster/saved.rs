@@ -13,7 +13,7 @@ const MAGIC: [u8; 4] = *b"TWRO";
 const VERSION: u8 = 2;
 const CHECKSUM_BYTES: usize = 4;
 
-/// Most bytes of a saved state.
+/// Largest number of bytes of a saved state.
 pub const SAVED_BYTES_MAX: usize = 64 + EPOCH_BYTES_MAX;
 
 /// State that a restarted coordinator needs. Of an epoch that was proposed but has not started, only the

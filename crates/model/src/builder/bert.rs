@@ -20,7 +20,7 @@ pub struct Bert {
     pub feed_forward: usize,
     /// Size of the vocabulary, in tokens.
     pub vocabulary: usize,
-    /// Most tokens of a sequence.
+    /// Largest number of tokens of a sequence.
     pub positions: usize,
     /// Whether attention is one fused operator or several.
     pub attention: AttentionKind,

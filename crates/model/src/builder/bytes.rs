@@ -24,7 +24,7 @@ pub struct Bytes {
     pub hidden: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Most bytes of a sequence.
+    /// Largest number of bytes of a sequence.
     pub positions: usize,
 }
 

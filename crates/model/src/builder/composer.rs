@@ -199,7 +199,7 @@ impl Composer {
     /// Adds the mean cross-entropy of classes, which becomes the graph's loss.
     ///
     /// # Errors
-    /// If the number of targets differs from that of the logits' predictions.
+    /// If the number of targets differs from the number of predictions in the logits.
     pub fn cross_entropy(&mut self, logits: TensorId, targets: TensorId) -> Result<(), Error> {
         let path = self.named("");
         cross_entropy(&mut self.graph, &path, logits, targets)

@@ -25,7 +25,7 @@ pub struct Llama {
     pub feed_forward: usize,
     /// Size of the vocabulary, in tokens.
     pub vocabulary: usize,
-    /// Most tokens of a sequence.
+    /// Largest number of tokens of a sequence.
     pub positions: usize,
     /// The base of rotary positions.
     pub base: f64,

@@ -145,9 +145,9 @@ fn alone(sequence: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Most names that an error proposes.
+/// Largest number of names that an error proposes.
 const NEAR: usize = 4;
-/// Most characters of a name that an error repeats.
+/// Largest number of characters of a name that an error repeats.
 const ECHO_MAX: usize = 60;
 
 fn unknown(name: &str) -> Error {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::check_name;
 
-/// Most letters of a field that an error repeats.
+/// Largest number of letters of a field that an error repeats.
 const LETTERS_MAX: usize = 60;
 
 /// A value in which no object has two fields with the same name.

@@ -123,8 +123,8 @@ impl ModelFile {
     /// Returns the model for a batch.
     ///
     /// # Errors
-    /// If an operator cannot take its operands, a shape differs from that of its operator, a tensor is read
-    /// before it is computed, or a parameter could not be trained.
+    /// If an operator cannot take its operands, the shape of a node's output is not the operator's, a
+    /// tensor is read before it is computed, or a parameter could not be trained.
     pub fn graph(&self, batch: usize) -> Result<Graph, Error> {
         self.built(batch).map_err(|error| error.or_hint(HINT))
     }

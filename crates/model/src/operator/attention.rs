@@ -11,7 +11,7 @@ use super::Rule;
 use super::operand::{dims, inputs, quotient};
 use crate::{Axes, Declaration, Error, Kind, Operand};
 
-/// Every query's mean of the values; inputs q, k, v.
+/// Attention: for every query, the mean of the values, weighted by the keys; inputs q, k, v.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {

@@ -10,7 +10,7 @@ use super::operand::{inputs, norm};
 use super::{Epsilon, Rule};
 use crate::{Axes, Declaration, Dim, Error, Kind};
 
-/// Sums and squares of every channel; input x.
+/// The sum and the sum of squares of every channel; input x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Moments;
 
@@ -18,7 +18,8 @@ pub struct Moments;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MomentsBackward;
 
-/// Mean zero and variance one within a channel; inputs x, sum, squares, gain, bias.
+/// Normalises each channel to mean zero and variance one, then applies gain and bias; inputs x, sum,
+/// squares, gain, bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BatchNorm(pub Epsilon);
 

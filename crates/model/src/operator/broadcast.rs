@@ -12,7 +12,7 @@ use crate::{Axes, Declaration, Error, Operand};
 pub struct Broadcast {
     /// The shape of the output.
     pub shape: Vec<usize>,
-    /// The sum whose transpose it is.
+    /// The sum of which this broadcast is the transpose.
     pub sum: Sum,
 }
 

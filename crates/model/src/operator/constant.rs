@@ -1,7 +1,7 @@
 //! Constants of the model, which are never trained: `-> x[..]`.
 //!
-//! Such as tables of positions, masks that are added to scores, and frozen weights. Every rank has all of
-//! them and takes its part.
+//! Examples are tables of positions, masks that are added to scores, and frozen weights. Every rank has all
+//! of them and takes its part.
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use super::Rule;
 use super::operand::{dims, inputs, split_last};
 use crate::{Axes, Declaration, Dim, Error, Kind, Operand};
 
-/// Rows of a table; inputs table and ids. Written as null without padding.
+/// Rows of a table; inputs table and ids. In a file, an embedding without padding is written as null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "Option<Padding>", into = "Option<Padding>")]
 pub struct Embedding {

@@ -19,12 +19,12 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Returns a layer without a bias, whose weight is `[k,n]`.
+    /// Returns a layer with a weight `[k,n]` and without a bias.
     pub const fn plain() -> Linear {
         Linear { bias: false, turned: false }
     }
 
-    /// Returns a layer with a bias, whose weight is `[k,n]`.
+    /// Returns a layer with a weight `[k,n]` and a bias.
     pub const fn biased() -> Linear {
         Linear { bias: true, turned: false }
     }

@@ -138,7 +138,7 @@ operators! {
     Sum = "sum",
     /// Values repeated along some dimensions.
     Broadcast = "broadcast",
-    /// One value everywhere.
+    /// A tensor with one value everywhere.
     Fill = "fill",
     /// Constants that are never trained.
     Constant = "constant",
@@ -160,9 +160,9 @@ operators! {
     Conv2dInput = "conv2d_input",
     /// The gradient of a convolution's weight.
     Conv2dWeight = "conv2d_weight",
-    /// Sums and squares of every channel.
+    /// The sum and the sum of squares of every channel.
     Moments = "moments",
-    /// The gradient of these sums.
+    /// The gradient of the moments of channels.
     MomentsBackward = "moments_backward",
     /// Normalises each channel to mean zero and variance one, then applies gain and bias.
     BatchNorm = "batch_norm",
@@ -182,9 +182,9 @@ operators! {
     RouteBackward = "route_backward",
     /// Tokens moved to their experts.
     Dispatch = "dispatch",
-    /// Tokens moved back.
+    /// Tokens moved back from their experts.
     Combine = "combine",
-    /// The gradient of the gates of moving back.
+    /// The gradient of the gates by which tokens are moved back.
     CombineGates = "combine_gates",
 }
 

@@ -1,10 +1,10 @@
 //! A tensor in a layout that the user asks for: `x[..,n] -> x[..,n]`.
 //!
-//! As a function this is the identity. The layout is given by dimensions of the mesh: the axis that is cut
-//! there, `-` for replicas, `+` for partial sums. Two such operators in sequence are a collective that the
-//! user chooses: for instance `+` and then `-` is an all-reduce, and `+` and then `s` a reduce-scatter. The
-//! gradient has the layout that gradients of every operator have: sharded if the tensor is, otherwise
-//! replicated. So the backward pass undoes the forward pass.
+//! As a function this is the identity. For each dimension of the mesh, the layout is given by the axis that
+//! is cut there, by `-` for replicas, or by `+` for partial sums. Two such operators in sequence are a
+//! collective that the user chooses: for instance `+` and then `-` is an all-reduce, and `+` and then `s` a
+//! reduce-scatter. The gradient has the layout that gradients of every operator have: sharded if the tensor
+//! is, otherwise replicated. So the backward pass undoes the forward pass.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use crate::{Axes, Declaration, Error, Operand};
 pub enum PoolKind {
     /// The largest pixel.
     Max,
-    /// The sum of its pixels divided by its size, including padding.
+    /// The sum of the window's pixels, divided by its size including padding.
     Mean,
 }
 

@@ -12,7 +12,7 @@ use crate::{Axes, Declaration, Error, Kind, Operand};
 pub struct Transpose {
     /// The axes of x.
     pub input: String,
-    /// The axes of y: those of x in another order.
+    /// The axes of y: the axes of x in another order.
     pub output: String,
 }
 
@@ -22,7 +22,7 @@ impl Transpose {
         Transpose { input: input.into(), output: output.into() }
     }
 
-    /// Returns, for each dimension of y, that of x.
+    /// Returns, for each dimension of y, the dimension of x with the same axis.
     pub(crate) fn order(&self) -> Vec<usize> {
         self.output
             .chars()

@@ -114,7 +114,7 @@ pub(crate) struct Importer<'a> {
     pub version: i64,
     /// The value of every name that was read or written.
     pub(super) values: HashMap<&'a str, Value>,
-    /// For every name, the number of nodes' inputs that it is.
+    /// For every name, the number of node inputs that have it.
     pub(super) uses: HashMap<&'a str, usize>,
     /// The parameter of every weight that was used so far.
     pub(super) made: HashMap<Weight, TensorId>,

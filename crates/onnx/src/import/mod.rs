@@ -21,7 +21,8 @@ use crate::operator;
 use crate::value::Value;
 
 impl<'a> Importer<'a> {
-    /// Returns an import with the inputs and initial values of a file; those in `frozen` keep their numbers.
+    /// Returns an import with the inputs and initial values of a file. The initial values in `frozen` keep
+    /// their numbers.
     pub fn new(
         model: &'a Model<'a>,
         calls: &'a [Call<'a>],

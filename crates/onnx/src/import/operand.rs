@@ -56,8 +56,8 @@ impl Importer<'_> {
         }
     }
 
-    /// Returns a value that no operator trains as a constant, if its name does not show that it is trained,
-    /// or if some of its numbers are so low that it must be a mask.
+    /// Turns a value that no operator trains into a constant, if its name does not show that it is trained,
+    /// or if some of its numbers are so low that it must be a mask. Returns any other value unchanged.
     pub fn known(&self, value: Value) -> Result<Value, Error> {
         match &value {
             Value::Stored(weight) => self.numbers(weight).map(Value::Constant),

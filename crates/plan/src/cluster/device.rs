@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 /// Name of the optimiser in a device's table of measured operators.
 pub(crate) const UPDATE: &str = "update";
-/// Name of adding a micro-batch to the sum of gradients in that table.
+/// Name, in a device's table of measured operators, of adding a micro-batch to the sum of gradients.
 pub(crate) const ADD: &str = "add";
-/// Name of copying values between their layout and the wire's in that table.
+/// Name, in a device's table of measured operators, of copying values between their layout and the wire's.
 pub(crate) const LAYOUT: &str = "layout";
 
 /// Kind of device.
@@ -40,8 +40,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Returns the bytes that a plan may count on a device with this memory, of which the part `reserve`
-    /// stays free.
+    /// Returns the bytes that a plan may count on a device with `memory_bytes` of memory if the fraction
+    /// `reserve` of it stays free.
     pub fn capacity(&self, memory_bytes: f64, reserve: f64) -> f64 {
         ((1.0 - reserve) * memory_bytes - self.fixed_bytes) / (1.0 + self.slack)
     }

@@ -45,9 +45,9 @@ use crate::Error;
 
 const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;
-/// Most devices; a larger number is refused as a mistake.
+/// Largest number of devices; a larger number is refused as a mistake.
 const DEVICES_MAX: usize = 1 << 20;
-/// Most levels; a larger number is refused as a mistake.
+/// Largest number of levels; a larger number is refused as a mistake.
 const LEVELS_MAX: usize = 32;
 /// Names of measured work other than the model's operators: the optimiser, adding up gradients, and copying
 /// for transfers.

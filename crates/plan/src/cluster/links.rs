@@ -34,8 +34,8 @@ impl Lane {
 }
 
 impl Links {
-    /// Returns the mean lane of a member that sends the same amount to all others: that of the member that
-    /// ends last.
+    /// Returns the largest latency, and the smallest mean bandwidth of any member, if each of `members`
+    /// sends the same amount to every other one.
     pub fn direct(&self, members: &[usize]) -> Lane {
         let of = |from: &usize| {
             let others = || members.iter().filter(|to| *to != from);

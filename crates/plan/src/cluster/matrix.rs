@@ -7,7 +7,7 @@ use super::Links;
 use super::range::{GBIT, Range, TIME_US, within};
 use crate::Error;
 
-/// Most members of a matrix; a larger matrix is refused as a mistake.
+/// Largest number of members of a matrix; a larger matrix is refused as a mistake.
 const MEMBERS_MAX: usize = 1024;
 
 /// Level of a cluster file.

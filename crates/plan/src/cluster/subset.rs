@@ -7,18 +7,19 @@ use super::{Cluster, Level};
 /// Some devices of a cluster, as a separate cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subset {
-    /// Cluster of only these devices.
+    /// Cluster of only the devices of the subset.
     pub cluster: Cluster,
     /// Number of each device in the whole cluster.
     pub devices: Vec<usize>,
 }
 
-/// Most kinds of devices for which all selections of kinds are tried.
+/// Largest number of kinds of devices for which all selections of kinds are tried.
 const KINDS_MAX: usize = 4;
 
 impl Cluster {
-    /// Returns the subsets that have only some kinds of devices. A subset covers the whole cluster if its
-    /// levels remain regular; otherwise there is one for each of the largest units in which they do.
+    /// Returns the subsets that have only some kinds of devices. If the levels of the whole cluster remain
+    /// regular without the other kinds, one subset covers the cluster. Otherwise there is a subset for each
+    /// of the largest units whose levels remain regular.
     pub fn subsets(&self) -> Vec<Subset> {
         let mut used = self.kinds.clone();
         used.sort_unstable();

@@ -35,8 +35,8 @@ pub struct Message {
     pub handling_s: f64,
 }
 
-/// Returns for every level the cheapest coding within the budget for transfers whose outermost level it is;
-/// `None` for a level on which raw numbers are cheaper.
+/// Returns, for every level, the cheapest coding within the budget for transfers that cross this level as
+/// their outermost one; `None` for a level on which raw numbers are cheaper.
 pub fn cheapest(
     cluster: &Cluster,
     device: &Device,

@@ -16,7 +16,7 @@ pub struct Hop {
     pub level: usize,
     /// Number of units of the level below that the hop joins.
     pub members: f64,
-    /// Devices of the group in each of those units.
+    /// Devices of the group in each of the units that the hop joins.
     pub inside: f64,
     /// Latency in seconds.
     pub latency_s: f64,

@@ -42,7 +42,8 @@ pub enum Division {
 }
 
 impl Division {
-    /// Returns the sharding that is priced first; the prices of others are changes from it.
+    /// Returns the sharding that is priced first; the prices of other shardings are differences from its
+    /// price.
     pub fn usual(self) -> Sharding {
         match self {
             Division::Alike(sharding) => sharding,
@@ -76,7 +77,7 @@ pub struct Costs<'a> {
     pub device: Device,
     /// Sizes of the mesh.
     pub mesh: Vec<usize>,
-    /// Bytes of numbers.
+    /// Sizes of numbers, in bytes.
     pub precision: Precision,
     /// Sharding of parameters.
     pub division: Division,
@@ -84,7 +85,7 @@ pub struct Costs<'a> {
     pub exchange: Exchange,
     /// Whether gradient exchanges run side by side.
     pub side_by_side: bool,
-    /// Whether the gradient of a product's input travels while that of its weight is computed.
+    /// Whether the gradient of a product's input travels while the gradient of its weight is computed.
     pub products: bool,
     /// Codecs of gradients.
     pub codings: Vec<Coding>,

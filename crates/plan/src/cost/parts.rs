@@ -44,7 +44,7 @@ cost! {
     overlapped_s,
     /// All-gather of sharded parameters for the forward pass of one micro-batch (ZeRO 3), in seconds.
     gather_s,
-    /// Recomputation of the forward pass in the backward pass, with its collectives, of one micro-batch, in
+    /// Recomputation of one micro-batch's forward pass in the backward pass, with its collectives, in
     /// seconds.
     recompute_s,
     /// Synchronisation of parameters' gradients once per step, during the last backward pass, in seconds.

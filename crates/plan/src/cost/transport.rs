@@ -73,8 +73,8 @@ impl Costs<'_> {
         ways
     }
 
-    /// Returns the shardings other than the usual one. Not sharding pays only if encoded gradients are
-    /// cheaper to synchronise than parameters are to gather.
+    /// Returns the shardings other than the usual one. Leaving parameters unsharded pays only if encoded
+    /// gradients are cheaper to synchronise than parameters are to gather.
     pub(super) fn others(&self) -> &'static [Sharding] {
         const ALL: &[Sharding] = &[Sharding::Gradients, Sharding::Parameters, Sharding::None];
         match self.division {
@@ -190,9 +190,9 @@ fn saved(sharding: Sharding, coded: &Coded, raw: &Coded, codec_error: f64) -> Co
     }
 }
 
-/// Returns the convex hull of the transports of a parameter: the transport with the highest rate from `at`
-/// on, then the one with the highest rate from there, until none has a rate. Each has its change from the
-/// previous one. Of equal rates, the last one is taken.
+/// Returns the convex hull of the transports of a parameter. It begins at `at` with the transport of the
+/// highest `rate`, continues from that transport in the same way, and ends when no transport has a rate.
+/// Each transport comes with its change from the previous one. Of equal rates, the last one is taken.
 pub fn hull<'a>(
     transports: impl Iterator<Item = &'a GradientTransport> + Clone,
     mut at: Cost,

@@ -18,7 +18,8 @@ pub struct Passages {
 }
 
 impl Passages {
-    /// Returns the collectives between all pairs of layouts, by the first, then by the second.
+    /// Returns the collectives between all pairs of layouts, ordered by the first layout, then by the
+    /// second.
     pub fn new(from: &[Layout], to: &[Layout]) -> Passages {
         let (mut all, mut taken, mut ends): (Vec<Phase>, _, _) =
             (Vec::new(), Vec::new(), Vec::new());

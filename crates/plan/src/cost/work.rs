@@ -21,7 +21,7 @@ pub struct Work {
     pub operator: &'static str,
     /// Nodes that compute gradients of the node's inputs, in order.
     pub gradients: Vec<Gradient>,
-    /// For every input, the number of those nodes up to the one that completes its gradient.
+    /// For every input, the number of gradient nodes up to the node that completes the input's gradient.
     pub before: Vec<usize>,
     /// Inputs that are kept for the backward pass, each counted with the first node that reads it.
     pub kept_inputs: Vec<usize>,
@@ -32,7 +32,7 @@ pub struct Work {
     pub pinned: Vec<Pinned>,
 }
 
-/// Node that computes a gradient.
+/// Node that computes a gradient of another node's inputs.
 #[derive(Clone, Debug)]
 pub struct Gradient {
     /// Declaration of the node.
@@ -62,7 +62,7 @@ impl Pinned {
 /// Resource that limits an operator's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
-    /// Multiplications, on units made for them.
+    /// Arithmetic, as in matrix products, on units made for it.
     Product,
     /// Memory bandwidth.
     Memory,

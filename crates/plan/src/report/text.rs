@@ -202,7 +202,7 @@ pub fn idle(cluster: &Cluster, found: &Found) -> Option<String> {
     (used < all).then(text)
 }
 
-/// Most runs of neighbouring devices in the text; the plan file has all of them.
+/// Largest number of runs of neighbouring devices in the text; the plan file has all of them.
 const RUNS: usize = 6;
 
 /// Lists numbers of devices; a run of neighbours appears as its first and last number.

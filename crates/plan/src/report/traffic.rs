@@ -39,7 +39,7 @@ pub struct Traffic {
     pub products: Vec<TensorTraffic>,
     /// Bytes that a device sends in a step, mean over the devices of all stages.
     pub sent_bytes: f64,
-    /// The fewest bytes that it could send.
+    /// The fewest bytes that a device could send.
     pub least_bytes: f64,
 }
 
@@ -56,7 +56,7 @@ pub struct TensorTraffic {
     pub last: Option<String>,
     /// Bytes that a device sends in a step for all these blocks, mean over the devices of all stages.
     pub sent_bytes: f64,
-    /// The fewest bytes that it could send.
+    /// The fewest bytes that a device could send.
     pub least_bytes: f64,
     /// The blocks, each with its tensor at this place.
     #[serde(skip)]

@@ -1,9 +1,9 @@
 //! Lower bound of a candidate, computed before any strategy is evaluated.
 //!
-//! The arithmetic takes F seconds forward and B backward of a micro-batch, over all stages. The
-//! slowest of p stages takes s: at least a p-th of both, and as long as ⌈n/p⌉ of n equal blocks. A
-//! step then takes m · s for m micro-batches, and the pipeline's fill: (F + B − s)/v for v chunks,
-//! F · (1 − s/(F + B)) with zero-bubble. Both grow with F, B and s, so lower bounds of these bound
+//! The arithmetic of a micro-batch takes F seconds forward and B backward, over all stages. The slowest of
+//! p stages takes s seconds: at least (F + B)/p, and at least the time of ⌈n/p⌉ of n equal blocks. A
+//! step then takes m · s for m micro-batches, plus the pipeline's fill: (F + B − s)/v for v chunks, or F
+//! · (1 − s/(F + B)) with zero-bubble. Both terms grow with F, B and s, so lower bounds of these bound
 //! the step.
 
 use super::{Candidate, Class, Prepared, Recompute, Rule, Settings, costs};

@@ -25,7 +25,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the number of devices at work; the product saturates.
+    /// Returns the number of devices at work. If the product overflows, it is the largest number.
     pub fn devices(&self) -> usize {
         self.mesh.iter().fold(self.stages, |devices, size| devices.saturating_mul(*size))
     }
@@ -55,7 +55,7 @@ pub enum Expert {
 }
 
 impl Expert {
-    /// All of them.
+    /// All expert plans.
     pub const ALL: [Expert; 3] = [Expert::Data, Expert::Zero3, Expert::Grid];
 
     /// Returns the usual name of the expert plan.
@@ -93,7 +93,7 @@ pub(super) fn check_counts(batch: usize, micro_batches: usize) -> Result<(), Err
     }
 }
 
-/// Limits that candidates must suit.
+/// Limits on candidates.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     /// Sequences of a step.

@@ -175,7 +175,8 @@ impl<'a> Chain<'a> {
         self.formulations[*class].transport_options(options)
     }
 
-    /// Returns whether the first mesh dimension cuts batches wherever there is one, and never another axis.
+    /// Returns whether the first mesh dimension cuts the batch axis of every node that has one, and no
+    /// other axis.
     pub fn cuts_batches(&self, choice: &Choice) -> bool {
         let variants = 0..choice.variants.len();
         variants.flat_map(|variant| self.strategies(choice, variant)).all(|(id, strategy)| {

@@ -1,10 +1,11 @@
 //! Codec choice: selects the gradients that are encoded, block by block, after everything else is chosen.
 //!
 //! Encoding a gradient saves seconds of its stage and uses a part of the error budget. The budget is spent
-//! where it shortens the step: on the stage that ends last or takes longest, and there on the gradients that
-//! save the most for their codec error, until that stage hides the rest or the budget is spent. Gradients
-//! that the backward pass hides anyway stay raw. Equal blocks may differ here, which the prices of the
-//! search, one for all equal blocks, cannot express.
+//! gradient by gradient where it shortens the step: on the stage that ends last, or else on the stage that
+//! takes longest, and there on the gradient that saves the most for its codec error. The choice ends when
+//! no further encoding makes one of these two stages faster within budget and memory. Gradients that the
+//! backward pass hides anyway stay raw. Equal blocks may differ here. The search cannot express this, since
+//! its prices are the same for all equal blocks.
 //!
 //! Law: codec error stays within the budget, residuals stay within the memory, and no stage takes longer than
 //! with raw gradients.

@@ -12,7 +12,7 @@ pub enum Evaluated {
     Found(Box<Outcome>),
     /// No plan that fits was found.
     TooLarge(TooLarge),
-    /// Lower bound in seconds on the time of all plans, which is too slow.
+    /// All plans are too slow; the value is a lower bound on their time, in seconds.
     TooSlow(f64),
     /// The candidate contradicts itself, the model or the batch.
     Impossible,

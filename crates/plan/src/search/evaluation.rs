@@ -31,7 +31,7 @@ use crate::cost::{Cost, Costs};
 use crate::pipeline::{Schedule, cut, cut_by};
 use crate::stage::{DEAR, Lack, Price, Rates, Weights, Within, within};
 
-/// Most changes of the price of codec error.
+/// Largest number of changes of the price of codec error.
 const ROUNDS: usize = 4;
 /// First price of codec error: at this price, the error of the choice without a budget costs this part of a
 /// step.
@@ -42,7 +42,7 @@ const LAST: f64 = 1e3;
 /// Overlapped part of a step above which the relaxation with hidden communication is solved first.
 const HIDDEN: f64 = 0.1;
 
-/// Most cuts into stages after the first one, to account for memory fitting.
+/// Largest number of cuts into stages after the first one, to account for memory fitting.
 const CUTS: usize = 2;
 
 /// Candidate under evaluation.
@@ -53,7 +53,7 @@ pub(super) struct Evaluation<'a> {
     pub chain: &'a Chain<'a>,
     pub load_balance: Option<&'a LoadBalance<'a>>,
     pub recompute: Recompute,
-    /// Step time in seconds from which on a plan is useless; it may fall during the evaluation.
+    /// Step time in seconds from which on a plan is useless. It may fall during the evaluation.
     pub enough_s: &'a dyn Fn() -> f64,
 }
 

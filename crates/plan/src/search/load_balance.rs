@@ -31,11 +31,11 @@ pub struct LoadBalance<'a> {
 
 /// Assignment of micro-batches, with the costs of the part that ends last.
 pub struct Assigned {
-    /// Cost of every block on that part.
+    /// Cost of every block on the part that ends last.
     pub blocks: Vec<Cost>,
     /// Micro-batches of every part; empty if all have the same number.
     pub shares: Vec<usize>,
-    /// Micro-batches of that part.
+    /// Micro-batches of the part that ends last.
     pub rounds: usize,
 }
 

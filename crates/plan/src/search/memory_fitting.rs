@@ -23,7 +23,7 @@ use crate::stage::TransportOptions;
 pub struct Limits {
     /// Micro-batches of a step.
     pub rounds: f64,
-    /// Most micro-batches whose activations wait for the backward pass.
+    /// Largest number of micro-batches whose activations wait for the backward pass at the same time.
     pub in_flight: f64,
     /// Memory of a device, in bytes.
     pub bytes: f64,

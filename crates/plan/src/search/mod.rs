@@ -82,7 +82,7 @@ pub struct Found {
     pub best: Outcome,
     /// Next fastest plans.
     pub others: Vec<Outcome>,
-    /// Best expert plan of each kind, or the bytes that it would need.
+    /// Best expert plan of each kind, or the bytes that it would need if none fits.
     pub experts: Vec<(Expert, Result<Outcome, f64>)>,
     /// Lower bound in seconds on the step time of all plans.
     pub bound_s: f64,
@@ -93,7 +93,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Returns the largest part of its time by which the plan may be slower than the optimum.
+    /// Returns the gap: the plan is slower than the optimum by at most this fraction of its time.
     pub fn gap(&self) -> f64 {
         (1.0 - self.bound_s / self.best.seconds).max(0.0)
     }
@@ -187,8 +187,8 @@ impl Planner {
         &self.settings
     }
 
-    /// Returns the settings under which a plan was found: those of the planner, with the plan's
-    /// activation budget.
+    /// Returns the settings under which a plan was found: the planner's settings with the plan's activation
+    /// budget.
     pub fn settings_of(&self, outcome: &Outcome) -> Settings {
         self.settings.with_activation_budget(outcome.activation_budget)
     }

@@ -26,7 +26,7 @@ pub struct Outcome {
     pub shares: Vec<usize>,
     /// Micro-batches of the part that finishes last.
     pub rounds: usize,
-    /// Stages, with the costs of that part.
+    /// Stages, with the costs of the part that finishes last.
     pub stages: Vec<StageOutcome>,
     /// Step time in seconds.
     pub seconds: f64,
@@ -37,8 +37,8 @@ pub struct Outcome {
     pub infeasible_bound_s: f64,
     /// Seconds that one more byte of memory would save.
     pub seconds_per_byte: f64,
-    /// Largest relative squared error of one encoding of an activation in this plan; at most that
-    /// of the settings.
+    /// Largest relative squared error of one encoding of an activation in this plan; at most the activation
+    /// budget of the settings.
     pub activation_budget: f64,
 }
 
@@ -55,13 +55,13 @@ pub struct StageOutcome {
     pub fixed_bytes: f64,
     /// Extra memory per byte counted here, such as what an allocator keeps: 0.1 means 10 %.
     pub slack: f64,
-    /// Most micro-batches whose activations wait for the backward pass.
+    /// Largest number of micro-batches whose activations wait for the backward pass at the same time.
     pub in_flight: f64,
     /// Activations of the largest block that recomputes the forward pass, in bytes.
     pub block_activation_bytes: f64,
     /// Time of a message to the next stage, in seconds.
     pub message_s: f64,
-    /// Length of that message, in bytes.
+    /// Length of a message to the next stage, in bytes.
     pub message_bytes: f64,
     /// Device time that messages take in every pass, in seconds.
     pub handling_s: f64,
@@ -150,7 +150,7 @@ impl Outcome {
         self.seconds_per_byte > 0.0 || self.recomputed() > 0 || divided
     }
 
-    /// Returns the seconds after the last micro-batch, once per step.
+    /// Returns the seconds that a step takes after its last micro-batch.
     pub fn tail_s(&self, overlap: Overlap) -> f64 {
         let here = overlap.under(self.schedule);
         self.stages.iter().map(|stage| stage.after_s(here)).fold(0.0, f64::max)

@@ -9,9 +9,9 @@ pub(super) const WEIGHTS: f64 = 0.5;
 /// Communication that takes longer than the computation that overlaps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposed {
-    /// Gradient synchronisation, which takes longer than the last backward pass.
+    /// Gradient synchronisation is exposed: it takes longer than the last backward pass.
     pub sync: bool,
-    /// All-gather of updated parameters, which takes longer than the next forward pass.
+    /// The all-gather of updated parameters is exposed: it takes longer than the next forward pass.
     pub all_gather: bool,
 }
 
@@ -32,9 +32,9 @@ pub struct Overlap {
 }
 
 impl Exposed {
-    /// Both exposed.
+    /// Both kinds of communication are exposed.
     pub const ALL: Exposed = Exposed { sync: true, all_gather: true };
-    /// Nothing exposed.
+    /// No communication is exposed.
     pub const NOTHING: Exposed = Exposed { sync: false, all_gather: false };
 
     /// Returns the communication that is exposed in at least one of both.
@@ -59,7 +59,7 @@ impl Overlap {
         (cost.sync_s - self.sync * (cost.backward_s - cost.overlapped_s)).max(cost.handling_s)
     }
 
-    /// Returns the seconds once a step after the last micro-batch.
+    /// Returns the seconds that a step takes after its last micro-batch.
     pub fn tail_s(self, cost: &Cost) -> f64 {
         self.exposed_sync_s(cost) + cost.optimizer_s
     }

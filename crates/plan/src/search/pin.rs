@@ -16,7 +16,7 @@ use thinwire_program::{MESH_DIMENSIONS, mesh_dimension};
 use crate::Error;
 use crate::cost::Pinned;
 
-/// Most names in a hint.
+/// Largest number of names in a hint.
 const NAMES: usize = 8;
 
 /// Cut that the user has chosen.

@@ -38,7 +38,7 @@ pub struct Class {
     pub entry: Option<TensorId>,
     /// Tensor for the next block.
     pub exit: Option<TensorId>,
-    /// Work of its nodes.
+    /// Work of the nodes of the block.
     pub work: HashMap<NodeId, Work>,
 }
 

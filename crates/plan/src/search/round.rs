@@ -145,7 +145,7 @@ impl<'a> Round<'a> {
         self.bounds.lock().expect("no thread has panicked").insert(candidate.clone(), bound_s);
     }
 
-    /// Returns candidates with the seconds of their arithmetic, in the order of these.
+    /// Returns candidates with the seconds of their arithmetic, the fastest first.
     pub fn bounded(&self, all: &[Candidate]) -> Vec<(f64, Candidate)> {
         let bound = |candidate: &Candidate| {
             let prepared = self.planner.prepared(candidate)?;

@@ -12,7 +12,7 @@ pub enum Rule {
     /// Every strategy, with two exceptions: partial sums are reduced before the next operator, and products
     /// that can be cut are not replicated. Of three mesh dimensions, the first cuts only batches.
     Free,
-    /// Only batches are cut, wherever they can be.
+    /// Only batches are cut, in every node where they can be.
     Data,
     /// Batches are cut on the first of two mesh dimensions, any other axis on the second: the grid
     /// of Megatron, with sequence parallelism.

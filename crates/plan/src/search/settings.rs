@@ -15,13 +15,13 @@ const NOTHING: f64 = -1.0;
 /// Options that hold for all candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Bytes of numbers.
+    /// Sizes of numbers, in bytes.
     pub precision: Precision,
     /// Collective algorithm within a level.
     pub exchange: Exchange,
     /// Computation and communication that may overlap.
     pub overlap: Overlap,
-    /// Part of a device's memory that stays free.
+    /// Fraction of a device's memory that stays free.
     pub reserve: f64,
     /// Whether the forward pass may or must be recomputed in the backward pass.
     pub recompute: Recompute,
@@ -45,11 +45,11 @@ pub struct Settings {
 /// Recomputation of the forward pass in the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recompute {
-    /// Never.
+    /// No block recomputes its forward pass.
     Never,
-    /// Where it helps.
+    /// A block recomputes its forward pass where this helps.
     Free,
-    /// Always.
+    /// All blocks recompute their forward passes.
     Always,
 }
 
@@ -131,8 +131,8 @@ impl Settings {
         }
     }
 
-    /// Returns the ways to shard all parameters alike. Not sharding pays only if encoded gradients are
-    /// cheaper to synchronise than parameters are to gather.
+    /// Returns the ways to shard all parameters alike. Leaving parameters unsharded pays only if encoded
+    /// gradients are cheaper to synchronise than parameters are to gather.
     pub fn alike(&self) -> impl Iterator<Item = Sharding> + use<> {
         let all = [Sharding::None, Sharding::Optimizer, Sharding::Parameters];
         all.into_iter().skip(usize::from(self.codings.is_empty()))

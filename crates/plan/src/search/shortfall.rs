@@ -4,9 +4,9 @@ use crate::cluster::Device;
 use crate::error::size;
 use crate::{Cluster, Error, Kind, TooLarge};
 
-/// Most doublings of the outermost level.
+/// Largest number of doublings of the outermost level.
 const DOUBLINGS: u32 = 8;
-/// Most devices with which a search still takes seconds.
+/// Largest number of devices with which a search still takes seconds.
 const DEVICES_MAX: usize = 1 << 14;
 const MIB: f64 = (1_u64 << 20) as f64;
 const GIB: f64 = (1_u64 << 30) as f64;

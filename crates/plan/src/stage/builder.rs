@@ -10,7 +10,7 @@ use super::{Block, Outline, Pricing, Variable};
 use crate::Error;
 use crate::cost::Cost;
 
-/// Most entries of a table of an exact search, which then takes half a gigabyte.
+/// Largest number of entries of a table of an exact search, which then takes half a gigabyte.
 const TABLE_ENTRIES_MAX: f64 = 67_108_864.0;
 
 /// End of an edge: a variable. For each of its options, it has the layouts of a tensor, and the seconds of

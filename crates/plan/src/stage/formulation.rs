@@ -22,9 +22,9 @@ pub struct Block<'a> {
     pub graph: &'a Graph,
     /// Nodes of the block.
     pub nodes: Range<NodeId>,
-    /// Tensor that enters, with its possible layouts.
+    /// Tensor that enters the block, with its possible layouts.
     pub entry: Option<(TensorId, Vec<Sides>)>,
-    /// Tensor that leaves, with its possible layouts.
+    /// Tensor that leaves the block, with its possible layouts.
     pub exit: Option<(TensorId, Vec<Sides>)>,
 }
 
@@ -62,13 +62,13 @@ pub struct Formulation {
     pub options: Vec<Vec<Cost>>,
     /// Conversions of every pair of options, for pairs of variables.
     pub edges: Vec<([usize; 2], Vec<Wire>)>,
-    /// Parameters with other transports, by variable and option.
+    /// Parameters that have other transports than the usual one, by variable and option.
     pub transports: BTreeMap<usize, Vec<Vec<TransportOptions>>>,
     /// Meaning of every variable.
     pub variables: Arc<[Variable]>,
-    /// Variable of the tensor that enters.
+    /// Variable of the tensor that enters the block.
     pub entry: Option<usize>,
-    /// Variable of the tensor that leaves.
+    /// Variable of the tensor that leaves the block.
     pub exit: Option<usize>,
 }
 

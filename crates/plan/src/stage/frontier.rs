@@ -15,7 +15,8 @@ const LANES: usize = 8;
 /// Problem with all but a few variables eliminated.
 #[derive(Clone, Debug)]
 pub struct Eliminated {
-    /// Best cost for all options of the variables that were kept; the last variable runs fastest.
+    /// Best cost for all options of the variables that were kept; the option of the last variable varies
+    /// fastest.
     pub costs: Vec<f64>,
     kept: Vec<usize>,
     variables: usize,
@@ -86,7 +87,7 @@ impl Table {
 }
 
 impl Eliminated {
-    /// Returns the best option of every variable, given those of the variables that were kept.
+    /// Returns the best option of every variable, given the options of the variables that were kept.
     pub fn choices(&self, kept: &[usize]) -> Vec<usize> {
         let mut choices = vec![0; self.variables];
         for (variable, choice) in self.kept.iter().zip(kept) {

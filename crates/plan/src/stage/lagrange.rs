@@ -11,7 +11,7 @@
 
 use super::Price;
 
-/// Most changes of the price.
+/// Largest number of changes of the price.
 const ROUNDS: usize = 24;
 /// Price in seconds per byte at which time is negligible.
 pub(crate) const DEAR: f64 = 1e9;
@@ -29,7 +29,7 @@ pub struct Within<Choice> {
     pub choice: Choice,
     /// Lower bound in seconds on all choices within the limit.
     pub bound_s: f64,
-    /// Seconds that one more byte would save; 0 if the limit does not bind.
+    /// Seconds that one more byte of memory would save; 0 if the limit does not bind.
     pub seconds_per_byte: f64,
 }
 

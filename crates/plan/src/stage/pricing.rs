@@ -41,8 +41,8 @@ pub trait Pricing {
     /// by the first layout, then by the second.
     fn conversions_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Vec<f64>;
 
-    /// Returns the device's own time in each of these conversions, in seconds, which nothing hides; `None` if
-    /// no collective begins before the device waits for it.
+    /// Returns, for every conversion of [`Pricing::conversions_s`], the device's own time in seconds, which
+    /// nothing hides; `None` if no collective begins before the device waits for it.
     fn own_s(&self, shape: &[usize], from: &[Layout], to: &[Layout]) -> Option<Vec<f64>>;
 
     /// Returns the seconds in which a node computes its other gradients after the gradient of this input is
@@ -100,7 +100,7 @@ pub struct Weights {
     pub handling: f64,
     /// All-gather of updated parameters, if it is exposed.
     pub all_gather: f64,
-    /// Device time in that all-gather, if the rest is hidden.
+    /// Device time in the all-gather of updated parameters, if the rest of it is hidden.
     pub all_gather_handling: f64,
     /// Parameters and their state.
     pub state: f64,

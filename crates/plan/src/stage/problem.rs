@@ -49,7 +49,7 @@ impl std::iter::Sum for Price {
 pub struct Edge {
     /// The two variables.
     pub ends: [usize; 2],
-    /// Prices, ordered by the option of the first variable, then by that of the second.
+    /// Prices, ordered by the option of the first variable, then by the option of the second.
     pub prices: Vec<Price>,
 }
 

@@ -14,7 +14,7 @@ use super::{Encoding, Rearrange};
 pub struct Phase {
     /// The schedule, among the ranks of the group, numbered from 0.
     pub schedule: Schedule,
-    /// The number of values that it runs on.
+    /// The number of values that the schedule runs on.
     pub elements: usize,
     /// The codec of the values.
     pub codec: Arc<dyn Codec>,

@@ -25,7 +25,7 @@ pub enum Rearrange {
     Take(Range<usize>),
     /// All elements are moved into a larger buffer.
     Place {
-        /// The index at which they begin there.
+        /// The index at which the elements begin in the buffer.
         start: usize,
         /// The length of the buffer.
         length: usize,
@@ -43,7 +43,7 @@ pub enum Rearrange {
     Fold {
         /// The number of parts.
         parts: usize,
-        /// The reduction that combines them.
+        /// The reduction that combines the parts.
         reduction: Reduction,
     },
 }

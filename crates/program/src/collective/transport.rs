@@ -13,7 +13,7 @@ use thinwire_wire::Rank;
 pub struct Transport {
     /// The codec.
     pub codec: Arc<dyn Codec>,
-    /// Number of neighbouring ranks within which it travels raw; 1 if it never does.
+    /// Number of neighbouring ranks within which the tensor travels raw; 1 if it is encoded everywhere.
     pub within: usize,
 }
 
@@ -24,8 +24,9 @@ impl Transport {
     }
 
     /// Returns the codec of groups that exchange at the same time, and the number of neighbouring members
-    /// that sum values raw before these are encoded. All groups must use the same, since the values of one
-    /// may be replicas of another's. If any group is divided unevenly among the units, everything is encoded.
+    /// that sum values raw before the sums are encoded. All groups must use the same, since the values of
+    /// one may be replicas of another's. If any group is divided unevenly among the units, everything is
+    /// encoded.
     pub fn of_groups(&self, groups: impl FnOnce() -> Vec<Vec<Rank>>) -> (Arc<dyn Codec>, usize) {
         if self.within <= 1 {
             return (Arc::clone(&self.codec), 1);

@@ -1,8 +1,8 @@
 //! Early exchanges: a collective starts as soon as its input is computed, and a reader of its result waits
 //! for it.
 //!
-//! Between the two, the program computes something else: the gradient of a product's weight follows the
-//! gradient of its input, and hides the collective of the latter.
+//! Between the two, the program computes something else: the gradient of a product's weight is computed
+//! after the gradient of its input, and hides the collective of the input's gradient.
 
 use std::collections::HashMap;
 

@@ -48,10 +48,10 @@ pub struct PlanFile {
     pub mesh: Vec<usize>,
     /// Whether all blocks recompute the forward pass in the backward pass.
     pub recompute: bool,
-    /// The blocks that do, if only some do.
+    /// The blocks that recompute the forward pass, if only some do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recomputed: Vec<String>,
-    /// 0, 1, 2 or 3: the ZeRO stage, which determines what ranks divide if they share a parameter's work.
+    /// The ZeRO stage: 0, 1, 2 or 3. It determines what the ranks that share a parameter's work divide.
     pub zero: u8,
     /// The precision for which time and memory were predicted.
     #[serde(default)]
@@ -109,7 +109,7 @@ pub struct StageFile {
     pub first: String,
     /// The stage's last block.
     pub last: String,
-    /// Predicted memory of each of its devices, in bytes.
+    /// Predicted memory of each device of the stage, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -123,7 +123,7 @@ pub struct CodecFile {
     /// raw. Without a level, it is used on all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// The number of devices in a unit of the levels within that one.
+    /// The number of neighbouring devices that the levels within `level` join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<usize>,
     /// The parameters, by their names in the model.
@@ -140,7 +140,7 @@ pub struct ActivationFile {
     /// codec of the outermost one. Without a level, it is used on all levels that have no codec of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// The number of devices in a unit of the levels within that one.
+    /// The number of neighbouring devices that the levels within `level` join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<usize>,
 }

@@ -175,9 +175,9 @@ impl<'a> Assignment<'a> {
         gradients.any(|end| matches!(self.produced(end).0[0], Placement::Partial(_)))
     }
 
-    /// Returns the layout in which a tensor is sent from its stage to another: the one in which it is
-    /// computed, or the one in which it is first needed there if that has fewer elements or the former is
-    /// partial.
+    /// Returns the layout in which a tensor is sent from its stage to another. This is the layout in which
+    /// it is computed, or the layout in which it is first needed there if that has fewer elements or the
+    /// tensor is computed as partial values.
     pub fn boundary(&self, tensor: TensorId, stage: usize) -> Layout {
         let produced = self.produced(self.producers[tensor].expect("only what is made is sent"));
         let there = |end: &&End| self.stage_of(end.0) == stage && !self.is_left_out(end.0);

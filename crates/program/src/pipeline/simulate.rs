@@ -1,9 +1,9 @@
 //! The simulation of a pipeline on a clock.
 //!
 //! A rank runs its passes in the order of its list, each as soon as its input is there: for a forward pass
-//! the message of the previous stage, for a backward pass that of the next stage. Messages leave when a pass
-//! ends, one after the other in each direction, while the rank continues. The rank's own time for moving them
-//! delays its next pass, unless that is waiting anyway.
+//! the message of the previous stage, for a backward pass the message of the next stage. Messages leave
+//! when a pass ends, one after the other in each direction, while the rank continues. The rank's own time
+//! for moving messages delays its next pass, unless that pass is waiting anyway.
 
 use super::{Kind, Pass};
 
@@ -12,7 +12,8 @@ use super::{Kind, Pass};
 pub struct Stage {
     /// Seconds of the forward pass.
     pub forward_s: f64,
-    /// Seconds of the backward pass, or only of the gradient of inputs if that of weights is a separate pass.
+    /// Seconds of the backward pass, or only of the gradient of inputs if the gradient of weights is a
+    /// separate pass.
     pub backward_s: f64,
     /// Seconds of the gradient of weights, if it is a separate pass.
     pub weight_s: f64,
@@ -66,7 +67,7 @@ impl Timeline {
 /// a rank waits forever.
 ///
 /// # Panics
-/// If the number of stages differs from that of chunks on all ranks.
+/// If the number of stages differs from the number of chunks on all ranks.
 pub fn simulate(orders: &[Vec<Pass>], stages: &[Stage]) -> Option<Timeline> {
     let ranks = orders.len();
     assert_eq!(stages.len() % ranks, 0, "{} stages on {ranks} ranks", stages.len());

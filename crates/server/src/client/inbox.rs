@@ -77,7 +77,8 @@ impl Inbox {
         is_full
     }
 
-    /// Returns true once the connections that wait may continue, and only once.
+    /// Returns true, once, when a queue that was full is half empty again: waiting connections may then
+    /// continue.
     pub fn has_room(&self) -> bool {
         let mut state = self.lock();
         let has_room = state.is_full && state.news.len() <= EVENTS_MAX / 2;

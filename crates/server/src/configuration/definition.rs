@@ -160,8 +160,8 @@ impl Definition {
         self.difference_of_tables(job, "in the job")
     }
 
-    /// Returns the first difference from the tables of another definition with equally many, in one line.
-    /// `whose` says whose the other one is, for example `in the job`.
+    /// Returns, in one line, the first difference from the tables of another definition, which has the same
+    /// number of tables. `whose` tells users which definition that is, for example `in the job`.
     pub(crate) fn difference_of_tables(&self, other: &Definition, whose: &str) -> Option<String> {
         let pairs = self.tables.iter().zip(&other.tables).enumerate();
         pairs.filter_map(|(number, (found, has))| found.difference(has, number, whose)).next()

@@ -50,13 +50,13 @@ pub enum ViewRequest {
         /// Numbers of the shards and of their last views.
         views: Vec<(u32, u64)>,
     },
-    /// Asks for a snapshot of the job, with the number after the last one's.
+    /// Asks for a snapshot of the job. The snapshot's number is one more than the number of the last one.
     Snapshot {
         /// Number of the snapshot.
         number: u64,
     },
-    /// Reports the newest pushes in the logs of the shards whose primary this server is; these admit no newer
-    /// ones.
+    /// Reports the newest pushes in the logs of the shards whose primary this server is. These shards admit
+    /// no newer pushes.
     Logged {
         /// Number of the snapshot.
         snapshot: u64,
@@ -72,7 +72,7 @@ pub enum ViewRequest {
     Sealed {
         /// Number of the snapshot.
         snapshot: u64,
-        /// Name of its folder.
+        /// Name of the snapshot's folder.
         name: String,
     },
     /// Reports that this server cannot take part in the snapshot, which therefore fails.

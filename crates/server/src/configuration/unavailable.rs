@@ -10,9 +10,9 @@ use thinwire_member::Id;
 use super::{Configuration, JobState};
 
 impl Configuration {
-    /// Continues shards that no server of the epoch had, because a replica of their last view has come back.
-    /// Every replica has all acknowledged writes, and there was no later view in which others could have been
-    /// acknowledged.
+    /// Continues shards that no server of the epoch had, because a replica of their last view has come
+    /// back. Every replica has all acknowledged writes: there was no later view in which further writes
+    /// could have been acknowledged.
     pub(super) fn recovered(&mut self, from: Id, kept: &[(u32, u64)]) {
         // A server that is not in the epoch yet repeats its report.
         if !self.state.servers.contains(&from) {

@@ -20,7 +20,7 @@ pub enum Action {
         /// The message.
         message: Message,
     },
-    /// Replaces the tables with those that came with the snapshot message.
+    /// Replaces the tables by the tables that came with the snapshot message.
     Load,
     /// Drops the tables.
     Drop,
@@ -41,7 +41,7 @@ pub enum Action {
         client: Id,
         /// Waiting request.
         request: Request,
-        /// Worker for which it waits, and the step that this worker has reached.
+        /// Worker for which the request waits, and the step that this worker has reached.
         slowest: Slowest,
     },
     /// Tells a client to repeat a request, to this server or another.

@@ -27,18 +27,18 @@ pub struct Sender<'a> {
 #[derive(Clone, Debug)]
 pub struct Follower {
     pub id: Id,
-    /// Whether commits wait for it.
+    /// Whether commits wait for the follower.
     pub is_counted: bool,
     pub is_learner: bool,
-    /// Last entry that it is known to have; `None` until its first answer in this view.
+    /// Last entry that the follower is known to have; `None` until its first answer in this view.
     pub matched: Option<u64>,
-    /// Last entry that was sent to it.
+    /// Last entry that was sent to the follower.
     pub sent: u64,
-    /// Last entry that it is known to have committed.
+    /// Last entry that the follower is known to have committed.
     pub committed: u64,
     /// Value of `matched` at the last tick.
     pub matched_before: Option<u64>,
-    /// Earliest time at which the state may be sent to it again.
+    /// Earliest time at which the state may be sent to the follower again.
     pub snapshot_at: Duration,
 }
 

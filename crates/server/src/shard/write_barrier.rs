@@ -16,7 +16,7 @@ use crate::write::Push;
 /// Order to the primary of a shard for a snapshot of the job. Later orders compare greater.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
-    /// Admit no pushes newer than those in the log, and report which they are.
+    /// Admit no newer pushes than the log has, and report the newest pushes in the log.
     WriteBarrier,
     /// Admit exactly the pushes up to a frontier, and capture the tables.
     Take(Arc<Frontier>),
@@ -97,8 +97,8 @@ impl WriteBarrier {
         }
     }
 
-    /// Admits the pushes up to the frontier of all shards, if it is that of this snapshot. A shard that has not
-    /// reported its log is not part of the frontier.
+    /// Admits the pushes up to the frontier of all shards, if `number` is this snapshot's. A shard that has
+    /// not reported its log is not part of the frontier.
     pub fn agree(&mut self, number: u64, frontier: Arc<Frontier>) {
         if self.number == number && !self.is_begun() {
             self.stage = Stage::Agreed(frontier);

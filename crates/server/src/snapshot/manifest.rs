@@ -13,7 +13,7 @@ pub type Manifest = thinwire_checkpoint::Manifest<Contained>;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contained {
-    /// Number among the snapshots of its folder.
+    /// Number of the snapshot among the snapshots of its folder.
     pub number: u64,
     /// Tables of the job.
     pub definition: Definition,

@@ -99,7 +99,7 @@ impl Contents<'_> {
     /// Reads the images from a file, one per piece.
     ///
     /// # Errors
-    /// A text in one line, if the bytes are not a file of this shard.
+    /// If the bytes are not a file of this shard. The error is one line of text.
     pub fn read(&self, bytes: &[u8]) -> Result<Vec<Image>, String> {
         let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
         let (found, expected) = (file.len(), 4 * self.pieces().len());

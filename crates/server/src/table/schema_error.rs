@@ -26,7 +26,7 @@ pub enum SchemaError {
         table: u32,
         /// Length of the gradient.
         found: usize,
-        /// Length that its rows need.
+        /// Length that the gradient's rows need.
         expected: usize,
     },
     /// The optimiser also changes rows without a gradient, and the push lacks rows.

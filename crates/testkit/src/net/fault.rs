@@ -8,7 +8,7 @@ use std::time::Duration;
 pub enum Fault {
     /// Kills a process: its machine closes its connections, which the others notice.
     Kill(usize),
-    /// Takes a machine away; the others are not notified.
+    /// Powers a machine off; the others are not notified.
     PowerOff(usize),
     /// Kills a process in the middle of its next event, after some of the actions.
     Falter {
@@ -27,12 +27,12 @@ pub enum Fault {
     Cut {
         /// Sender whose messages are lost.
         from: usize,
-        /// Receiver for which they are lost.
+        /// Receiver for which these messages are lost.
         to: usize,
     },
     /// Cuts all links between two sides: the nodes whose bits are set, and the others.
     Split {
-        /// A bit for every node.
+        /// A bit for every node: set for the nodes of one side.
         side: u64,
     },
     /// Restores all links.
@@ -44,7 +44,7 @@ pub enum Fault {
 /// Delays and losses of every link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weather {
-    /// Usual delay of a message, which may also reorder messages.
+    /// Range of usual delays of a message. Different delays may reorder messages.
     pub delay: Range<Duration>,
     /// Probability that a message is lost.
     pub loss: f64,

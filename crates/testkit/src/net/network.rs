@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::{Action, Birth, Event, Fault, Node, Random, Weather};
 
-/// Most nodes of a network.
+/// Largest number of nodes of a network.
 const NODES_MAX: usize = 64;
-/// Most events at one instant; with more, a node is waking itself forever.
+/// Largest number of events at one instant; with more, a node is waking itself forever.
 const EVENTS_AT_ONCE_MAX: u32 = 100_000;
 /// Lines of the trace that a network keeps.
 const TRACE_LINES_MAX: usize = 200;

@@ -19,9 +19,9 @@ use crate::Parameter;
 pub struct Wanted {
     /// Name of the tensor.
     pub name: String,
-    /// The range in each of its dimensions.
+    /// The range of the part in each dimension of the tensor.
     pub parts: Vec<Part>,
-    /// Elements, as far as they have been found.
+    /// Elements of the part; 0 until they are found.
     pub values: Vec<f32>,
     found: usize,
     taken: Vec<Vec<Range<usize>>>,

@@ -52,7 +52,7 @@ pub fn forward(
     (y, Attended { z, scores: raw, shares })
 }
 
-/// Returns the gradients of the weights, and on request that of `x`, from that of the outputs.
+/// Returns the gradients of the weights and, on request, of `x`, given the gradient of the outputs.
 pub fn backward(
     weights: &[Vec<f32>],
     hop: &Hop<'_>,

@@ -19,7 +19,7 @@ pub fn forward(weights: &[Vec<f32>], hop: &Hop<'_>, x: &Matrix) -> (Matrix, Matr
     (y, sums)
 }
 
-/// Returns the gradients of the weights, and on request that of `x`, from that of the outputs.
+/// Returns the gradients of the weights and, on request, of `x`, given the gradient of the outputs.
 pub fn backward(
     weights: &[Vec<f32>],
     hop: &Hop<'_>,

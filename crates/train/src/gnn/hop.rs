@@ -99,7 +99,7 @@ impl<'a> Hop<'a> {
         y
     }
 
-    /// Returns the gradient of the sources from that of the destinations.
+    /// Returns the gradient of the sources, given the gradient of the destinations.
     pub fn turned(&self, y: &Matrix) -> Matrix {
         let mut x = Matrix::zeros(self.sources(), y.columns());
         for destination in 0..self.destinations() {

@@ -63,7 +63,7 @@ impl Layer {
 }
 
 impl Forward<'_> {
-    /// Returns the gradients of the weights, and on request that of `x`, from that of the outputs.
+    /// Returns the gradients of the weights and, on request, of `x`, given the gradient of the outputs.
     pub fn backward(
         &self,
         weights: &[Vec<f32>],

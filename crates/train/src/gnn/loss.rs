@@ -9,19 +9,19 @@ use super::matrix::Matrix;
 pub struct Figures {
     /// Sum of the cross-entropies, in nats.
     pub loss: f64,
-    /// Number of seeds whose largest output is that of their label.
+    /// Number of seeds whose largest output is the output of their label.
     pub right: u64,
     /// Number of seeds.
     pub seeds: u64,
 }
 
 impl Figures {
-    /// Returns the mean loss; not a number without seeds.
+    /// Returns the mean loss; NaN without seeds.
     pub fn mean_loss(&self) -> f64 {
         self.loss / self.seeds as f64
     }
 
-    /// Returns the share of seeds that are right; not a number without seeds.
+    /// Returns the share of seeds that are predicted correctly; NaN without seeds.
     pub fn accuracy(&self) -> f64 {
         self.right as f64 / self.seeds as f64
     }

@@ -4,7 +4,7 @@
 //! backward passes. It has no plan, since the sizes of a batch differ from step to step. A [`Trainer`] is one
 //! rank of a training, with batches from crate `loader` and gradients averaged by crate `sync`. Laws: a
 //! gradient is the derivative of the loss; if all in-neighbours are taken and nothing is dropped, a step of
-//! several ranks equals that of one rank with all their seeds.
+//! several ranks equals a step of one rank with all their seeds.
 
 mod attention;
 mod checkpoint;

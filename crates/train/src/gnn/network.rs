@@ -45,7 +45,7 @@ pub struct Network {
 pub struct Input<'a> {
     /// The sample, with one block per layer. Each block expands all vertices so far.
     pub sample: &'a Sample,
-    /// Graph from which it was drawn.
+    /// Graph from which the sample was drawn.
     pub graph: &'a Adjacency,
     /// Features of the sample's vertices.
     pub features: Matrix,

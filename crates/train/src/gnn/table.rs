@@ -47,7 +47,7 @@ impl Initial {
     }
 }
 
-/// Gradients of rows, which are ascending and occur once.
+/// Gradients of rows. The rows are ascending, and each occurs once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowGradients {
     rows: Vec<u32>,

@@ -18,7 +18,7 @@ pub struct Task {
     pub graph: Arc<Adjacency>,
     /// Features of all vertices.
     pub rows: Rows,
-    /// Labels of all vertices; those of training vertices are below `classes`.
+    /// Labels of all vertices. The labels of training vertices are below `classes`.
     pub labels: Arc<[u32]>,
     /// Number of classes.
     pub classes: u32,
@@ -45,7 +45,7 @@ pub enum Rows {
     Served {
         /// Numbers per row.
         columns: u32,
-        /// This rank's access to them.
+        /// This rank's access to the rows.
         rows: Arc<ServedRows>,
     },
 }

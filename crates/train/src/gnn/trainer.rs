@@ -32,7 +32,7 @@ pub struct Settings {
     pub hidden: usize,
     /// Heads of attention.
     pub heads: usize,
-    /// Fan-out of each layer's hop; that of the seeds comes first.
+    /// Fan-out of each layer's hop, beginning with the hop of the seeds.
     pub fan_outs: Vec<FanOut>,
     /// Way to draw in-neighbours.
     pub draw: Draw,
@@ -41,9 +41,9 @@ pub struct Settings {
     pub passes: u64,
     /// Learning rate of Adam.
     pub learning_rate: f32,
-    /// Factor of the values of matrices, which are then added to their gradients.
+    /// Weight decay: this factor times a matrix is added to the matrix's gradient.
     pub weight_decay: f32,
-    /// Share of the inputs of every layer that is dropped, below 1.
+    /// Fraction of each layer's inputs that is dropped; below 1.
     pub dropout: f32,
     /// Seed of everything random.
     pub seed: u64,
@@ -72,7 +72,7 @@ pub struct Totals {
     pub loading_s: f64,
     /// Seconds of waiting for gradients of other ranks.
     pub wait_s: f64,
-    /// Bytes of gradients that were sent, including those of rows.
+    /// Bytes of gradients that were sent, including the gradients of rows.
     pub sent_bytes: u64,
 }
 
@@ -111,7 +111,8 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Creates a rank before its first step; `batches` has one rank for each rank of the group.
+    /// Creates a rank before its first step. `batches` must be divided among as many ranks as the group
+    /// has.
     ///
     /// # Errors
     /// If sizes do not fit each other, ranks disagree, or a thread cannot be started.
@@ -173,7 +174,7 @@ impl Trainer {
         self.table.as_ref().map(Table::values)
     }
 
-    /// Returns the number of trained values, including those of rows.
+    /// Returns the number of trained values, including the values of trained rows.
     pub fn elements(&self) -> u64 {
         let rows = u64::from(self.task.graph.vertices()) * u64::from(self.task.rows.columns());
         let of_rows = if let Rows::Read { .. } = self.task.rows { 0 } else { rows };
@@ -210,7 +211,7 @@ impl Trainer {
     }
 
     /// Trains one pass over the training vertices, or the rest of one. Returns the figures of all ranks'
-    /// seeds; those of each step are from before its update.
+    /// seeds; each step's figures are computed before its update.
     ///
     /// # Errors
     /// If a batch cannot be loaded, or a peer is lost.
@@ -226,8 +227,8 @@ impl Trainer {
         self.gathered(figures)
     }
 
-    /// Computes the figures of vertices that are not trained on, such as those for validation. Uses the
-    /// batches of their first pass.
+    /// Computes the figures of vertices that are not trained on, such as those for validation. It uses the
+    /// first pass of `batches`.
     ///
     /// # Errors
     /// As [`Trainer::pass`].

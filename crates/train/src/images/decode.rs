@@ -11,11 +11,11 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 const JPEG: &[u8] = b"\xff\xd8";
 
-/// Decodes a picture into bytes, ordered by channel, row and column. `shape` has the expected numbers of
-/// these. Palettes and other depths become eight bits per channel.
+/// Decodes a picture into bytes, ordered by channel, row and column. `shape` is the expected number of
+/// channels, rows and columns. Palettes and other depths become eight bits per channel.
 ///
 /// # Errors
-/// A text in one line, if the file is neither PNG nor JPEG, is damaged, or has another shape.
+/// If the file is neither PNG nor JPEG, is damaged, or has another shape. The error is one line of text.
 pub fn decode(file: &[u8], shape: [usize; 3]) -> Result<Vec<u8>, String> {
     let interleaved = match file {
         file if file.starts_with(PNG) => png(file, shape)?,

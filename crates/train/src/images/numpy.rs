@@ -36,7 +36,7 @@ fn open(path: &Path) -> Result<File, Error> {
 /// Reads the arrays `x` and `y` of an archive.
 ///
 /// # Errors
-/// A text in one line, if an array is missing or has the wrong shape, dtype or labels.
+/// If an array is missing or has the wrong shape, dtype or labels. The error is one line of text.
 pub fn arrays(stream: impl Read + Seek, form: Form) -> Result<Images, String> {
     let [x, y] = read::arrays(stream, ["x", "y"], BYTES_MAX as u64).map_err(|e| e.to_string())?;
     images(x, y, form)

@@ -1,9 +1,9 @@
 //! Adaptation of a training by policies.
 //!
 //! Rank 0 asks its policies after each step. With the next step, all ranks receive the adjustment, which
-//! takes effect in the step after that. It is part of the row that ranks exchange anyway to agree on a step.
-//! If each rank trains independently, the others receive the row some steps later, and it takes effect at the
-//! end of the next round.
+//! takes effect in the step after that. The adjustment is part of the row that ranks exchange anyway to
+//! agree on a step. If each rank trains independently, the others receive the row some steps later, and the
+//! adjustment takes effect at the end of the next round.
 //!
 //! Law: terms are the same on all ranks after the same step. They are part of the state that joiners take
 //! over and that checkpoints contain.
@@ -29,13 +29,13 @@ const ASKED_AGAIN: Duration = Duration::from_secs(30);
 
 /// Interface for changing the number of ranks of a job.
 pub trait Resizer {
-    /// Returns the numbers of ranks that the job may have.
+    /// Returns the range within which the job's number of ranks may lie.
     ///
     /// # Errors
     /// If the job does not answer.
     fn bounds(&self) -> Result<RangeInclusive<u32>, Error>;
 
-    /// Asks the job for a number of ranks.
+    /// Asks the job to change its number of ranks to `ranks`.
     ///
     /// # Errors
     /// If the job does not answer, or refuses.
@@ -104,7 +104,8 @@ impl Terms {
 /// Number of values in the notes of a proposal, including the time.
 pub(super) const NOTES: usize = 4;
 
-/// Notes of all ranks with a step: a proposal each, and a sketch of the rank's gradients if one was due.
+/// Notes of all ranks in a step. A rank's notes are a proposal, and a sketch of its gradients if one was
+/// due.
 #[derive(Debug, PartialEq)]
 pub(super) struct Told {
     /// Number of the step.

@@ -26,7 +26,7 @@ pub const JOB: &str = "job";
 pub(super) struct Replica<'r, 'a> {
     /// Settings of the training.
     pub settings: &'r Settings<'r>,
-    /// Name of the elastic job, if it is one.
+    /// Name of the job, if the job is elastic.
     pub name: Option<&'r str>,
     /// The rank at work.
     pub engine: &'r mut Engine<'a>,
@@ -141,11 +141,11 @@ impl Session<'_> {
     }
 }
 
-/// Locks the folder of checkpoints on rank 0. If that fails, the call fails on all ranks, all of which call
-/// this. `what` names the operation in the other ranks' errors.
+/// Locks the folder of checkpoints on rank 0; all ranks call this. If rank 0 fails, the call fails on all
+/// ranks. `what` names the operation in the other ranks' errors.
 ///
 /// # Errors
-/// If another training has the folder, it cannot be read, or a rank is lost.
+/// If another training has locked the folder, the folder cannot be read, or a rank is lost.
 pub fn hold_in_all(
     policy: Option<&Policy>,
     resumed: Option<&Checkpoint>,
@@ -171,12 +171,14 @@ pub fn check_folder(policy: Option<&Policy>, group: &mut Group) -> Result<(), Er
 /// Way in which a checkpoint is written, depending on its time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SaveKind {
-    /// After the last step: if it fails, it is saved elsewhere, and the training ends with an error.
+    /// After the last step: if the checkpoint cannot be written, it is saved elsewhere, and the training
+    /// ends with an error.
     Last,
     /// Between steps of fixed ranks: a failure ends the training, unless the place of checkpoints is only
     /// away for a while.
     Between,
-    /// Between steps of an elastic job: a checkpoint that fails is left out.
+    /// Between steps of an elastic job: a checkpoint that cannot be written is skipped, and the training
+    /// continues.
     Elastic,
 }
 

@@ -37,9 +37,9 @@ const REORDERED: &str = "the checkpoint's gradients were in other buckets: the w
 
 /// Rank between two epochs, or between two batches of an epoch.
 pub(super) struct Detached {
-    /// Its parameters, and the state of its optimiser.
+    /// Parameters of the rank, and the state of its optimiser.
     pub replica: DetachedReplica,
-    /// Its rounds; `None` if every step exchanges gradients.
+    /// Rounds of the rank; `None` if every step exchanges gradients.
     pub rounds: Option<Rounds>,
 }
 
@@ -76,11 +76,11 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// Returns a rank before its first step. In a mode with rounds, it trains independently, and ranks
-    /// receive each other's wishes `lag` steps later.
+    /// Returns a rank before its first step. In a mode with rounds, the rank trains independently, and
+    /// ranks receive each other's requests to end or change the epoch `lag` steps later.
     ///
     /// # Errors
-    /// As [`Engine::start`], or if ranks begin with other parameters.
+    /// As [`Engine::start`], or if initial parameters differ between ranks.
     pub fn in_mode(
         settings: &Settings<'_>,
         channel: Channel,
@@ -117,8 +117,8 @@ impl<'a> Engine<'a> {
         Engine { executor, rounds: Some(rounds), ..self }
     }
 
-    /// Returns a rank before its first step. Its parameters are those of `weights`, or drawn if there are
-    /// none. With `weights`, the parameters on servers begin as zeros.
+    /// Returns a rank before its first step. Its parameters are taken from `weights`, or drawn if there are
+    /// no weights. With `weights`, the parameters on servers begin as zeros.
     ///
     /// # Errors
     /// If ranks disagree, the plan has no such rank, or a tensor is missing or has another shape.
@@ -145,7 +145,7 @@ impl<'a> Engine<'a> {
         Engine::over(settings, channel, computation, &start)
     }
 
-    /// Returns a rank before its first step, whose parameters begin as `start` says. A rank that takes over
+    /// Returns a rank before its first step. Its parameters begin as `start` says. A rank that takes over
     /// the state of others begins with zeros.
     ///
     /// # Errors
@@ -255,8 +255,8 @@ impl<'a> Engine<'a> {
         self.computation.file.is_some()
     }
 
-    /// Takes a step that began at `begun`, and sends the others a wish. Returns the step and the highest wish
-    /// of any rank.
+    /// Takes a step that began at `begun`, and sends the other ranks a wish about the end of the epoch.
+    /// Returns the step and the highest wish of any rank.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -292,8 +292,8 @@ impl<'a> Engine<'a> {
         Ok((step, wish))
     }
 
-    /// Returns the notes of all ranks, each made by [`Executor::note`], since the last call: those of the
-    /// last step, or those of some steps before the end of the last round.
+    /// Returns the notes of all ranks, each made by [`Executor::note`], since the last call. They belong to
+    /// the last step, or to some steps before the end of the last round.
     pub fn told(&mut self) -> Vec<Told> {
         match &mut self.rounds {
             Some(rounds) => rounds.told(),
@@ -346,8 +346,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Returns the numbers of all ranks, in order. If each rank trains independently, call [`Engine::settle`]
-    /// first.
+    /// Gathers the numbers of all ranks, in the order of ranks. If each rank trains independently, call
+    /// [`Engine::settle`] first.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -358,7 +358,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Returns the bytes of all ranks, in order. Call [`Engine::settle`] first.
+    /// Gathers the bytes of all ranks, in the order of ranks. Call [`Engine::settle`] first.
     ///
     /// # Errors
     /// If a peer is lost.

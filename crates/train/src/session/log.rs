@@ -16,7 +16,7 @@ const RECENT: usize = 20;
 pub struct Step {
     /// Number of the step.
     pub number: u64,
-    /// Time from its start to its end.
+    /// Time from the start of the step to its end.
     pub step_s: f64,
     /// Time of clipping and AdamW.
     pub optimizer_s: f64,

@@ -45,9 +45,9 @@ pub enum Event<'a> {
         /// Number of ranks.
         ranks: u32,
     },
-    /// Servers have parameters; sent before the first epoch begins, on rank 0.
+    /// Some or all parameters are on servers. Sent on rank 0, before the first epoch begins.
     Served {
-        /// Size of the values that a rank pushes in a step, as f32, in bytes.
+        /// Bytes that a rank pushes in a step, counting values as f32.
         raw_bytes: u64,
     },
     /// The training or an epoch begins.
@@ -60,7 +60,8 @@ pub enum Event<'a> {
         done: u64,
         /// Steps of the whole training.
         steps: u64,
-        /// Whether the training itself begins, or continues from a checkpoint.
+        /// Whether this is the beginning of the training in this process, also from a checkpoint, and not
+        /// of a later epoch.
         is_first: bool,
     },
     /// A step was taken.
@@ -80,7 +81,7 @@ pub enum Event<'a> {
         step: &'a Step,
         /// Recent seconds per step.
         step_s: f64,
-        /// Recent bytes per step that this rank has sent.
+        /// Bytes per step that this rank has sent recently.
         sent_bytes: f64,
         /// The validation loss, if it was measured after this step.
         validation: Option<f64>,
@@ -96,15 +97,15 @@ pub enum Event<'a> {
 pub struct Pass {
     /// Number of the pass, from 1.
     pub number: u64,
-    /// Figures of the training vertices; those of each step are from before its update.
+    /// Figures of the training vertices; each step's figures are computed before its update.
     pub trained: Figures,
     /// Figures of the vertices for validation, if there are any.
     pub validated: Option<Figures>,
     /// Seconds of training.
     pub seconds: f64,
-    /// Seconds of this time in which the rank waited for batches.
+    /// Seconds of training in which the rank waited for batches.
     pub loading_s: f64,
-    /// Seconds of this time in which it waited for gradients of other ranks.
+    /// Seconds of training in which the rank waited for gradients of other ranks.
     pub wait_s: f64,
     /// Bytes that this rank sent.
     pub sent_bytes: u64,

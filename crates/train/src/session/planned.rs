@@ -8,7 +8,7 @@ use thinwire_report::training::{Passed, Planned, PlannedRank};
 use crate::error::Error;
 use crate::spmd::{Executor, Times, Went};
 
-/// Most passes whose times each rank sends: more than a page draws.
+/// Largest number of passes whose times each rank sends: more than a page draws.
 const PASSES_MAX: usize = 8192;
 
 /// Measurements of one rank.

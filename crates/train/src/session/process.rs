@@ -22,7 +22,7 @@ pub struct Session<'a> {
     pub interrupt: &'a Interrupt,
     /// Receiver of the events that a user sees.
     pub observer: &'a dyn Observer,
-    /// Interface for changing the number of ranks; `None` if it is fixed.
+    /// Interface for changing the number of ranks; `None` if that number is fixed.
     pub resizer: Option<&'a dyn Resizer>,
 }
 
@@ -53,9 +53,9 @@ pub struct Outcome {
 /// Parameters of a model after the last step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrainedModel {
-    /// They are on rank 0, or the training was stopped.
+    /// This rank has no parameters: they are on rank 0, or the training was stopped.
     Elsewhere,
-    /// Each rank has a part of them.
+    /// Each rank has a part of the parameters.
     InParts,
     /// All parameters, by name.
     Whole(BTreeMap<String, Vec<f32>>),

@@ -1,4 +1,5 @@
-//! Role of a rank in its job, which determines its signals to other ranks and the end of its epoch.
+//! Role of a rank in its job. The role determines the rank's signals to other ranks and the end of its
+//! epoch.
 
 use serde_json::{Map, Value};
 use thinwire_job::elastic::{Membership, Presence, Wish};
@@ -47,8 +48,8 @@ impl Role<'_> {
         !matches!(self, Role::Fixed)
     }
 
-    /// Returns this rank's wish in a step of `ranks` ranks. In an elastic job, a signal makes only this
-    /// process leave.
+    /// Returns this rank's [`Wish`] about the end of the epoch, in a step of `ranks` ranks. In an elastic
+    /// job, a signal makes only this process leave.
     pub fn wish(self, signal: Option<i32>, ranks: usize) -> Wish {
         match self {
             Role::Member(membership) => {

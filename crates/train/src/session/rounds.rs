@@ -19,7 +19,7 @@ use crate::spmd::Executor;
 /// Number of steps after which ranks of a fixed number know each other's wishes: a rank may be this many
 /// steps ahead of another.
 pub(super) const LAG: usize = 16;
-/// The same number in an elastic job, where a joining rank waits for it.
+/// The same number of steps in an elastic job. A rank that joins waits for as many.
 pub(super) const ELASTIC_LAG: usize = 1;
 /// Prefix of the tensors of a rank's own copy in its file of a checkpoint.
 const OWN: &str = "own.";
@@ -127,8 +127,9 @@ impl Rounds {
         self.averager.mode()
     }
 
-    /// Ends a step of the executor: begins and ends the rounds that are due, and sends the others a wish.
-    /// Returns the highest wish of all ranks some steps earlier, and the record of rounds.
+    /// Ends a step of the executor: begins and ends the rounds that are due, and sends the other ranks a
+    /// wish about the end of the epoch. Returns the highest wish of all ranks some steps earlier, and the
+    /// record of rounds.
     ///
     /// # Errors
     /// If a peer is lost.

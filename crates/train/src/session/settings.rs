@@ -33,7 +33,7 @@ pub struct Settings<'a> {
     pub adamw: AdamWOptions,
     /// The largest norm of the averaged gradient; `None` does not clip.
     pub gradient_norm_max: Option<f32>,
-    /// Exchange of gradients; the names of parameters on servers are added to it.
+    /// Options of the exchange of gradients. The session adds the names of parameters on servers to them.
     pub exchange: ExchangeOptions,
     /// Mode in which ranks train together.
     pub mode: Mode,
@@ -41,11 +41,11 @@ pub struct Settings<'a> {
     pub advises: bool,
     /// Policies that adapt the training while it runs.
     pub policies: &'a [Spec],
-    /// Most batches of a validation.
+    /// Largest number of batches in a validation.
     pub validation_batches: usize,
-    /// Bandwidth of an emulated link.
+    /// Bandwidth of an emulated link; `None` if the link is real.
     pub link_bytes_per_s: Option<f64>,
-    /// Values of parameters before the first step, if they are not drawn.
+    /// Values of parameters before the first step; `None` if they are drawn at random.
     pub weights: Option<&'a thinwire_server::Checkpoint>,
     /// Checkpoint from which the training continues.
     pub resume: Option<&'a Checkpoint>,
@@ -72,12 +72,12 @@ pub struct Computation {
     pub plan: Plan,
     /// Text or images, and the way in which the model reads them.
     pub modality: Modality,
-    /// Most bytes or numbers from which a prediction is made.
+    /// Largest number of bytes or numbers from which a prediction is made.
     pub context: usize,
     /// Description of the model, for its checkpoints.
     pub description: String,
-    /// Number of rows of which every part of a batch is a multiple: the rows of a model that has a fixed
-    /// number, or 1.
+    /// Every part of a batch is a multiple of this many rows: the model's own number of rows if it is
+    /// fixed, and otherwise 1.
     pub unit: usize,
     /// Names of the parameters of a replica that are on servers.
     pub served: Vec<String>,
@@ -86,7 +86,7 @@ pub struct Computation {
 /// The whole model, for any number of rows on a rank.
 #[derive(Clone, Copy)]
 pub struct Replicas<'a> {
-    /// Number of rows of which every part of a batch is a multiple.
+    /// Every part of a batch is a multiple of this many rows.
     pub unit: usize,
     /// Returns the model for this many rows on a rank.
     pub of_rows: &'a dyn Fn(usize) -> Result<Computation, Error>,

@@ -71,7 +71,7 @@ pub(super) struct TrainingProgress {
     saved: Result<Option<PathBuf>, Error>,
 }
 
-/// Place of a training, which is equal on all ranks.
+/// Place of a training, equal on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct About {
     /// The step that the training began with.

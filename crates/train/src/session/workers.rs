@@ -1,13 +1,13 @@
 //! Training with all or some parameters on servers.
 //!
 //! Each rank computes the gradients of its part of the batch, pushes them, and pulls the parameters for its
-//! next step. With all parameters on servers, ranks exchange nothing with each other: the servers bound how
-//! far one may be ahead of another, ranks may join and leave, and each epoch divides the batch again. In
-//! hybrid mode, the ranks average the gradients of the other parameters in the same step, and the loss of one
-//! rank ends the job.
+//! next step. With all parameters on servers, ranks exchange nothing with each other. The servers bound how
+//! far one rank may be ahead of another, ranks may join and leave, and each epoch divides the batch again.
+//! In hybrid mode, the ranks average the gradients of the other parameters in the same step, and the loss
+//! of one rank ends the job.
 //!
-//! Law: with `--consistency sync`, losses equal those of all-reduce training with the same optimiser, except
-//! for the order of summation.
+//! Law: with `--consistency sync`, losses equal the losses of all-reduce training with the same optimiser,
+//! except for the order of summation.
 
 use std::time::Duration;
 

@@ -108,7 +108,7 @@ impl AsyncExchanges {
         self.counted(values, exchange, self.tally())
     }
 
-    /// Gathers the numbers of all ranks, without counting the exchange. Every call must have another
+    /// Gathers the numbers of all ranks, without counting the exchange. Every call must have a different
     /// micro-batch number.
     pub fn gather(&self, mine: &[f32], micro_batch_number: u64) -> Ticket {
         let world = self.channel.world();
@@ -129,7 +129,7 @@ impl AsyncExchanges {
         self.counted(values, exchange, Tally::default()).0
     }
 
-    /// Returns the bytes of all ranks, in order. No other exchange may be under way.
+    /// Gathers the bytes of all ranks, in the order of ranks. No other exchange may be under way.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -154,7 +154,7 @@ impl AsyncExchanges {
         if self.counts { self.tally.clone() } else { Tally::default() }
     }
 
-    /// Returns the group over which they ran.
+    /// Ends the async exchanges, and returns the group over which they ran.
     ///
     /// # Errors
     /// If a peer was lost.
@@ -167,8 +167,8 @@ impl AsyncExchanges {
         self.tally.sent.load(Ordering::Acquire)
     }
 
-    /// Returns whether no codec has met a value that is not finite since the last call, in completed
-    /// exchanges of this rank's groups, on any of their ranks.
+    /// Returns whether all values were finite that codecs have met since the last call, in completed
+    /// exchanges of this rank's groups, on any of the groups' ranks.
     pub fn take_finite(&self) -> bool {
         !self.tally.nonfinite.swap(false, Ordering::AcqRel)
     }

@@ -44,8 +44,8 @@ impl Executor<'_> {
         tensors
     }
 
-    /// Returns the parts as [`Executor::shards`] does, with other values of the parameters, in the order of
-    /// the program.
+    /// Returns the parts as [`Executor::shards`] does, but with `values` in the place of the parameters'
+    /// values. They are in the order of the program.
     pub fn shards_of(&mut self, values: Vec<Vec<f32>>) -> Tensors {
         let own = std::mem::replace(&mut self.optimizer.values, values);
         let tensors = self.shards();
@@ -91,11 +91,11 @@ impl Executor<'_> {
         state
     }
 
-    /// Continues from the residuals of sums in micro-batches, of the same plan, and from the progress of
-    /// 1-bit Adam.
+    /// Restores the residuals of sums that a plan makes in every micro-batch, and the progress of 1-bit
+    /// Adam. Residuals must be from a training with the same plan.
     ///
     /// # Errors
-    /// If one has another length than its exchange.
+    /// If a residual has another length than its exchange.
     pub fn restore_residuals(&mut self, tensors: &Tensors) -> Result<(), Error> {
         self.optimizer.state.variance = Variance::load(tensors);
         self.load_exchange(tensors)?;

@@ -38,13 +38,13 @@ impl DetachedReplica {
         self.step
     }
 
-    /// Returns the values of the parameters, which may be changed, in the order of the program.
+    /// Returns the values of the parameters, to be changed in place, in the order of the program.
     pub fn values_mut(&mut self) -> &mut Vec<Vec<f32>> {
         &mut self.values
     }
 
-    /// Keeps the codec errors of the step under way, because another rank had applied this step before a peer
-    /// was lost. Without this call the step has no effect.
+    /// Keeps the codec errors of the interrupted step. Call it if another rank applied this step before a
+    /// peer was lost; without this call, the step has no effect.
     ///
     /// # Errors
     /// If the data that peers sent is not a valid encoding.
@@ -55,7 +55,7 @@ impl DetachedReplica {
     /// Returns the residuals of this replica, as bytes for [`DetachedReplica::take_on`].
     ///
     /// # Errors
-    /// If it is too large for its format.
+    /// If they are too large for their format.
     pub fn owed(&self) -> Result<Vec<u8>, Error> {
         self.sync.owed().map_err(Error::exchange)
     }
@@ -111,7 +111,7 @@ impl<'a> Executor<'a> {
     /// channel. The graph may be for another number of rows.
     ///
     /// # Errors
-    /// If the graph belongs to another model, or the plan is not that of a replica.
+    /// If the graph belongs to another model, or the plan is not for a replica.
     pub fn resume(
         training: &'a Training,
         plan: &Plan,

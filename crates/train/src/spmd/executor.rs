@@ -95,7 +95,7 @@ struct Last {
 }
 
 impl<'a> Executor<'a> {
-    /// Returns a rank of a plan, whose parameters start as `initial` says. If the plan is for one rank, every
+    /// Returns a rank of a plan. Its parameters start as `initial` says. If the plan is for one rank, every
     /// rank of the group follows it: they are replicas, whose gradients are averaged.
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl<'a> Executor<'a> {
         self.exchange.set_share(share)
     }
 
-    /// Returns the state of the optimiser and that of the exchange.
+    /// Returns the states of the optimiser and of the exchange.
     pub(super) fn into_parts(self) -> (Optimizer, Earlier) {
         (self.optimizer, self.exchange.into_earlier())
     }
@@ -224,12 +224,12 @@ impl<'a> Executor<'a> {
         Executor { gradient_norm_max, ..self }
     }
 
-    /// Lets other processes update the parameters of [`ExchangeOptions::remote`], from this rank's gradients;
-    /// they determine the learning rate and have the moments. `values` are those of the first step, in the
-    /// order of the program.
+    /// Lets other processes update the parameters of [`ExchangeOptions::remote`], from this rank's
+    /// gradients. These processes determine the learning rate and have the moments. `values` are the
+    /// parameters' values for the first step, in the order of the program.
     ///
     /// # Errors
-    /// If their lengths differ from those of the parameters.
+    /// If a parameter and its values differ in length.
     pub fn with_remote(
         mut self,
         remote: Remote<'a>,
@@ -254,14 +254,14 @@ impl<'a> Executor<'a> {
         Ok(self)
     }
 
-    /// Returns whether all ranks exchange every gradient whole, as replicas do. [`Executor::exchange_state`]
-    /// then continues in any other such training, with any number of ranks.
+    /// Returns whether all ranks exchange every gradient whole, as replicas do. If so, any other such
+    /// training can continue from [`Executor::exchange_state`], with any number of ranks.
     pub fn exchanges_whole(&self) -> bool {
         self.exchange.is_whole
     }
 
-    /// Returns this rank among all that exchange anything with it; with pipeline stages, the synchroniser has
-    /// fewer ranks.
+    /// Returns the world of all ranks with which this rank exchanges anything. With pipeline stages, the
+    /// world of its synchroniser is smaller.
     pub fn world(&self) -> World {
         self.slots.exchanges.world()
     }
@@ -306,8 +306,8 @@ impl<'a> Executor<'a> {
         &self.optimizer.values
     }
 
-    /// Returns the values of the parameters of a replica, which may be changed, in the order of the program.
-    /// The next step uses them after [`Executor::use_values`].
+    /// Returns the values of the parameters of a replica, to be changed in place, in the order of the
+    /// program. The next step uses them after [`Executor::use_values`].
     pub fn values_mut(&mut self) -> &mut Vec<Vec<f32>> {
         &mut self.optimizer.values
     }
@@ -321,14 +321,14 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Gives this replica its own dropouts, by a number that differs from those of other replicas.
+    /// Gives this replica its own dropouts; `number` must differ from those of other replicas.
     #[must_use]
     pub fn drawing_as(self, number: u64) -> Executor<'a> {
         Executor { seed: number, ..self }
     }
 
-    /// Returns the seconds of handing over gradients in the last step, and of waiting for them after the
-    /// backward pass.
+    /// Returns two times of the last step in seconds: handing over gradients, and waiting for them after
+    /// the backward pass.
     pub fn exchange_s(&self) -> [f64; 2] {
         [self.exchange.handover_s, self.exchange.exposed_wait_s]
     }
@@ -348,26 +348,27 @@ impl<'a> Executor<'a> {
         self.gradient_norm
     }
 
-    /// Sends a number to all others with every step from now on.
+    /// Sends a number to all other ranks with every step from now on.
     pub fn say(&mut self, number: f32) {
         self.said = number;
     }
 
-    /// Sends numbers to all others with every step from now on; all ranks send the same number of them.
+    /// Sends numbers to all other ranks with every step from now on. All ranks must send the same number of
+    /// them.
     pub fn note(&mut self, notes: &[f32]) {
         notes.clone_into(&mut self.notes);
     }
 
-    /// Returns the notes of all ranks in the last step, in order. If the exchange has
-    /// [`ExchangeOptions::sketches`] and a sketch was due, each includes the row of the sketch of the rank's
+    /// Returns the notes of all ranks in the last step, in the order of ranks. If the exchange has
+    /// [`ExchangeOptions::sketches`] and a sketch was due, a rank's notes end with the sketch of its
     /// gradients.
     pub fn notes(&self) -> impl Iterator<Item = &[f32]> {
         self.all_notes.chunks(self.all_notes.len().div_ceil(self.world().size()).max(1))
     }
 
-    /// Returns the values that all ranks exchanged in the last step. They do so before parameters change: a
-    /// separate exchange after that would wait for all new parameters to arrive, which the next forward pass
-    /// hides.
+    /// Returns the values that all ranks exchanged in the last step. Ranks exchange them before parameters
+    /// change: a separate exchange after that would wait for all new parameters to arrive, a time that the
+    /// next forward pass hides.
     pub fn agreed(&self) -> Agreed {
         self.agreed
     }
@@ -377,7 +378,8 @@ impl<'a> Executor<'a> {
         &self.program
     }
 
-    /// Returns the bytes handed to the links so far, including headers but not those of [`Executor::gather`].
+    /// Returns the bytes handed to the links so far. This includes headers, but not the bytes of
+    /// [`Executor::gather`].
     pub fn sent_bytes(&self) -> u64 {
         self.slots.exchanges.sent_bytes() + self.exchange.sent_bytes
     }
@@ -398,7 +400,7 @@ impl<'a> Executor<'a> {
         self.optimizer_s
     }
 
-    /// Returns the numbers of all ranks, in order.
+    /// Gathers the numbers of all ranks, in the order of ranks.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -406,7 +408,8 @@ impl<'a> Executor<'a> {
         self.slots.gather(mine)
     }
 
-    /// Returns the bytes of all ranks, in order. No exchange may be under way: see [`Executor::settle`].
+    /// Gathers the bytes of all ranks, in the order of ranks. No exchange may be under way: see
+    /// [`Executor::settle`].
     ///
     /// # Errors
     /// If a peer is lost.
@@ -424,8 +427,8 @@ impl<'a> Executor<'a> {
         self.elements_max
     }
 
-    /// Takes one step on as many micro-batches as the plan has. Returns the mean loss on the ranks of the
-    /// stage that computes it.
+    /// Takes one step on as many micro-batches as the plan has. Returns the mean loss over the batch on the
+    /// ranks that compute a loss, and `None` on the others.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -502,8 +505,8 @@ impl<'a> Executor<'a> {
         self.slots.flush()
     }
 
-    /// Returns every parameter by its name, if this rank computes with the whole of each. Waits for
-    /// parameters that are still under way.
+    /// Returns every parameter by its name; `None` if this rank has only a part of some parameter. Waits
+    /// for parameters that are still under way.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.

@@ -1,7 +1,7 @@
-//! Model of text or images: a graph of crate `model` with its gradients, which one rank trains, and with
-//! which it writes text or classifies images.
+//! Model of text or images: a graph of crate `model` with its gradients. One rank trains it, and writes
+//! text or classifies images with it.
 //!
-//! Laws: gradients equal those of PyTorch, and a training equals that of the same graph under a plan.
+//! Laws: gradients equal PyTorch's, and a training equals a training of the same graph under a plan.
 
 mod logits;
 mod sample;
@@ -39,7 +39,7 @@ pub struct GraphModel {
 }
 
 impl GraphModel {
-    /// Returns the model of a graph for some rows. `tokens` is the name of the input that is the tokens, if
+    /// Returns the model of a graph for some rows. `tokens` is the name of the input with the tokens, if
     /// the user gives one.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl GraphModel {
         self.modality.inputs(batch)
     }
 
-    /// Returns the number of rows of a batch that the model assigns to the class that their target names.
+    /// Returns the number of rows of a batch whose class the model predicts correctly.
     ///
     /// Batch norm takes the statistics of each micro-batch, as in training.
     ///

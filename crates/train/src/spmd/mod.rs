@@ -4,7 +4,7 @@
 //! each node is computed, and crate `program` derives from it the program of one rank, as a value: so all
 //! transfers are known before anything runs. An [`Executor`] runs the program.
 //!
-//! Law: under every plan, a step equals that of one rank, within the precision of f32.
+//! Law: under every plan, a step equals a step of one rank, within the precision of f32.
 
 mod async_exchanges;
 mod checkpoint;

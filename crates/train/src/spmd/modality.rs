@@ -17,7 +17,7 @@ pub enum Modality {
 }
 
 impl Modality {
-    /// Returns the inputs of a model. `tokens` is the name of the input that is the tokens, if the user gives
+    /// Returns the inputs of a model. `tokens` is the name of the input with the tokens, if the user gives
     /// one.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Modality {
         }
     }
 
-    /// Returns the rows of a micro-batch, and the tokens of a row; 1 for an image.
+    /// Returns the number of rows of a micro-batch, and the number of tokens of a row (1 for an image).
     pub fn sizes(&self) -> [usize; 2] {
         match self {
             Modality::Text(text) => text.sizes(),

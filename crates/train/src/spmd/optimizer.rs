@@ -14,9 +14,9 @@ use crate::{Adam, AdamW, AdamWOptions, Pace};
 #[derive(Debug)]
 pub struct Optimizer {
     parameters: Vec<crate::Parameter>,
-    /// Values of these parts, by parameter.
+    /// Values of this rank's parts, by parameter.
     pub values: Vec<Vec<f32>>,
-    /// Their means and means of squares, and the number of updates so far.
+    /// Means and means of squares of these parts' gradients, and the number of updates so far.
     pub state: AdamW,
 }
 
@@ -88,7 +88,8 @@ impl Optimizer {
         }
     }
 
-    /// Ends local steps by the momenta of all ranks, or drops them if there are none.
+    /// Ends local steps by the momenta of all ranks. A parameter whose `momentum` is `None` drops its local
+    /// steps.
     pub fn unite<'g>(&mut self, momentum: impl Fn(usize) -> Option<&'g [f32]>) {
         self.state.unite(&mut self.values, momentum);
     }

@@ -65,7 +65,7 @@ impl Probe {
         begun.iter().try_for_each(|ticket| finish(ticket).map(drop))
     }
 
-    /// Returns the numbers of all ranks, in order.
+    /// Gathers the numbers of all ranks, in the order of ranks.
     ///
     /// # Errors
     /// If a peer is lost.

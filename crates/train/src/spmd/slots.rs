@@ -44,7 +44,7 @@ pub struct MessageEnd {
 /// Identity and priority of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct When {
-    /// A number for its micro-batch, equal on all ranks.
+    /// A number for the exchange's micro-batch, equal on all ranks.
     pub micro_batch_number: u64,
     /// Priority of the exchange.
     pub priority: Priority,
@@ -106,7 +106,7 @@ impl Slots {
         all
     }
 
-    /// Returns the numbers of all ranks.
+    /// Gathers the numbers of all ranks, in the order of ranks.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.

@@ -1,8 +1,8 @@
 //! State of a training that is equal on all replicas, as bytes: joining ranks take it over.
 //!
-//! A safetensors file in memory, with `model/NAME`, `model/NAME.mean`, `model/NAME.square` and
-//! `exchange/NAME`, and the counts in its metadata. Laws: ranks with equal state make equal bytes; any other
-//! bytes are refused or are a state; nothing is lost.
+//! A snapshot is a safetensors file in memory, with `model/NAME`, `model/NAME.mean`, `model/NAME.square`
+//! and `exchange/NAME`, and the counts in its metadata. Laws: ranks with equal state make equal bytes; any
+//! bytes are either parsed as a state or refused; nothing is lost.
 
 use std::collections::HashMap;
 

@@ -53,7 +53,7 @@ const AS_GATHERED: Rearrange = Rearrange::Join { outer: ROWS, parts: 2 };
 const ELEMENT: f64 = 4.0;
 /// Number of bytes that exceeds a core's own cache.
 const CACHE_BYTES: f64 = (16 << 20) as f64;
-/// Most sets of inputs for the same operators.
+/// Largest number of sets of inputs for the same operators.
 const SETS_MAX: f64 = 64.0;
 
 /// Measured speeds of a device.
@@ -69,12 +69,12 @@ pub struct Speed {
     pub operators: Vec<Timed>,
 }
 
-/// An operator, or all of this kind in one block of a transformer.
+/// An operator, or all operators of one kind in a block of a transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timed {
     /// Name of the operator.
     pub name: &'static str,
-    /// Whether it is a matrix product.
+    /// Whether the operator is a matrix product.
     pub multiplies: bool,
     /// Floating-point operations of one execution.
     pub flops: f64,

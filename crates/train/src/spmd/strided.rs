@@ -19,7 +19,7 @@ impl<'a> Strided<'a> {
     /// Returns a view of row-major values.
     ///
     /// # Panics
-    /// If the number of values differs from that of the shape.
+    /// If the number of values differs from the number of elements of the shape.
     pub fn new(values: &'a [f32], shape: &[usize]) -> Strided<'a> {
         assert_eq!(shape.iter().product::<usize>(), values.len(), "values for shape {shape:?}");
         let mut strides = vec![1; shape.len()];

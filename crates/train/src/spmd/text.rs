@@ -45,7 +45,7 @@ const SEGMENTS: [&str; 2] = ["segments", "token_type_ids"];
 
 impl Text {
     /// Returns the inputs of a model, for micro-batches of its own size. `named` is the name of the input
-    /// that is the tokens, if the user gives one.
+    /// with the tokens, if the user gives one.
     ///
     /// # Errors
     /// If the model reads anything other than tokens, positions and targets, its inputs are ambiguous, there

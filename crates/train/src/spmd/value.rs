@@ -20,7 +20,7 @@ impl Value {
     /// Returns a tensor of these values, in row-major order.
     ///
     /// # Panics
-    /// If the number of values differs from that of the shape.
+    /// If the number of values differs from the number of elements of the shape.
     pub fn new(shape: &[usize], values: Vec<f32>) -> Value {
         assert_eq!(shape.iter().product::<usize>(), values.len(), "values for shape {shape:?}");
         Value { shape: shape.to_vec(), values: Arc::new(values) }

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 const EQUAL: f64 = 1.1;
 
 /// Returns the rates between ranks 0 and 1, on these two ranks only, and the bytes per second of each rank,
-/// each way. The latter is `limit` if given, otherwise the highest rate of the rank to any peer.
+/// each way. A rank's bytes per second are `limit` if given, or else its highest rate to any peer.
 ///
 /// # Errors
 /// If the connection between ranks is lost.

@@ -76,7 +76,7 @@ fn rows(store: &Arc<Store>, learned: Option<Learned>) -> Result<Rows> {
     }
 }
 
-/// Returns the number of seeds in a rank's batch: its part of `batch` if given, otherwise `usual`.
+/// Returns the number of seeds in a rank's batch: its part of `batch` if given, or else `usual`.
 ///
 /// # Errors
 /// If ranks would have different numbers of seeds.
@@ -126,7 +126,7 @@ pub fn dealt(store: &Store, world: u32) -> Option<String> {
 /// Returns batches of the vertices for validation or test, or `None` without such vertices.
 ///
 /// # Errors
-/// If one has no label.
+/// If one of these vertices has no label.
 pub fn held_out(store: &Store, place: &Place, split: Split, batch: u32) -> Result<Option<Batches>> {
     let vertices = labelled(store, split)?;
     if vertices.is_empty() {

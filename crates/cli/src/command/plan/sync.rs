@@ -31,7 +31,7 @@ pub struct Args {
 /// A plan with what was measured of it.
 #[derive(Serialize)]
 pub struct Explanation<'a> {
-    /// The step after which it was made.
+    /// The step after which the plan was made.
     pub step: u64,
     #[serde(flatten)]
     pub planning: &'a Planning,

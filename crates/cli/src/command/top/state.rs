@@ -15,9 +15,9 @@ pub struct State {
     pub epoch: u32,
     /// Requested number of ranks.
     pub target: u32,
-    /// Fewest ranks that train.
+    /// Smallest number of ranks that train.
     pub min: u32,
-    /// Most ranks that train.
+    /// Largest number of ranks that train.
     pub max: u32,
     /// The reason why no epoch can be formed, or `None` if one can.
     pub waiting: Option<String>,

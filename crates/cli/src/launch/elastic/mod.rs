@@ -54,8 +54,8 @@ impl Elastic {
     }
 }
 
-/// Returns the options of an elastic job. Its limit of silence is that of THINWIRE_HEARTBEAT_TIMEOUT_S,
-/// otherwise two seconds.
+/// Returns the options of an elastic job. A member counts as lost after a silence of
+/// THINWIRE_HEARTBEAT_TIMEOUT_S, or else of two seconds.
 ///
 /// # Errors
 /// If the variable is not a time of at least one second.

@@ -114,15 +114,14 @@ pub struct PlanRequest {
     pub cluster: Option<Machines>,
     /// The model.
     pub model: String,
-    /// Number of tokens in its sequences.
+    /// Number of tokens in the model's sequences.
     pub sequence: usize,
     /// Number of sequences in a step.
     pub batch: usize,
 }
 
 impl PlanRequest {
-    /// Refuses a number of ranks that differs from that of the machines, or cannot share the batch as
-    /// required.
+    /// Refuses a number of ranks that differs from the machines', or cannot share the batch as required.
     ///
     /// # Errors
     /// If the number of ranks is not possible.

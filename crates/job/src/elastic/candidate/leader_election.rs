@@ -63,7 +63,7 @@ impl From<Failure> for Setback {
 
 /// Address and token with which a process hosts the coordinator while it leads.
 pub struct Place {
-    /// Address that it listens on, as host:port.
+    /// Address that the coordinator listens on, as host:port.
     pub listen: String,
     pub token: String,
 }

@@ -20,7 +20,7 @@ pub struct Entry {
 pub struct Outcome {
     /// Whether all comparisons held.
     pub has_succeeded: bool,
-    /// Revision of the store after it.
+    /// Revision of the store after the transaction.
     pub revision: i64,
     /// Entry that was read because a comparison failed.
     pub entry: Option<Entry>,

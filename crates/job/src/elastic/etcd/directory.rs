@@ -13,7 +13,7 @@ use crate::address::{check, joined};
 use crate::elastic::store::Store;
 use crate::error::Error;
 
-/// Most bytes of an address: a name has at most 253, and a port and a key may follow it.
+/// Largest number of bytes of an address: a name has at most 253, and a port and a key may follow it.
 const ADDRESS_BYTES_MAX: usize = 300;
 /// Longest time of an attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -23,9 +23,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The process that leads a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Address of its coordinator, as host:port; `None` until the coordinator listens.
+    /// Address of the process's coordinator, as host:port; `None` until the coordinator listens.
     pub address: Option<String>,
-    /// Revision at which its key was created, which no other leader has.
+    /// Revision at which the leader's key was created. No other leader has this revision.
     pub created: i64,
 }
 

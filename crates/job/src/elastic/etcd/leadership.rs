@@ -135,7 +135,7 @@ impl Leadership {
         Ok(self.directory.client.transact(&compare, &write, &key)?.has_succeeded)
     }
 
-    /// Keeps the leadership alive. A lease that has run out is replaced if nobody has led since.
+    /// Keeps the leadership alive. A lease that has run out is replaced if no other process has led since.
     ///
     /// # Errors
     /// If etcd does not answer.
@@ -183,7 +183,8 @@ impl Drop for Leadership {
 /// Whether a process is new to the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Novice {
-    /// The process has just begun: if the state is that of a job that is over, this is another job.
+    /// The process has just begun. If the saved state belongs to a job that is over, the process begins
+    /// another job.
     Yes,
     /// The process has led the job, or followed its leader.
     No,

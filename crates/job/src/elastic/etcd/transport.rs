@@ -11,7 +11,7 @@ use crate::elastic::persistence::STATE_BYTES_MAX;
 /// Longest time of a request in seconds. A coordinator that is saving reads no messages; afterwards it first
 /// reads what members have sent, and only then checks which of them are silent.
 const TIMEOUT_S: u64 = 2;
-/// Most bytes of an answer: a state in base64, and the JSON around it.
+/// Largest number of bytes of an answer: a state in base64, and the JSON around it.
 const ANSWER_BYTES_MAX: usize = 2 * STATE_BYTES_MAX + (16 << 10);
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 const STATUS_BYTES_MAX: usize = 1 << 10;

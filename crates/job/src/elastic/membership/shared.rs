@@ -24,9 +24,9 @@ pub type Change = Arc<dyn Fn() + Send + Sync>;
 /// How a process takes part in its epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Participation {
-    /// It waits for each epoch, meets the other members, and ends its run when it is told.
+    /// The process waits for each epoch, meets the other members, and ends its run when it is told to.
     Trains,
-    /// It is in every epoch at once, shares no state, and has nothing to end.
+    /// The process is in every epoch as soon as it starts, shares no state, and has nothing to end.
     Follows,
 }
 
@@ -36,16 +36,16 @@ pub enum Found {
     Epoch(Epoch),
     /// The process has left a job that continues or is complete.
     Left,
-    /// Nobody is known to continue with the state of the process.
+    /// The process has left, and no other process is known to continue with its state.
     Stopped,
 }
 
 /// Way in which a process has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Others continue with its state, or all steps are done.
+    /// Others continue with the process's state, or all steps are done.
     Succeeded,
-    /// Nobody is known to continue with its state.
+    /// No other process is known to continue with the process's state.
     Alone,
 }
 

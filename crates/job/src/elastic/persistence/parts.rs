@@ -12,7 +12,7 @@ const MAGIC: [u8; 4] = *b"TWJS";
 const VERSION: u8 = 2;
 const CHECKSUM_BYTES: usize = 4;
 
-/// Most bytes of the state of a coordinator, with or without servers.
+/// Largest number of bytes of the state of a coordinator, with or without servers.
 pub const STATE_BYTES_MAX: usize =
     MAGIC.len() + 1 + 3 * 5 + 2 * SAVED_BYTES_MAX + VIEWS_BYTES_MAX + CHECKSUM_BYTES;
 
@@ -46,7 +46,7 @@ impl Parts {
     /// Reads parts that were saved.
     ///
     /// # Errors
-    /// A text that says why, if the bytes were not written by [`Parts::to_bytes`] of this version.
+    /// If the bytes were not written by [`Parts::to_bytes`] of this version. The error says why.
     pub fn parse(bytes: &[u8]) -> Result<Parts, String> {
         let found = bytes.len();
         let short = || format!("{found} bytes, expected the whole state of a job with servers");

@@ -36,7 +36,7 @@ impl CoordinatorService {
         }
     }
 
-    /// Once they are saved, sends changed views to all subscribers, and the present ones to `asker`.
+    /// Sends changed views to all subscribers, and the present views to `asker`, once they are saved.
     pub(super) fn publish(&mut self, asker: Option<ClientId>, out: &mut Outbox) {
         if self.are_views_saved() {
             self.roles.views().into_iter().for_each(|views| views.publish(asker, out));

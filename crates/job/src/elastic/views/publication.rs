@@ -54,7 +54,7 @@ impl Publication {
         self.service.look(is_dead);
     }
 
-    /// Returns figures of the service for people.
+    /// Returns figures of the service that users see.
     pub fn stats(&self) -> Map<String, Value> {
         self.service.stats()
     }

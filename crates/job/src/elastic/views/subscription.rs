@@ -32,7 +32,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Returns the subscription of the process with this job address, which is not dialled yet.
+    /// Returns the subscription of the process with this job address, before it is dialled.
     pub fn new(job_address: &JobAddress) -> Subscription {
         let (coordinator, from) = (job_address.coordinator.clone(), job_address.id);
         let (client, is_open, backoff) = (None, false, Backoff::default());

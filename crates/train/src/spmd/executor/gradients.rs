@@ -34,25 +34,25 @@ use crate::error::Error;
 use crate::spmd::invalid;
 use crate::{Adam, Gradients};
 
-/// The options of a rank's gradients.
+/// Options of the exchange of a rank's gradients.
 #[derive(Clone, Debug, Default)]
 pub struct ExchangeOptions {
-    /// The options of their synchroniser; the executor sets its reduction.
+    /// Options of the synchroniser of gradients; the executor sets its reduction.
     pub sync: thinwire_sync::Options,
     /// Source of the choice of codecs.
     pub codecs: Codecs,
-    /// The precision to which gradients are rounded before they leave.
+    /// The precision to which gradients are rounded before they are sent.
     pub gradients: Gradients,
-    /// Names of the parameters of a replica whose gradients stay with their rank, until its
-    /// [`Remote`](super::Remote) takes them.
+    /// Names of the parameters of a replica whose gradients are not exchanged: they stay on their rank
+    /// until its [`Remote`](super::Remote) takes them.
     pub remote: Vec<String>,
-    /// Whether the gradients of a replica stay on their rank, and its own optimiser applies them.
+    /// Whether the gradients of a replica are not exchanged, so that its own optimiser applies them.
     pub is_local: bool,
     /// Whether each replica sketches its gradients in the steps in which a sketch is due, for
     /// [`Executor::notes`](super::Executor::notes).
     pub sketches: bool,
-    /// Number of steps between computing the gradients of replicas and applying them, while they are under
-    /// way.
+    /// Number of steps by which replicas apply their gradients later than they compute them. The gradients
+    /// are under way meanwhile.
     pub delay: u64,
     /// Form of Adam, which determines whether gradients or momenta travel.
     pub adam: Adam,
@@ -92,12 +92,12 @@ pub(crate) struct Exchange {
     rounded: Vec<bool>,
     /// For every parameter of the program, the rearrangements of its gradient into the order of its shards.
     before: Vec<Vec<Rearrange>>,
-    /// For every parameter of the program, whether the synchroniser makes the last of its sums.
+    /// For every parameter of the program, whether the synchroniser makes the last sum of its gradient.
     ends: Vec<bool>,
     /// Whether this rank is one of several with the whole model, each of which draws its own dropouts.
     pub is_replica: bool,
-    /// Whether all ranks of the job exchange every gradient whole, so that the state for the next step is
-    /// that of replicas.
+    /// Whether all ranks of the job exchange every gradient whole, so that they keep the same state for the
+    /// next step as replicas do.
     pub is_whole: bool,
     /// Form of Adam.
     pub adam: Adam,
@@ -339,8 +339,8 @@ impl Exchange {
         Ok(outcome)
     }
 
-    /// Hands over the gradient of a parameter, summed over this rank's part of `micro_batches` micro-batches.
-    /// The mean leaves, after `turn` has converted it.
+    /// Hands over the gradient of a parameter, summed over this rank's part of `micro_batches`
+    /// micro-batches. It divides the gradient by their number, and sends what `turn` makes of the mean.
     pub fn ready(
         &mut self,
         index: usize,

@@ -1,7 +1,8 @@
 //! Gradients of replicas that are applied some steps after they were computed.
 //!
 //! While they are under way, ranks compute the next steps. Law: after step s, the optimiser has applied the
-//! averages of steps 0 to s − K, each once and in order; at the end of the training, those of all steps.
+//! averages of steps 0 to s − K, each once and in order; at the end of the training, it has applied the
+//! averages of all steps.
 
 use std::time::Instant;
 
@@ -39,7 +40,7 @@ impl Averages {
 }
 
 impl Late {
-    /// Starts the exchange of gradients in this order, delayed by `steps` steps; a collective call.
+    /// Starts the exchange of gradients in this order, delayed by `steps` steps. All ranks call this.
     pub fn start(
         channel: &Channel,
         parameters: &[Parameter],

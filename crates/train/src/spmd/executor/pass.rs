@@ -1,4 +1,4 @@
-//! Passes: the instructions of a rank for one micro-batch. An evaluation has only those of the forward pass.
+//! Passes: the instructions of a rank for one micro-batch. An evaluation runs only the forward pass.
 
 use thinwire_model::{Array, Layout, Operator, Region};
 use thinwire_program::pipeline::{Kind, Pass};

@@ -9,17 +9,17 @@ use thinwire_program::pipeline::Pass;
 pub struct Went {
     /// The pass.
     pub pass: Pass,
-    /// Time at which it began, in seconds; see [`Times`].
+    /// Time at which the pass began, in seconds; see [`Times`].
     pub start_s: f64,
-    /// Time at which it ended, in seconds.
+    /// Time at which the pass ended, in seconds.
     pub end_s: f64,
-    /// Seconds of it in which the rank waited for others.
+    /// Seconds of the pass in which the rank waited for others.
     pub waited_s: f64,
 }
 
-/// Times of a step, in seconds since the moment at which all ranks had told each other of their gradients,
-/// before parameters changed. All ranks reach this moment at about the same time, whatever their clocks show.
-/// Times before it are negative.
+/// Times of a step, in seconds since the moment at which all ranks had received each other's values of the
+/// step, before parameters changed. All ranks reach this moment at about the same time, whatever their
+/// clocks show. Times before it are negative.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
     /// The passes, in order.

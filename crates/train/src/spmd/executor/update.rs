@@ -28,13 +28,14 @@ pub(super) struct Sum {
 /// parameter of `ExchangeOptions::remote`, in the order of the program.
 #[derive(Debug)]
 pub struct Handover<'a> {
-    /// Gradients; `None` for a step that is skipped because they are not finite.
+    /// Gradients; `None` for a step that is skipped because some are not finite.
     pub gradients: Option<&'a [Cow<'a, [f32]>]>,
     /// Factor of the gradients.
     pub scale: f32,
-    /// Mean loss of the ranks that exchange with this one; the optimiser may replace it by that of all ranks.
+    /// Mean loss of the ranks that exchange with this one. The optimiser may replace it by the mean loss of
+    /// all ranks.
     pub loss: &'a mut f64,
-    /// Values, which the optimiser replaces by those of the next step.
+    /// Values of the parameters. The optimiser replaces them by the values for the next step.
     pub values: &'a mut [Vec<f32>],
 }
 

@@ -11,7 +11,7 @@ use crate::vector::exp;
 /// √(2/π) and the factor of the cube, in GELU's approximation by tanh.
 const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
 
-/// Returns the function of x.
+/// Applies the function to x.
 pub fn forward(function: Activation, inputs: Vec<Value>) -> Value {
     let [x] = operands(inputs);
     x.edited(|x| match function {

@@ -25,7 +25,7 @@ pub fn moments(x: &Value) -> Vec<Value> {
     [0, 1].map(|at| by_channel(c, sums.iter().map(|sums| sums[at]).collect())).into()
 }
 
-/// Returns the gradient of x, from x, dsum, dsquares.
+/// Returns the gradient of x; inputs are x, dsum and dsquares.
 pub fn moments_backward(inputs: &[&Value]) -> Value {
     let [c, plane] = planes(inputs[0]);
     let [dsum, dsquares] = [1, 2].map(|at| inputs[at].floats());
@@ -66,7 +66,7 @@ pub fn batch_norm(epsilon: Epsilon, inputs: &[&Value], region: &Region<'_>) -> V
     })
 }
 
-/// Returns the gradients of all inputs, from x, sum, squares, gain, dy.
+/// Returns the gradients of all inputs; inputs are x, sum, squares, gain and dy.
 pub fn batch_norm_backward(epsilon: Epsilon, inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     let [c, plane] = planes(inputs[0]);
     let (count, statistics) = statistics(epsilon, inputs, region);

@@ -19,7 +19,7 @@ pub fn cross_entropy(inputs: &[&Value], region: &Region<'_>) -> Vec<Value> {
     [total, chosen].map(|term| Value::new(targets.shape(), term)).into()
 }
 
-/// Returns the gradient of the logits, from logits, targets, total, dtotal, dchosen.
+/// Returns the gradient of the logits; inputs are logits, targets, total, dtotal and dchosen.
 pub fn backward(inputs: Vec<Value>, region: &Region<'_>) -> Value {
     let [logits, targets, total, dtotal, dchosen] = operands(inputs);
     let here = place(&targets, region);

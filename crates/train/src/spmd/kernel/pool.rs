@@ -1,4 +1,4 @@
-//! The largest or the mean of every window.
+//! Pooling: the largest value or the mean of every window.
 
 use rayon::prelude::*;
 use thinwire_model::{Pool, PoolKind};

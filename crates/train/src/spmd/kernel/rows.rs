@@ -109,8 +109,8 @@ pub fn softmax_backward(weights: &[f32], gradients: &mut [f32], width: usize, fa
     );
 }
 
-/// Applies a function to every row of `dy` and the same row of x, in place; returns the sums to which it
-/// adds.
+/// Applies a function to every row of `dy` and the same row of x, in place. Returns the sums to which the
+/// function adds.
 pub fn each_row_backward<const N: usize>(
     x: &[f32],
     dy: &mut [f32],
