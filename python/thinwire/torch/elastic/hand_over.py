@@ -35,7 +35,8 @@ def shapes(tensors: Tensors) -> dict[str, tuple[torch.dtype, list[int]]]:
 
 
 def taken(epoch: Epoch, state_sources: int, said: Mapping[str, Any], mine: Tensors) -> Tensors:
-    """Returns the tensors that `said` describes, from the first `state_sources` ranks; those keep theirs.
+    """Returns the tensors that `said` describes, from the first `state_sources` ranks; these ranks get
+    their own tensors back.
 
     # Errors
 
