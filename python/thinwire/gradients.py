@@ -123,7 +123,7 @@ class Gradients:
             self._begin(describe, read)
 
     def ready(self, bucket: int, *arrays: Array) -> None:
-        """Takes the gradients of a bucket, which leave at once; they are copied."""
+        """Takes the gradients of a bucket, copies them, and sends them at once."""
         with self._noted():
             places = self.buckets[bucket]
             for place, array in zip(places, arrays):
