@@ -177,14 +177,16 @@ class Store:
     def __new__(cls, host: str, port: int = 0, token: str = "") -> Store: ...
     @property
     def address(self) -> str:
-        """Where ranks reach it: "host:port", or "host:port#key" on any port if THINWIRE_PORT is set."""
+        """The address at which ranks reach it: "host:port", or "host:port#key" on any port if
+        THINWIRE_PORT is set.
+        """
 
 @final
 class Coordinator:
     """The coordinator of an elastic job in this process; it lives as long as the object. With a
     `state` file it is the job's only coordinator, and continues from the file; without one, its
-    successor asks the members for the state. With `servers`, which need a state file, it also
-    decides which server has which rows."""
+    successor asks the members for the state. With `servers`, which need a state file, it also decides
+    where each row is kept."""
 
     def __new__(
         cls,
@@ -197,7 +199,7 @@ class Coordinator:
     ) -> Coordinator: ...
     @property
     def address(self) -> str:
-        """Where processes reach it: "host:port"."""
+        """The address at which processes reach it: "host:port"."""
     def seat(self) -> list[tuple[str, str]]:
         """The environment variables of a new process of the job."""
     def resize(self, ranks: int) -> None:
@@ -207,7 +209,7 @@ class Coordinator:
 
 @final
 class Membership:
-    """One process of an elastic job, whose coordinator is told of it while the framework computes.
+    """One process of an elastic job, which reports to the coordinator while the framework computes.
 
     `facts`, pairs of name and value, must be equal on all its processes. Dropped without `complete`, it
     looks to the others like a process that was killed.
@@ -274,7 +276,7 @@ class Epoch:
     def abort(self, reason: str) -> None:
         """Ends the epoch on all its ranks."""
     def close(self) -> None:
-        """Says goodbye to the other ranks, once no synchronizer uses the epoch."""
+        """Tells the other ranks that this rank leaves, once no synchronizer uses the epoch."""
 
 @final
 class EpochEntry:
@@ -332,8 +334,8 @@ class ElasticSteps:
 @final
 class Group:
     """Ranks that work together. Calls run in the order in which they are made; `send` and `recv`
-    run concurrently with them. If ranks make different calls, all fail; `call` describes what the
-    caller knows about a call besides its bytes."""
+    run concurrently with them. If ranks make different calls, all fail; `call` describes a call beyond
+    its bytes."""
 
     @staticmethod
     def join(
@@ -362,7 +364,7 @@ class Group:
     @property
     def local_world(self) -> int: ...
     def store(self) -> str:
-        """Where the ranks have met, as host:port."""
+        """The address at which the ranks have met, as host:port."""
     def split(self, name: str) -> Group:
         """Returns a group of the same ranks over separate connections; all ranks call it. It ends
         together with this group, or by itself."""
@@ -425,7 +427,7 @@ class Group:
     def abort(self, reason: str) -> None:
         """Ends this group, its splits and everything made from them; every rank fails with `reason`."""
     def close(self) -> None:
-        """Says goodbye for this group, its splits and everything made from them."""
+        """Tells the other ranks that this group, its splits and everything made from them end here."""
     def counters(self) -> dict[str, int]:
         """Statistics of this group's collectives: bytes and frames, sent and received."""
 
@@ -566,8 +568,8 @@ class Synchronizer:
     def ready(
         self, parameter: int, address: int, elements: int, device: Cuda | None = None
     ) -> None:
-        """Takes a gradient (it is copied); its bucket leaves when it is full. With a `device` the address
-        is of f32 in its memory, and the copy is queued on its stream."""
+        """Takes a gradient (it is copied); its bucket is sent when it is full. With a `device` the
+        address is of f32 in its memory, and the copy is queued on its stream."""
     def ready_bucket(
         self, bucket: int, address: int, elements: int, device: Cuda | None = None
     ) -> None:
@@ -840,7 +842,7 @@ class Server:
         job begins with, as in `ServerClient`."""
     @property
     def address(self) -> str:
-        """Where other processes reach it: "host:port"."""
+        """The address at which other processes reach it: "host:port"."""
     def figures(self) -> str:
         """Figures for people, as JSON, at most a second old."""
     def refusal(self) -> str | None:

@@ -1,8 +1,8 @@
 """Policies that adapt a training while it runs, whatever its framework.
 
-A framework hands over each rank's gradients before they are averaged, as a sketch, and gathers the
-rows that ranks report to each other. Rank 0 decides by the policies, and its decisions take effect
-on all ranks after the same step.
+A framework passes a sketch of each rank's gradients, taken before they are averaged, and gathers the
+reports of all ranks. On rank 0 the policies decide, and their decisions take effect on all ranks after
+the same step.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class Adapting:
 
     @property
     def noise_scale(self) -> float | None:
-        """The gradient noise scale in rows; None in the first steps, infinite where all is noise."""
+        """The gradient noise scale in rows: None in the first steps, infinite if gradients are only
+        noise.
+        """
         noise = self._core.noise()
         if noise is None:
             return None
@@ -84,8 +86,8 @@ class Adapting:
         return variance / signal if signal > 0 else float("inf")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns batch, rate, rows that are left and pending requests, between steps; the state of
-        rank 0 is for all ranks. The gradient noise and the times of steps are not in it: they are
+        """Returns batch, rate, remaining rows and pending requests; call it between steps. The state of
+        rank 0 is for all ranks. It does not contain the gradient noise and the times of steps, which are
         measured again."""
         told = [0.0, 0.0] if self._under_way is None else self._under_way[0]()[0][:ASKED]
         return {

@@ -150,7 +150,8 @@ def timeouts(timeout_s: Any, heartbeat_timeout_s: Any = None) -> tuple[float, fl
 
 
 def job(coordinator: Any, token: Any, timeout_s: Any) -> float:
-    """Refuses anything but the address and secret of a job, or None; returns its timeout in seconds.
+    """Checks the address and the secret of a job, each of which may be None, and returns the timeout in
+    seconds.
 
     # Errors
 
@@ -164,7 +165,7 @@ def job(coordinator: Any, token: Any, timeout_s: Any) -> float:
 def options(world: int | None = None, **given: Any) -> None:
     """Refuses options of an exchange that a Synchronizer would refuse, before this rank meets others.
 
-    With `world`, also the options that it would refuse for that number of ranks.
+    With `world`, it also refuses options that do not work with that number of ranks.
 
     # Errors
 
@@ -177,8 +178,8 @@ def options(world: int | None = None, **given: Any) -> None:
 
 
 def codec(given: Any, names: Collection[str] = ()) -> Any:
-    """Returns codecs by the names of parameters as the core takes them,
-    PATTERN=CODEC,PATTERN=CODEC, and anything else unchanged. A function is asked for each of `names`.
+    """Returns codecs by the names of parameters in the core's form, PATTERN=CODEC,PATTERN=CODEC. A
+    function is called with each of `names`. Any other codec is returned unchanged.
 
     # Errors
 

@@ -123,7 +123,7 @@ class Gradients:
             self._begin(describe, read)
 
     def ready(self, bucket: int, *arrays: Array) -> None:
-        """Takes the gradients of a bucket, which leave at once; they are copied."""
+        """Takes the gradients of a bucket, copies them, and sends them at once."""
         with self._noted():
             places = self.buckets[bucket]
             for place, array in zip(places, arrays):
@@ -310,11 +310,11 @@ def guard(exchanging: Any = None) -> Iterator[None]:
     """Context for training steps: raises the original error of a failed exchange, and reports other
     errors to the peers.
 
-    A graph reports an error of a step as a text of many lines. Inside of this context it is
-    Thinwire's own error, of one line: a PeerError that names a rank, or an InvalidError. Any other
-    exception passes, and every rank that waits for this one raises PeerError with its text.
-    `exchanging` is an exchange of `thinwire.tensorflow` or an optimizer of `thinwire.keras`; None
-    stands for all exchanges of this process whose groups are open, such as those of tapes.
+    A graph reports an error of a step as a text of many lines. This context raises Thinwire's own error
+    in its place, of one line: a PeerError that names a rank, or an InvalidError. Any other exception is
+    raised unchanged, and every rank that waits for this rank raises PeerError with the text of that
+    exception. `exchanging` is an exchange of `thinwire.tensorflow` or an optimizer of `thinwire.keras`;
+    None stands for all exchanges of this process whose groups are open, such as those of tapes.
     """
     interrupts.forget()
     try:

@@ -1,11 +1,10 @@
 """Groups of ranks, and collectives on NumPy arrays.
 
 Every rank of a group makes the same calls in the same order with arrays of the same shape and
-dtype; where one makes a different call, all fail with a PeerError: in that call or in their next
-one or, where nobody has sent anything to the ranks that wait, at the timeout. Arrays are passed as
-pointers, nothing is copied; the GIL is released while a call waits, and Ctrl-C ends it. float32 and
-float16 are summed natively, with codecs; all other numbers are summed exactly, by gathering and
-adding them here.
+dtype; if a rank makes a different call, all ranks fail with a PeerError, in that call or in their next
+one. A rank to which nothing was sent fails only at the timeout. Arrays are passed as pointers, nothing is
+copied; the GIL is released while a call waits, and Ctrl-C ends it. float32 and float16 are summed
+natively, with codecs; all other numbers are summed exactly, by gathering and adding them here.
 """
 
 from __future__ import annotations
@@ -215,7 +214,7 @@ class Group:
         self.core.abort(reason)
 
     def close(self) -> None:
-        """Says goodbye to the other ranks; done by itself when the process ends."""
+        """Tells the other ranks that this rank leaves; called automatically when the process ends."""
         open_groups.discard(self)
         self.core.close()
 

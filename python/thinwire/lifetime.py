@@ -23,8 +23,8 @@ open_groups: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def ended(group: Any) -> str:
-    """The way in which a group has ended here: "closed", or "of the parent process" in a fork; ""
-    for an open group."""
+    """The reason why a group has ended in this process: "closed", or "of the parent process" in a fork;
+    "" for an open group."""
     if group.process != os.getpid():
         return "of the parent process"
     return "" if group in open_groups else "closed"

@@ -1,8 +1,8 @@
 """Residuals in files of NumPy, one per rank, for frameworks whose checkpoints are the model alone.
 
 The part of the gradients that a codec has lost so far is training state, like moments: a run that
-continues from a checkpoint without it loses the errors that had been fed back. A different number
-of ranks takes over the sum of all ranks' residuals.
+continues from a checkpoint without it never sends that part. A different number of ranks takes over the
+sum of all ranks' residuals.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Saved:
 
 
 def save_residuals(exchanging: Any, path: str) -> str:
-    """Writes the residuals of this rank to `path` with `.rank<rank>.npz` added, and returns that.
+    """Writes the residuals of this rank to `path` with `.rank<rank>.npz` added, and returns that path.
 
     Call it on every rank, between steps, where the model is saved. `exchanging` is an exchange, a tape or
     an optimizer of `thinwire.tensorflow` or `thinwire.keras`.
@@ -61,8 +61,8 @@ def save_residuals(exchanging: Any, path: str) -> str:
 def load_residuals(exchanging: Any, path: str) -> None:
     """Reads what `save_residuals` wrote with the same path; call it on every rank.
 
-    If a different number of ranks saved, each rank reads the files of those that it continues: the
-    sum of all residuals is preserved. Before the first step, the residuals are kept until that step.
+    If a different number of ranks saved, each rank reads the files of the old ranks that it continues, so
+    the sum of all residuals is preserved. Before the first step, the residuals are kept until that step.
 
     Raises InvalidError on all ranks, before anything has changed, if the file of any rank is
     missing or truncated, was not written by `save_residuals`, or is of a different rank or codec; a

@@ -1,8 +1,8 @@
 """The copy of a model that a rank trains on its own, as arrays that the core exchanges in rounds.
 
-A framework gives its parameters as f32 and takes them back, rounded where they have less precision.
-Changes that training then makes to a rounded parameter are added here to the exact one: otherwise
-rounding would lose a rank's progress wherever it is smaller than the dtype's resolution.
+A framework passes its parameters as f32 and gets them back, rounded if its dtype has less precision.
+Changes that training then makes to a rounded parameter are added to the exact value here. Otherwise
+rounding would lose progress that is smaller than the dtype's resolution.
 """
 
 from __future__ import annotations

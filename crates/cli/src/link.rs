@@ -41,8 +41,8 @@ pub struct Settings {
     connections_min: u16,
     /// Port of all ranks of a host [default: THINWIRE_PORT]
     ///
-    /// All ranks of the host are reached at this one TCP port, which suits firewalls and containers. If neither it
-    /// nor THINWIRE_PORT is set, each rank takes a free port.
+    /// All ranks of the host are reached at this one TCP port, which suits firewalls and containers. If neither this
+    /// flag nor THINWIRE_PORT is set, each rank takes a free port.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
     /// Longest wait for data of other ranks
@@ -50,8 +50,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// Silence after which a rank counts as lost [default: 10s]
     ///
-    /// At most the timeout. The default is THINWIRE_HEARTBEAT_TIMEOUT_S, otherwise 10s, or 2s in an elastic job,
-    /// where the coordinator's or launcher's value applies.
+    /// At most the timeout. The default is THINWIRE_HEARTBEAT_TIMEOUT_S, or else 10s (2s in an elastic job). In an
+    /// elastic job, the value of the coordinator or launcher replaces that of the ranks.
     #[arg(long, value_name = "TIME", value_parser = units::time(1..=86_400), hide_short_help = true)]
     pub heartbeat_timeout: Option<Duration>,
 }

@@ -2,7 +2,7 @@
 
 Law: the parts are consecutive, contain every row once, and differ in length by at most one row;
 lower ranks have the longer parts. They depend on the batch and the number of ranks alone, so that
-fewer ranks repeat a step with the same rows. The crate `member` deals in the same way.
+fewer ranks repeat a step with the same rows. The crate `member` divides batches in the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Deal:
-    """One rank's part of a batch, and the place that it was dealt for."""
+    """One rank's part of a batch, and the place for which it was determined."""
 
     batch: Batch
     place: Place
@@ -39,8 +39,8 @@ class Deal:
 
     @property
     def computed(self) -> range:
-        """Rows that this rank computes: its own or, where it has none, the last one of the batch, with
-        a weight of 0, since every rank takes part in every step."""
+        """Rows that this rank computes: its own or, if it has none, the last row of the batch with weight
+        0, since every rank takes part in every step."""
         return self.rows or range(self.batch.end - 1, self.batch.end)
 
     @property

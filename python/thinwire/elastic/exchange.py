@@ -1,8 +1,8 @@
 """A step of an elastic job: gradients averaged over the ranks of an epoch, or a void step.
 
-A step in which a rank is lost ends like any other, but is void; optimizer and data take note of
-that. The core gets all parameters before the first step, from the last to the first of the model,
-so that it does not depend on the order in which a framework computes gradients.
+A step in which a rank is lost ends like any other, but is void: the optimizer does nothing, and the same
+samples come again. The core gets all parameters before the first step, from the last to the first of the
+model, so that it does not depend on the order in which a framework computes gradients.
 
 One more number is summed with the gradients: above zero if a rank wants the epoch to end after this step.
 All ranks read the same sum, so they agree on the step without another message.

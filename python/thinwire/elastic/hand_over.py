@@ -1,7 +1,7 @@
 """The hand-over of bytes of a job's state, from the state sources to the joiners of an epoch.
 
-Bytes that are equal on all state sources come from all of them, each of which sends a part; others come
-from rank 0, the oldest state source.
+If bytes are equal on all state sources, each of these sends a part. Other bytes are sent by rank 0, the
+oldest state source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def state(
 ) -> list[np.ndarray[Any, Any]]:
     """Copies arrays, and the codecs' shared state, from the first `state_sources` ranks to the others.
 
-    The others have arrays of the same sizes. Returns the bytes of each on all ranks.
+    The others pass arrays of the same sizes. Returns the bytes of each array on all ranks.
     """
     plan, tensors = sync.shared_state()
     mine = {name: (shape, len(values)) for name, (shape, values) in sorted(tensors.items())}

@@ -32,7 +32,7 @@ class Members(Protocol):
         """Ranks that leave when the epoch ends, each with the rank that takes on its residuals."""
 
     def leave(self) -> bool:
-        """Asks to leave; false between epochs, when the process may simply end."""
+        """Asks to leave. Returns false between epochs, when the process may end at once."""
 
     def tell(self, figures: str) -> None:
         """Figures of this rank for `thinwire top`, as JSON."""

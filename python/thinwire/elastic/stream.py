@@ -1,6 +1,6 @@
 """The data of a job as a stream of batches: pass after pass, each in an order drawn from the seed.
 
-All ranks know the whole stream, so a position in it is two numbers, which is all that a joining rank needs.
+All ranks know the whole stream, so a joining rank needs only a `Position` in it.
 """
 
 from __future__ import annotations

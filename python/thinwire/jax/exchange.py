@@ -7,8 +7,8 @@
         gradients = exchange(jax.grad(loss)(params, batch))
         ...
 
-All ranks get the averages over all ranks, bit for bit the same. After a step in which any rank had a NaN
-or an infinity they are NaN everywhere, so that all ranks skip it or none.
+All ranks get the averages over all ranks, bit for bit the same. If any rank has a NaN or an infinity, the
+averages of the step are NaN on all ranks, so either all ranks skip it or none does.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def exchange(
         scanned: names of subtrees, such as "layers", whose leaves have a row for each layer that
             `jax.lax.scan` runs through, and which the scanned function marks: see `Exchange.mark`.
         mesh: the mesh of this process's devices, if it has several: gradients are then replicated
-            over them, as XLA leaves them after summing over a sharded batch, and are exchanged once
-            for all.
+            over them, as XLA leaves them after summing over a sharded batch, and are exchanged once for
+            all devices.
 
     # Errors
 
@@ -106,10 +106,10 @@ def exchange(
 class Exchange:
     """A function from gradients to their averages, made by `exchange`.
 
-    Every rank calls it once in each step. In a program that JAX compiles it becomes part of the
-    program, once, and several exchanges of one program may be in any order. Elsewhere it starts at
-    once, and reading the averages waits for them; programs and such calls must be in the same order
-    on all ranks.
+    Every rank calls it once in each step. In a program that JAX compiles, the call becomes part of the
+    program. There may be one call of each exchange in a program; several exchanges may run in any order.
+    Outside of programs, a call starts the exchange at once, and reading the averages waits for them.
+    Programs, and calls outside of them, must run in the same order on all ranks.
     """
 
     def __init__(

@@ -26,8 +26,9 @@ def guard(exchanging: Any) -> Iterator[None]:
 
     `exchanging` is what `thinwire.jax.exchange` or `thinwire.jax.averaged` returned. It raises
     Thinwire's one-line error in place of JAX's, or with another exception as its cause. The error
-    of an earlier step is raised before the next step begins. If no step has failed, an exception
-    passes, and every peer that waits for this rank raises PeerError with its text.
+    of an earlier step is raised before the next step begins. If no step has failed, an exception is
+    raised unchanged, and every peer that waits for this rank raises PeerError with the text of that
+    exception.
     """
     exchange = getattr(exchanging, "exchange", exchanging)
     exchange.raise_failure()

@@ -1,7 +1,7 @@
 """Rounds in the modes of the core: local SGD, streaming DiLoCo, model averaging and pair averaging.
 
-Each rank trains its own copy of the parameters, and the copies exchange them now and then. The data
-of a round is sent while the next steps compute.
+Each rank trains its own copy of the parameters, and the copies exchange them every few steps. The data of
+a round is sent while the next steps compute.
 
     rounds = thinwire.jax.Rounds(params, "diloco:30,fragments=4,delay=5", codec="int4")
     for batch in batches:
@@ -93,7 +93,7 @@ class Rounds:
         self._with(params, lambda: self._begin(names, options))
 
     def step(self, params: Any) -> Any:
-        """Ends a step with these parameters, and returns those with which the next one begins.
+        """Ends a step with these parameters, and returns the parameters with which the next step begins.
 
         They are unchanged unless a round has ended. If no round is due, nothing waits for the
         device. After a round that was skipped because some rank's parameters were not finite, all

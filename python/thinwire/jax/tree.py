@@ -2,7 +2,7 @@
 
 The core gets leaves in the order in which backward computes gradients: the reverse order of the
 tree. Leaves without elements have nothing to exchange. Leaves of layers that `jax.lax.scan` runs
-through have a row for each layer, and the core gets the rows, so that each can leave when its layer
+through have a row for each layer, and the core gets the rows, so that it can send each row when its layer
 is done.
 """
 

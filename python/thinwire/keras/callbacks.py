@@ -53,7 +53,9 @@ class Broadcast(keras.callbacks.Callback):
         expect_success(gradients)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Raises the error of a step of the epoch: on JAX steps fail later, and Keras would continue."""
+        """Raises the error of a failed step. On JAX, a step fails after its call, and Keras would
+        continue.
+        """
         wait_for_steps(self.model)
 
 
@@ -78,7 +80,8 @@ class Residuals(keras.callbacks.Callback):
     """Writes the residuals of codecs to a file per rank after each epoch, and continues from that
     file if it exists.
 
-    path: as in `save_residuals`. Put it where the model is saved, after `ModelCheckpoint`.
+    path: as in `save_residuals`. Put this callback after `ModelCheckpoint`, so that the file belongs to
+    the saved model.
     """
 
     def __init__(self, path: str) -> None:
@@ -118,7 +121,7 @@ def gradients_of(model: keras.Model) -> Gradients:
 
 
 def expect_exchanges(model: keras.Model, batches: int) -> None:
-    """Refuses a Keras that has trained the first batches without exactly one exchange for each.
+    """Refuses a training whose first batches were not exchanged exactly once each.
 
     # Errors
 

@@ -1,7 +1,8 @@
 """The exchange of an optimizer's gradients, on each backend of Keras.
 
-Buckets leave with the last variables first. A compiled step, of TensorFlow or JAX, has a call for each
-bucket and one for the averages; on PyTorch the optimizer is called after backward, and nothing overlaps.
+Buckets are sent in reverse order of the variables. A compiled step, of TensorFlow or JAX, has a call for
+each bucket and one for the averages; on PyTorch the optimizer is called after backward, and nothing
+overlaps.
 """
 
 from __future__ import annotations

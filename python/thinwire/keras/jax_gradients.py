@@ -13,7 +13,7 @@ from thinwire.jax.exchange import Exchange
 
 
 class JaxGradients(Gradients):
-    """Gradients that leave by the operators of an `Exchange` of JAX."""
+    """Gradients that the operators of a JAX `Exchange` send."""
 
     _exchange: Exchange | None = None
     _counted: Any = None

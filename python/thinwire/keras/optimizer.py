@@ -34,9 +34,9 @@ def distributed(
 ) -> keras.optimizers.Optimizer:
     """Makes an optimizer average gradients over all ranks before each update, and returns it.
 
-    It changes the class of `optimizer`, which keeps its state and is saved under its original
-    class: a saved model loads without Thinwire. `optimizer.exchange` has `exchange_plan()` and
-    `record()`. The first step is a collective call. Clipping, weight decay and accumulation come
+    It changes the class of `optimizer` in place, and keeps its state. The optimizer is saved under its
+    original class, so a saved model loads without Thinwire. `optimizer.exchange` has `exchange_plan()`
+    and `record()`. The first step is a collective call. Clipping, weight decay and accumulation come
     after the exchange, as in one process.
 
         model.compile(thinwire.keras.distributed(keras.optimizers.Adam(1e-3), codec="int8"), loss)

@@ -1,7 +1,7 @@
 """Rounds in the modes of the core: local SGD, streaming DiLoCo, model averaging and pair averaging.
 
-Each rank trains its own copy of the model, and the copies exchange parameters now and then. The modes are
-those of `thinwire train --mode`.
+Each rank trains its own copy of the model, and the copies exchange parameters every few steps. The modes
+are those of `thinwire train --mode`.
 
     rounds = thinwire.keras.Rounds(model, "diloco:30,fragments=4", codec="int4")
     model.compile(keras.optimizers.Adam(1e-3), loss)

@@ -45,8 +45,9 @@ def guard(exchanging: Exchanging) -> Iterator[None]:
     """Context for training steps: raises the original error of a failed exchange, and reports any
     other error to the peers.
 
-    Raises Thinwire's error, of one line, in place of MindSpore's RuntimeError. Any other exception passes,
-    and every peer that waits for this rank raises PeerError with its text. `GradExchange` needs no `guard`.
+    Raises Thinwire's error, of one line, in place of MindSpore's RuntimeError. Any other exception is
+    raised unchanged, and every peer that waits for this rank raises PeerError with the text of that
+    exception. `GradExchange` needs no `guard`.
     """
     try:
         yield

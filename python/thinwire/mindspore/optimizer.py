@@ -1,7 +1,8 @@
 """An optimizer that wraps another one, and communicates with its peers before each update.
 
-It wraps rather than inherits: MindSpore compiles `construct` of its optimizers even in PyNative
-mode, with everything that a subclass calls around it, and so would exchange twice per step.
+It wraps the optimizer instead of inheriting from it. MindSpore compiles `construct` of its optimizers
+even in PyNative mode, together with everything that a subclass calls around it, so a subclass would
+exchange twice per step.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def describe(parameters: Iterable[ms.Parameter]) -> list[Description]:
 def expect_dense(parameters: Iterable[ms.Parameter]) -> None:
     """Raises InvalidError for the table of a lookup with sparse gradients.
 
-    PyNative mode represents such a gradient by its values without their row numbers, which may have
-    the table's shape; Graph mode has no type for it when it compiles the exchange. So this function
+    In PyNative mode such a gradient consists only of its values, without row numbers, and the values may
+    have the table's shape. In Graph mode it has no type when the exchange is compiled. So this function
     searches all objects for the lookups themselves, in less than a tenth of a second.
     """
     kinds: list[type] = [nn.EmbeddingLookup]

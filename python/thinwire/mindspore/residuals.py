@@ -1,8 +1,8 @@
 """Residuals in MindSpore's checkpoint files, one file per rank.
 
 The part of the gradients that a codec has lost so far is training state, like moments: a run that
-continues from a checkpoint without it loses the errors that had been fed back. A different number
-of ranks takes over the sum of all ranks' residuals.
+continues from a checkpoint without it never sends that part. A different number of ranks takes over the
+sum of all ranks' residuals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .guard import Averaging
 
 
 def save_residuals(exchanging: Averaging, path: str) -> str:
-    """Writes the residuals of this rank to `path` with `.rank<rank>.ckpt` added, and returns that.
+    """Writes the residuals of this rank to `path` with `.rank<rank>.ckpt` added, and returns that path.
 
     Call it on every rank, between steps, where the model is saved.
     """
@@ -39,8 +39,9 @@ def save_residuals(exchanging: Averaging, path: str) -> str:
 def load_residuals(exchanging: Averaging, path: str) -> None:
     """Reads what `save_residuals` wrote with the same path; call it on every rank.
 
-    If a different number of ranks saved, each rank reads the files of those that it continues: the
-    sum of all residuals is preserved. Rank 0's file, if this rank can read it, tells how many ranks saved.
+    If a different number of ranks saved, each rank reads the files of the old ranks that it continues, so
+    the sum of all residuals is preserved. Rank 0's file, if this rank can read it, tells how many ranks
+    saved.
 
     Raises InvalidError on all ranks, before anything has changed, if the file of any rank is missing or
     truncated, was not written by `save_residuals`, or is of a different rank, save, codec or set of

@@ -2,8 +2,8 @@
 
 Hugging Face's Trainer, Accelerate, Lightning and Ray Train make DDP themselves: either once, or
 again for every training, or not at all on one device. This module has the common part of their
-integrations. Law: each DDP gets the hook once, a DDP around the same parameters gets the same hook,
-and every rank's state is saved.
+integrations. Law: each DDP model gets the hook once, a new DDP around the same parameters gets the same
+hook, and every rank's state is saved.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class ProcessGroup(Collectives, Messages):
         return self.calls
 
     def shutdown(self) -> None:
-        """Says goodbye to the other ranks; c10d calls it from `destroy_process_group`."""
+        """Tells the other ranks that this rank leaves; c10d calls it from `destroy_process_group`."""
         if self.connection is not None:
             self.core.close()
 

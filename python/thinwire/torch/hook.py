@@ -8,10 +8,10 @@ Each bucket is sent at once; the core averages on its own thread, and completes 
 buckets when the last average has arrived: only then is it known whether any rank had a gradient
 that is not finite. After such a step all gradients are NaN on all ranks, so that every GradScaler skips it.
 
-Backward itself waits for the averages, in a callback at its end, before DDP would: there Ctrl-C
-works, an error keeps its type and its text, and two models in one backward do not wait for each
-other. Reentrant checkpoints run a backward inside backward, which ends separately. The wait is at
-the end of the backward in which the last bucket comes, like DDP's.
+Backward waits for the averages in a callback at its end, before DDP would wait. In this callback Ctrl-C
+works, an error keeps its type and its text, and two models in one backward do not wait for each other.
+Reentrant checkpoints run a backward inside backward, which ends separately. As in DDP, the wait is at the
+end of the backward in which the last bucket comes.
 """
 
 # Annotations are no strings here: DDP reads those of its hook.
@@ -86,9 +86,9 @@ def hook(
         bucket_bytes: DDP's buckets are cut into exchanges of about this many bytes.
         seed: for stochastic rounding and low rank; the same on all ranks.
         algorithm: the algorithm of the exchange; None chooses one.
-        error_budget: the largest weighted error (relative error, squared or absolute, plus twice
-            its excess of energy) that "auto" allows for one encoding of a bucket, measured on its
-            gradients; the error of a gather counts one third. None means 0.02.
+        error_budget: the largest weighted error (the larger of the relative squared and absolute errors,
+            plus twice the excess of energy) that "auto" allows for one encoding of a bucket, measured on
+            its gradients; a third of the error counts for a gather. None means 0.02.
         feedback: the kind of error feedback, "classic", "ef21", "average:0.9" or "decay:0.95"; refused
             for a codec that leaves no residual.
         momentum_correction: a factor from 0 to below 1, such as 0.9: each rank applies momentum to
@@ -327,7 +327,8 @@ class Hook:
 
         # Errors
 
-        PeerError on all ranks if some rank is in the middle of a step, which would wait for this one.
+        PeerError on all ranks if one of them is in the middle of a step, because that step would wait for
+        the ranks that are in this call.
         """
         return state.on_rank_0(self.group, self.state_dict(), self._steps)
 

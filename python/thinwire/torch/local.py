@@ -1,7 +1,6 @@
 """DiLoCo and LocalSGD under their earlier names, from before the core had modes.
 
-`Rounds` does the work; these classes also synchronise buffers, and derive the outer optimizer from
-a PyTorch one.
+They use `Rounds`, also synchronise buffers, and derive the outer optimizer from a PyTorch optimizer.
 
     outer = thinwire.torch.DiLoCo(model, every=100)  # Rounds(model, "diloco:100")
     for batch in data:

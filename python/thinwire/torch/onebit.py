@@ -120,11 +120,11 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @property
     def is_warm(self) -> bool:
-        """Whether the warm-up is over: momenta are exchanged, and the variance is frozen."""
+        """Whether the warm-up is over, so that momenta are exchanged and the variance is frozen."""
         return self._frozen
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Takes the groups with which the optimizer is made.
+        """Takes parameter groups when the optimizer is created.
 
         # Errors
 

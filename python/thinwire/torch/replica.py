@@ -1,7 +1,7 @@
 """This rank's copy of a model: its parameters, and the common start of all ranks.
 
-Modes that train independent copies and synchronise them now and then do so in the user's loop, with
-one line after the optimizer's step.
+Modes with independent copies synchronise them every few steps, by one line after the optimizer's step in
+the user's loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rounds in the modes of the core: local SGD, streaming DiLoCo, model averaging and pair averaging.
 
-Each rank trains its own copy of the model, and the copies exchange parameters now and then. The
-data of a round is sent while the next steps compute.
+Each rank trains its own copy of the model, and the copies exchange parameters every few steps. The data
+of a round is sent while the next steps compute.
 
     rounds = thinwire.torch.Rounds(model, "diloco:30,fragments=4,delay=5", codec="int4")
     for batch in data:

@@ -39,7 +39,7 @@ def sharded(model: torch.nn.Module) -> dict[str, Any]:
 
 
 def is_replicated(unit: Any) -> bool:
-    """Whether no mesh of a module's parameters has a dimension that shards."""
+    """Whether a module's parameters are only replicated, not sharded, on all their meshes."""
     groups = param_groups(unit)
     return bool(groups) and all(world_of(group) is None for group in groups)
 

@@ -1,11 +1,10 @@
 """Tensors of one collective as contiguous host memory, and the copies back.
 
-A contiguous tensor on the CPU is used directly. A strided tensor is copied, as is one that is
-lazily negated or conjugated, and a tensor on a CUDA device goes through pinned memory. Copies to
-the host and copies back have separate streams, so that neither delays the computation. A copy to
-the host waits for the stream that is current at the call of the collective, so it sees all values
-computed before it; an event marks the end of the copy. Waiting for the collective makes the
-waiter's current stream wait for the copy back.
+A contiguous tensor on the CPU is used directly. Strided tensors, and lazily negated or conjugated ones,
+are copied. A tensor on a CUDA device goes through pinned memory. Copies to the host and copies back have
+separate streams, so that neither delays the computation. A copy to the host waits for the stream that is
+current at the call of the collective, so it sees all values computed before it; an event marks the end of
+the copy. Waiting for the collective makes the waiter's current stream wait for the copy back.
 """
 
 from __future__ import annotations

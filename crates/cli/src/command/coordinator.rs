@@ -30,8 +30,8 @@ pub struct Args {
     listen: Option<String>,
     /// Keep the job's state in this file, and continue from it
     ///
-    /// Then any surviving ranks can continue. Without it, half of the last epoch's ranks must survive, and more than
-    /// half after a restart.
+    /// With a file, any surviving ranks can continue. Without it, half of the last epoch's ranks must survive, or
+    /// more than half if the coordinator was restarted.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Keep the job's state in etcd

@@ -21,7 +21,7 @@ use crate::word_wrap::wrapped;
 /// Look at a model that a plan can be made for.
 #[derive(Subcommand)]
 pub enum What {
-    /// Operators, parameters, flops and activations of a model
+    /// Show the operators, parameters, flops and activations of a model
     Show(Show),
 }
 
@@ -32,7 +32,7 @@ pub struct Show {
     /// One of the names below, or a file: model.json, model.onnx
     #[arg(value_name = "MODEL")]
     name: String,
-    /// Sequences or images that are shown [default: 1]
+    /// Sequences or images of the batch [default: 1]
     ///
     /// The default for a file is the number that it was made for.
     #[arg(long, value_name = "N")]
@@ -47,8 +47,8 @@ pub struct Show {
     output: Option<PathBuf>,
     /// Tensors of an ONNX file that are not trained
     ///
-    /// They keep their values, like buffers in torch, which an ONNX file does not distinguish from parameters;
-    /// --output records this choice.
+    /// They keep their values. An ONNX file does not distinguish such tensors, like torch's buffers, from
+    /// parameters. The file of --output records this choice.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     freeze: Vec<String>,
     /// One JSON object

@@ -38,7 +38,7 @@ pub struct Args {
     /// Port of all ranks of a host [default: THINWIRE_PORT]
     ///
     /// The one TCP port at which others reach all ranks of this machine, for firewalls and containers.
-    /// If neither it nor THINWIRE_PORT is set, each rank takes a free port.
+    /// If neither this flag nor THINWIRE_PORT is set, each rank takes a free port.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Ranks")]
     port: Option<u16>,
     #[command(flatten)]

@@ -15,9 +15,9 @@ use crate::units;
 /// Generate text with a checkpoint's model.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A checkpoint, or a folder, whose newest one is taken
+    /// A checkpoint, or a folder with checkpoints
     ///
-    /// The folder may be s3://BUCKET/PREFIX.
+    /// Of a folder, or of s3://BUCKET/PREFIX, the newest checkpoint is used.
     #[arg(default_value = "thinwire-checkpoints")]
     checkpoint: PathBuf,
     /// Beginning of the text

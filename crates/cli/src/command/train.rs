@@ -30,9 +30,9 @@ pub struct Args {
     ///
     /// none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your own (./mine.codec:tau=0.02), auto, or
     /// auto with a choice of codecs (auto:int8+onebit). With --plan, the default is the plan's codecs, and this flag
-    /// replaces them. With --parallel, there is no default, and the plan uses the codec only where that is faster. If
-    /// plans do not support the codec (powersgd:4, a file), or other flags set how gradients travel, all gradients
-    /// use it.
+    /// replaces them. With --parallel, gradients are raw by default, and the plan uses a codec only where it is
+    /// faster. If plans do not support the codec (powersgd:4, a file), or other flags set how gradients travel, all
+    /// gradients use it.
     #[arg(long, help_heading = GRADIENTS, display_order = 0)]
     codec: Option<Codec>,
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub struct Args {
     config: Option<PathBuf>,
     /// Write the given flags to a file
     ///
-    /// --config takes it. The token and the rank are left out. The training then continues.
+    /// The file can be given to --config. It contains neither the token nor the rank. Training starts as usual.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     save_config: Option<PathBuf>,
     #[command(flatten)]

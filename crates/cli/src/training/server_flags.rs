@@ -107,9 +107,9 @@ pub struct ServerFlags {
     ///
     /// all-reduce (gradients are averaged in every step), auto (the same; if no codec hides the communication, it
     /// prints which other mode would), server (servers keep the parameters), hybrid (servers keep the parameters that
-    /// --server-params names). In other modes, each rank trains alone and parameters are exchanged now and then:
+    /// --server-params names). In other modes, each rank trains alone and exchanges parameters every few steps:
     /// local:STEPS (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser follows their average; also
-    /// alpha=PART, outer=RULE, lr=RATE), sma:PULL (drawn towards their mean), pair:STEPS (averaged with one other
+    /// alpha=PART, outer=RULE, lr=RATE), sma:PULL (moved towards their mean), pair:STEPS (averaged with one other
     /// rank). Under delayed:STEPS, gradients are averaged in every step and applied STEPS steps later.
     #[arg(long, help_heading = GRADIENTS, value_name = "MODE")]
     mode: Option<ModeFlag>,
@@ -149,7 +149,7 @@ pub struct StoreFlags {
     consistency: Option<Consistency>,
     /// Servers that may be lost without losing values [default: 1]
     ///
-    /// The number counts servers that are lost at the same time; with one server, the default is 0.
+    /// This many servers may be lost at the same time. With one server, the default is 0.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
     /// Format in which values and gradients are sent [default: f32]

@@ -62,15 +62,16 @@ pub struct Settings {
     pub algorithm: Option<AlgorithmFlag>,
     /// Error that auto may make [default: 0.02]
     ///
-    /// With auto, the largest weighted error of one encoding of a bucket: the relative error, squared or absolute,
-    /// plus twice its excess of energy. A gathered bucket may have three times as much; in the first 400 steps of a
-    /// training the limit is lower. With --parallel, the limit is on the mean error of all gradients, with any codec.
+    /// With auto, limit on the error of one encoding of a bucket: the larger of the relative squared and absolute
+    /// errors, plus twice the excess of energy of the decoded values. For a gathered bucket, the limit is three times
+    /// as high. In the first 400 steps of a training it is lower. With --parallel, it limits the mean error of all
+    /// gradients, with any codec.
     #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"), help_heading = GRADIENTS)]
     pub error_budget: Option<f64>,
     /// Feedback of the codec's error [default: classic]
     ///
-    /// classic adds the codec's error to the next gradient; ef21, average:BETA and decay:FACTOR are others. Does not
-    /// apply to none, f16, bf16, intsgd and others that leave no residual.
+    /// classic adds the codec's error to the next gradient; the other rules are ef21, average:BETA and decay:FACTOR.
+    /// Does not apply to codecs that leave no residual, such as none, f16, bf16 and intsgd.
     #[arg(long, value_name = "KIND", help_heading = GRADIENTS, hide_short_help = true)]
     pub feedback: Option<Feedback>,
     /// Factor of momentum that is applied before encoding
@@ -281,8 +282,8 @@ pub fn refuse<const N: usize>(
 pub struct RecipeFlags {
     /// Model, by name or file [default: GPT of bytes]
     ///
-    /// llama2-7b, llama:layers=2,..., model.json, model.onnx; `thinwire model show` lists all names. Without it, a
-    /// GPT of bytes by the sizes below.
+    /// llama2-7b, llama:layers=2,..., model.json, model.onnx; `thinwire model show` lists all names. Without this
+    /// flag, the model is a GPT of bytes, with the sizes that the flags below set.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
     /// With --model or --plan, the name of its input of tokens
@@ -313,7 +314,7 @@ pub struct RecipeFlags {
     pub batch: Option<usize>,
     /// Steps to train [default: 400]
     ///
-    /// By default, `thinwire compare` trains 120 with each codec.
+    /// The default of `thinwire compare` is 120 steps with each codec.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub steps: Option<u64>,
     /// Seed of all random numbers [default: 1]
@@ -329,7 +330,7 @@ pub struct RecipeFlags {
     pub lr_warmup_steps: Option<u64>,
     /// Greatest norm of a gradient, or 0 [default: 1]
     ///
-    /// The norm of the averaged gradient; 0 does not clip.
+    /// A longer averaged gradient is scaled down to this norm; 0 turns clipping off.
     #[arg(long, value_name = "NORM")]
     pub clip: Option<f32>,
     /// Precision of gradients before they are sent [default: f32]

@@ -1,7 +1,7 @@
 """One rank of an elastic job with a state that is a pytree.
 
-A step computes gradients from the state, averages them, and makes the next state from both. A void
-step ends before the last of these: the state is unchanged, and nothing has to be restored.
+A step computes gradients from the state, averages them, and makes the next state from both. A void step
+ends before the next state is made, so the state is unchanged, and nothing has to be restored.
 """
 
 from __future__ import annotations

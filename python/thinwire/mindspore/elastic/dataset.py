@@ -1,8 +1,8 @@
 """Batches of an elastic job for `Model.train`: every sample once in a pass, even if ranks join or leave.
 
 `Model.train` cannot repeat a step, but it asks for a batch before each step. After a void step it gets
-that step's samples again, dealt over the ranks present then. Batches that threads have loaded ahead
-for an earlier place are dropped.
+that step's samples again, divided among the ranks that remain. Batches that threads have loaded ahead for
+an earlier place are dropped.
 """
 
 from __future__ import annotations

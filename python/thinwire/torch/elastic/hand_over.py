@@ -1,8 +1,8 @@
 """The hand-over of a job's state, from the state sources to the joiners of an epoch.
 
-Rank 0 sends everything that is small: steps, positions, schedulers, and the form of everything
-else. Parameters, moments and the factors of codecs are bit-identical on all state sources, each of
-which sends a part. Buffers differ between ranks; all ranks take those of rank 0, the oldest state source.
+Rank 0 sends all small values: steps, positions, schedulers, and the dtypes and shapes of all tensors.
+Parameters, moments and the factors of codecs are bit-identical on all state sources, each of which sends
+a part. Buffers differ between ranks; all ranks take those of rank 0, the oldest state source.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def shapes(tensors: Tensors) -> dict[str, tuple[torch.dtype, list[int]]]:
 
 
 def taken(epoch: Epoch, state_sources: int, said: Mapping[str, Any], mine: Tensors) -> Tensors:
-    """Returns the tensors that `said` describes, from the first `state_sources` ranks; those keep theirs.
+    """Returns the tensors that `said` describes, from the first `state_sources` ranks; these ranks get
+    their own tensors back.
 
     # Errors
 

@@ -1,9 +1,8 @@
 """The process group of one rank over which DDP runs in an elastic job.
 
-DDP's own group lives as long as DDP does, so it must not span ranks. Gradients leave by the hook.
-The only other thing that DDP asks its group for is which parameters any rank has used
-(`find_unused_parameters`); that request is passed on to the job, since otherwise ranks would differ
-in what they update.
+DDP's own group lives as long as DDP does, so it must not span ranks. The hook sends the gradients.
+Otherwise, DDP asks its group only which parameters any rank has used (`find_unused_parameters`); that
+request is passed on to the job, since otherwise ranks would differ in what they update.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Division of seeds over ranks: which rank has which, and the check that all ranks agree on them.
+"""Division of seeds over ranks, and the check that all ranks agree on the seeds.
 
 Law: no rank begins a pass of divided seeds before all ranks have compared their seeds, either all raise
 or none, and rank 0 leaves the comparison last, because PyTorch's store may end with its process.

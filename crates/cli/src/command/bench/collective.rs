@@ -29,7 +29,7 @@ const BUDGET: Duration = Duration::from_secs(1);
 const SMALL_TENSORS: usize = 10_000;
 const SMALL_ELEMENTS: usize = 8;
 
-/// All-reduce, compared with its bytes over the bandwidth of a plain TCP stream.
+/// Measure all-reduce, and the time of its bytes in a plain TCP stream.
 #[derive(clap::Args)]
 pub struct Args {
     /// Ranks to start here [default: 2]
@@ -48,9 +48,9 @@ pub struct Args {
     /// Codec of the values, one without error feedback
     #[arg(long, default_value = "none")]
     codec: Choice,
-    /// Reduce ten thousand tensors of 8 elements, too
+    /// Also reduce ten thousand tensors of 8 elements
     ///
-    /// And one tensor of the same total size.
+    /// They are compared with one tensor of the same total size.
     #[arg(long)]
     small: bool,
     #[command(flatten)]

@@ -15,11 +15,11 @@ use clap::Subcommand;
 /// Measure codecs, links and collectives against their limits.
 #[derive(Subcommand)]
 pub enum What {
-    /// Encode and decode, compared with a plain copy
+    /// Measure the speed of encoding and decoding, and of a plain copy
     Codec(codec::Args),
-    /// A link between two ranks, compared with a plain TCP stream
+    /// Measure a link between two ranks, and a plain TCP stream
     Link(link::Args),
-    /// All-reduce, compared with its bytes over the bandwidth of a plain TCP stream
+    /// Measure all-reduce, and the time of its bytes in a plain TCP stream
     Collective(collective::Args),
 }
 

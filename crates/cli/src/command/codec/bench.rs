@@ -5,7 +5,7 @@ use thinwire_codec::Choice;
 
 use crate::command::bench::codec;
 
-/// Encode and decode, compared with a plain copy.
+/// Measure the speed of encoding and decoding, and of a plain copy.
 #[derive(clap::Args)]
 pub struct Args {
     /// File, optionally with parameters (mine.codec:tau=0.02), or the name of any codec

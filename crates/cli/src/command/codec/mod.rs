@@ -12,7 +12,7 @@ use clap::Subcommand;
 pub enum What {
     /// Check a codec against every law, and show its bytes and its error
     Check(check::Args),
-    /// Encode and decode, compared with a plain copy
+    /// Measure the speed of encoding and decoding, and of a plain copy
     Bench(bench::Args),
     /// Print the source code that a codec becomes on a device
     Emit(emit::Args),

@@ -27,9 +27,9 @@ pub struct Args {
     /// Format of the file [default: by the end of its name]
     #[arg(long, value_name = "FORMAT")]
     from: Option<From>,
-    /// Number of vertices [default: as the file says]
+    /// Number of vertices [default: from the file]
     ///
-    /// If the file does not say: the highest vertex and all before it.
+    /// If the file does not contain it, the default covers all vertices up to the highest one in the file.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..4_294_967_295))]
     vertices: Option<u32>,
     /// Columns of an edge list [default: its two columns]
@@ -52,12 +52,12 @@ pub struct Args {
     one_based: bool,
     /// Neighbours in an .npz file: in (CSC) or out (CSR)
     ///
-    /// If the file has no format, this says which neighbours of a vertex indptr and indices list.
+    /// Needed if the file has no format: the neighbours of a vertex that indptr and indices list.
     #[arg(long, value_name = "in|out", hide_possible_values = true)]
     orientation: Option<Orientation>,
     /// Leave out the weights of edges
     ///
-    /// A matrix or an edge index may have weights.
+    /// Applies to the weights of a matrix or an edge index.
     #[arg(long)]
     unweighted: bool,
     /// Add the other direction of every edge

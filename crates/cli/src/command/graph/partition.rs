@@ -27,8 +27,8 @@ pub struct Args {
     hops: u32,
     /// Method, such as fennel or metis
     ///
-    /// hash, ranges, ldg, fennel, pagraph, metis; auto tries all and takes the one with the least redundancy whose
-    /// training vertices are balanced.
+    /// hash, ranges, ldg, fennel, pagraph, metis; auto tries all of them and, among those with balanced training
+    /// vertices, takes the one with the least redundancy.
     #[arg(long, value_name = "METHOD", default_value = "auto", value_parser = parse)]
     method: Choice,
     /// Largest part, relative to the mean

@@ -28,10 +28,10 @@ const AHEAD: u32 = 32;
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Fan-outs of the hops, to predict bytes for
+    /// Fan-outs of the hops, to predict bytes
     ///
-    /// The seeds' fan-out comes first; -1 takes all neighbours. Predicts the bytes of features that ranks send with
-    /// copies of whole closures and with remote rows, and chooses one.
+    /// The seeds' fan-out comes first; -1 takes all neighbours. The command predicts the bytes of features that
+    /// ranks send if each has a copy of its whole closure, and if it requests remote rows, and chooses one way.
     #[arg(
         long,
         value_name = "N,N",

@@ -12,8 +12,8 @@ use crate::codings::{self, Activations, fraction, one_of};
 pub struct Choices {
     /// Precision of numbers in training: single or mixed
     ///
-    /// single is what `thinwire train` uses; mixed is half precision with an exact copy of the parameters, which
-    /// `thinwire train` does not support. Both are with Adam.
+    /// `thinwire train` uses single. mixed is half precision with an exact copy of the parameters, and is for
+    /// other programs. Both are with Adam.
     #[arg(long, value_name = "NUMBERS", default_value = "single", hide_possible_values = true, value_parser = one_of(PRECISION))]
     precision: Numbers,
     /// The part of a device's memory that stays free
@@ -26,8 +26,8 @@ pub struct Choices {
     pin: Vec<String>,
     /// Codecs that gradients may be encoded with
     ///
-    /// They are planned together with everything else; auto stands for those of bf16, int8, int4, int3, int2 and
-    /// onebit that stay within the budget.
+    /// They are planned together with everything else. auto allows bf16, int8, int4, int3, int2 and onebit, as far
+    /// as they stay within the budget.
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
     codecs: Vec<String>,
     /// Error that codecs may make in gradients

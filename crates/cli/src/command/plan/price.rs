@@ -15,7 +15,7 @@ use crate::failure::OrHint;
 use crate::output::{print, print_json, say};
 use crate::word_wrap::wrapped;
 
-/// Plan only how operators are cut, and show the time and memory that this takes. Members of the cluster are in the
+/// Plan only how operators are cut, and show the predicted time and memory. Members of the cluster are in the
 /// order of its file.
 #[derive(clap::Args)]
 pub struct Args {
