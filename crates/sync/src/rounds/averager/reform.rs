@@ -1,11 +1,13 @@
 //! Rounds that continue among other ranks.
 //!
 //! Rounds under way are dropped, as if they had never begun: what they carried still lies between a rank's own
-//! parameters and those in common, and travels in its next rounds. Ranks then take over what rank 0 has in common:
-//! those that join, and those that were lost to each other before the end of a round that rank 0 has seen.
+//! parameters and those in common, or is owed, and travels in its next rounds. Ranks then take over what rank 0 has in
+//! common: those that join, and those that were lost to each other before the end of a round that some have seen. What
+//! a rank has given in a round whose end it has missed cannot be told from what its codec has lost of it, so all of it
+//! travels again, less the average.
 //!
-//! Law: afterwards all ranks have the same common parameters and the same state of the outer optimiser. Where rank 0
-//! has seen no round more than a rank, the parameters of this rank itself are what they were.
+//! Law: afterwards all ranks have the same common parameters and the same state of the outer optimiser. Of ranks that
+//! stay, their own parameters and what they owe are what they were before the rounds that were dropped.
 
 use serde::{Deserialize, Serialize};
 use thinwire_collective::Group;
@@ -95,7 +97,7 @@ impl Averager {
             let state = few.hand_over(1, state)?;
             if !gives {
                 let state = State::from_bytes(&state, World::alone()).map_err(Error::Invalid)?;
-                self.take_over(&state, &rows[0], &mine, replica)?;
+                self.take_over(state, &rows[0], &mine, replica)?;
             }
         }
         match self.parties {
@@ -110,11 +112,10 @@ impl Averager {
         State { tensors: state.tensors, plan: state.progress }.shared()
     }
 
-    /// Takes over fragments that differ, and draws this rank's parameters towards them as the end of a round does, or
-    /// replaces them if it joins.
+    /// Takes over fragments that differ; a rank that joins begins with their parameters.
     fn take_over(
         &mut self,
-        state: &State,
+        state: State,
         theirs: &Standing,
         mine: &Standing,
         replica: &mut impl Replica,
@@ -125,8 +126,10 @@ impl Averager {
         for (number, (fragment, counts)) in all {
             let before = mine.fragments.get(number);
             if before != theirs.fragments.get(number) {
-                fragment.take_over(counts, &state.tensors)?;
-                fragment.draw(before.map(|_| fragment.alpha()), replica);
+                fragment.take_over(counts, state.clone())?;
+                if before.is_none() {
+                    fragment.draw(0.0, replica);
+                }
             }
         }
         Ok(())
