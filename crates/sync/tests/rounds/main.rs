@@ -265,6 +265,20 @@ fn codecs_by_name_are_those_of_whole_parameters() {
 }
 
 #[test]
+fn a_parameter_called_as_rows_of_another_one_is_refused() {
+    let parameters = [Parameter::new("wide", &[8, 4]), Parameter::new("wide[0..6]", &[4, 4])];
+    let values: Values = parameters.iter().map(|it| vec![0.0; it.elements()]).collect();
+    let start = |mode: &str| {
+        let channel = Channel::new(Group::new(thinwire_link::mem::alone()));
+        let mode = mode.parse().unwrap();
+        Averager::start(channel, &parameters, mode, &options("int8"), &values).map(drop)
+    };
+    start("local:4").unwrap();
+    let error = start("diloco:4,fragments=2").unwrap_err().to_string();
+    assert_eq!(error, "two parameters are called \"wide[0..6]\", expected two names");
+}
+
+#[test]
 fn rounds_of_several_fragments_are_under_way_at_once() {
     let records = spawn(Network::Mem, 2, |link| {
         let channel = Channel::new(Group::new(link));
