@@ -335,7 +335,7 @@ impl Synchronizer {
         } else {
             self.planner.iter_mut().for_each(Planner::forget_samples);
         }
-        self.thin_out()
+        Ok(())
     }
 
     /// The synchronised gradient of a parameter, after a step that was not skipped; this rank's chunk of a

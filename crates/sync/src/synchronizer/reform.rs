@@ -44,7 +44,8 @@ impl Synchronizer {
 
     /// Keeps the last step, whose end this rank has not seen though another one has applied it, if all of its
     /// buckets have arrived: what its encodings have lost is owed from now on. Otherwise what is owed stays
-    /// as it was before the step. The caller takes over the parameters of the other rank.
+    /// as it was before the step. The caller takes over the parameters of the other rank, and its
+    /// [shared part](State::shared), in which the step is counted.
     ///
     /// # Errors
     /// If what peers sent is no encoding.
@@ -53,7 +54,8 @@ impl Synchronizer {
         if self.underway > 0 || !arrived || !self.absence.is_settled() {
             return Ok(());
         }
-        self.warm_up.count();
+        // The step is not counted here: the rank that has applied it may be lost before it hands its state over, and
+        // then all repeat it.
         self.commit_buckets(Outcome::Averaged)
     }
 
