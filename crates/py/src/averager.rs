@@ -12,6 +12,7 @@ use thinwire_sync::{
 use thinwire_wire::{DType, World};
 
 use crate::arguments;
+use crate::background::Background;
 use crate::error::{self, Failure};
 use crate::group::Group;
 use crate::lifetime::Held;
@@ -126,13 +127,17 @@ impl Averager {
         let lengths: Vec<usize> = parameters.iter().map(Parameter::elements).collect();
         let copy = Copy::at(&addresses, &lengths)?;
         let connect = group.connect("averager".to_owned())?;
-        wait::for_work(py, move || {
-            let channel = Channel::new(Ranks::new(connect()?).with_timeout(context.timeout));
-            let stop = channel.stop();
-            let core = Core::start(channel, &parameters, mode, &options, &copy)?;
-            let meter = Mutex::new(Meter::start());
-            Ok(Averager { held: Held::new(context, stop, core), lengths, meter })
-        })
+        let timeout = context.timeout;
+        let channel = wait::for_work(py, move || {
+            Ok(Channel::new(Ranks::new(connect()?).with_timeout(timeout)))
+        })?;
+        let stop = channel.stop();
+        // It reads the caller's memory, so that a signal must end it before this call returns.
+        let core = Background::start().wait(py, &stop, move || {
+            Ok(Core::start(channel, &parameters, mode, &options, &copy)?)
+        })?;
+        let meter = Mutex::new(Meter::start());
+        Ok(Averager { held: Held::new(context, stop, core), lengths, meter })
     }
 
     /// Returns whether the end of the next step reads or changes parameters.

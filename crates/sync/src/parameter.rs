@@ -20,6 +20,8 @@ const BLOCK: usize = 4096;
 pub struct Parameter {
     /// The name, unique in the model: "block.3.mlp.up.weight".
     pub name: String,
+    /// The name of the parameter of which this is some rows, by which rules choose its codec; none for a whole one.
+    pub rows_of: Option<String>,
     /// The sizes of its dimensions, slowest first.
     pub shape: Vec<usize>,
     /// The dtype of its gradient, and of the gradient on the wire if it is not compressed.
@@ -59,6 +61,7 @@ impl Parameter {
     pub fn new(name: &str, shape: &[usize]) -> Parameter {
         Parameter {
             name: name.to_owned(),
+            rows_of: None,
             shape: shape.to_vec(),
             dtype: DType::F32,
             bucket: 0,
@@ -72,19 +75,14 @@ impl Parameter {
     /// Returns some rows of the parameter, as a parameter of their own.
     pub(crate) fn of_rows(&self, rows: Range<usize>) -> Parameter {
         let Range { start, end } = rows;
-        let mut shape = self.shape.clone();
+        let (mut shape, rows_of) = (self.shape.clone(), Some(self.name.clone()));
         shape[0] = end - start;
-        Parameter { name: format!("{}[{start}..{end}]", self.name), shape, ..self.clone() }
+        Parameter { name: format!("{}[{start}..{end}]", self.name), rows_of, shape, ..self.clone() }
     }
 
     /// Returns the name of the parameter, of which this may be [some rows](Parameter::of_rows).
     pub(crate) fn whole_name(&self) -> &str {
-        let is_number = |text: &str| text.parse::<usize>().is_ok();
-        let rows = self.name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
-        let of = rows.filter(|(_, rows)| {
-            rows.split_once("..").is_some_and(|(start, end)| is_number(start) && is_number(end))
-        });
-        of.map_or(&self.name, |(name, _)| name)
+        self.rows_of.as_ref().unwrap_or(&self.name)
     }
 
     /// Returns the number of elements.

@@ -340,7 +340,7 @@ impl Synchronizer {
         } else {
             self.planner.iter_mut().for_each(Planner::forget_samples);
         }
-        self.thin_out()
+        Ok(())
     }
 
     /// Returns the synchronised gradient of a parameter, after a step that was not skipped; for a

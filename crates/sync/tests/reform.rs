@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex, mpsc};
 
 use made::{averages, give, gradient, options, parameters, spawn, spawn_with};
 use thinwire_link::{Link, mem};
-use thinwire_sync::{Error, Feedback, Options, Outcome, State, Synchronizer};
+use thinwire_sync::{Error, Feedback, Momentum, Options, Outcome, State, Synchronizer};
 use thinwire_testkit::{self as testkit, Network};
 
 /// One codec for each kind of exchange, with and without feedback.
@@ -133,9 +133,46 @@ fn a_rank_that_joins_has_the_averages_of_the_others() {
         assert_eq!(ranks[0], ranks[1], "{codec}");
         assert_eq!(ranks[0][2..], ranks[2], "{codec}");
     }
-    let ranks = grown(&Options { feedback: Feedback::Ef21, ..options("int4") });
-    assert_eq!(ranks[0], ranks[1]);
-    assert_eq!(ranks[0][2..], ranks[2]);
+    let momentum = Some(Momentum { warm_up_steps: 4, ..Momentum::default() });
+    for options in [
+        Options { feedback: Feedback::Ef21, ..options("int4") },
+        Options { momentum, ..options("topk:0.01") },
+    ] {
+        let ranks = grown(&options);
+        assert_eq!(ranks[0], ranks[1]);
+        assert_eq!(ranks[0][2..], ranks[2]);
+    }
+}
+
+/// One rank has applied a step, and is lost before it hands its state over: the others repeat the step.
+#[test]
+fn a_step_of_the_warm_up_that_all_repeat_is_counted_once() {
+    let (later, calm) = (links(1, 2), Barrier::new(3));
+    let options = Options { warm_up_steps: 1, ..options("int8") };
+    let ranks = spawn_with(3, &parameters(), &options, |mut sync| {
+        let rank = sync.world().rank().index();
+        sync.begin(0).unwrap();
+        for (index, parameter) in parameters().iter().enumerate() {
+            sync.ready(index, &gradient(rank as u32, 0, index, parameter.elements())).unwrap();
+        }
+        assert_eq!(sync.wait().unwrap(), Outcome::Averaged);
+        calm.wait();
+        match rank {
+            0 => {
+                sync.commit(Outcome::Averaged).unwrap();
+                return None;
+            }
+            // This one was told, the other one was not there yet.
+            1 => sync.keep_lost().unwrap(),
+            _ => {}
+        }
+        sync.reform(take(&later, rank - 1)).unwrap();
+        assert!(sync.is_in_warm_up());
+        assert_eq!(give(&mut sync, 0, false), Outcome::Averaged);
+        assert!(!sync.is_in_warm_up());
+        Some(averages(&sync))
+    });
+    assert_eq!(ranks[1], ranks[2]);
 }
 
 #[test]

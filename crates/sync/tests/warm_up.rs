@@ -86,7 +86,7 @@ proptest! {
                 true => feedback.parse().unwrap(),
                 false => usual.feedback,
             },
-            momentum: corrected.then(Momentum::default),
+            momentum: corrected.then(|| Momentum { warm_up_steps: 4, ..Momentum::default() }),
             ..usual
         };
         let whole = play(3, &options, &spoiled, 0);

@@ -109,7 +109,7 @@ impl AdamW {
         });
         let momenta: Vec<Vec<f32>> = momenta.collect();
         let (pace, squared) = (Pace { gradient_scale: 1.0, ..pace }, self.squared() + 1);
-        let unseen = self.largest_square();
+        let unseen = self.unseen();
         self.move_by(
             parameters,
             values,
@@ -129,7 +129,7 @@ impl AdamW {
         pace: Pace,
         options: &AdamWOptions,
     ) {
-        let (squared, unseen) = (self.squared(), self.largest_square());
+        let (squared, unseen) = (self.squared(), self.unseen());
         let local = std::mem::take(&mut self.local);
         self.move_by(
             parameters,
@@ -153,7 +153,7 @@ impl AdamW {
         pace: Pace,
         options: &AdamWOptions,
     ) {
-        let (squared, unseen) = (self.squared(), self.largest_square());
+        let (squared, unseen) = (self.squared(), self.unseen());
         self.updates += 1;
         for (index, parameter) in parameters.iter().enumerate() {
             let options = options_of(parameter, options);
@@ -187,8 +187,24 @@ impl AdamW {
         }
     }
 
-    /// Returns the largest mean of squares, which is used for elements without one.
-    fn largest_square(&self) -> f32 {
+    /// Fixes the means of squares after this number of updates, unless they are fixed. Elements without a mean get the
+    /// largest.
+    pub(crate) fn fix(&mut self, updates: u64) {
+        if self.variance.fixed.is_some() {
+            return;
+        }
+        let unseen = self.unseen();
+        let squares = self.squares.iter_mut().flatten().filter(|square| **square == 0.0);
+        squares.for_each(|square| *square = unseen);
+        self.variance.fix(updates);
+    }
+
+    /// Returns the largest mean of squares, which is used for elements without one; 0 once the means are fixed, since
+    /// no such elements are left.
+    fn unseen(&self) -> f32 {
+        if self.variance.fixed.is_some() {
+            return 0.0;
+        }
         let largest = |squares: &Vec<f32>| squares.par_iter().copied().reduce(|| 0.0, f32::max);
         self.squares.iter().map(largest).fold(0.0, f32::max)
     }

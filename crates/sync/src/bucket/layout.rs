@@ -190,4 +190,15 @@ mod tests {
             prop_assert!(seen.iter().all(|&count| count == 1));
         }
     }
+
+    #[test]
+    fn rows_follow_the_rule_of_their_parameter() {
+        let policy: Policy = "wide=int4,*=int8".parse().unwrap();
+        let rule = |parameter| layout(&[parameter], 4000, Apart::Vectors, &policy).0[0].rule;
+        let whole = Parameter::new("wide", &[5, 4]);
+        assert_eq!(rule(whole.of_rows(0..3)), Some(0));
+        assert_eq!(rule(whole), Some(0));
+        // A parameter of its own may be called so.
+        assert_eq!(rule(Parameter::new("wide[0..3]", &[3, 4])), Some(1));
+    }
 }

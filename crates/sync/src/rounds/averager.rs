@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::fragment::{Among, Fragment, Stage, cut, rows};
+use super::fragment::{Among, Fragment, Stage, cut, described, rows};
 use super::mode::Mode;
 use super::pairs::{Pairs, mean};
 use super::replica::{Replica, RoundRecord, checksum};
 use super::timetable::{Action, Timetable};
+use crate::agreement::check_names;
 use crate::channel::Channel;
 use crate::{
     Error, Feedback, Options, Outcome, Parameter, Policy, Reduction, Synchronizer, Tensors,
@@ -108,9 +109,13 @@ impl Averager {
                 let options = &with_feedback(options, settings.alpha)?;
                 check_fragments(parameters, settings.fragments)?;
                 let among = Among { channel: &channel, parameters, options, settings };
+                let fragments = cut(parameters, settings.fragments);
+                // States of all fragments lie together.
+                let pieces = fragments.iter().flatten().map(|piece| described(piece, parameters));
+                check_names(&pieces.collect::<Vec<_>>())?;
                 let start = |(pieces, number)| Fragment::start(&among, number, pieces, replica);
-                let pieces = cut(parameters, settings.fragments).into_iter().zip(0..);
-                Parties::All(pieces.map(start).collect::<Result<_, _>>()?)
+                let started = fragments.into_iter().zip(0..).map(start);
+                Parties::All(started.collect::<Result<_, _>>()?)
             }
             None => {
                 check_pairs(&options.policy)?;

@@ -8,7 +8,7 @@ use thinwire_update::{Optimizer, Step};
 use super::mode::{DiLoCo, MEAN};
 use super::replica::{Replica, checksum};
 use crate::channel::Channel;
-use crate::{Error, Options, Outcome, Parameter, Synchronizer, Tensors};
+use crate::{Error, Options, Outcome, Parameter, State, Synchronizer, Tensors};
 
 /// Names of tensors in a state: the common parameters, and the slots of the outer optimiser.
 const COMMON: &str = "common";
@@ -109,7 +109,7 @@ fn row_of(parameter: &Parameter) -> usize {
 }
 
 /// Describes a piece as its synchroniser takes it.
-fn described(piece: &Piece, parameters: &[Parameter]) -> Parameter {
+pub(super) fn described(piece: &Piece, parameters: &[Parameter]) -> Parameter {
     let Piece { parameter, elements } = piece;
     let whole = &parameters[*parameter];
     if elements.len() == whole.elements() {
@@ -203,35 +203,28 @@ impl Fragment {
     ) -> Result<Outcome, Error> {
         let outcome = self.sync.finish()?;
         (self.is_underway, self.ended_at) = (false, Some(steps));
-        if outcome == Outcome::Skipped {
-            self.draw(None, replica);
-            return Ok(outcome);
-        }
-        let kept = match stage {
-            Stage::Training => {
+        let alpha = match (outcome, stage) {
+            (Outcome::Skipped, _) => 0.0,
+            (Outcome::Averaged, Stage::Training) => {
                 self.updates += 1;
                 self.update(self.settings.outer);
-                Some(self.alpha())
+                self.settings.alpha
             }
-            Stage::Last => {
+            (Outcome::Averaged, Stage::Last) => {
                 self.update(MEAN);
-                None
+                0.0
             }
         };
-        self.draw(kept, replica);
+        self.draw(alpha, replica);
         Ok(outcome)
     }
 
-    /// Returns the part of its own parameters that a rank keeps at the end of a round.
-    pub(super) fn alpha(&self) -> f32 {
-        self.settings.alpha
-    }
-
-    /// Draws this rank's parameters to the common ones; it keeps a part of its own, or none.
-    pub(super) fn draw(&self, kept: Option<f32>, replica: &mut impl Replica) {
-        let Some(alpha) = kept.filter(|alpha| *alpha > 0.0) else {
+    /// Draws this rank's parameters to the common ones; `alpha` is the part of its own that it keeps.
+    pub(super) fn draw(&self, alpha: f32, replica: &mut impl Replica) {
+        // Zero times a number that is not finite would not be zero.
+        if alpha == 0.0 {
             return self.write(&self.common, replica);
-        };
+        }
         let mut values = self.read(replica);
         for (value, common) in values.iter_mut().zip(&self.common) {
             *value = alpha * *value + (1.0 - alpha) * common;
@@ -255,16 +248,13 @@ impl Fragment {
         self.sync.release();
     }
 
-    /// Takes over the common parameters of another rank. This rank's residual is dropped: it was sent
-    /// in a round whose end this rank has missed.
+    /// Takes over the common parameters of another rank; this rank's residuals stay.
     ///
     /// # Errors
     /// As [`Fragment::load`].
-    pub(super) fn take_over(&mut self, counts: [u64; 2], tensors: &Tensors) -> Result<(), Error> {
-        let owed = self.sync.state().owed().tensors.into_iter();
-        let nothing = owed.map(|(name, (shape, owed))| (name, (shape, vec![0.0; owed.len()])));
-        let tensors = tensors.clone().into_iter().chain(nothing).collect();
-        self.load(counts, &tensors)
+    pub(super) fn take_over(&mut self, counts: [u64; 2], shared: State) -> Result<(), Error> {
+        let state = self.sync.state().with_shared(shared);
+        self.load(counts, &state.tensors)
     }
 
     /// Returns whether all ranks have the common parameters after `steps` steps, since a round has just
@@ -304,7 +294,7 @@ impl Fragment {
 
     /// Starts again, with this rank's parameters as the common ones.
     pub(super) fn restart(&mut self, replica: &impl Replica) -> Result<(), Error> {
-        self.sync.load_tensors(&crate::State::default())?;
+        self.sync.load_tensors(&State::default())?;
         self.common = self.read(replica);
         self.outer.fill(0.0);
         (self.updates, self.rounds, self.ended_at) = (0, 0, None);
@@ -359,7 +349,7 @@ impl Fragment {
             .iter()
             .filter(|(name, _)| !name.starts_with(COMMON) && !name.starts_with(OUTER));
         let tensors = mine.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
-        self.sync.load_tensors(&crate::State { tensors, plan: String::new() })?;
+        self.sync.load_tensors(&State { tensors, plan: String::new() })?;
         (self.common, self.outer) = (common, outer);
         [self.rounds, self.updates] = counts;
         self.ended_at = None;

@@ -94,13 +94,32 @@ impl Mode {
     /// # Errors
     /// If the text is no such mode.
     pub fn of_rounds(text: &str) -> Result<Mode, InvalidMode> {
-        match text.parse::<Mode>() {
-            Ok(mode) if mode.timetable().is_none() => {
-                Err(InvalidMode(format!("mode {mode} has no rounds, {WITH_ROUNDS}")))
-            }
-            Err(InvalidMode(why)) => Err(InvalidMode(why.replace(EXPECTED, WITH_ROUNDS))),
-            found => found,
+        let mode = Mode::parse(text, WITH_ROUNDS)?;
+        match mode.timetable() {
+            Some(_) => Ok(mode),
+            None => Err(InvalidMode(format!("mode {mode} has no rounds, {WITH_ROUNDS}"))),
         }
+    }
+
+    /// Reads a mode. The error for an unknown name ends with `expected`.
+    fn parse(text: &str, expected: &str) -> Result<Mode, InvalidMode> {
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        let mut settings = Settings::read(name, rest)?;
+        let mode = match name {
+            "step" if rest.is_empty() => Mode::Step,
+            "delayed" => Mode::Delayed { steps: settings.first(0..=1024)? },
+            "local" => Mode::Local { every: settings.first(1..=u64::MAX)? },
+            "diloco" => Mode::DiLoCo(settings.diloco()?),
+            "sma" => {
+                let every = settings.take("every", 1..=u64::MAX)?.unwrap_or(1);
+                Mode::Sma { pull: settings.pull()?, every }
+            }
+            "pair" if rest.is_empty() => Mode::Pair { every: 1 },
+            "pair" => Mode::Pair { every: settings.first(1..=u64::MAX)? },
+            _ => return Err(InvalidMode(format!("unknown mode '{text}', {expected}"))),
+        };
+        settings.end()?;
+        Ok(mode)
     }
 
     /// Refuses settings that [`Mode::from_str`] would refuse in a text.
@@ -154,23 +173,7 @@ impl FromStr for Mode {
 
     /// Reads a mode: its name, a colon, its number, and settings of the form `name=value` between commas.
     fn from_str(text: &str) -> Result<Mode, InvalidMode> {
-        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-        let mut settings = Settings::read(name, rest)?;
-        let mode = match name {
-            "step" if rest.is_empty() => Mode::Step,
-            "delayed" => Mode::Delayed { steps: settings.first(0..=1024)? },
-            "local" => Mode::Local { every: settings.first(1..=u64::MAX)? },
-            "diloco" => Mode::DiLoCo(settings.diloco()?),
-            "sma" => {
-                let every = settings.take("every", 1..=u64::MAX)?.unwrap_or(1);
-                Mode::Sma { pull: settings.pull()?, every }
-            }
-            "pair" if rest.is_empty() => Mode::Pair { every: 1 },
-            "pair" => Mode::Pair { every: settings.first(1..=u64::MAX)? },
-            _ => return Err(InvalidMode(format!("unknown mode '{text}', {EXPECTED}"))),
-        };
-        settings.end()?;
-        Ok(mode)
+        Mode::parse(text, EXPECTED)
     }
 }
 
@@ -347,6 +350,9 @@ mod tests {
     fn refusals_name_both_values() {
         assert_eq!(refusal("steps"), format!("unknown mode 'steps', {EXPECTED}"));
         assert_eq!(refusal("step:2"), format!("unknown mode 'step:2', {EXPECTED}"));
+        let of_rounds = |text: &str| Mode::of_rounds(text).unwrap_err().to_string();
+        assert_eq!(of_rounds("steps"), format!("unknown mode 'steps', {WITH_ROUNDS}"));
+        assert_eq!(of_rounds("delayed:2"), format!("mode delayed:2 has no rounds, {WITH_ROUNDS}"));
         let steps = "steps, expected a whole number from";
         assert_eq!(refusal("local"), format!("mode local has '' {steps} 1 as in local:30"));
         assert_eq!(

@@ -6,6 +6,12 @@
 //! threads take up the result after their next step. A rank with an exchange under way skips a round,
 //! and others that ask it for one wait on their connections. So a rank has at most two copies of its
 //! parameters in addition to the published ones, however far ahead others are.
+//!
+//! Before a state is saved, all ranks settle ([`Pairs::settle`]) in four steps: each waits for the exchange that it has
+//! asked for; all meet; each ends the exchange in which it answers, and takes up its result; all meet again. From the
+//! first meeting to the second, no rank trains or asks.
+//!
+//! Law: after settling, the parameters of training contain both halves of an exchange, or none.
 
 mod published;
 
@@ -29,8 +35,8 @@ use crate::worker::sum;
 
 /// The tensor number of exchanges and of random draws, so that nothing else has or draws the same.
 const PAIR: u32 = u32::from_be_bytes(*b"pair");
-/// The tensor number of meetings after which no exchange is under way.
-const SETTLED: u32 = u32::from_be_bytes(*b"even");
+/// The tensor number of meetings.
+const MEETING: u32 = u32::from_be_bytes(*b"even");
 /// The name of both operations in an error.
 const OPERATION: &str = "pair averaging";
 
@@ -59,8 +65,8 @@ pub(super) struct Pairs {
     /// Exchanges that this rank has asked for, and how the last of them ends while it is under way.
     asked: u64,
     underway: Option<Receiver<Result<(), Error>>>,
-    /// Calls of [`Pairs::settle`].
-    settled: u64,
+    /// Meetings of all ranks.
+    met: u64,
     /// Whether an exchange had ended by the end of the last step.
     has_come: bool,
 }
@@ -82,15 +88,15 @@ impl Pairs {
         replica: &impl Replica,
     ) -> Pairs {
         let shared = Shared::answering(channel, Published::new(flat(replica, &lengths)));
-        let (asked, underway, settled, has_come) = (0, None, 0, false);
-        Pairs { seed, lengths, shared, asked, underway, settled, has_come }
+        let (asked, underway, met, has_come) = (0, None, 0, false);
+        Pairs { seed, lengths, shared, asked, underway, met, has_come }
     }
 
     /// Continues among the ranks of another channel; an exchange under way is dropped.
     pub(super) fn reform(&mut self, channel: &Channel) {
         let published = self.shared.lock().renewed();
         self.shared = Shared::answering(channel, published);
-        (self.asked, self.underway, self.settled) = (0, None, 0);
+        (self.asked, self.underway, self.met) = (0, None, 0);
     }
 
     /// Publishes the parameters of this rank, which were replaced.
@@ -155,15 +161,23 @@ impl Pairs {
             underway.recv().unwrap_or(Err(Error::Stopped))?;
         }
         // Once all ranks are here, nobody asks any more.
-        let ranks = channel.ranks(&[]).expect("all ranks of a channel are of it");
-        let program = ranks.sum(Algorithm::Gather.into(), 1);
-        let address = Address::counted(self.settled, SETTLED, OPERATION);
-        let met = sum(channel, ranks.world, program, address, vec![0.0]);
-        met.recv().unwrap_or(Err(Error::Stopped))?;
-        self.settled += 1;
+        self.meet(channel)?;
         // The rank that has asked has its answer, but what it gave may still be on the way.
         self.shared.wait_while_answering();
-        Ok(self.take_up(replica))
+        let record = self.take_up(replica);
+        // A rank that went on now would ask those that have not taken up yet, and move what they save.
+        self.meet(channel)?;
+        Ok(record)
+    }
+
+    /// Waits until all ranks are here.
+    fn meet(&mut self, channel: &Channel) -> Result<(), Error> {
+        let ranks = channel.ranks(&[]).expect("all ranks of a channel are of it");
+        let program = ranks.sum(Algorithm::Gather.into(), 1);
+        let address = Address::counted(self.met, MEETING, OPERATION);
+        self.met += 1;
+        let met = sum(channel, ranks.world, program, address, vec![0.0]);
+        met.recv().unwrap_or(Err(Error::Stopped)).map(drop)
     }
 
     /// Notes how the exchange that this rank has asked for has ended, if it has.

@@ -42,12 +42,17 @@ impl Synchronizer {
         self.warm_up.finish();
     }
 
-    /// Makes the buckets of the codec after the last step of the warm-up.
+    /// Makes the buckets of the codec after the last step of the warm-up, and lets the step that begins send as little
+    /// as momentum's own warm-up has come to.
     pub(crate) fn end_warm_up(&mut self) -> Result<(), Error> {
-        match self.warm_up.is_in_force() == self.warm_up.is_on() {
-            true => Ok(()),
-            false => self.lay_out_again(self.parameters.clone()),
+        if self.warm_up.is_in_force() != self.warm_up.is_on() {
+            self.lay_out_again(self.parameters.clone())?;
         }
+        if !self.has_named_codecs() || self.options.momentum.is_none() {
+            return Ok(());
+        }
+        let plan = self.fixed_plan();
+        if plan == self.plan { Ok(()) } else { self.adopt(plan) }
     }
 
     /// Takes up the count of a state, and makes the buckets that belong to it. Residuals from
@@ -79,7 +84,7 @@ impl Synchronizer {
         self.phase = Phase::Before;
         self.prepare_absence();
         let plan = match self.has_named_codecs() {
-            true => self.fixed_plan(self.step),
+            true => self.fixed_plan(),
             false => self.first_plan()?,
         };
         self.adopt(plan)
@@ -97,9 +102,8 @@ impl Synchronizer {
         all && self.has_named_codecs()
     }
 
-    /// Returns the plan for named codecs after a number of steps; the warm-up of momentum correction
-    /// may send more.
-    fn fixed_plan(&self, steps: u64) -> Plan {
+    /// Returns the plan for named codecs in this step; the warm-up of momentum correction may send more.
+    fn fixed_plan(&self) -> Plan {
         let buckets = self.buckets.iter().map(|state| (&state.bucket, state.world()));
         let buckets: Vec<(&Bucket, World)> = buckets.collect();
         let named = |bucket: &Bucket| {
@@ -107,18 +111,9 @@ impl Synchronizer {
             // Exempt buckets have no rule.
             let choice = choice.cloned().unwrap_or(Choice::Bytes(thinwire_codec::raw()));
             let momentum = self.options.momentum.as_ref();
-            momentum.and_then(|momentum| momentum.warmed_up(&choice, steps)).unwrap_or(choice)
+            momentum.and_then(|momentum| momentum.warmed_up(&choice, self.step)).unwrap_or(choice)
         };
         Plan::fixed(named, self.options.overrides(), &buckets)
-    }
-
-    /// Lets the next step send as few elements as the warm-up of momentum correction permits by now.
-    pub(crate) fn thin_out(&mut self) -> Result<(), Error> {
-        if !self.has_named_codecs() || self.options.momentum.is_none() {
-            return Ok(());
-        }
-        let plan = self.fixed_plan(self.step.saturating_add(1));
-        if plan == self.plan { Ok(()) } else { self.adopt(plan) }
     }
 
     /// Switches to a plan, between steps.

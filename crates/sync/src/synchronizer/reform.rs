@@ -45,7 +45,7 @@ impl Synchronizer {
     /// Keeps the last step, if all of its buckets have arrived on this rank: its codec errors are the
     /// residuals from now on. Otherwise the residuals stay as they were before the step. Call it on a
     /// rank that has not seen the end of a step that another rank has applied; the caller then takes
-    /// over the parameters of that other rank.
+    /// over the parameters of that other rank and its [shared part](State::shared), which counts the step.
     ///
     /// # Errors
     /// If what peers sent is no encoding.
@@ -54,7 +54,8 @@ impl Synchronizer {
         if self.underway > 0 || !arrived || !self.absence.is_settled() {
             return Ok(());
         }
-        self.warm_up.count();
+        // The step is not counted here: the rank that has applied it may be lost before it hands its state over, and
+        // then all repeat it.
         self.commit_buckets(Outcome::Averaged)
     }
 

@@ -10,7 +10,7 @@ use thinwire_testkit::{Network, spawn};
 use super::*;
 use crate::spmd::{ExchangeOptions, Executor, GraphModel, initial};
 use crate::testing::{batch, gradients, model};
-use crate::{AdamWOptions, Batch, Pace};
+use crate::{AdamW, AdamWOptions, Batch, Pace};
 
 const STEPS: u64 = 8;
 /// Steps of the warm-up.
@@ -124,6 +124,9 @@ proptest! {
     fn the_warm_up_is_adamw_and_ranks_are_alike(seed in 0_u64..1000) {
         let raw = trained(seed, Adam::AdamW, "none", STEPS);
         let ranks = trained(seed, Adam::OneBit, "onebit", STEPS);
+        let mut fixed = ranks[0][RAW as usize].squares.clone();
+        let largest = fixed.iter().flatten().copied().fold(0.0, f32::max);
+        fixed.iter_mut().flatten().filter(|it| **it == 0.0).for_each(|it| *it = largest);
         for step in 0..=STEPS as usize {
             let [one, other] = [0, 1].map(|rank| &ranks[rank][step]);
             prop_assert_eq!(one.bits(), other.bits());
@@ -131,7 +134,7 @@ proptest! {
             let is_same = one.bits() == raw[0][step].bits();
             prop_assert_eq!(is_same, step <= RAW as usize, "step {}", step);
             if step > RAW as usize {
-                prop_assert_eq!(&one.squares, &ranks[0][RAW as usize].squares);
+                prop_assert_eq!(&one.squares, &fixed);
                 prop_assert!(!one.owed.is_empty());
             }
         }
@@ -310,6 +313,26 @@ fn a_variance_settles_when_it_stays() {
     assert_eq!(variance.fixed, Some(37));
     assert_eq!(again(&variance), variance);
     assert_eq!(again(&Variance::default()), Variance::default());
+}
+
+#[test]
+fn elements_without_squares_move_by_the_largest_ones() {
+    let parameter = |name: &str| crate::Parameter { name: name.to_owned(), shape: vec![2, 1] };
+    let (parameters, momenta) = ([parameter("a"), parameter("b")], [[0.1, -0.2], [0.3, 0.4]]);
+    let moved = |fixes: bool| {
+        let mut state = AdamW::new(&parameters);
+        (state.squares, state.updates) = (vec![vec![0.0, 4.0], vec![1.0, 0.0]], 3);
+        if fixes {
+            state.fix(3);
+        }
+        let mut values = vec![vec![0.5; 2]; 2];
+        state.update_by_momenta(&parameters, &mut values, |it| &momenta[it], pace(0), &ADAMW);
+        (values, state.squares)
+    };
+    let [(values, squares), (by_fixed, fixed)] = [false, true].map(moved);
+    assert_eq!(squares, [[0.0, 4.0], [1.0, 0.0]]);
+    assert_eq!(fixed, [[4.0, 4.0], [1.0, 4.0]]);
+    assert_eq!(values, by_fixed);
 }
 
 #[test]

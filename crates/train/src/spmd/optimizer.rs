@@ -80,7 +80,7 @@ impl Optimizer {
             (Travel::Momenta, _) => {
                 // Not when the step begins: one that is lost with a peer leaves no trace.
                 if adam == Adam::OneBit {
-                    state.variance.fix(state.updates);
+                    state.fix(state.updates);
                 }
                 state.update_by_momenta(parameters, values, given, pace, options);
             }

@@ -1,12 +1,13 @@
 //! Rounds that continue among other ranks.
 //!
-//! Rounds under way are dropped, as if they had never begun: their changes are still part of the
-//! difference between a rank's own parameters and the common ones, and travel in its next rounds. Ranks
-//! whose common parameters differ from those of rank 0 then take over the latter: ranks that join, and
-//! ranks that lost each other before the end of a round that rank 0 has seen.
+//! Rounds under way are dropped, as if they had never begun: their changes are still part of the difference between a
+//! rank's own parameters and the common ones, or of its residuals, and travel in its next rounds. All ranks then take
+//! over the common parameters of rank 0: ranks that join, and ranks that lost each other before the end of a round that
+//! some of them have seen. A rank that has missed the end of a round cannot separate the changes that it sent in that
+//! round from its codec's errors, so it sends all of them again, less the average.
 //!
-//! Law: afterwards all ranks have the same common parameters and the same state of the outer optimiser.
-//! A rank's own parameters are unchanged unless rank 0 has seen more rounds than this rank.
+//! Law: afterwards all ranks have the same common parameters and the same state of the outer optimiser. Ranks that stay
+//! keep their own parameters and residuals as they were before the dropped rounds.
 
 use serde::{Deserialize, Serialize};
 use thinwire_collective::Group;
@@ -98,7 +99,7 @@ impl Averager {
             let state = few.hand_over(1, state)?;
             if !gives {
                 let state = State::from_bytes(&state, World::alone()).map_err(Error::Invalid)?;
-                self.take_over(&state, &rows[0], &mine, replica)?;
+                self.take_over(state, &rows[0], &mine, replica)?;
             }
         }
         match self.parties {
@@ -113,11 +114,10 @@ impl Averager {
         State { tensors: state.tensors, plan: state.progress }.shared()
     }
 
-    /// Takes over fragments that differ, and draws this rank's parameters towards them as the end of a round does, or
-    /// replaces them if it joins.
+    /// Takes over fragments that differ; a rank that joins begins with their parameters.
     fn take_over(
         &mut self,
-        state: &State,
+        state: State,
         theirs: &Standing,
         mine: &Standing,
         replica: &mut impl Replica,
@@ -128,8 +128,10 @@ impl Averager {
         for (number, (fragment, counts)) in all {
             let before = mine.fragments.get(number);
             if before != theirs.fragments.get(number) {
-                fragment.take_over(counts, &state.tensors)?;
-                fragment.draw(before.map(|_| fragment.alpha()), replica);
+                fragment.take_over(counts, state.clone())?;
+                if before.is_none() {
+                    fragment.draw(0.0, replica);
+                }
             }
         }
         Ok(())

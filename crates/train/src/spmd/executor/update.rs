@@ -242,7 +242,7 @@ impl Executor<'_> {
             return;
         }
         match self.exchange.adam {
-            Adam::ZeroOne => state.variance.fix(squared),
+            Adam::ZeroOne => state.fix(squared),
             Adam::AdamW | Adam::OneBit => self.exchange.sync.finish_warm_up(),
         }
     }

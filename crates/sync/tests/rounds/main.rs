@@ -1,15 +1,14 @@
 //! Rounds of every mode over links in memory: what they keep, what they equal, and what a skipped one leaves.
 
+#[path = "../made/mod.rs"]
 mod made;
-
-use std::sync::{Barrier, Mutex};
+mod pairs;
+mod reform;
 
 use made::normal;
 use thinwire_collective::Group;
-use thinwire_link::mem;
 use thinwire_sync::{
     Averager, AveragerState, Channel, DelayedRows, DiLoCo, Mode, Options, Parameter, RoundRecord,
-    Tensors,
 };
 use thinwire_testkit::{Network, spawn};
 use thinwire_update::Rule;
@@ -126,64 +125,6 @@ fn modes_that_keep_the_mean_keep_it() {
             let all = trained(size, mode, "none", 10);
             assert_close(&mean_of(&all), &mean_alone(size, 10), &format!("{mode} on {size} ranks"));
         }
-    }
-}
-
-#[test]
-fn pairs_of_any_speed_keep_the_mean() {
-    let steps = [25, 3, 14, 9];
-    let all = spawn(Network::Mem, 4, |link| {
-        let mut trained = Trained::start(Channel::new(Group::new(link)), "pair", &options("none"));
-        trained.steps(steps[trained.world.rank().index()]);
-        // Who has taken all its steps waits for the others here, and answers them meanwhile.
-        trained.averager.settle(&mut trained.values).unwrap();
-        let settled = trained.values.clone();
-        trained.averager.finish(&mut trained.values).unwrap();
-        (settled, trained.values)
-    });
-    let (settled, ended): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-    assert_close(&mean_of(&settled), &mean_apart(&steps), "after exchanges");
-    assert!(ended.iter().all(|values| *values == ended[0]));
-    assert_close(&mean_of(&ended), &mean_apart(&steps), "in the end");
-}
-
-#[test]
-fn a_rank_does_not_wait_for_its_partner() {
-    let stopped = Barrier::new(2);
-    let all = spawn(Network::Mem, 2, |link| {
-        let mut trained = Trained::start(Channel::new(Group::new(link)), "pair", &options("none"));
-        let mut ended = 0;
-        // The other rank takes no step before this one has averaged with it three times.
-        while trained.world.rank() == Rank(0) && ended < 3 {
-            ended += trained.steps(1)[0].ended;
-            std::thread::yield_now();
-        }
-        stopped.wait();
-        trained.steps(2);
-        trained.averager.settle(&mut trained.values).unwrap();
-        (trained.averager.steps(), trained.values)
-    });
-    let (steps, values): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-    assert_close(&mean_of(&values), &mean_apart(&steps), "one rank stood still");
-}
-
-#[test]
-fn partners_that_learn_nothing_have_the_same_bits_after_a_round() {
-    for size in [2, 4] {
-        let all = spawn(Network::Mem, size, |link| {
-            let mut trained =
-                Trained::start(Channel::new(Group::new(link)), "pair", &options("none"));
-            trained.steps(5);
-            // All have published what they have once all are here again.
-            for _ in 0..2 {
-                trained.averager.settle(&mut trained.values).unwrap();
-            }
-            trained.averager.step(&mut trained.values).unwrap();
-            trained.averager.settle(&mut trained.values).unwrap();
-            trained.values
-        });
-        let equal = |values: &Values| all.iter().filter(|other| *other == values).count();
-        assert!(all.iter().all(|values| equal(values) == 2));
     }
 }
 
@@ -324,6 +265,20 @@ fn codecs_by_name_are_those_of_whole_parameters() {
 }
 
 #[test]
+fn a_parameter_called_as_rows_of_another_one_is_refused() {
+    let parameters = [Parameter::new("wide", &[8, 4]), Parameter::new("wide[0..6]", &[4, 4])];
+    let values: Values = parameters.iter().map(|it| vec![0.0; it.elements()]).collect();
+    let start = |mode: &str| {
+        let channel = Channel::new(Group::new(thinwire_link::mem::alone()));
+        let mode = mode.parse().unwrap();
+        Averager::start(channel, &parameters, mode, &options("int8"), &values).map(drop)
+    };
+    start("local:4").unwrap();
+    let error = start("diloco:4,fragments=2").unwrap_err().to_string();
+    assert_eq!(error, "two parameters are called \"wide[0..6]\", expected two names");
+}
+
+#[test]
 fn rounds_of_several_fragments_are_under_way_at_once() {
     let records = spawn(Network::Mem, 2, |link| {
         let channel = Channel::new(Group::new(link));
@@ -398,9 +353,7 @@ fn a_skipped_round_leaves_no_trace() {
                 trained.values[0][5] = f32::NAN;
             }
             // Partners see it from here on.
-            for _ in 0..2 {
-                trained.averager.settle(&mut trained.values).unwrap();
-            }
+            trained.averager.settle(&mut trained.values).unwrap();
             let mut records = trained.steps(steps);
             records.push(trained.averager.settle(&mut trained.values).unwrap());
             let after = trained.averager.state();
@@ -417,21 +370,6 @@ fn a_skipped_round_leaves_no_trace() {
             assert!(found.count() >= 2, "{mode}");
         });
     }
-}
-
-#[test]
-fn a_rank_without_finite_parameters_does_not_spoil_the_end_of_pairs() {
-    let all = spawn(Network::Mem, 3, |link| {
-        let mut trained = Trained::start(Channel::new(Group::new(link)), "pair", &options("none"));
-        if trained.world.rank() == Rank(1) {
-            trained.values[0][5] = f32::NAN;
-        }
-        trained.steps(5);
-        trained.averager.finish(&mut trained.values).unwrap();
-        trained.values
-    });
-    assert!(all[0].concat().iter().all(|value| value.is_finite()));
-    assert!(all.iter().all(|values| *values == all[0]));
 }
 
 #[test]
@@ -650,118 +588,4 @@ fn rows_are_known_some_steps_later() {
             });
         }
     }
-}
-
-/// A rank after some of three have met anew: its parameters and those in common just before, its state a step earlier,
-/// and what it is now.
-struct Changed {
-    before: (Values, Option<Values>),
-    kept: AveragerState,
-    trained: Trained,
-}
-
-/// Trains three ranks for so many steps each. Then the third goes and another one joins, and `then` is done.
-fn changed<T: Send>(
-    mode: &str,
-    codec: &str,
-    steps: [u64; 3],
-    then: impl Fn(Changed) -> T + Sync,
-) -> Vec<T> {
-    let later = mem::mesh_of_epoch(1, 3).into_iter().map(|link| Mutex::new(Some(link)));
-    let (later, parting) = (later.collect::<Vec<_>>(), Barrier::new(3));
-    spawn(Network::Mem, 3, |link| {
-        let rank = link.world().rank();
-        let mut trained = Trained::start(Channel::new(Group::new(link)), mode, &options(codec));
-        trained.steps(steps[rank.index()] - 1);
-        let kept = trained.averager.state();
-        trained.steps(1);
-        // Nobody goes before the others have what it has sent.
-        parting.wait();
-        let before = (trained.values.clone(), trained.averager.common());
-        let link = later[rank.index()].lock().unwrap().take().unwrap();
-        let (world, channel) = (link.world(), Channel::new(Group::new(link)));
-        if rank == Rank(2) {
-            let (mode, mut values) = (mode.parse().unwrap(), trained.values);
-            trained.averager.channel().stop().stop("killed");
-            let joined = Averager::join(channel, &parameters(), mode, &options(codec), &mut values);
-            trained = Trained { world, averager: joined.unwrap(), values };
-        } else {
-            trained.averager.reform(channel, &mut trained.values).unwrap();
-        }
-        then(Changed { before, kept, trained })
-    })
-}
-
-/// What all ranks have in common of a state.
-fn in_common(state: &AveragerState) -> Tensors {
-    let mut tensors = state.tensors.clone();
-    tensors.retain(|name, _| name.starts_with("common.") || name.starts_with("outer"));
-    tensors
-}
-
-#[test]
-fn ranks_that_meet_anew_have_all_in_common() {
-    // The first rank has ended a round of the second fragment, of which the second rank has only seen the begin.
-    for (mode, codec, alpha, missed) in [
-        ("diloco:4,fragments=2,delay=2", "int4", 0.5, true),
-        ("diloco:4,fragments=2,delay=2,alpha=0", "powersgd:2", 0.0, true),
-        ("diloco:4,outer=adam,lr=0.1", "topk:0.1", 0.0, false),
-        ("sma:0.3,every=4", "int8", 0.7, false),
-    ] {
-        let ranks = changed(mode, codec, [6, 5, 5], |changed| {
-            let Changed { before, mut trained, .. } = changed;
-            let (state, after) = (trained.averager.state(), trained.values.concat());
-            let common = trained.averager.common().unwrap().concat();
-            let mut moved = 0;
-            for ((before, after), common) in before.0.concat().iter().zip(&after).zip(&common) {
-                let drawn = alpha * before + (1.0 - alpha) * common;
-                assert!(after == before || *after == drawn || trained.world.rank() == Rank(2));
-                moved += u32::from(after != before);
-            }
-            match trained.world.rank() {
-                Rank(0) => assert!(moved == 0 && before.1 == trained.averager.common(), "{mode}"),
-                Rank(1) => assert_eq!(moved > 0, missed, "{mode}"),
-                _ => assert_eq!(after, common, "{mode}"),
-            }
-            trained.steps(7);
-            trained.averager.finish(&mut trained.values).unwrap();
-            (in_common(&state), state.progress, trained.values)
-        });
-        assert!(ranks.iter().all(|rank| *rank == ranks[0]), "{mode}");
-        assert!(ranks[0].2.concat().iter().all(|value| value.is_finite()), "{mode}");
-    }
-}
-
-/// The rounds and updates of each fragment.
-fn counts(state: &AveragerState) -> serde_json::Value {
-    serde_json::from_str::<serde_json::Value>(&state.progress).unwrap()["fragments"].clone()
-}
-
-#[test]
-fn a_round_that_is_dropped_leaves_no_trace() {
-    for (mode, codec) in
-        [("diloco:4,delay=2", "int4"), ("diloco:4,fragments=2,delay=1", "topk:0.1")]
-    {
-        changed(mode, codec, [8, 8, 8], |Changed { before, kept, trained }| {
-            if trained.world.rank() == Rank(2) {
-                return;
-            }
-            assert_eq!(trained.values, before.0, "{mode}");
-            let state = trained.averager.state();
-            assert_eq!(state.tensors, kept.tensors, "{mode}");
-            // The round that had begun is counted no more.
-            assert_eq!(counts(&state), counts(&kept), "{mode}");
-        });
-    }
-}
-
-#[test]
-fn pairs_that_meet_anew_end_with_the_same_parameters() {
-    let all = changed("pair:2", "none", [3, 2, 3], |Changed { before, mut trained, .. }| {
-        assert_eq!(trained.values, before.0);
-        trained.steps(6);
-        trained.averager.finish(&mut trained.values).unwrap();
-        trained.values
-    });
-    assert!(all.iter().all(|values| *values == all[0]));
 }
