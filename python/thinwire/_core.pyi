@@ -128,12 +128,13 @@ def sockets() -> list[tuple[int, int]]:
 def settle() -> None:
     """Waits, at most five seconds, until callbacks that are under way have ended."""
 
-def xla_handlers() -> list[tuple[str, Any]]:
-    """The handlers of XLA's foreign function interface: names and capsules, as
+def xla_handlers() -> list[tuple[str, str, Any]]:
+    """The handlers of XLA's foreign function interface: names, platforms and capsules, as
     `jax.ffi.register_ffi_target` takes them.
 
     `thinwire_ready` takes the gradients of a bucket, and the attributes `key` and `bucket`;
-    `thinwire_finish` takes `key` and writes the averages of all parameters."""
+    `thinwire_finish` takes `key` and writes the averages of all parameters. On CUDA both are f32 on the
+    device of the synchronizer."""
 
 def fail_at_exit() -> None:
     """Makes this process end with status 1 when it ends: a step has failed that nobody has looked at."""
@@ -148,10 +149,10 @@ class Cuda:
     """A device of NVIDIA on which gradients are encoded, in its primary context."""
 
     @staticmethod
-    def open(ordinal: int, torch: str) -> Cuda:
-        """Takes a device into use, once in a process. Kernels are compiled by the NVRTC that is in `torch`,
-        the folder of PyTorch's libraries, or beside it. InvalidError where there is no driver, no NVRTC or
-        no such device."""
+    def open(ordinal: int, libraries: str) -> Cuda:
+        """Takes a device into use, once in a process. Kernels are compiled by the NVRTC that is in
+        `libraries`, the folder of a framework's libraries, or beside it. InvalidError where there is no
+        driver, no NVRTC or no such device."""
     def allocate_by(self, allocate: Callable[[int], int], free: Callable[[int], object]) -> None:
         """Lets memory come from a framework, unless it does so already: `allocate` returns the address of a
         number of bytes for work on `stream`, or raises, and `free` takes an address back."""
@@ -167,6 +168,10 @@ class Cuda:
         """A device without a card, in builds for tests; None without a C++ compiler."""
     def allocate(self, elements: int) -> int:
         """The address of new memory for f32, in builds for tests."""
+    def new_stream(self) -> int:
+        """The address of a new stream, as a framework has one, in builds for tests."""
+    def queue_copy(self, source: int, target: int, elements: int, stream: int) -> None:
+        """Queues a copy of f32 on such a stream, in builds for tests."""
 
 @final
 class Store:
@@ -570,7 +575,8 @@ class Synchronizer:
     def fault(self) -> str | None:
         """Which gradient has made the last step one that is to be skipped, as far as this rank knows."""
     def staged(self) -> str | None:
-        """What a device did not do in the last step, for which gradients were copied to host memory."""
+        """A line on what a device did not do in the last step, for which gradients were copied to host
+        memory."""
     def finish(self) -> bool:
         """Waits for all averages. False: a gradient of some rank was not finite, the step is to be
         skipped, and no residual has changed."""

@@ -71,7 +71,8 @@ impl Tensor<'_> {
             b"bfloat16" => Some(DType::BF16),
             _ => None,
         };
-        Source { address: self.address, described: Some((self.elements, dtype)) }
+        let described = Some((self.elements, dtype));
+        Source { address: self.address, described, device: None }
     }
 
     /// The synchroniser's key and the bucket, if that is what this tensor holds.

@@ -143,6 +143,7 @@ impl Synchronizer {
             warmup_steps,
             unchecked,
         };
+        let cuda = device.as_ref().map(|device| device.get().cuda().clone());
         let options = Options {
             timeout: context.timeout,
             // Backward on a device takes no cores.
@@ -158,7 +159,7 @@ impl Synchronizer {
         let shared =
             wait::for_work(py, move || Ok(Shared::new(context, start()?, corrects, beside)))?;
         let background = Background::start();
-        let key = registry::remember(&shared, &background);
+        let key = registry::remember(&shared, &background, cuda);
         Ok(Synchronizer { shared, background, key, peers })
     }
 
@@ -270,9 +271,9 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.fault().map(str::to_owned))))?)
     }
 
-    /// Says in words what a device did not do in the last step, if there was something.
+    /// Says in a line what a device did not do in the last step, if there was something.
     fn staged(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.staged())))?)
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.staged())))?)
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<bool> {
@@ -321,7 +322,7 @@ impl Synchronizer {
 
     fn exchange(&self, py: Python<'_>, sources: Vec<usize>, targets: Vec<usize>) -> PyResult<bool> {
         let [sources, targets] = [sources, targets].map(|addresses| {
-            let source = |address| Source { address, described: None };
+            let source = |address| Source { address, described: None, device: None };
             addresses.into_iter().map(source).collect::<Vec<_>>()
         });
         self.wait(py, move |shared| shared.exchange(&sources, &targets))

@@ -1,4 +1,5 @@
-"""The calls in a program for a GPU or a TPU: one of Python's per bucket, and one that waits.
+"""The calls in a program for a TPU, or a GPU that the core cannot use: one of Python's per bucket, and one
+that waits.
 
 XLA has no handlers of ours there, so gradients and averages are copied through host memory, and nothing is
 encoded on the device. A program addresses buckets by number, as by `handlers`, in whatever order XLA calls.

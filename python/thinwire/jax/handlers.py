@@ -1,9 +1,10 @@
 """The calls in a compiled program: one per bucket that starts, and one that finishes.
 
 XLA runs a call once its operands are computed, so a bucket travels while backward computes the gradients of
-the layers below. `finish` completes a future, so no thread of XLA's waits meanwhile. Ranks may run the
-calls in different orders, since buckets are addressed by number. Law: one exchange per step that runs; none
-is merged, dropped or hoisted, and none happens while a program is traced or compiled.
+the layers below. `finish` completes a future, so no thread of XLA's waits meanwhile; in programs for CUDA
+the thread that queues the rest of the program does. Ranks may run the calls in different orders, since
+buckets are addressed by number. Law: one exchange per step that runs; none is merged, dropped or hoisted,
+and none happens while a program is traced or compiled.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def register() -> None:
     header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h")
     if header.is_file():
         check(header.read_text(), jax.lib.__version__)
-    for name, capsule in _core.xla_handlers():
-        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+    for name, platform, capsule in _core.xla_handlers():
+        jax.ffi.register_ffi_target(name, capsule, platform=platform)
 
 
 def check(header: str, version: str) -> None:
@@ -143,13 +144,14 @@ def parts(params: dict[str, Any]) -> list[Any]:
     return [part for each in listed for part in each if hasattr(part, "eqns")]
 
 
-def lowered(context: Any, *values: Any, handled: bool, meshed: bool, kept: Any) -> list[Any]:
-    """Refuses a program that would exchange other than once in a step, and keeps the exchange."""
-    others = sorted({*context.module_context.platforms} - {"cpu"})
-    if handled and others:
+def lowered(context: Any, *values: Any, platform: str | None, meshed: bool, kept: Any) -> list[Any]:
+    """Refuses a program that would exchange other than once in a step, or that is for another platform than
+    that of its handlers, and keeps the exchange."""
+    others = sorted({*context.module_context.platforms} - {platform})
+    if platform and others:
         raise InvalidError(
-            f"the exchange is in a program for {others[0]}, expected one for cpu, as JAX's default backend "
-            "is (hint: JAX_PLATFORMS)"
+            f"the exchange is in a program for {others[0]}, expected one for {platform}, as JAX's default "
+            "backend is (hint: JAX_PLATFORMS)"
         )
     whole = program()
     if whole is not None and calls(whole, kept) > 1:

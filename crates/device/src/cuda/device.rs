@@ -115,7 +115,8 @@ impl Cuda {
         self.0.order(stream, self.0.outer.0)
     }
 
-    /// Lets what a stream of the framework is given from now on wait for all work that was submitted.
+    /// Lets what a stream of the framework is given from now on wait for all work on foreign memory that was
+    /// submitted.
     ///
     /// # Errors
     /// If the driver refuses it.
@@ -123,7 +124,6 @@ impl Cuda {
     /// # Safety
     /// The stream is one of this device's context.
     pub unsafe fn before(&self, stream: Stream) -> Result<(), Fault> {
-        self.0.order(self.0.work.0, stream)?;
         self.0.order(self.0.outer.0, stream)
     }
 

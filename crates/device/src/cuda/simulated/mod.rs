@@ -10,11 +10,13 @@ mod machine;
 use std::alloc::{Layout, alloc};
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::machine::{BROKEN, Event as EventState, Machine, Number, Operation, calling};
 use super::Cuda;
 use super::arguments::Address;
+use super::context::made;
 use super::driver::{
     ATTRIBUTE_MAJOR, Context, DeviceNumber, Driver, Event, Fault, Function, HostFunction, Module,
     NOT_PERMITTED, NOT_READY, Status, Stream,
@@ -63,6 +65,40 @@ pub fn foreign(cuda: &Cuda, region: Region) -> Region {
     let (address, elements) = (cuda.address(&region), region.len());
     // SAFETY: the region has so many f32, and is kept.
     unsafe { cuda.foreign(address, elements, region) }
+}
+
+/// Returns a new stream, as that of a framework.
+///
+/// # Errors
+/// If the driver refuses it.
+pub fn stream(cuda: &Cuda) -> Result<Stream, Fault> {
+    let owner = &cuda.0;
+    let _current = owner.enter();
+    made(&owner.driver, null_mut(), |place| {
+        // SAFETY: there is a place for the stream.
+        unsafe { (owner.driver.cuStreamCreateWithPriority)(place, 0, 0) }
+    })
+}
+
+/// Queues a copy of f32 within the device's memory on a stream, as a framework's computation.
+///
+/// # Errors
+/// If the driver refuses it.
+///
+/// # Safety
+/// The stream is one of this device's.
+pub unsafe fn queue_copy(
+    cuda: &Cuda,
+    from: Address,
+    to: Address,
+    elements: usize,
+    stream: Stream,
+) -> Result<(), Fault> {
+    let owner = &cuda.0;
+    let _current = owner.enter();
+    // SAFETY: the caller's promise; the driver refuses copies that leave an allocation.
+    let status = unsafe { (owner.driver.cuMemcpyDtoDAsync_v2)(to, from, 4 * elements, stream) };
+    owner.driver.check(status)
 }
 
 /// Breaks the context of a device, as an illegal address does: no work goes on, and no host function is
