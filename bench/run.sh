@@ -67,14 +67,15 @@ export TORCH_CPP_LOG_LEVEL=ERROR
 say() { echo "$*" >&2; }
 fail() { say "error: $*"; exit 2; }
 
-# Puts flags, of which each has a value, into the caller's variables of their names, and all others into its `rest` if
-# the names end with `...`.
+# Puts flags, of which each has a value, into the caller's variables of their names, with _ for -, and all others into
+# its `rest` if the names end with `...`.
 take_flags() { # 'NAME ...' [FLAG VALUE ...]
-    local known=" $1 "
+    local known=" $1 " name
     shift
     while [ $# -gt 0 ]; do
+        name=${1#--}
         case "$known$1" in
-            *" ${1#--} "*--*) printf -v "${1#--}" %s "$2" ;;
+            *" $name "*--*) printf -v "${name//-/_}" %s "$2" ;;
             *" ... "*) rest+=("$1" "$2") ;;
             *) fail "unknown flag '$1'" ;;
         esac

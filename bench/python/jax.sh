@@ -2,22 +2,10 @@
 
 jax() { # [--parts overlap,training] [--networks LIST] [--frameworks LIST] [--data FILE] [--json FILE] [the programs' flags]
     local parts=overlap,training networks=100mbit,400mbit frameworks=jax,keras,tensorflow json=$SCRATCH/jax.json
-    local data='' methods='' launch=network_ranks overlap=() rest=() target=()
-    while [ $# -gt 0 ]; do
-        case "$1" in
-            --parts) parts=$2 ;;
-            --networks) networks=$2 ;;
-            --frameworks) frameworks=$2 ;;
-            --data) data=$2 ;;
-            --json) json=$2 ;;
-            --methods) methods=$2 ;;
-            --target) target=("$1" "$2") ;;
-            --codecs | --rounds) overlap+=("$1" "$2") ;;
-            --overlap-steps | --overlap-batch) overlap+=("--${1#--overlap-}" "$2") ;;
-            *) rest+=("$1" "$2") ;;
-        esac
-        shift 2
-    done
+    local data='' methods='' target='' codecs='' rounds='' overlap_steps='' overlap_batch='' launch=network_ranks rest=()
+    take_flags 'parts networks frameworks json data methods target codecs rounds overlap-steps overlap-batch ...' "$@"
+    local overlap=(${codecs:+--codecs "$codecs"} ${rounds:+--rounds "$rounds"})
+    overlap+=(${overlap_steps:+--steps "$overlap_steps"} ${overlap_batch:+--batch "$overlap_batch"})
     "$PYTHON" -c 'import jax, thinwire' 2>/dev/null || fail "$PYTHON has no JAX or no thinwire (set PYTHON)"
     if [ -z "$methods" ]; then
         methods=compute,gloo,none,int8,auto
@@ -53,7 +41,7 @@ jax() { # [--parts overlap,training] [--networks LIST] [--frameworks LIST] [--da
         done
         network_down
     done
-    "$PYTHON" "$BENCH/python/jax_table.py" "${target[@]}" <"$json"
+    "$PYTHON" "$BENCH/python/jax_table.py" ${target:+--target "$target"} <"$json"
 }
 
 jax_ranks() { # LAUNCH PROGRAM [FLAG VALUE ...]: with the variables of jax

@@ -83,20 +83,21 @@ def loaded(modes: Records) -> dict[str, float]:
 
 ROWS: list[tuple[str, tuple[str, ...], Callable[..., dict]]] = [
     (
-        "DDP of a GPT of 10.7 M parameters at 100 Mbit/s: {int3:.2f} times computing alone with `int3`, "
-        "{plain:.2f} raw; validation loss after 120 steps {int3_loss:.4f} and {plain_loss:.4f}",
+        "DDP of a GPT of 10.7 M parameters at 100 Mbit/s: a step takes {int3:.2f} times as long as computing "
+        "alone with `int3`, and {plain:.2f} times with raw gradients; validation losses after 120 steps are "
+        "{int3_loss:.4f} and {plain_loss:.4f}",
         ("steps", "losses"),
         thin,
     ),
     (
-        "`auto` in its error budget of 0.02: {gpt:.2f} times computing alone for that GPT, {least:.2f} to "
-        "{most:.2f} for three other models",
+        "`auto` with its error budget of 0.02: a step takes {gpt:.2f} times as long as computing alone for "
+        "that GPT, and {least:.2f} to {most:.2f} times for three other models",
         ("steps",),
         chosen,
     ),
     (
-        "Time to a validation loss at 100 Mbit/s: {least:.2f} to {most:.2f} times as fast as the best hook "
-        "of PyTorch for three models; at 1 Gbit/s as fast, or up to {slower:.2f} times slower",
+        "Time to a validation loss at 100 Mbit/s: {least:.2f} to {most:.2f} times as fast as PyTorch's best "
+        "hook for three models; at 1 Gbit/s equally fast, or up to {slower:.2f} times slower",
         ("seconds",),
         seconds,
     ),
@@ -108,7 +109,7 @@ ROWS: list[tuple[str, tuple[str, ...], Callable[..., dict]]] = [
     ),
     (
         "After `kill -9` of one of four ranks, survivors end their next step {median:.2f} s later in the "
-        "median, {worst:.2f} s at worst, over {rounds} kills",
+        "median, and {worst:.2f} s later in the worst of {rounds} kills",
         ("pauses",),
         killed,
     ),

@@ -9,8 +9,8 @@ import public_names
 pytestmark = pytest.mark.needs("jax", "optax")
 
 REFUSED = {
-    "another pytree": "the gradients are another pytree: it has no b, as the parameters have",
-    "one leaf more": "the gradients are another pytree: it has x, and the parameters no such leaf",
+    "another pytree": "the gradients are a different pytree: it has no b, as the parameters have",
+    "one leaf more": "the gradients are a different pytree: it has x, but the parameters have no such leaf",
     "another container": "its leaves are in other containers than the parameters",
     "another shape": "gradient of w is float32[3, 4], its parameter float32[4, 3]",
     "another dtype": "gradient of w is float16[4, 3], its parameter float32[4, 3]",
@@ -38,15 +38,15 @@ REFUSED = {
     "jax_debug_nans": "jax_debug_nans is on: it would repeat a step",
     "jax_debug_infs": "jax_debug_infs is on: it would repeat a step",
     "another state": 'the state has "a": 1, expected arrays of ranks',
-    "no state": "the state is empty, expected what state_dict gave",
+    "no state": "the state is empty, expected the result of state_dict",
     "a traced broadcast": "params is traced, expected an array (hint: broadcast outside of jax.jit)",
     "a closed group": "the group of this exchange is closed, expected an open one",
-    "no subtree": 'scanned has "blocks", and the parameters no such leaf',
+    "no subtree": 'scanned has "blocks", but the parameters have no such leaf',
     "no rows": "leaves of w have [(3,), (4,)] rows, expected one for each layer",
     "no mark": "no layer of w was marked, expected exchange.mark in the function that jax.lax.scan",
     "no layer": 'the marked subtree is "b", expected one of []',
     "a second call": "a second call of one exchange in a program, expected one (hint: add the gradients",
-    "another platform": "the exchange is in a program for cuda, expected one for cpu, as JAX's default",
+    "another platform": "the exchange is in a program for cuda, expected one for cpu, JAX's default",
     "a fork": "the group of this exchange is of the parent process, expected an open one",
 }
 
@@ -54,6 +54,7 @@ REFUSED = {
 def errors() -> dict[str, list]:
     """The error of each call."""
     import collections
+    import warnings
 
     import jax
     import jax.numpy as jnp
@@ -138,6 +139,10 @@ def errors() -> dict[str, list]:
             answers[name] = [type(error).__name__, str(error)]
     # Nothing was sent: a step goes as ever.
     answers["sum"] = float(jnp.sum(exchange(params)["w"]))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        thinwire.jax.exchange(params, "v=none,*=int8", group)
+    answers["warned"] = [str(each.message) for each in told]
     return answers
 
 
@@ -166,6 +171,8 @@ def raised_in_a_fork(call) -> None:
 def test_mistakes_are_refused_in_one_line(ranks):
     for rank, answers in enumerate(ranks(2, errors)):
         assert answers.pop("sum") == 12.0
+        said = "codec v=none: v matches no parameter; their names are such as "
+        assert [each.startswith(said) for each in answers.pop("warned")] == [True] * (rank == 0)
         assert answers.keys() == REFUSED.keys()
         for name, (kind, text) in answers.items():
             said = REFUSED[name].removeprefix("rank 1 says: " if rank == 1 else "")

@@ -242,12 +242,12 @@ def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
     expected = {
         "rows": "data of 11 rows, expected the 12 of the loader's batch",
         "value": "gradient has returned dict, expected a value and gradients",
-        "gradients": "the gradients are another pytree",
-        "batch": "a batch after one without a step",
+        "gradients": "the gradients are a different pytree",
+        "batch": "a new batch before a step with the last one",
         "next": "other containers than the 17 of the state",
         "data": "the data have [3, 4] rows",
         "leaf": 'name is "x", expected an array or a number',
-        "donated": "gradient has donated the state, expected that it stays",
+        "donated": "gradient has donated the state, expected it to keep the state",
         "torchrun": "torchrun ends all its 2 ranks when one dies",
     }
     coordinator = Coordinator("127.0.0.1:0", TOKEN)

@@ -140,6 +140,7 @@ def refused() -> dict[str, str]:
     apart = jax.tree.map(lambda x: x + group.rank, params)
     attempts = {
         "mode": lambda: thinwire.jax.Rounds(params, "diloco:x", group=group),
+        "gossip": lambda: thinwire.jax.Rounds(params, "gossip", group=group),
         "apart": lambda: thinwire.jax.Rounds(apart, "local:2", group=group),
         "integers": lambda: thinwire.jax.Rounds({"n": jnp.arange(3)}, "local:2", group=group),
         "traced": lambda: jax.jit(rounds.step)(params),
@@ -159,13 +160,14 @@ def refused() -> dict[str, str]:
 def test_what_does_not_fit_is_refused_in_one_line(ranks):
     expected = {
         "mode": "mode diloco has 'x' steps",
+        "gossip": "unknown mode 'gossip', expected local:EVERY, diloco:EVERY, sma:PULL or pair:EVERY",
         "apart": "(hint: params = thinwire.jax.broadcast(params)",
         "integers": "n is int32, expected float32, float16 or bfloat16",
         "traced": "expected arrays (hint: call Rounds and its methods outside of jax.jit)",
         "other": "scale is float32[2], in the beginning float32[]",
-        "tree": "the parameters are another pytree",
+        "tree": "the parameters are a different pytree",
         "state": "the state is empty",
-        "saved": "the state is of mode local:2 on 2 ranks, this training of local:3 on 2",
+        "saved": "the state is of mode local:2 on 2 ranks, this training is of mode local:3 on 2",
     }
     for said in ranks(2, refused):
         for name, part in expected.items():

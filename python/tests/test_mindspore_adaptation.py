@@ -2,6 +2,8 @@
 
 import pytest
 
+import adaptations
+
 pytestmark = pytest.mark.needs("mindspore")
 
 ELEMENTS = (64, 64)
@@ -23,7 +25,7 @@ def adapted(policies, steps):
     import thinwire.mindspore
 
     group = thinwire.init()
-    adaptation = thinwire.mindspore.Adaptation(policies, batch=4, rows=10**6, group=group)
+    adaptation = thinwire.mindspore.Adaptation(policies, batch=4, rows=adaptations.ROWS, group=group)
     seen = []
     for step in range(steps):
         seen.append((adaptation.batch, adaptation.rate))
@@ -34,40 +36,22 @@ def adapted(policies, steps):
 
 def by_text():
     """By the shipped policy."""
-    return adapted(["noise-scale:max=64,every=30,rate=linear"], 100)
+    return adapted([adaptations.BY_TEXT], 100)
 
 
 def by_function():
     """By a function of the user's."""
-
-    def policy(seen):
-        if seen["step"] == 5:
-            return {"batch": 8, "rate": 1.5, "reason": "five steps are enough"}
-        return None
-
-    return adapted([policy], 12)
+    return adapted([adaptations.by_function], 12)
 
 
 def test_the_batch_follows_the_noise_scale_on_all_ranks(ranks):
-    first, *others = ranks(2, by_text)
-    seen, noise, changes, left = first
-    assert all(other[0] == seen and other[1] == noise for other in others)
     # 4096 over 369 is 11.
-    assert 8 < noise < 16
-    asked = {change["step"]: change["batch"] for change in changes}
-    # It is known after ten sketches.
-    assert asked[60] == 8 and max(asked.values()) <= 16
-    batches = [batch for batch, _ in seen]
-    # It is told with the next step, and taken when the one after that ends.
-    assert batches[:62] == [4] * 62 and batches[62] == 8
-    assert seen[62][1] == 2
-    assert left == 10**6 - sum(batches)
+    asked = adaptations.expect_by_text(ranks(2, by_text), batch=4, noise=(8, 16))
+    assert max(asked.values()) <= 16
 
 
 def test_functions_are_policies(ranks):
-    for seen, _, changes, _ in ranks(2, by_function)[:1]:
-        assert seen[5] == [4, 1.0] and seen[7] == [8, 1.5]
-        assert changes == [{"step": 5, "batch": 8, "rate": 1.5, "reason": "five steps are enough"}]
+    adaptations.expect_by_function(ranks(2, by_function), batch=4)
 
 
 def refused():

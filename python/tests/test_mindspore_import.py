@@ -160,13 +160,13 @@ def test_what_is_not_supported_is_named_with_its_place(tmp_path, ranks):
     (said,) = ranks(1, refused, arguments=[str(tmp_path)])
     expected = [
         "node 'inner.Roll': operator Roll is not supported",
-        "node 'inner.Cast': it casts to another type than float32",
+        "node 'inner.Cast': it casts to a type other than float32",
         "node 'inner.Switch': control flow that depends on values is not supported",
         "the network has 2 outputs, expected one",
         "node 'inner.Add': operator Add of an input of indices is not supported",
         "mindspore.export cannot compile Odd: ",
         "node 'table.Embedding': max_norm is None and scale_grad_by_freq True, expected neither",
-        "node 'Cast': it casts to another type than float32",
+        "node 'Cast': it casts to a type other than float32",
         "mindspore.export cannot compile LeNet: ",
         "path is 'model.onnx', expected one that ends in .json",
         "there are 0 examples, expected 1 or more",

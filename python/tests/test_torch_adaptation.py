@@ -2,6 +2,8 @@
 
 import pytest
 
+import adaptations
+
 pytestmark = pytest.mark.needs("torch")
 
 ELEMENTS = 4096
@@ -38,7 +40,7 @@ def adapted(policies, steps):
     try:
         model = model_of()
         torch.manual_seed(0)
-        adaptation = thinwire.torch.Adaptation(model, policies, batch=6, rows=10**6)
+        adaptation = thinwire.torch.Adaptation(model, policies, batch=6, rows=adaptations.ROWS)
         seen = []
         for step in range(steps):
             seen.append((adaptation.batch, adaptation.rate))
@@ -51,40 +53,22 @@ def adapted(policies, steps):
 
 def by_text():
     """By the shipped policy."""
-    return adapted(["noise-scale:max=64,every=30,rate=linear"], 130)
+    return adapted([adaptations.BY_TEXT], 130)
 
 
 def by_function():
     """By a function of the user's."""
-
-    def policy(seen):
-        if seen["step"] == 5:
-            return {"batch": 8, "rate": 1.5, "reason": "five steps are enough"}
-        return None
-
-    return adapted([policy], 12)
+    return adapted([adaptations.by_function], 12)
 
 
 def test_the_batch_follows_the_noise_scale_on_all_ranks(ranks):
-    first, *others = ranks(2, by_text)
-    seen, noise, changes, left = first
-    assert all(other[0] == seen and other[1] == noise for other in others)
     # |G|² is 0.01 · 4096.
-    assert 60 < noise < 160
-    asked = {change["step"]: change["batch"] for change in changes}
-    # It is known after ten sketches.
-    assert asked[60] == 12 and asked[90] == 24 and max(asked.values()) <= 48
-    batches = [batch for batch, _ in seen]
-    # It is told with the next step, and taken when the one after that ends.
-    assert batches[:61] == [6] * 61 and batches[62] == asked[60]
-    assert seen[62][1] == asked[60] / 6
-    assert left == 10**6 - sum(batches)
+    asked = adaptations.expect_by_text(ranks(2, by_text), batch=6, noise=(60, 160))
+    assert asked[90] == 24 and max(asked.values()) <= 48
 
 
 def test_functions_are_policies(ranks):
-    for seen, _, changes, _ in ranks(2, by_function)[:1]:
-        assert seen[5] == [6, 1.0] and seen[7] == [8, 1.5]
-        assert changes == [{"step": 5, "batch": 8, "rate": 1.5, "reason": "five steps are enough"}]
+    adaptations.expect_by_function(ranks(2, by_function), batch=6)
 
 
 def test_sketches_of_devices_are_linear_and_right_on_average():
@@ -131,6 +115,6 @@ def test_policies_that_cannot_be_followed_are_refused(ranks):
     unknown, fixed, neither, small, odd = ranks(2, refused)[0]
     assert unknown.startswith("unknown policy 'noise', expected noise-scale:max=ROWS")
     assert fixed.startswith("policies deadline:60 without resize= and ranks_allowed=")
-    assert neither == "a policy that is neither a text nor a function"
+    assert neither == "a policy that is neither a string nor a function"
     assert small == "batch of 1, expected 2 or more"
     assert odd == "a batch of 5 rows on 2 ranks, expected a multiple of 2"

@@ -386,9 +386,7 @@ def test_copies_keep_the_options_and_connect_anew(ranks):
     for rank, seen in enumerate((first, second)):
         assert seen["repr"] == "thinwire.torch.Hook(codec='int8', not connected)" and seen["same"]
         assert seen["worlds"] == [2, True]
-        assert seen["lost"].startswith(
-            "InvalidError: the hook is a copy, and its group is not copied"
-        )
+        assert seen["lost"].startswith("InvalidError: the hook is a copy, which has no group")
         assert seen["attached"] == f"thinwire.torch.Hook(codec='int4', rank {rank} of 2)"
 
 

@@ -1,6 +1,7 @@
 """The hook of DDP: the numbers of DDP itself, and whatever DDP is used with."""
 
 import functools
+import warnings
 
 import pytest
 
@@ -245,10 +246,11 @@ def test_one_rank_alone_changes_nothing_and_pays_nothing(ranks):
 def by_names():
     """The codecs of buckets, by the names that are in them, and what is said of names without one."""
     import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
 
     import thinwire
     import thinwire.torch
-    from torch_models import Training, digest, wrapped
+    from torch_models import MODELS, Training, digest, wrapped
 
     dist.init_process_group("gloo")
     found = {}
@@ -270,6 +272,14 @@ def by_names():
         Training("mlp", model).run(1)
     except thinwire.Error as error:
         found["unnamed"] = str(error)
+    layers = MODELS["mlp"]()
+    layers[0].weight.requires_grad_(False)
+    model = DistributedDataParallel(layers)
+    thinwire.torch.attach(model, {"0.weight": "none", "9.*": "none", "*": "int8"})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        Training("mlp", model).run(1)
+    found["warned"] = [str(each.message) for each in told if "codec" in str(each.message)]
     dist.destroy_process_group()
     return found
 
@@ -280,6 +290,9 @@ def test_codecs_by_names_of_parameters(ranks, world):
     for result in results:
         unnamed = result["unnamed"]
         assert "codec 0.*=int8 has no pattern for " in unnamed and "\n" not in unnamed, unnamed
+    # A pattern may match a parameter that is not trained.
+    said = "codec 9.*=none: 9.* matches no parameter; their names are such as 0.weight, 0.bias, 2.weight"
+    assert [result["warned"] for result in results] == [[said], *[[]] * (world - 1)]
     if world == 1:
         return
     for label in ("mapping", "function"):

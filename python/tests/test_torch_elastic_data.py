@@ -275,9 +275,9 @@ def test_data_without_numbers_and_foreign_options_are_refused():
         def __iter__(self):
             return iter(())
 
-    with pytest.raises(InvalidError, match="Endless has no samples by number"):
+    with pytest.raises(InvalidError, match="Endless has no samples that can be read by number"):
         Loader(Script((0, 1)), Endless(), Stream(5, 1))
-    with pytest.raises(InvalidError, match="batch_size is no option here"):
+    with pytest.raises(InvalidError, match="batch_size is not an option here"):
         Loader(Script((0, 1)), Numbers(5), Stream(5, 1), batch_size=2)
 
 

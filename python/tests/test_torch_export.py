@@ -264,7 +264,7 @@ def test_a_table_knows_the_row_that_is_padding(tmp_path):
     assert "unpack" in operators(exported(tmp_path, Places(padding_idx=1), images))
     for module, x, expected in (
         (Words(scale_grad_by_freq=True), words, "scale_grad_by_freq is True, expected False"),
-        (Places(padding_idx=2), images, "row 2 is padding and is looked up by known ids"),
+        (Places(padding_idx=2), images, "row 2 is padding and is looked up by constant ids"),
     ):
         with pytest.raises(thinwire.InvalidError, match=rf"^node \d 'table.embedding': {expected}"):
             exported(tmp_path, module, x)
@@ -277,7 +277,7 @@ def test_what_does_not_grow_with_the_batch_is_refused(tmp_path):
         def forward(self, x):
             return x.reshape(1, -1)[:, 1:]
 
-    with pytest.raises(thinwire.InvalidError, match="which is no multiple of the batch"):
+    with pytest.raises(thinwire.InvalidError, match="which is not a multiple of the batch"):
         exported(tmp_path, Pairs(), torch.zeros(2, 4))
 
 
@@ -311,7 +311,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path, capsys):
         (linear, (x,), path, -1, "sequence is -1, expected 1 to 1073741824"),
         (linear, (x,), path, 2**70, "sequence is 1180591620717411303424, expected 1 to"),
         (by_sign, (x,), path, None, "torch.export cannot trace Of: .*may depend on shapes"),
-        (by_batch, (x,), path, None, "^node 1 'reshape' is there for a batch of 2 and not for 4"),
+        (by_batch, (x,), path, None, "^node 1 'reshape' exists for a batch of 2 but not for 4"),
     ):
         with pytest.raises(thinwire.InvalidError, match=expected) as caught:
             thinwire.torch.export_graph(module, examples, place, sequence=sequence)
@@ -471,7 +471,7 @@ def test_what_torch_trains_otherwise_is_refused_by_name(tmp_path):
         (nn.Linear(8, 4).bfloat16(), x.bfloat16(), r"computes in bfloat16, .* module.float\(\)"),
         (Texts(), tokens, "^the logits of row 5 of the batch depend on other rows"),
         (Recurrent(8, 4).eval(), torch.zeros(2, 3, 8), "operator aten.lstm.input is not supported"),
-        (Counted(), x, "^the forward of Counted, called again, computes something else"),
+        (Counted(), x, "^the forward of Counted, called again, gives a different result"),
         (frozen, x, "^batch norm '1' is in evaluation and the module in training"),
         (
             Of(lambda h: h if random.random() < 1 else -h),

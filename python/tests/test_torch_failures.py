@@ -255,7 +255,7 @@ EXPECTED = {
     "no codec": ("InvalidError", "unknown codec 'zip'"),
     "no algorithm": ("InvalidError", "pigeon"),
     "no seed": ("InvalidError", "seed is -1"),
-    "another model": ("InvalidError", "hint: a hook of its own for each model"),
+    "another model": ("InvalidError", "hint: use a separate hook for each model"),
     "another world": ("PeerError", "world"),
     "another state": ("InvalidError", "the plan in the checkpoint is no plan"),
     "first skipped": ("InvalidError", "skip_all_reduce_unused_params is True, expected False"),

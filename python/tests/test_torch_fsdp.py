@@ -321,7 +321,7 @@ def mistaken() -> None:
         (({"0.bias": (1, fine)}, 2, "int4"), "of codec int4, expected int8"),
         (({"0.bias": (1, fine[:, 1:])}, 2, "int8"), r"has shape \[2, 32\], expected \[2, 33\]"),
         (({"0.bias": (1, fine.log())}, 2, "int8"), "parameter 0.bias is not finite"),
-        (({"0.bias": fine}, 2, "int8"), "no pair, expected a count and a residual"),
+        (({"0.bias": fine}, 2, "int8"), "not a pair, expected a count and a residual"),
         (({"0.bias": (-1, fine)}, 2, "int8"), "count of parameter 0.bias is -1"),
     ):
         with pytest.raises(InvalidError, match=text):

@@ -145,6 +145,7 @@ def several():
         said(lambda: fsdp(model, replicas=mesh)),
         said(lambda: fsdp(model, replicas=mesh["host"])),
         said(lambda: fsdp(model, replicas=mesh["replicas"] if rank % 2 else None)),
+        said(lambda: fsdp(model, of_three, replicas=mesh["replicas"])),
         said(lambda: fsdp(resumed, replicas=mesh["replicas"])),
         said(lambda: other.load_state_dict({f"rank{rank}": (*state[:3], "int8")})),
         said(
@@ -185,6 +186,17 @@ class Heads:
             hidden = self.trunk(torch.ones(2, 32, requires_grad=True)).tanh()
             heads = self.heads if part == 0 else self.heads[:1]
             sum(head(hidden).sum() for head in heads).backward()
+
+
+def of_three(name):
+    """The codec of a parameter; rank 1 has none."""
+    import torch.distributed as dist
+
+    from thinwire import InvalidError
+
+    if dist.get_rank() == 1:
+        raise InvalidError(f"no codec for {name}")
+    return "int8"
 
 
 def said(action):
@@ -236,12 +248,13 @@ def test_lossy_codecs_train_with_accumulation_skip_and_resume(codec):
 
 def test_what_does_not_fit_is_refused():
     expected = [
-        "on a mesh of two dimensions, of which FSDP2 sums one itself, expected the one that shards (hint: "
+        "on a mesh of two dimensions, one of which FSDP2 sums itself, expected the one that shards (hint: "
         'fully_shard(module, mesh=mesh["host"]))',
         "gather_codec with replicas",
         "replicas is DeviceMesh of 2 dimensions, expected a mesh of one dimension or a process group",
         "expected replicas of one shard",
         "has replicas given, rank ",
+        "no codec for ",
         "exchanges by Thinwire already",
         "the state is of codec int4:stochastic, expected int4:stochastic",
         "the state is of shard",
@@ -249,7 +262,7 @@ def test_what_does_not_fit_is_refused():
         "has 2 parts, expected modules, a count, a place and the codec",
         "has a gradient in an earlier micro-batch of this step and none in the last one",
     ]
-    expected[6] = "the state is of codec int8, expected int4:stochastic"
+    expected[7] = "the state is of codec int8, expected int4:stochastic"
     for seen in everything():
         for text, part in zip(seen["refused"], expected, strict=True):
             assert part in text and "\n" not in text, text

@@ -176,28 +176,28 @@ def test_features_have_any_dtype_and_may_be_absent():
         ({"input_nodes": torch.tensor([1, 1])}, "a vertex twice"),
         ({"input_nodes": torch.zeros(3, dtype=torch.bool)}, r"mask \[3\], expected \[60\]"),
         ({"input_nodes": torch.tensor([], dtype=torch.int64)}, "no vertices, expected at least 1"),
-        ({"num_neighbors": [-2]}, "num_neighbors has -2, expected a whole number from -1 on"),
+        ({"num_neighbors": [-2]}, "num_neighbors has -2, expected a whole number of at least -1"),
         ({"num_neighbors": [2.5]}, "num_neighbors has 2.5, expected a whole number"),
         ({"num_neighbors": "5,5"}, 'num_neighbors is "5,5", expected a list of whole numbers'),
         ({"num_neighbors": 5}, "num_neighbors is 5, expected a list of whole numbers"),
         ({"num_neighbors": iter([2])}, "num_neighbors is list_iterator, expected a list"),
         ({"num_neighbors": [2**32]}, "expected a whole number from -1 to 4294967295"),
-        ({"batch_size": 0}, "batch_size 0, expected a whole number from 1 on"),
-        ({"batch_size": 2.5}, "batch_size 2.5, expected a whole number from 1 on"),
-        ({"batch_size": "256"}, 'batch_size "256", expected a whole number from 1 on'),
-        ({"batch_size": True}, "batch_size True, expected a whole number from 1 on"),
-        ({"threads": -1}, "threads -1, expected a whole number from 1 on"),
+        ({"batch_size": 0}, "batch_size 0, expected a whole number of at least 1"),
+        ({"batch_size": 2.5}, "batch_size 2.5, expected a whole number of at least 1"),
+        ({"batch_size": "256"}, 'batch_size "256", expected a whole number of at least 1'),
+        ({"batch_size": True}, "batch_size True, expected a whole number of at least 1"),
+        ({"threads": -1}, "threads -1, expected a whole number of at least 1"),
         ({"threads": 10**9}, "threads 1000000000, expected a whole number from 1 to 1024"),
-        ({"seed": -1}, "seed -1, expected a whole number from 0 on"),
+        ({"seed": -1}, "seed -1, expected a whole number of at least 0"),
         ({"shuffle": "no"}, 'shuffle is "no", expected True or False'),
         ({"replace": 1}, "replace is 1, expected True or False"),
         ({"features": "x"}, 'features is "x", expected SharedFeatures or None'),
         ({"features": torch.ones(VERTICES, 3)}, r"features is Tensor torch.float32 \[60, 3\]"),
-        ({"cache": "lots"}, 'cache "lots", expected bytes, or such as "64MB"'),
+        ({"cache": "lots"}, 'cache "lots", expected bytes, or text such as "64MB"'),
         ({"cache": 1.5}, "cache 1.5, expected bytes"),
         ({"cache": f"{10**30}"}, "cache .*, expected bytes"),
-        ({"rank": "0", "world": 1}, 'rank "0", expected a whole number from 0 on'),
-        ({"rank": 0, "world": 0}, "world 0, expected a whole number from 1 on"),
+        ({"rank": "0", "world": 1}, 'rank "0", expected a whole number of at least 0'),
+        ({"rank": 0, "world": 0}, "world 0, expected a whole number of at least 1"),
         ({"input_nodes": "train"}, 'input_nodes is "train", expected Tensor'),
         ({"input_nodes": torch.tensor([1.9])}, "input_nodes of torch.float32, expected whole"),
         ({"input_nodes": torch.tensor([1j])}, "input_nodes of torch.complex64, expected whole"),
@@ -276,8 +276,8 @@ NO_EDGES = torch.zeros(2, 0, dtype=torch.int64)
         ({"x": torch.zeros(VERTICES)}, r"x is \[60\], expected \[vertices, features\]"),
         ({"x": torch.tensor(1.0)}, r"x is \[\], expected \[vertices, features\]"),
         ({"x": None}, "the graph has neither x nor num_nodes"),
-        ({"x": None, "num_nodes": 2.5}, "num_nodes 2.5, expected a whole number from 0 on"),
-        ({"x": None, "num_nodes": "5"}, 'num_nodes "5", expected a whole number from 0 on'),
+        ({"x": None, "num_nodes": 2.5}, "num_nodes 2.5, expected a whole number of at least 0"),
+        ({"x": None, "num_nodes": "5"}, 'num_nodes "5", expected a whole number of at least 0'),
         ({"num_nodes": 59}, "num_nodes 59, expected 60, the number of rows of x"),
     ],
 )
@@ -300,9 +300,9 @@ def test_a_bad_graph_is_named(tmp_path, change, message):
         ({}, "state has nothing, expected pass and step"),
         ({"pass": 0}, "state has pass, expected pass and step"),
         ([0, 1], "state is list, expected dict"),
-        ({"pass": "a", "step": 0}, 'pass "a", expected a whole number from 0 on'),
-        ({"pass": 0, "step": 1.5}, "step 1.5, expected a whole number from 0 on"),
-        ({"pass": -1, "step": 0}, "pass -1, expected a whole number from 0 on"),
+        ({"pass": "a", "step": 0}, 'pass "a", expected a whole number of at least 0'),
+        ({"pass": 0, "step": 1.5}, "step 1.5, expected a whole number of at least 0"),
+        ({"pass": -1, "step": 0}, "pass -1, expected a whole number of at least 0"),
         ({"pass": 2**63, "step": 0}, "expected a whole number from 0 to 9223372036854775807"),
         ({"pass": 0, "step": 60}, r"pass 0, step 60, expected steps of 0\.\.60"),
     ],
@@ -600,7 +600,7 @@ def test_parquet_has_the_graph(tmp_path):
     [
         ({"src": None}, None, "has no column src, expected one of dst, w"),
         ({"src": [0, None]}, None, "src has no value in row 1"),
-        ({"src": [0, -4]}, None, "src is -4 in row 1, expected vertices from 0 on"),
+        ({"src": [0, -4]}, None, "src is -4 in row 1, expected vertices numbered from 0"),
         ({"src": [0.5, 1.0]}, None, "src is double, expected whole numbers"),
         ({"w": [1.0, float("nan")]}, None, "w is nan in row 1, expected finite float32"),
         ({"w": [1.0, -2.0]}, None, "w is -2.0 in row 1, expected 0 and more"),
@@ -641,9 +641,9 @@ def test_files_that_are_no_parquet_are_named(tmp_path):
             read_parquet(path, columns)
     with pytest.raises(InvalidError, match="edges is 5, expected the path of a file"):
         read_parquet(5)
-    with pytest.raises(InvalidError, match="vertices 2.5, expected a whole number from 0 on"):
+    with pytest.raises(InvalidError, match="vertices 2.5, expected a whole number of at least 0"):
         read_parquet(path, vertices=2.5)
-    for features, message in (([], "features of no column"), (5, "features is 5, expected str")):
+    for features, message in (([], "features names no column"), (5, "features is 5, expected str")):
         with pytest.raises(InvalidError, match=message):
             read_parquet(path, vertices=path, features=features)
 
@@ -695,7 +695,7 @@ ALL = torch.ones(VERTICES, dtype=torch.bool)
             "train_mask and test_mask have vertex 0, expec",
         ),
         ({}, {"bounds": 5}, "bounds is 5, expected a list of whole numbers"),
-        ({}, {"bounds": [0, 60.0]}, "bounds has 60.0, expected a whole number from 0 on"),
+        ({}, {"bounds": [0, 60.0]}, "bounds has 60.0, expected a whole number of at least 0"),
         ({}, {"bounds": [0, 30]}, r"bounds \[0, 30\], expected ascending numbers from 0 to 60"),
         ({}, {"codec": ["f32"]}, "codec list of torch.float32, expected one of f32, int8"),
         (
@@ -720,10 +720,10 @@ def test_graphs_that_no_file_has_are_named(tmp_path, change, options, message):
 @pytest.mark.parametrize(
     "use, message",
     [
-        (lambda file: file.rows(-1), "start -1, expected a whole number from 0 on"),
-        (lambda file: file.rows(0, 2.5), "end 2.5, expected a whole number from 0 on"),
+        (lambda file: file.rows(-1), "start -1, expected a whole number of at least 0"),
+        (lambda file: file.rows(0, 2.5), "end 2.5, expected a whole number of at least 0"),
         (lambda file: file.rows(5, 2), r"rows 5\.\.2, expected rows of 0\.\.60"),
-        (lambda file: file.part("a"), 'part "a", expected a whole number from 0 on'),
+        (lambda file: file.part("a"), 'part "a", expected a whole number of at least 0'),
         (lambda file: file.part(2), "part 2 of 2"),
         (
             lambda file: file.rows().read("a"),

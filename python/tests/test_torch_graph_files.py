@@ -62,7 +62,7 @@ def test_parquet_may_call_vertices_what_it_likes(tmp_path):
         for wrong, message in (
             (names[:2], "dst is .* in row 1, expected one of the ids"),
             ([*names, names[0]], "id has .* twice, expected it once"),
-            ([0.5], "id is double, expected whole numbers or texts"),
+            ([0.5], "id is double, expected integers or strings"),
         ):
             nodes = parquet(tmp_path / "v.parquet", id=wrong)
             with pytest.raises(InvalidError, match=message):

@@ -266,6 +266,30 @@ def test_all_ranks_learn_of_a_rank_that_raises_before_the_meeting(ranks):
     assert first == f"PeerError: rank 1 does not come: {second}"
 
 
+def chooses():
+    """Attaches a hook whose function of names raises on rank 1: what each rank is told."""
+    import torch.distributed as dist
+
+    import thinwire.torch
+    from torch_models import wrapped
+
+    def codec(name):
+        if dist.get_rank() == 1:
+            raise ValueError(f"no codec for {name}")
+        return "int8"
+
+    dist.init_process_group("gloo")
+    said = told(lambda: thinwire.torch.attach(wrapped("mlp"), codec))
+    dist.destroy_process_group()
+    return said
+
+
+def test_all_ranks_learn_of_a_function_of_names_that_raises_on_one(ranks):
+    first, second = ranks(2, chooses)
+    assert second == "ValueError: no codec for 0.weight"
+    assert first == f"InvalidError: rank 1 says: {second}"
+
+
 def test_a_store_that_is_lost_while_ranks_meet_is_a_peer_error():
     import torch.distributed as dist
 

@@ -70,4 +70,7 @@ def test_a_port_that_is_free_is_chosen_and_told():
 
 def test_no_address_is_an_error_in_one_line():
     for outcome in launch.run(2, joined, env={"THINWIRE_METRICS": "9400"}):
-        assert "THINWIRE_METRICS is '9400', no address: " in outcome.stderr.splitlines()[-1]
+        assert (
+            "THINWIRE_METRICS is '9400', which is not an address: "
+            in outcome.stderr.splitlines()[-1]
+        )

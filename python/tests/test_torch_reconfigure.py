@@ -244,7 +244,7 @@ def misled(folder: str) -> list[tuple[str, str]]:
         found.append((text, said))
 
     refused(1, [], "InvalidError: no handles")
-    refused(1, [mine, "gloo:0:1"], "InvalidError: 'gloo:0:1' is no handle")
+    refused(1, [mine, "gloo:0:1"], "InvalidError: 'gloo:0:1' is not a handle")
     refused(1, [mine, mine], "InvalidError: ranks 0 and 1 have the same handle")
     refused(1, [third], f"InvalidError: this rank's handle, {mine}, is not among the 1 given")
     member.meet(1, [first, second])

@@ -119,9 +119,9 @@ def refused():
 def test_what_does_not_fit_is_refused(ranks):
     expected = [
         "mode diloco has 'x' steps",
-        "mode step has no rounds",
+        "mode step has no rounds, expected local:EVERY, diloco:EVERY, sma:PULL or pair:EVERY",
         "codec int8 with mode pair",
-        "the state is of mode local:3 on 2 ranks, this training of local:2 on 2",
+        "the state is of mode local:3 on 2 ranks, this training is of mode local:2 on 2",
         "the state is of mode local:2 on 3 ranks",
         "the state has no mode",
     ]

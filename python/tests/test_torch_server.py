@@ -356,7 +356,7 @@ def follow(address):
     model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     with pytest.raises(thinwire.InvalidError, match="adamw for dense parameters"):
         ServerOptimizer(client(address, "adamw:lr=1"), model, model.parameters())
-    with pytest.raises(thinwire.InvalidError, match="is none of Linear"):
+    with pytest.raises(thinwire.InvalidError, match="does not belong to Linear"):
         ServerOptimizer(client(address), model, other.parameters())
     server = client(address, "adam:lr=0.1")
     with server:
@@ -372,13 +372,13 @@ def follow(address):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"rows": "5"}, 'rows "5", expected a whole number from 1 on'),
-        ({"width": 2.5}, "width 2.5, expected a whole number from 1 on"),
+        ({"rows": "5"}, 'rows "5", expected a whole number of at least 1'),
+        ({"width": 2.5}, "width 2.5, expected a whole number of at least 1"),
         ({"initial": 5}, "initial is 5, expected str"),
         ({"optimizer": 5}, "optimizer is 5, expected str or None"),
-        ({"cache": "64 apples"}, 'cache "64 apples", expected bytes, or such as "64MB"'),
-        ({"staleness": -1}, "staleness -1, expected a whole number from 0 on"),
-        ({"staleness": "1"}, 'staleness "1", expected a whole number from 0 on'),
+        ({"cache": "64 apples"}, 'cache "64 apples", expected bytes, or text such as "64MB"'),
+        ({"staleness": -1}, "staleness -1, expected a whole number of at least 0"),
+        ({"staleness": "1"}, 'staleness "1", expected a whole number of at least 0'),
         ({"ids": [1, 2]}, "ids of '' are list, expected torch.int64"),
         ({"ids": 0.5}, "ids of '' are 0.5, expected torch.int64"),
     ],
@@ -406,7 +406,7 @@ def keep(address):
     from thinwire.torch import ServerEmbedding, ServerOptimizer
 
     for wrong in ("64 apples", "MB", "-1"):
-        with pytest.raises(thinwire.InvalidError, match="expected bytes, or such as"):
+        with pytest.raises(thinwire.InvalidError, match="expected bytes, or text such as"):
             ServerEmbedding(ROWS, WIDTH, cache=wrong)
     model = ServerEmbedding(ROWS, WIDTH, initial="zeros", codec="f16", cache="64kB", staleness=1)
     assert model.served.cache_bytes == 64_000 and model.cache_stats == {}

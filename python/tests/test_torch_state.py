@@ -184,7 +184,7 @@ def refused():
 
 def test_a_state_of_another_rank_or_model_is_refused(ranks):
     expected = {
-        "arity": "expected what state_dict gave",
+        "arity": "expected the result of state_dict",
         "no plan": "is no plan",
         "shape": "the state is of another model: residual",
         "nan": "holds NaN, expected finite numbers",

@@ -340,11 +340,11 @@ def test_what_does_not_fit_is_refused_in_one_line_on_all_ranks():
     expected = [
         "exchanges whole gradients",
         "of each gradient, this rank exchanges part",
-        "parts of gradients cannot be divided anew",
-        "within is no partition: the group of rank 0 has ranks 0, 1, that of rank 1 has 1, 2",
+        "parts of gradients cannot be divided again",
+        "within does not partition the ranks: the group of rank 0 has ranks 0, 1, that of rank 1 has 1, 2",
         'within is "rack", expected None, "host" or the process group',
         "ranks disagree: rank 1 has within host, rank 0 has within none",
-        "the host of rank 0 has 3 ranks, that of rank 3 has 1, expected as many on each",
+        "the host of rank 0 has 3 ranks, that of rank 3 has 1, expected equal numbers",
     ]
     for seen in all_laws():
         for text, part in zip(seen["refused"], expected, strict=True):

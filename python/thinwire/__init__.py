@@ -1,7 +1,6 @@
 """Thinwire: training across machines when the network between them is the bottleneck.
 
-This root imports no framework. `thinwire.torch`, `thinwire.mindspore` and `thinwire.jax` are imported by
-name.
+This root imports no framework. Import `thinwire.torch`, `thinwire.mindspore` or `thinwire.jax` by name.
 
     import thinwire
 

@@ -1,9 +1,9 @@
 """The core, in Rust: groups of ranks and synchronisers of gradients, on plain addresses.
 
-Tensors cross as address, number of elements and dtype ("f32", "f16", "bf16"). Whoever gives an
-address keeps the memory alive and leaves it alone until the call is done. Blocking calls release
-the GIL and end on Ctrl-C. A call with `done` returns at once; `done(error_or_None)` is called later
-from another thread. After a PeerError the group is over: every later call fails with it.
+Tensors cross as address, number of elements and dtype ("f32", "f16", "bf16"). The caller keeps the
+memory at an address alive and unchanged until the call is done. Blocking calls release the GIL and
+end on Ctrl-C. A call with `done` returns at once; `done(error_or_None)` is called later from
+another thread. After a PeerError the group is over: every later call fails with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -85,24 +85,24 @@ def check_state(
     momentum_correction: float | None = None,
     **_others: Any,
 ) -> None:
-    """Raises InvalidError for the plan of a state that is none, or is of a training with another codec,
-    feedback or momentum correction; other options of `check` are ignored."""
+    """Raises InvalidError for an invalid plan of a state, or that of a training with a different
+    codec, feedback or momentum correction; other options of `check` are ignored."""
 
 def codec_name(codec: str) -> str:
-    """The name that plans and states give a codec, or "auto" with codecs: one for all names that mean the
-    same. InvalidError for a name that `check` refuses."""
+    """The canonical name of a codec, or of "auto" with codecs, as plans and states have it: one
+    name for all synonyms. InvalidError for a name that `check` refuses."""
 
 def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource:
     """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for
     "int8"."""
 
 def decode_rows(rows: tuple[int, int], columns: int, format: str, out: tuple[int, int]) -> None:
-    """Writes the f32 of encoded rows, address and bytes, to an address with room for so many rows."""
+    """Writes the f32 of encoded rows, address and bytes, to an address with room for that many rows."""
 
 def measure_codecs(codec: str, largest: int, device: Cuda | None = None) -> None:
     """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process, in the
-    memory of a device or in host memory. A rank that is to join others does so first, or they wait for
-    it."""
+    memory of a device or in host memory. Call it after joining the other ranks, or they wait for
+    this one."""
 
 def settling_updates(beta2: float) -> int:
     """Returns the number of updates between two variances of Adam that is_settled compares."""
@@ -112,14 +112,14 @@ def is_settled(before: float, now: float) -> bool:
 
 def partner(rank: int, world: int, seed: int, round: int) -> int | None:
     """The rank with which a rank averages in a round of pairs: all ranks draw the same perfect matching.
-    None for the one that sits out where their number is odd."""
+    None for the rank that sits out if the number of ranks is odd."""
 
 def close_all(groups: list[Group]) -> None:
-    """Closes several groups at once, each of which waits a while for the other ranks."""
+    """Closes several groups at the same time; each waits a while for the other ranks."""
 
 def command(words: list[str], arguments: list[str]) -> int:
-    """Runs the command `thinwire` with these arguments, and returns its exit code. Ranks and servers are
-    processes that `words` start, an interpreter and what it runs."""
+    """Runs the command `thinwire` with these arguments, and returns its exit code. Ranks and
+    servers are processes started by `words`: an interpreter and the program that it runs."""
 
 def sockets() -> list[tuple[int, int]]:
     """Descriptor and inode of every socket that this process, or the one that it was forked from, has
@@ -137,16 +137,17 @@ def xla_handlers() -> list[tuple[str, str, Any]]:
     device of the synchronizer."""
 
 def fail_at_exit() -> None:
-    """Makes this process end with status 1 when it ends: a step has failed that nobody has looked at."""
+    """Makes the exit status of this process 1: a step has failed whose error nobody has read."""
 
 def reshard(rank: int, world: int, saved: int, read: Callable[[int], _Tensors]) -> _Tensors:
-    """What `rank` of `world` ranks continues from, where `saved` others have saved: their residuals and
-    momenta keep their sum over ranks. `read` gives the tensors of one of them, of rank 0 and of every
-    world-th from `rank` on. InvalidError if what ranks hold alike differs."""
+    """The state that `rank` of `world` ranks continues from after `saved` ranks have saved: the
+    sums of residuals and momenta over ranks are preserved. `read` gives the tensors of one of them,
+    of rank 0 and of every world-th from `rank` on. InvalidError if values differ that all ranks
+    must have in common."""
 
 @final
 class Cuda:
-    """A device of NVIDIA on which gradients are encoded, in its primary context."""
+    """An NVIDIA device on which gradients are encoded, in its primary context."""
 
     @staticmethod
     def open(ordinal: int, libraries: str) -> Cuda:
@@ -154,18 +155,19 @@ class Cuda:
         `libraries`, the folder of a framework's libraries, or beside it. InvalidError where there is no
         driver, no NVRTC or no such device."""
     def allocate_by(self, allocate: Callable[[int], int], free: Callable[[int], object]) -> None:
-        """Lets memory come from a framework, unless it does so already: `allocate` returns the address of a
+        """Takes memory from a framework's allocator from now on, if none is set yet: `allocate`
+        returns the address of a
         number of bytes for work on `stream`, or raises, and `free` takes an address back."""
     @property
     def stream(self) -> int:
         """Address of the stream of all work."""
     def after(self, stream: int) -> None:
-        """Lets work from now on wait for what the stream at an address was given."""
+        """Makes later work wait for the work queued so far on the stream at an address."""
     def synchronize(self) -> None:
         """Waits until all work is done."""
     @staticmethod
     def simulated(seed: int) -> Cuda | None:
-        """A device without a card, in builds for tests; None without a C++ compiler."""
+        """A simulated device, in builds for tests; None without a C++ compiler."""
     def allocate(self, elements: int) -> int:
         """The address of new memory for f32, in builds for tests."""
     def new_stream(self) -> int:
@@ -184,9 +186,10 @@ class Store:
 
 @final
 class Coordinator:
-    """The coordinator of an elastic job in this process; it lives as long as the object. With a `state`
-    file it is the only one, and continues from there; without, its successor asks the members. With
-    `servers`, which need a state file, it also decides which server has which rows."""
+    """The coordinator of an elastic job in this process; it lives as long as the object. With a
+    `state` file it is the job's only coordinator, and continues from the file; without one, its
+    successor asks the members for the state. With `servers`, which need a state file, it also
+    decides which server has which rows."""
 
     def __new__(
         cls,
@@ -203,7 +206,7 @@ class Coordinator:
     def seat(self) -> list[tuple[str, str]]:
         """The environment variables of a new process of the job."""
     def resize(self, ranks: int) -> None:
-        """Sets the number of ranks that are wanted."""
+        """Sets the desired number of ranks."""
     def stop(self) -> None:
         """Lets all processes leave after a step that all agree on."""
 
@@ -235,9 +238,9 @@ class Membership:
     def wants_end(self) -> bool:
         """Whether the epoch is to end after a step that all agree on."""
     def synced(self, steps: int) -> None:
-        """Notes that the state was taken over, with so many steps."""
+        """Notes that the state was taken over, after this number of steps."""
     def applied(self, steps: int) -> None:
-        """Notes that so many steps were applied."""
+        """Notes that this number of steps was applied."""
     def halted(self) -> None:
         """Notes that the epoch has ended for this process, which applies no step until `next` returns."""
     def successors(self) -> list[tuple[int, int]]:
@@ -246,7 +249,7 @@ class Membership:
         """Asks to leave after a step that all agree on. False, and nothing is done, between epochs, when
         nobody depends on this process."""
     def complete(self) -> None:
-        """Tells that all steps are done: the job is over for every process."""
+        """Reports that all steps are done: the job is over for every process."""
     def tell(self, figures: str) -> None:
         """Sends figures for people: a JSON object of at most 512 bytes."""
 
@@ -256,7 +259,7 @@ class Epoch:
 
     @staticmethod
     def of(group: Group, number: int = 1, state_sources: int = 1) -> Epoch:
-        """The ranks of a group as an epoch, over connections of its own."""
+        """The ranks of a group as an epoch, over separate connections."""
     @property
     def number(self) -> int: ...
     @property
@@ -265,12 +268,12 @@ class Epoch:
     def world(self) -> int: ...
     @property
     def state_sources(self) -> int:
-        """How many ranks, the first ones, have the newest state; none at a job's beginning."""
+        """Number of ranks, counted from rank 0, that have the newest state; 0 when a job begins."""
     def hand_over(self, state_sources: int, address: int, bytes: int) -> bytes:
         """The bytes of the first `state_sources` ranks, which are the same, on all ranks; the others'
         addresses do not count."""
     def pass_on(self, source: int, target: int, mine: bytes) -> bytes:
-        """The bytes of rank `source`, on it and on rank `target`; these two call it."""
+        """The bytes of rank `source`, on it and on rank `target`; only these two ranks call it."""
     def gather(self, mine: bytes) -> list[bytes]:
         """The bytes of every rank, in rank order, of any lengths."""
     def abort(self, reason: str) -> None:
@@ -280,23 +283,24 @@ class Epoch:
 
 @final
 class EpochEntry:
-    """How a rank begins an epoch, as all its ranks decide alike."""
+    """The way in which a rank begins an epoch; all its ranks decide the same."""
 
     @property
     def hand_over(self) -> int | None:
-        """Number of ranks, the first ones, that hand their state over to all others; None if nobody lacks
-        it."""
+        """Number of ranks, counted from rank 0, that hand their state over to all others; None if
+        no rank lacks it."""
     @property
     def takes_over(self) -> bool:
         """Whether this rank takes over the state of the others."""
     @property
     def residuals(self) -> Literal["kept", "of lost step", "dropped"]:
-        """Whether residuals stay as they are, are those of a step that this rank took part in and another
-        one has applied, or belong to a state that is gone: this rank then begins as a new one."""
+        """What happens to residuals: they stay unchanged; they are those of a step that another
+        rank has applied, too; or they belong to a lost state, so that this rank begins like a new one."""
 
 @final
 class ElasticSteps:
-    """The steps of a rank of an elastic job, from epoch to epoch: what follows each of them.
+    """The steps of a rank of an elastic job, from epoch to epoch, and the decision about what
+    follows each step.
 
     Only `applied` moves `done` within an epoch.
     """
@@ -307,17 +311,18 @@ class ElasticSteps:
         """Steps in this rank's state."""
     @property
     def is_under_way(self) -> bool:
-        """Whether a step has begun and was not applied."""
+        """Whether a step has begun but was not applied."""
     @property
     def is_void(self) -> bool:
         """Whether a rank was lost: no step may be applied until the next epoch."""
     @property
     def due(self) -> Literal["step", "change", "repeat"]:
-        """What follows: the next step; the next epoch, after leavers have handed their residuals on; or the
-        next epoch at once, which may repeat the step."""
+        """The next thing to do: the next step; the next epoch, after leavers have handed on their
+        residuals; or the next epoch at once, which may repeat the step."""
     def begin(self, epoch: Epoch, done: int) -> EpochEntry:
-        """Decides how this rank begins an epoch in which rank 0 has `done` steps. InvalidError if the
-        others count on a state that this rank lacks, or would fall back behind this rank's state."""
+        """Decides how this rank begins an epoch in which rank 0 has `done` steps. InvalidError if
+        the others rely on a state that this rank lacks, or would return to an older state than this
+        rank's."""
     def synced(self, done: int) -> None:
         """Notes that this rank has the state after `done` steps."""
     def begin_step(self) -> None:
@@ -331,9 +336,9 @@ class ElasticSteps:
 
 @final
 class Group:
-    """Ranks that work together. Calls happen in the order in which they are made; `send` and
-    `recv` run beside them. Where ranks make different calls, all fail; `call` says in words what the
-    caller knows of one beyond its bytes."""
+    """Ranks that work together. Calls run in the order in which they are made; `send` and `recv`
+    run concurrently with them. If ranks make different calls, all fail; `call` describes what the
+    caller knows about a call besides its bytes."""
 
     @staticmethod
     def join(
@@ -350,7 +355,8 @@ class Group:
         watch: Callable[[], None] | None = None,
         port: int | None = None,
     ) -> Group:
-        """Joins the other ranks. `watch` is called about once a second meanwhile; an exception that it
+        """Joins the other ranks. While it waits, `watch` is called about once a second; an
+        exception that it
         raises ends the wait."""
     @property
     def rank(self) -> int: ...
@@ -363,8 +369,8 @@ class Group:
     def store(self) -> str:
         """Where the ranks have met, as host:port."""
     def split(self, name: str) -> Group:
-        """The same ranks over connections of their own; all ranks call it. It ends with this group, or
-        alone."""
+        """The same ranks over separate connections; all ranks call it. It ends together with
+        this group, or by itself."""
     def all_reduce(
         self,
         address: int,
@@ -412,21 +418,21 @@ class Group:
     ) -> None:
         """Copies the bytes of `root` to all ranks."""
     def send(self, address: int, bytes: int, to: int, tag: int = 0, done: _Done = None) -> None:
-        """Sends to one rank, which receives with the same tag; in order for each tag."""
+        """Sends to one rank, which receives with the same tag; messages of one tag keep their order."""
     def recv(self, address: int, bytes: int, source: int, tag: int = 0, done: _Done = None) -> None:
-        """Receives from one rank what it sends with the same tag."""
+        """Receives a message that one rank sends with the same tag."""
     def barrier(self, done: _Done = None) -> None:
-        """Is done when every rank has called it."""
+        """Completes when every rank has called it."""
     def gatherer(self, call: str) -> int | None:
-        """A rank that has begun an `all_gather` in these words, which this rank has not begun."""
+        """A rank that has begun an `all_gather` with this description, which this rank has not begun."""
     def expect(self, ranks: list[int]) -> None:
         """PeerError if one of these ranks has left this group, or ended it."""
     def abort(self, reason: str) -> None:
-        """Ends this group, its splits and all that was made from them; every rank fails with it."""
+        """Ends this group, its splits and everything made from them; every rank fails with it."""
     def close(self) -> None:
-        """Says goodbye for this group, its splits and all that was made from them."""
+        """Says goodbye for this group, its splits and everything made from them."""
     def counters(self) -> dict[str, int]:
-        """What the collectives of this group have moved: bytes and frames, sent and received."""
+        """Statistics of this group's collectives: bytes and frames, sent and received."""
 
 @final
 class Sketch:
@@ -448,11 +454,11 @@ class Policies:
 
     def __new__(cls, policies: list[str]) -> Policies: ...
     def needs_ranks(self) -> bool:
-        """Whether any policy does nothing without ranks that come and go."""
+        """Whether any policy has no effect unless the number of ranks can change."""
     def take(self, sketches: list[list[float]], rows: list[int]) -> None:
-        """Takes note of a step: the sketch of each rank, and its rows of the batch."""
+        """Records a step: the sketch of each rank, and its rows of the batch."""
     def noise(self) -> tuple[float, float] | None:
-        """Squared norm of the gradient and variance of one row's, once they are known."""
+        """Squared norm of the gradient, and variance of a single row's gradient, once they are known."""
     def ask(
         self,
         step: int,
@@ -466,15 +472,15 @@ class Policies:
         wait_s: float,
         elapsed_s: float,
     ) -> list[dict[str, Any]]:
-        """What the policies ask for after a step: dicts with "batch", "rate", "ranks" and "reason"."""
+        """The requests of policies after a step: dicts with "batch", "rate", "ranks" and "reason"."""
 
 @final
 class Averager:
-    """Exchanges the parameters of ranks that train copies of a model on their own, as a mode says.
+    """Exchanges the parameters of ranks that train their own copies of a model, in the way of a mode.
 
-    `parameters` are (name, shape, dtype, bucket), of which dtype is "f32" and bucket any; `addresses` are
-    those of their f32 in host memory, one for each parameter, here and in all methods. All ranks begin with
-    the same values. Made by all ranks together.
+    `parameters` are (name, shape, dtype, bucket), where dtype is "f32" and bucket is ignored;
+    `addresses`, here and in all methods, are those of the parameters' f32 values in host memory,
+    one for each parameter. All ranks begin with the same values. All ranks create it together.
     """
 
     def __new__(
@@ -491,8 +497,8 @@ class Averager:
         unchecked: bool = False,
     ) -> Averager: ...
     def is_due(self) -> bool:
-        """Whether the end of the next step reads or changes parameters; if not, `step` may be given the
-        addresses of any."""
+        """Whether the end of the next step reads or changes parameters; if not, `step` accepts the
+        addresses of any values."""
     def steps(self) -> int:
         """Steps so far."""
     def step(self, addresses: list[int]) -> dict[str, float]:
@@ -500,11 +506,12 @@ class Averager:
         due. Returns the numbers of rounds that have "begun", "ended" and were "skipped", "wait_s" and
         "sent_bytes"."""
     def settle(self, addresses: list[int]) -> dict[str, float]:
-        """Ends all rounds that are on their way before their time; all ranks together."""
+        """Ends all rounds under way early; all ranks together."""
     def finish(self, addresses: list[int]) -> dict[str, float]:
         """Gives all ranks the same parameters by a last round; all ranks together."""
     def state(self) -> tuple[str, _Tensors]:
-        """Progress and tensors for a restart, beside the parameters of this rank; after `settle`."""
+        """Progress and tensors for a restart, in addition to the parameters of this rank; call
+        after `settle`."""
     def load(self, progress: str, tensors: _Tensors, addresses: list[int]) -> None:
         """Continues from a state before the first step; all ranks together."""
     def abort(self, reason: str) -> None:
@@ -514,11 +521,12 @@ class Averager:
 class Synchronizer:
     """Averages the gradients of a model over all ranks, with error feedback and overlap.
 
-    `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready, at least
-    one, each with a name of its own; those of one bucket become ready together. `device` has the gradients,
-    so that "auto" measures codecs there. `peers` are the ranks that exchange these parameters with this
-    one, none for all; `beside` are ranks, each with other peers, on all of which a step counts or on none.
-    Made by all ranks together.
+    `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready, at
+    least one, each with a unique name; those of one bucket become ready together. `device` has the
+    gradients, so that "auto" measures codecs there. `peers` are the ranks that exchange these
+    parameters with this one, none for all ranks; `beside` are ranks with other peers: a step takes
+    effect on all of them or on none. `named` are the names that patterns of codecs may match, none for those
+    of `parameters`. All ranks create it together.
     """
 
     def __new__(
@@ -537,6 +545,7 @@ class Synchronizer:
         device: Cuda | None = None,
         peers: Sequence[int] = ...,
         beside: Sequence[int] = ...,
+        named: Sequence[str] = ...,
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:
@@ -544,16 +553,16 @@ class Synchronizer:
     def buckets(self) -> list[list[int]]:
         """The parameters of each bucket, in the order in which buckets become ready."""
     def relayout(self, parameters: list[tuple[str, list[int], str, int]]) -> None:
-        """Takes the same parameters in another order or other buckets; all ranks together."""
+        """Takes the same parameters in a different order or in different buckets; all ranks together."""
     def reform(self, epoch: Epoch, applied: bool = False) -> None:
-        """Continues among the ranks of an epoch, of which new ones make a synchronizer; all together. A
-        step that was not finished leaves no trace, unless another rank has `applied` it."""
+        """Continues among the ranks of an epoch, all together; new ranks create a synchronizer. An
+        unfinished step has no effect, unless another rank has `applied` it."""
     def owed(self) -> bytes:
         """The residuals and momenta of this rank, for `take_on` of another rank."""
     def take_on(self, owed: bytes) -> None:
-        """Takes on, between steps, the residuals and momenta of a rank that leaves."""
+        """Adds, between steps, the residuals and momenta of a rank that leaves."""
     def release(self) -> None:
-        """Lets go of the other ranks between steps, until `reform`."""
+        """Disconnects from the other ranks between steps, until `reform`."""
     def set_share(self, share: float) -> None:
         """Sets the part of the global batch that this rank computes, from the next step on."""
     def begin(self, step: int | None = None) -> None:
@@ -566,50 +575,51 @@ class Synchronizer:
     def ready_bucket(
         self, bucket: int, address: int, elements: int, device: Cuda | None = None
     ) -> None:
-        """Takes all gradients of a bucket, one after the other in one flat tensor."""
+        """Takes all gradients of a bucket, concatenated in one flat tensor."""
     def absent(self, parameters: list[int]) -> None:
         """Declares that this rank has no gradients of these parameters in this step, before any values are
         given for them. A parameter that is absent on all ranks keeps residual, momentum and factors."""
     def keeps(self) -> bool:
-        """Whether something is kept of parameters from step to step: residuals, momenta, factors."""
+        """Whether state of parameters is kept from step to step: residuals, momenta, factors."""
     def fault(self) -> str | None:
-        """Which gradient has made the last step one that is to be skipped, as far as this rank knows."""
+        """The gradient for which the last step must be skipped, as far as this rank knows."""
     def staged(self) -> str | None:
         """A line on what a device did not do in the last step, for which gradients were copied to host
         memory."""
     def finish(self) -> bool:
-        """Waits for all averages. False: a gradient of some rank was not finite, the step is to be
+        """Waits for all averages. False: a gradient of some rank was not finite, the step must be
         skipped, and no residual has changed."""
     def write(
         self, parameter: int, address: int, elements: int, device: Cuda | None = None
     ) -> None:
-        """Writes an average after `finish`; NaN after a step that is to be skipped."""
+        """Writes an average after `finish`; NaN after a step that must be skipped."""
     def finish_into(self, targets: Sequence[_Target], done: Callable[..., object]) -> None:
         """Finishes and writes each parameter, then calls `done(None, averaged)` or `done(error)` from
-        another thread. What is written to a device is queued on its stream."""
+        another thread. Writes to a device are queued on its stream."""
     def finish_buckets(self, targets: Sequence[_Target], done: Callable[..., object]) -> None:
-        """As `finish_into` for flat tensors, each with the number of a bucket."""
+        """Like `finish_into`, for flat tensors, each with the number of a bucket."""
     def exchange(self, sources: list[int], targets: list[int]) -> bool:
         """A whole step: gradients at `sources`, averages to `targets`, in the parameters' order."""
     def rescale(self, previous_rate: float, rate: float) -> None:
-        """Says that the learning rate has changed: what is owed was given at the previous one."""
+        """Notes that the learning rate has changed: the residuals come from gradients under the
+        previous one."""
     def failure(self) -> Error | None:
-        """Why an operator of a framework failed first, if one did."""
+        """The reason why the first operator of a framework failed, if one did."""
     def plan(self) -> str:
         """Codec, algorithm and partitions of every bucket, as JSON; on rank 0 also the `line` of `auto`."""
     def record(self) -> str:
         """Where the time of the last step went, and on rank 0 the last `planning` of `auto`, as JSON."""
     def live(self, steps: int, step_s: float, samples_per_s: float) -> str:
-        """What `thinwire top` shows of this rank after so many steps, as JSON."""
+        """The figures that `thinwire top` shows for this rank after this number of steps, as JSON."""
     def state(self) -> tuple[str, _Tensors]:
         """The plan and all residuals and factors, as bytes of f32."""
     def load(self, plan: str, tensors: _Tensors) -> None:
         """Loads a state; a collective call between steps. A state of another model, codec, feedback,
         momentum correction or step is refused on all ranks before anything has changed."""
     def shared_state(self) -> tuple[str, _Tensors]:
-        """The part of the state that all ranks have alike."""
+        """The part of the state that is equal on all ranks."""
     def load_shared(self, plan: str, tensors: _Tensors) -> None:
-        """Continues from that part of another rank's state, and keeps what this rank owes."""
+        """Continues from that part of another rank's state, and keeps this rank's residuals."""
     def state_bytes(self) -> int:
         """Bytes that the exchange holds beyond one copy of the gradients."""
     def abort(self, reason: str) -> None:
@@ -617,8 +627,8 @@ class Synchronizer:
 
 @final
 class Scatter:
-    """Compressed reduce-scatter and all-gather for sharded parameters. Made by all ranks together;
-    calls happen in the order in which they are made."""
+    """Compressed reduce-scatter and all-gather for sharded parameters. All ranks create it
+    together; calls run in the order in which they are made."""
 
     def __new__(
         cls, group: Group, codec: str = "none", seed: int = 1, unchecked: bool = False
@@ -634,12 +644,12 @@ class Scatter:
         device: Cuda | None = None,
     ) -> None:
         """Sums this rank's chunk of `source`, one chunk per rank, into `target`. A chunk has `parts`: the
-        key of each parameter, whose residual is kept, and its number of elements per rank. NaN if any rank
-        had a value not finite. With a `device` both are f32 in its memory, which travel as `dtype` where
-        they are not compressed."""
+        key of each parameter, whose residual is kept, and its number of elements per rank. NaN if
+        any rank had a value that is not finite. With a `device` both are f32 in its memory, which
+        travel as `dtype` where they are not compressed."""
     @property
     def was_skipped(self) -> bool:
-        """Whether any rank had a value not finite in the last reduce-scatter."""
+        """Whether any rank had a value that is not finite in the last reduce-scatter."""
     def all_gather(
         self,
         key: int,
@@ -650,11 +660,11 @@ class Scatter:
         codec: str = "none",
         done: _Done = None,
     ) -> None:
-        """Gathers `elements` of every rank, as `codec` keeps them: the same bits on all ranks."""
+        """Gathers `elements` of every rank, rounded by `codec`: the same bits on all ranks."""
     def state(self) -> dict[int, tuple[int, bytes]]:
-        """By key, how often it was exchanged, and its residual, rank by rank, as bytes of f32."""
+        """For each key, the number of its exchanges and its residual, rank by rank, as bytes of f32."""
     def load(self, places: dict[int, tuple[int, bytes]]) -> None:
-        """Continues from what `state` gave, at these keys."""
+        """Continues from what `state` returned, at these keys."""
     def abort(self, reason: str) -> None:
         """Ends it on all ranks."""
 
@@ -671,8 +681,8 @@ class Graph:
     def edges(self) -> int:
         """Number of edges."""
     def write_columns(self, offsets: int, neighbors: int) -> None:
-        """Writes the compressed sparse columns to two addresses, as i64: offsets, one more than vertices,
-        and neighbours."""
+        """Writes the compressed sparse columns to two addresses, as i64: offsets (one more than
+        there are vertices) and neighbours."""
 
 @final
 class GraphFile:
@@ -695,7 +705,7 @@ class GraphFile:
         which is encoded from f32; labels are the address of i64, below 0 for none; the split is the address
         of bytes: 0 none, 1 training, 2 validation, 3 test. `bounds` are the first vertices of parts, and
         the number of vertices; weights are the address of f32 by positions of edges, and types that of
-        i64. Ids are an int64 or a text per vertex."""
+        i64. Ids are one int64 or string per vertex."""
     def graph(self) -> Graph:
         """The topology, which shares the file's memory."""
     @property
@@ -710,7 +720,7 @@ class GraphFile:
         """Writes the labels as i64; -1 where a vertex has none."""
     @property
     def extras(self) -> tuple[bool, bool]:
-        """Whether edges have weights, and vertices types."""
+        """Whether edges have weights, and whether vertices have types."""
     def write_weights(self, address: int) -> None:
         """Writes the weights as f32, by positions of edges."""
     def write_types(self, address: int) -> None:
@@ -718,9 +728,10 @@ class GraphFile:
     def write_split(self, address: int) -> None:
         """Writes the use of every vertex as bytes: 0 for none, 1 training, 2 validation, 3 test."""
     def ids(self) -> list[int] | list[str] | None:
-        """The ids that vertices had where the graph came from, if the file has them."""
+        """The ids of vertices in the graph's source, if the file has them."""
     def write_origins(self, address: int) -> None:
-        """Writes the number that every vertex had before parts were made as i64, if there are parts."""
+        """Writes, as i64, the number that every vertex had before the graph was cut into parts, if
+        it was."""
     def verify(self) -> None:
         """Compares the whole file with its checksums. Raises InvalidError if they differ."""
     @property
@@ -729,7 +740,7 @@ class GraphFile:
 
 @final
 class GraphLoader:
-    """Mini-batches of a graph in the order of their positions, loaded ahead by threads of its own."""
+    """Mini-batches of a graph in the order of their positions, loaded ahead by its own threads."""
 
     def __new__(
         cls,
@@ -749,7 +760,7 @@ class GraphLoader:
     def next(self) -> GraphBatch:
         """Waits for the next batch."""
     def hits(self) -> tuple[int, int]:
-        """Rows that the cache had and had not."""
+        """Numbers of rows found in the cache and not found in it."""
 
 @final
 class RowSource:
@@ -762,7 +773,8 @@ class RowSource:
     def of_parts(parts: list[RowSource | str], token: str, timeout_s: float) -> RowSource:
         """The rows of consecutive parts, each the rows of this process, or host:port of a `RowServer`."""
     def read(self, numbers: tuple[int, int], out: int) -> None:
-        """Writes rows to an address, in the order of their numbers, address and count of i64."""
+        """Writes rows to an address, in the order of their numbers, which are given as address and
+        count of i64."""
     @property
     def width(self) -> int:
         """Bytes of a row."""
@@ -788,7 +800,7 @@ class RowServer:
 
 @final
 class GraphBatch:
-    """A mini-batch. Its memory is used again when the object is gone."""
+    """A mini-batch. Its memory is reused when the object is gone."""
 
     @property
     def position(self) -> tuple[int, int]:
@@ -801,7 +813,7 @@ class GraphBatch:
         """Number of vertices."""
     @property
     def hops(self) -> list[tuple[int, int]]:
-        """Number of sources and of edges of every hop, that of the seeds first."""
+        """Numbers of sources and of edges of every hop, beginning with the seeds' hop."""
     @property
     def rows(self) -> tuple[int, int]:
         """Address and bytes of the feature rows."""
@@ -834,7 +846,7 @@ class Server:
     def figures(self) -> str:
         """Figures for people, as JSON, at most a second old."""
     def refusal(self) -> str | None:
-        """Why the coordinator refuses this server, if it does: it then serves nobody."""
+        """The reason why the coordinator refuses this server, if it does: the server then serves nobody."""
     def leave(self) -> None:
         """Leaves the job: returns when the others continue without this server."""
 
@@ -872,28 +884,31 @@ class ServerClient:
         """Number of workers in the epoch."""
     @property
     def pushing(self) -> int:
-        """Number of workers that push, this one included: those of the epoch without those that only read
-        rows. Before the first step of the job all are expected to push."""
+        """Number of workers that push, this one included: all workers of the epoch except those
+        that only read rows. Before the first step of the job, all workers are expected to push."""
     @property
     def pushes(self) -> int:
         """Number of pushes so far."""
     def begin_push(self, gradients: list[tuple[int, int, int, int, int]]) -> None:
-        """Begins a push, when the one before will survive. Each gradient is the number of its table,
-        address and number of rows, address and number of values; they are copied. There may be none:
-        servers count steps."""
+        """Begins a push, once the previous one is safe on all replicas. Each gradient is the number
+        of its table,
+        address and number of rows, address and number of values; they are copied. The list may be
+        empty: servers count steps."""
     def finish_push(self) -> None:
-        """Waits until the push that was begun will survive whatever fails."""
+        """Waits until the push is on all replicas, so that it survives failures."""
     def pull(self, groups: list[tuple[int, int, int]], address: int, elements: int) -> None:
-        """Reads rows in any order, each group the number of a table, address and number of rows, into
-        `elements` values at `address`. All pushes of this worker are in them."""
+        """Reads rows in any order, each group given as the number of a table, address and number of
+        rows, into
+        `elements` values at `address`. The rows contain all pushes of this worker."""
     def cache(self, table: int, bytes_max: int, staleness: int) -> None:
-        """Keeps rows of a table in at most so many bytes of memory, and gives them until this worker has
-        made more than `staleness` pushes since they were asked for."""
+        """Caches rows of a table in at most this many bytes, and returns them until this worker has
+        made more than `staleness` pushes since it asked for them."""
     def hits(self, table: int) -> str | None:
-        """Counts of a table's cache, as JSON; none without one."""
+        """Counters of a table's cache, as JSON; empty without a cache."""
     def snapshot(self) -> str:
         """Takes a snapshot of the job, with all pushes of this worker; returns the name of its folder."""
     def tell(self, steps: int, step_s: float) -> None:
-        """Tells what `thinwire top` shows of this worker after so many steps, each of `step_s` seconds."""
+        """Reports the figures that `thinwire top` shows for this worker after this number of steps
+        of `step_s` seconds each."""
     def leave(self) -> None:
         """Leaves: returns when the others continue without this worker."""

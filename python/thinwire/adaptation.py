@@ -1,7 +1,8 @@
 """Policies that adapt a training while it runs, whatever its framework.
 
-A framework hands over each rank's gradients before they are averaged, as a sketch, and gathers the rows
-that ranks tell each other. Policies are decided on rank 0, and in force on all ranks after the same step.
+A framework hands over each rank's gradients before they are averaged, as a sketch, and gathers the
+rows that ranks report to each other. Rank 0 decides by the policies, and its decisions take effect
+on all ranks after the same step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ASKED = 2
 
 
 class Adapting:
-    """The part of an adaptation that all frameworks have in common."""
+    """The part of an adaptation that all frameworks share."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class Adapting:
         texts = [each for each in policies if isinstance(each, str)]
         self._functions = [each for each in policies if callable(each)]
         if len(texts) + len(self._functions) < len(policies):
-            raise InvalidError("a policy that is neither a text nor a function")
+            raise InvalidError("a policy that is neither a string nor a function")
         self._core = _core.Policies(texts)
         if self._core.needs_ranks() and (resize is None or ranks_allowed is None):
             raise InvalidError(

@@ -1,7 +1,8 @@
-"""A check that all ranks say the same of something, before anything is exchanged that depends on it.
+"""A check that all ranks agree on something, before they exchange anything that depends on it.
 
 Ranks that disagree about a model would read each other's bits as another dtype, or wait for each other;
-here each learns which rank differs from rank 0, and in what. Law: all ranks raise, or none.
+with this check, each learns which rank differs from rank 0, and in what. Law: either all ranks
+raise, or none.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def agree(lines: Sequence[str], core: _core.Group) -> None:
 
     # Errors
 
-    InvalidError on all ranks if those of any rank differ.
+    InvalidError on all ranks if the lines of any rank differ.
     """
     if core.world == 1:
         return
@@ -39,14 +40,15 @@ def together(core: _core.Group, read: Callable[[], T]) -> T:
 
     # Errors
 
-    What `read` raises here; InvalidError if it has raised on other ranks only.
+    The exception that `read` raises on this rank; InvalidError if it has raised on other ranks only.
     """
     if core.world == 1:
         return read()
     try:
         found = read()
     except Exception as error:
-        gathered(" ".join(str(error).split()) or type(error).__name__, core)
+        kind = "" if isinstance(error, _core.Error) else f"{type(error).__name__}: "
+        gathered(" ".join(f"{kind}{error}".split()).removesuffix(":"), core)
         raise
     for rank, text in enumerate(gathered("", core)):
         if text:
@@ -79,14 +81,14 @@ def from_rank_0(lines: Sequence[str], core: _core.Group) -> list[str]:
 
 
 def checksum(values: Any) -> str:
-    """Says in a word which values an array has; None stands for those that cannot be read."""
+    """Returns a short fingerprint of an array's values; None stands for values that cannot be read."""
     if values is None:
         return "unknown values"
     return f"checksum {zlib.crc32(numpy.asarray(values).tobytes()):08x}"
 
 
 def difference(mine: Sequence[str], theirs: Sequence[str]) -> str:
-    """The first difference in words, nothing if there is none."""
+    """A description of the first difference; empty if there is none."""
     for here, there in zip(mine, theirs):
         if here != there:
             return f"has {here}, rank 0 has {there}"

@@ -1,4 +1,5 @@
-"""Checks of arguments for all frameworks: an error has the name, the value and what is expected."""
+"""Checks of arguments for all frameworks: an error names the argument, its value and the expected
+values."""
 
 from __future__ import annotations
 
@@ -82,9 +83,13 @@ def whole(name: str, value: Any, least: int = 0, most: int = INT64_MAX) -> int:
     except TypeError:
         found = None
     if found is None or not least <= found <= most:
-        end = f"to {most}" if found is not None and found > most else "on"
+        wanted = (
+            f"from {least} to {most}"
+            if found is not None and found > most
+            else f"of at least {least}"
+        )
         kind = InvalidTypeError if found is None else InvalidError
-        raise kind(f"{name} {shown(value)}, expected a whole number from {least} {end}")
+        raise kind(f"{name} {shown(value)}, expected a whole number {wanted}")
     return found
 
 
@@ -134,7 +139,7 @@ def timeouts(timeout_s: Any, heartbeat_timeout_s: Any = None) -> tuple[float, fl
 
     # Errors
 
-    InvalidError that names the first of them that the core would not take.
+    InvalidError that names the first of them that the core would refuse.
     """
     timeout_s = seconds("timeout_s", timeout_s, TIMEOUT_S_MIN, TIMEOUT_S_MAX)
     if heartbeat_timeout_s is not None:
@@ -145,7 +150,7 @@ def timeouts(timeout_s: Any, heartbeat_timeout_s: Any = None) -> tuple[float, fl
 
 
 def job(coordinator: Any, token: Any, timeout_s: Any) -> float:
-    """Refuses what is no place of a job, its address and secret, or None; returns its timeout in seconds.
+    """Refuses anything but the address and secret of a job, or None; returns its timeout in seconds.
 
     # Errors
 
@@ -157,9 +162,9 @@ def job(coordinator: Any, token: Any, timeout_s: Any) -> float:
 
 
 def options(world: int | None = None, **given: Any) -> None:
-    """Refuses options of an exchange that a Synchronizer would refuse, before anybody is met.
+    """Refuses options of an exchange that a Synchronizer would refuse, before this rank meets others.
 
-    With `world`, the number of ranks, also those that it would refuse among so many.
+    With `world`, also the options that it would refuse for that number of ranks.
 
     # Errors
 
@@ -172,8 +177,8 @@ def options(world: int | None = None, **given: Any) -> None:
 
 
 def codec(given: Any, names: Collection[str] = ()) -> Any:
-    """Returns codecs by the names of parameters as the core takes them, PATTERN=CODEC,PATTERN=CODEC, and
-    anything else as it is. A function is asked for each of `names`.
+    """Returns codecs by the names of parameters as the core takes them,
+    PATTERN=CODEC,PATTERN=CODEC, and anything else unchanged. A function is asked for each of `names`.
 
     # Errors
 
@@ -196,7 +201,7 @@ def codec(given: Any, names: Collection[str] = ()) -> Any:
         for place, sign in ((pattern, "="), (pattern, ","), (each, ",")):
             if sign in place:
                 raise InvalidError(
-                    f"codec has {shown(place)}, expected no '{sign}' (hint: ? is any)"
+                    f"codec has {shown(place)}, expected no '{sign}' (hint: ? matches any character)"
                 )
     return ",".join(f"{pattern}={each}" for pattern, each in rules)
 

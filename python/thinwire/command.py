@@ -1,7 +1,8 @@
-"""The command `thinwire` as a script or a module of this package: Python starts, the core does the rest.
+"""The command `thinwire` as a script or a module of this package: Python only starts it, the core
+does the rest.
 
-Ranks start by the same script or module, so this imports nothing that takes time, and the package's root
-no NumPy.
+Ranks start by the same script or module, so this file imports nothing that takes time, and the
+package's root does not import NumPy.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def main() -> int:
 
 
 def run(words: list[str]) -> int:
-    """Runs the command, which `words` start again for ranks, with the arguments of this process."""
+    """Runs the command with the arguments of this process; it starts its ranks with `words`."""
     # What Python has changed, and programs that the command starts would inherit.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,6 +1,6 @@
-"""Names that were given up: they work for one minor version more, with a DeprecationWarning.
+"""Deprecated names: they work for one more minor version, with a DeprecationWarning.
 
-Law: a name that is gone has warned for a minor version before (docs/compatibility.md).
+Law: a removed name has warned for one minor version before (docs/compatibility.md).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ Called = TypeVar("Called", bound=Callable[..., Any])
 
 
 def warn(old: str, new: str, stacklevel: int = 3) -> None:
-    """Warns whoever uses an old name, which is `stacklevel` calls above."""
+    """Warns the caller of an old name, who is `stacklevel` calls above."""
     text = f"{old} is deprecated, expected {new} (hint: the next minor version is without {old})"
     warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
 
 
 def renamed(**names: str) -> Callable[[Called], Called]:
-    """Lets a function take keyword arguments by their old names, each with its new name.
+    """Makes a function accept keyword arguments by their old names; `names` maps each to its new name.
 
     # Errors
 
-    TypeError for a call with both names of one argument.
+    TypeError for a call with both the old and the new name of one argument.
     """
 
     def decorate(function: Called) -> Called:
@@ -63,9 +63,10 @@ def method(old: str, current: Called) -> Called:
 def classes(
     module: str, made: Mapping[str, tuple[str, str]], stacklevel: int = 3
 ) -> Callable[[str], Any]:
-    """Returns a module's `__getattr__` for classes that were public beside the functions that make them.
+    """Returns a module's `__getattr__` for classes that were public in addition to the functions
+    that create them.
 
-    `made` has the name of each class, with the submodule in which it is and its function.
+    `made` maps the name of each class to its submodule and its function.
     """
 
     def attribute(name: str) -> Any:

@@ -1,7 +1,7 @@
 """The exceptions of Thinwire, which the core raises too.
 
-Both of a caller's mistakes are `InvalidError`s; whoever expects the exceptions of Python and of frameworks
-catches them as `ValueError` and `TypeError`.
+A caller's mistake of either kind is an `InvalidError`; it can also be caught as `ValueError` or
+`TypeError`, as usual in Python and in frameworks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ __all__ = ["Error", "InvalidError", "InvalidTypeError", "NoRankError", "PeerErro
 
 
 class Error(RuntimeError):
-    """Whatever went wrong in Thinwire."""
+    """The base of all exceptions of Thinwire."""
 
     __module__ = "thinwire"
 
@@ -22,18 +22,18 @@ class InvalidError(Error, ValueError):
 
 
 class InvalidTypeError(InvalidError, TypeError):
-    """An argument of another type than expected; nothing has changed."""
+    """An argument of the wrong type; nothing has changed."""
 
     __module__ = "thinwire"
 
 
 class PeerError(Error):
-    """A rank is lost, silent, has raised or disagrees; the group is over."""
+    """A rank is lost or silent, has raised, or disagrees; the group has ended."""
 
     __module__ = "thinwire"
 
 
 class NoRankError(InvalidError):
-    """This process has a part in the job, but no rank: it is a scheduler."""
+    """This process belongs to the job but has no rank: it is a scheduler."""
 
     __module__ = "thinwire._core"

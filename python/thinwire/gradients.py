@@ -1,12 +1,12 @@
 """Gradients of a list of variables as arrays in host memory, averaged over all ranks in each step.
 
-Frameworks whose graphs call Python (TensorFlow, Keras) share this: what a graph calls per bucket, and
-what it calls at the end. Buckets are addressed by number and begin with the last variables, whose
-gradients backward has first.
+Frameworks whose graphs call Python (TensorFlow, Keras) share this module: the call per bucket, and
+the call at the end. Buckets are addressed by number and begin with the last variables, whose
+gradients backward computes first.
 
 Ranks agree at the first call: on shapes and dtypes of the variables, and on the kind of each gradient,
-which a framework knows when it traces a step. Law: all ranks raise InvalidError there, or none, and
-nothing of a gradient has been sent.
+which a framework knows when it traces a step. Law: either all ranks raise InvalidError there,
+before any part of a gradient is sent, or none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """What is known of a gradient before it is computed: that of a variable, by its name."""
+    """The properties of a variable's gradient that are known before it is computed."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,10 +52,11 @@ _alive: weakref.WeakSet[Gradients] = weakref.WeakSet()
 
 
 class Gradients:
-    """The gradients of one list of variables on this rank; a step is `ready` of each bucket, then `finish`.
+    """The gradients of one list of variables on this rank; a step calls `ready` for each bucket,
+    then `finish`.
 
-    codec and options: as in `thinwire.torch.hook`. `group` is that of the launcher's environment unless
-    given.
+    codec and options: as in `thinwire.torch.hook`. `group` is by default that of the launcher's
+    environment.
     """
 
     def __init__(self, codec: str, group: Group | None, **options: Any) -> None:
@@ -69,7 +70,7 @@ class Gradients:
         self.synchronizer: _core.Synchronizer | None = None
         self._failure: _core.Error | None = None
         self.interrupted = False
-        """Whether Ctrl-C has ended a step in a thread of the framework's."""
+        """Whether Ctrl-C has ended a step in a thread of the framework."""
         self._steps = 0
         """The number of steps since `count` was asked for it."""
         self.all: list[Gradient] = []
@@ -83,28 +84,30 @@ class Gradients:
         self._state: tuple[str, Any] | None = None
 
     def failure(self) -> _core.Error | None:
-        """Why a step has failed, if one has."""
+        """The reason why a step has failed, if one has."""
         return self._failure
 
     def heard(self) -> None:
-        """Notes that the program has got this failure."""
+        """Notes that the program has received this failure."""
 
     def count(self) -> int:
-        """The number of steps whose averages are there and that were not counted before."""
+        """The number of steps whose averages have arrived since the last call."""
         found, self._steps = self._steps, 0
         return found
 
     def meet(
         self, describe: Callable[[], list[Gradient]], read: Callable[[], list[Array | None]]
     ) -> None:
-        """Agrees with all ranks on what `describe` says: a collective call the first time, later a check.
+        """Agrees with all ranks on the gradients that `describe` returns: a collective call the
+        first time, later a check.
 
         `read` returns the values of the variables where they can be read, for the first call.
 
         # Errors
 
-        InvalidError on all ranks where variables of any rank cannot be exchanged or differ from rank 0's;
-        later on this rank, for other gradients than those of the first call, and for a closed group.
+        InvalidError on all ranks if variables of any rank cannot be exchanged or differ from rank
+        0's. Later calls raise it on this rank only, for gradients that differ from those of the
+        first call, and for a closed group.
         """
         expect_success(self)
         if which := ended(self.group):
@@ -189,7 +192,8 @@ class Gradients:
         return self.synchronizer.state()
 
     def load(self, plan: str, tensors: Any) -> None:
-        """Continues from a state; a collective call, before the first step done when that comes."""
+        """Continues from a state; a collective call. Before the first step, the state is kept until
+        that step."""
         _core.check_state(plan, **self.options)
         if self.synchronizer is None:
             self._state = plan, tensors
@@ -197,7 +201,7 @@ class Gradients:
             self.synchronizer.load(plan, tensors)
 
     def abort(self, reason: str) -> None:
-        """Lets every rank fail with `reason`."""
+        """Makes every rank fail with `reason`."""
         self.group.abort(reason)
 
     def _begin(
@@ -303,12 +307,14 @@ class Gradients:
 
 @contextlib.contextmanager
 def guard(exchanging: Any = None) -> Iterator[None]:
-    """Around training steps: raises a failed exchange as what it is, and tells the peers of other errors.
+    """Context for training steps: raises the original error of a failed exchange, and reports other
+    errors to the peers.
 
-    A graph shows an error of a step as a text of many lines. Inside of this it is Thinwire's own, of one
-    line: PeerError that names a rank, InvalidError. Any other exception passes, and every rank that waits
-    for this one raises PeerError with its text. `exchanging` is an exchange of `thinwire.tensorflow` or an
-    optimizer of `thinwire.keras`; None for all of this process whose groups are open, as those of tapes.
+    A graph reports an error of a step as a text of many lines. Inside of this context it is
+    Thinwire's own error, of one line: a PeerError that names a rank, or an InvalidError. Any other
+    exception passes, and every rank that waits for this one raises PeerError with its text.
+    `exchanging` is an exchange of `thinwire.tensorflow` or an optimizer of `thinwire.keras`; None
+    stands for all exchanges of this process whose groups are open, such as those of tapes.
     """
     interrupts.forget()
     try:
@@ -326,7 +332,7 @@ def guard(exchanging: Any = None) -> Iterator[None]:
 
 
 def guarded(exchanging: Any) -> list[Gradients]:
-    """The gradients that something exchanges, or all those of open groups."""
+    """The gradients of an exchange, or those of all open groups."""
     if exchanging is not None:
         return [exchanging.gradients]
     return [each for each in list(_alive) if each.group in open_groups]
@@ -343,7 +349,7 @@ def expect_success(gradients: Gradients) -> None:
 
 
 def dtype_of(name: str) -> numpy.dtype[Any]:
-    """NumPy's dtype of a name; bfloat16 is one of `ml_dtypes`, which comes with the frameworks."""
+    """NumPy's dtype by its name; bfloat16 comes from `ml_dtypes`, which the frameworks install."""
     if name == "bfloat16":
         import ml_dtypes
 
@@ -374,7 +380,7 @@ def expect_exchangeable(found: list[Gradient]) -> list[Gradient]:
 def expect_same_values(
     found: Sequence[Gradient], read: Callable[[], list[Array | None]], group: Group
 ) -> None:
-    """Refuses variables with other values than rank 0's, which would train apart; a collective call.
+    """Refuses variables whose values differ from rank 0's, since they would train apart; a collective call.
 
     # Errors
 
@@ -393,14 +399,15 @@ def expect_same_values(
 
 
 def merged(kinds: Sequence[Kind], group: Group) -> list[Kind]:
-    """The kind of each gradient on all ranks together; a collective call."""
+    """The kind of each gradient, agreed on by all ranks; a collective call."""
     mine = numpy.array([KINDS.index(kind) for kind in kinds], numpy.uint8)
     theirs = group.all_gather(mine).reshape(group.world, len(mine))
     return [KINDS[number] for number in theirs.max(axis=0)]
 
 
 def gathered(group: Group, rows: Array, name: str) -> Array:
-    """The rows of all ranks, in their order, of which each may have another number; a collective call."""
+    """The rows of all ranks, in the order of the ranks, whose numbers of rows may differ; a
+    collective call."""
     counts = group.all_gather(numpy.array([len(rows)], numpy.int64))
     padded = numpy.zeros((counts.max(), *rows.shape[1:]), rows.dtype)
     padded[: len(rows)] = rows
@@ -421,7 +428,7 @@ def bucket_bytes(found: Sequence[Gradient]) -> int:
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Names of which none is that of another: from the second on, one with its place."""
+    """Unique names: a name that repeats gets its position appended."""
     seen: set[str] = set()
     found = []
     for place, name in enumerate(names):

@@ -1,10 +1,11 @@
 """Groups of ranks, and collectives on NumPy arrays.
 
 Every rank of a group makes the same calls in the same order with arrays of the same shape and
-dtype; where one makes another, all fail with a PeerError: in that call or in their next, or, where
-nobody has sent anything to those who wait, at the timeout. Arrays cross as pointers, nothing is
-copied; the GIL is released while a call waits, and Ctrl-C ends it. float32 and float16 are summed
-natively, with codecs; every other number exactly, by gathering and adding them here.
+dtype; where one makes a different call, all fail with a PeerError: in that call or in their next
+one or, where nobody has sent anything to the ranks that wait, at the timeout. Arrays are passed as
+pointers, nothing is copied; the GIL is released while a call waits, and Ctrl-C ends it. float32 and
+float16 are summed natively, with codecs; all other numbers are summed exactly, by gathering and
+adding them here.
 """
 
 from __future__ import annotations
@@ -44,25 +45,25 @@ def init(
 ) -> Group:
     """Joins the job that this process belongs to, and returns the group of all its ranks.
 
-    Without `rank`, `world` and `coordinator` (host:port of rank 0) the environment says: that of
-    `thinwire run`, torchrun, mpirun, srun or msrun. A process that nobody launched is a world of
-    one. A launcher's ranks meet once: while their group lives, a call without any argument returns
-    that group, and any other call is refused. For several groups use `Group.split` or other
+    Without `rank`, `world` and `coordinator` (host:port of rank 0) they come from the environment
+    of `thinwire run`, torchrun, mpirun, srun or msrun. A process that nobody launched is a world of
+    one. A launcher's ranks meet only once: while their group exists, a call without any argument
+    returns that group, and any other call is refused. For several groups use `Group.split` or other
     coordinators.
 
     `token` is the job's secret (else THINWIRE_TOKEN), needed when ranks are on several hosts.
     Traffic between hosts is encrypted unless `encryption` is "never". `connections` is the number of TCP
     connections to each peer, by default 1, and up to 16 to peers on other hosts whose round trip takes
-    more than 6.7 ms. `link` emulates a bandwidth, as "100mbit". A wait in which no awaited data arrives
-    for `timeout_s` seconds fails. A rank that is silent for `heartbeat_timeout_s` seconds counts as
-    lost: at least 1, at most `timeout_s`, by default THINWIRE_HEARTBEAT_TIMEOUT_S or 10. All ranks
-    of a host share the TCP port `port`, by default THINWIRE_PORT; without either, each rank listens
-    on a free port of its own. With `launched` another process hosts the rendezvous, for instance a
-    `thinwire.Store`.
+    more than 6.7 ms. `link` emulates a bandwidth, such as "100mbit". A wait fails if no awaited
+    data arrives for `timeout_s` seconds. A rank that is silent for `heartbeat_timeout_s` seconds
+    counts as lost: at least 1, at most `timeout_s`, by default THINWIRE_HEARTBEAT_TIMEOUT_S or 10.
+    All ranks of a host share the TCP port `port`, by default THINWIRE_PORT; without either, each
+    rank listens on its own free port. With `launched` another process hosts the rendezvous, for
+    instance a `thinwire.Store`.
 
     Raises InvalidError if rank, world or coordinator are incomplete or contradict each other, or if
-    this process has joined already; PeerError if a rank does not appear or has another world.
-    In the scheduler process that msrun starts from the same script, and that Thinwire does not need,
+    this process has joined already; PeerError if a rank does not appear or has a different world.
+    msrun also starts a scheduler process from the same script, which Thinwire does not need: there
     `init` ends the process successfully.
     """
     for name, each in (("rank", rank), ("world", world), ("port", port)):
@@ -116,7 +117,7 @@ class Group:
 
     @property
     def world(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return self.core.world
 
     @property
@@ -126,7 +127,7 @@ class Group:
 
     @property
     def local_world(self) -> int:
-        """How many ranks run on this host."""
+        """Number of ranks on this host."""
         return self.core.local_world
 
     def __repr__(self) -> str:
@@ -134,9 +135,9 @@ class Group:
         return f"thinwire.Group(rank {self.rank} of {self.world})"
 
     def split(self, name: str) -> Group:
-        """The same ranks over connections of their own; all ranks call it.
+        """The same ranks over separate connections; all ranks call it.
 
-        It ends with this group, or before it by an `abort` or `close` of its own.
+        It ends with this group, or earlier by its own `abort` or `close`.
         """
         return Group(self.core.split(name))
 
@@ -145,10 +146,10 @@ class Group:
     ) -> numpy.ndarray[Any, Any]:
         """Replaces `array` by its sum (or average) over all ranks, in place, and returns it.
 
-        All ranks end with the same bits. `codec` is "none", "f16", "bf16" or a stochastic one, as
-        "int8:stochastic"; those that need error feedback belong to a model's gradients. Sums of
-        integers wrap as NumPy's do; averages of integers are exact, and rounded towards zero. There is
-        no average of booleans, whose sum is "or".
+        All ranks end with the same bits. `codec` is "none", "f16", "bf16" or a stochastic one, such
+        as "int8:stochastic"; codecs that need error feedback are for a model's gradients only. Sums
+        of integers wrap as NumPy's do; averages of integers are exact, and rounded towards zero.
+        There is no average of booleans, whose sum is "or".
         """
         check(array, writable=True)
         check_sum(array, average)
@@ -196,7 +197,7 @@ class Group:
         return stacked.reshape(self.world * rows.shape[0], *rows.shape[1:])
 
     def broadcast(self, array: numpy.ndarray[Any, Any], root: int = 0) -> numpy.ndarray[Any, Any]:
-        """Replaces `array` of all ranks by that of `root`, in place, and returns it."""
+        """Replaces `array` on all ranks by that of rank `root`, in place, and returns it."""
         check(array, writable=True)
         call = f"{described('broadcast', array)} from rank {root}"
         self.core.broadcast(array.ctypes.data, array.nbytes, root, call=call)
@@ -207,9 +208,9 @@ class Group:
         self.core.barrier()
 
     def abort(self, reason: str) -> None:
-        """Ends the group, its splits and all that was made from them: every rank fails with `reason`.
+        """Ends the group, its splits and everything made from them: every rank fails with `reason`.
 
-        What of it is longer than a line is cut.
+        A reason of more than one line is cut.
         """
         self.core.abort(reason)
 
@@ -227,7 +228,7 @@ class Group:
 
 
 def check(array: numpy.ndarray[Any, Any], writable: bool = False) -> None:
-    """Refuses what is no plain block of memory."""
+    """Refuses anything but a contiguous block of memory."""
     if not isinstance(array, numpy.ndarray):
         raise _core.InvalidError(f"a {type(array).__name__}, expected a NumPy array")
     if array.dtype.hasobject:
@@ -241,7 +242,7 @@ def check(array: numpy.ndarray[Any, Any], writable: bool = False) -> None:
 
 
 def check_sum(array: numpy.ndarray[Any, Any], average: bool) -> None:
-    """Refuses what cannot be summed, or not averaged, before anything is sent."""
+    """Refuses arrays that cannot be summed or averaged, before anything is sent."""
     if array.dtype.kind not in NUMBERS:
         raise _core.InvalidError(f"array of {array.dtype}, expected numbers")
     if not array.dtype.isnative:
@@ -256,7 +257,7 @@ def check_sum(array: numpy.ndarray[Any, Any], average: bool) -> None:
 
 
 def check_raw(array: numpy.ndarray[Any, Any], codec: str) -> None:
-    """Refuses a codec for numbers that none knows."""
+    """Refuses a codec for dtypes that no codec supports."""
     if codec != "none":
         raise _core.InvalidError(f"codec {codec} on {array.dtype}, expected float32 or float16")
 
@@ -264,7 +265,7 @@ def check_raw(array: numpy.ndarray[Any, Any], codec: str) -> None:
 def described(
     operation: str, array: numpy.ndarray[Any, Any], codec: str = "none", average: bool = False
 ) -> str:
-    """A call in words, which must be the same on all ranks."""
+    """A description of the call, which must be the same on all ranks."""
     words = f"{operation} of {array.dtype}{list(array.shape)}"
     return words + f" by {codec}" * (codec != "none") + ", averaged" * average
 
@@ -281,7 +282,7 @@ def merged(rows: numpy.ndarray[Any, Any], average: bool) -> numpy.ndarray[Any, A
 def integer_mean(rows: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
     """The exact mean over the first dimension, rounded towards zero.
 
-    Quotients and remainders are summed apart, because the sum of 64-bit integers may not fit.
+    Quotients and remainders are summed separately, because the sum of 64-bit integers may overflow.
     """
     wide = rows.astype(numpy.int64 if rows.dtype.kind == "i" else numpy.uint64)
     ranks = wide.dtype.type(len(rows))

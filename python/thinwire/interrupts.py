@@ -1,7 +1,7 @@
-"""Ctrl-C while another thread than Python's first one waits for other ranks.
+"""Ctrl-C while a thread other than Python's main thread waits for other ranks.
 
-Python hands signals to its first thread, which a framework may keep in a graph until the step ends. What
-waits there for a peer looks here, whether Ctrl-C was pressed, and ends the wait.
+Python delivers signals to its main thread, which a framework may keep in a graph until the step ends.
+Code that waits there for a peer checks here whether Ctrl-C was pressed, and ends the wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _write: socket.socket | None = None
 
 
 def follow() -> None:
-    """Begins to follow Ctrl-C; does nothing where somebody else does, as an event loop."""
+    """Begins to watch for Ctrl-C; does nothing if something else does, such as an event loop."""
     global _read, _write
     is_first = threading.current_thread() is threading.main_thread()
     if _write is not None or not is_first:
@@ -39,13 +39,13 @@ def _interrupt(number: int, frame: types.FrameType | None) -> None:
 
 
 def forget() -> None:
-    """Forgets what was pressed before, where another handler than ours has raised for it."""
+    """Forgets an earlier Ctrl-C for which a different handler has raised."""
     if threading.current_thread() is threading.main_thread():
         pressed()
 
 
 def pressed() -> bool:
-    """Whether Ctrl-C was pressed since the last call, and Python is to raise KeyboardInterrupt for it."""
+    """Whether Ctrl-C was pressed since the last call and must be raised as KeyboardInterrupt."""
     found = b""
     if _read is not None:
         with contextlib.suppress(BlockingIOError):

@@ -1,7 +1,7 @@
 """The ends of groups with their process: at exit, after an exception, and in a fork.
 
-The package's root imports this in every process that uses the core. The command `thinwire` starts by the
-root, too, so nothing here takes time to import.
+The package's root imports this in every process that uses the core. The command `thinwire` also
+starts through the root, so nothing here takes time to import.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ open_groups: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def ended(group: Any) -> str:
-    """How a group has ended here: "closed", or "of the parent process" in a fork; "" for an open one."""
+    """The way in which a group has ended here: "closed", or "of the parent process" in a fork; ""
+    for an open group."""
     if group.process != os.getpid():
         return "of the parent process"
     return "" if group in open_groups else "closed"
 
 
 def raised(rank: int, error: BaseException) -> str:
-    """Returns the line by which the other ranks learn of an exception on this one."""
+    """Returns the line that tells the other ranks about an exception on this one."""
     text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
     return f"rank {rank} raised {text[:500]}"
 

@@ -1,4 +1,4 @@
-"""The group that is meant when none is given.
+"""The group that is used when none is given.
 
 A launcher's environment names one meeting of all ranks, at which a process can appear once.
 """
@@ -12,7 +12,8 @@ from thinwire.arguments import instance
 
 
 def group_or_default(group: thinwire.Group | None) -> thinwire.Group:
-    """`group`, or the one that this process joins by its environment when first asked for it."""
+    """`group`, or the one of the launcher's environment, which this process joins when it is first
+    needed."""
     return default_group() if group is None else instance("group", group, thinwire.Group)
 
 

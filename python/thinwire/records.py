@@ -56,8 +56,8 @@ def tensorboard(writer: Any, every: int = EVERY) -> Log:
     """Returns a log that writes to a `SummaryWriter` of TensorBoard.
 
     Call it with the hook after every step: every `every` steps it adds the numbers of `record()`, as
-    `thinwire/wait_s` and so on, and those of buckets as their sums. Make it on rank 0, or on every rank
-    with a writer of its own.
+    `thinwire/wait_s` and so on, and those of buckets as their sums. Create it on rank 0, or on
+    every rank with its own writer.
 
     # Errors
 
@@ -74,8 +74,8 @@ def tensorboard(writer: Any, every: int = EVERY) -> Log:
 def tracker(run: Any, every: int = EVERY) -> Log:
     """Returns a log that writes to a tracker of experiments, an object with `log(figures, step=)`.
 
-    Such are a run of Weights & Biases (`wandb.init()`), and `wandb` itself. What is written, and when, is
-    as of `tensorboard`.
+    Examples are a run of Weights & Biases (`wandb.init()`), and `wandb` itself. It writes the same
+    values at the same steps as `tensorboard`.
 
     # Errors
 

@@ -1,8 +1,8 @@
 """Residuals in files of NumPy, one per rank, for frameworks whose checkpoints are the model alone.
 
-What a codec has lost of the gradients so far is state of training, as moments are: a run that continues
-from a checkpoint without it loses what had been fed back. Another number of ranks takes over what all
-ranks together owe.
+The part of the gradients that a codec has lost so far is training state, like moments: a run that
+continues from a checkpoint without it loses the errors that had been fed back. A different number
+of ranks takes over the sum of all ranks' residuals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ Tensors = dict[str, tuple[list[int], bytes]]
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """What is in a file of `save_residuals`: whose it is, the plan, and shapes and bytes of f32 by name."""
+    """The content of a file of `save_residuals`: its rank and save, the plan, and shapes and bytes
+    of f32 by name."""
 
     rank: int
     world: int
@@ -60,12 +61,12 @@ def save_residuals(exchanging: Any, path: str) -> str:
 def load_residuals(exchanging: Any, path: str) -> None:
     """Reads what `save_residuals` wrote with the same path; call it on every rank.
 
-    Where another number of ranks has saved, each rank reads the files of those that it follows: what all
-    owe together stays. Before the first step the residuals are kept until it comes.
+    If a different number of ranks saved, each rank reads the files of those that it continues: the
+    sum of all residuals is preserved. Before the first step, the residuals are kept until that step.
 
-    Raises InvalidError on all ranks, before anything has changed, if the file of any rank is missing or
-    truncated, is not one of `save_residuals`, or is of another rank or codec; a state of other variables is
-    refused when the first step comes.
+    Raises InvalidError on all ranks, before anything has changed, if the file of any rank is
+    missing or truncated, was not written by `save_residuals`, or is of a different rank or codec; a
+    state of other variables is refused in the first step.
     """
     gradients: Gradients = exchanging.gradients
     group = gradients.group
@@ -79,9 +80,9 @@ def load_residuals(exchanging: Any, path: str) -> None:
 def of_ranks(
     rank: int, world: int, file: Callable[[int], str], read: Callable[[str], Saved]
 ) -> tuple[str, Tensors]:
-    """The plan and the tensors of a rank, saved by any number of ranks, of which each has a `file`.
+    """The plan and the tensors of a rank, saved by any number of ranks, each in its own `file`.
 
-    Rank 0's file, if it can be seen from here, says how many they were.
+    Rank 0's file, if this rank can read it, tells how many ranks saved.
     """
     saved_world = read(file(0) if Path(file(0)).exists() else file(rank)).world
 
@@ -111,7 +112,7 @@ def of_ranks(
 def entries_of(
     file: str, load: Callable[[str], dict[str, Any]], *errors: type[Exception]
 ) -> dict[str, Any]:
-    """What `load` finds in a file of `save_residuals`; it may raise `errors`."""
+    """The content that `load` finds in a file of `save_residuals`; `load` may raise `errors`."""
     try:
         # Opening a pipe would wait for a writer.
         if Path(file).exists() and not Path(file).is_file():
@@ -126,7 +127,7 @@ def entries_of(
 
 
 def read(file: str) -> Saved:
-    """What is in a file of `save_residuals`."""
+    """The content of a file of `save_residuals`."""
     errors = OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile
     arrays = entries_of(file, loaded, *errors)
     plan, ranks = arrays.pop(PLAN).tobytes().decode(errors="replace"), arrays.pop(RANKS)
@@ -146,7 +147,7 @@ def loaded(file: str) -> dict[str, Any]:
 
 
 def arrays_of(tensors: Tensors) -> dict[str, Array]:
-    """What the core has as arrays."""
+    """The core's values as arrays."""
     return {
         name: numpy.frombuffer(data, numpy.float32).reshape(shape)
         for name, (shape, data) in tensors.items()
@@ -159,5 +160,5 @@ def tensors_of(arrays: Mapping[str, Array]) -> Tensors:
 
 
 def file_of(path: str, rank: int) -> str:
-    """Where the residuals of a rank are."""
+    """The path of a rank's residuals."""
     return f"{path}.rank{rank}.npz"

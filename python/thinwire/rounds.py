@@ -1,8 +1,8 @@
 """The copy of a model that a rank trains on its own, as arrays that the core exchanges in rounds.
 
-A framework gives its parameters as f32 and takes them back, rounded where they have less precision. What
-training then adds to a rounded parameter is added here to what was not rounded: otherwise rounding would
-lose the progress of a rank wherever it is smaller than the dtype's resolution.
+A framework gives its parameters as f32 and takes them back, rounded where they have less precision.
+Changes that training then makes to a rounded parameter are added here to the exact one: otherwise
+rounding would lose a rank's progress wherever it is smaller than the dtype's resolution.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Arrays = Mapping[str, numpy.ndarray[Any, Any]]
 
 
 def options_of(mode: str, codec: str | None, **others: Any) -> dict[str, Any]:
-    """The options of the exchange, checked. The codec is "int8" unless it is given; "none" for pairs, which
-    send parameters.
+    """The options of the exchange, checked. The default codec is "int8", and "none" for pairs,
+    which send parameters.
 
     # Errors
 
@@ -40,8 +40,8 @@ def options_of(mode: str, codec: str | None, **others: Any) -> dict[str, Any]:
 class Copy:
     """The parameters of one rank, and their rounds.
 
-    `read` returns them as f32, `write` gives the model these values; `rounded` are the names of those that
-    `write` rounds. All ranks begin with the same. A collective call.
+    `read` returns them as f32, `write` sets the model to given values; `rounded` are the names of
+    the parameters that `write` rounds. All ranks begin with the same. A collective call.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Copy:
         return record
 
     def state(self) -> tuple[str, dict[str, tuple[list[int], bytes]], Arrays]:
-        """Progress, tensors and exact parameters for a restart; all rounds end before. Collective."""
+        """Progress, tensors and exact parameters for a restart; all rounds are ended first. Collective."""
         self._follow()
         self._core.settle(self._addresses())
         self._take_up()
@@ -94,7 +94,7 @@ class Copy:
         return *self._core.state(), exact
 
     def check(self, progress: Any, exact: Arrays) -> None:
-        """Refuses a state of another model.
+        """Refuses a state of a different model.
 
         # Errors
 
@@ -140,12 +140,12 @@ class Copy:
 
 
 def addresses(arrays: Arrays) -> list[int]:
-    """Where arrays lie in memory, which they keep."""
+    """The addresses of arrays, which do not move."""
     return [each.ctypes.data for each in arrays.values()]
 
 
 class InPlace:
-    """What `Rounds` of frameworks have in common whose parameters change in place."""
+    """The common part of `Rounds` in frameworks whose parameters change in place."""
 
     mode: str
     group: thinwire.Group
@@ -164,20 +164,20 @@ class InPlace:
         return self.copy.finish()
 
     def state(self) -> dict[str, Any]:
-        """What this rank continues from beside the parameters, in text and NumPy arrays; a collective call,
-        since rounds that are on their way end before."""
+        """The state that this rank continues from in addition to the parameters, as text and NumPy
+        arrays; a collective call, since rounds under way are ended first."""
         progress, tensors, exact = self.copy.state()
         return {"mode": self.mode, "progress": progress, "tensors": tensors, "exact": exact}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continues from what `state` returned on this rank, before the first step; a collective call.
 
-        Raises InvalidError on all ranks if on any it is of another mode or model."""
+        Raises InvalidError on all ranks if the state of any rank is of a different mode or model."""
 
         def check() -> None:
             if state.get("mode") != self.mode:
                 raise InvalidError(
-                    f"the state is of mode {state.get('mode')}, this training of {self.mode}"
+                    f"the state is of mode {state.get('mode')}, this training is of mode {self.mode}"
                 )
             self.copy.check(state["progress"], state["exact"])
 

@@ -2,8 +2,9 @@
 //!
 //! Law: a flag that is typed wins over the same flag of a file.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
@@ -54,7 +55,8 @@ pub fn resolve(command: &clap::Command, mut words: Vec<OsString>) -> Result<Vec<
     with_new_names(&mut words);
     let Some(path) = config(&words) else { return Ok(words) };
     let train = command.find_subcommand(COMMAND).expect("there is a command of trainings");
-    let typed: Vec<&str> = words.iter().filter_map(name).collect();
+    let letters = words.iter().flat_map(|word| by_letters(train, word));
+    let typed: Vec<&str> = words.iter().filter_map(name).chain(letters).collect();
     let flags = read(&path, train, &typed)?;
     // A flag of the file that the parser refuses is then named as if it were typed.
     words.splice(1..1, flags);
@@ -63,8 +65,24 @@ pub fn resolve(command: &clap::Command, mut words: Vec<OsString>) -> Result<Vec<
 
 /// Returns the name of the flag that a word is, without its value.
 fn name(word: &OsString) -> Option<&str> {
-    let flag = word.to_str()?.strip_prefix("--")?;
-    Some(flag.split_once('=').map_or(flag, |(name, _)| name))
+    parts(word).map(|(name, _)| name)
+}
+
+/// Returns the name of the flag that a word is, and its value if the word has one, which need not be text.
+fn parts(word: &OsString) -> Option<(&str, Option<&OsStr>)> {
+    let flag = word.as_bytes().strip_prefix(b"--")?;
+    let end = flag.iter().position(|byte| *byte == b'=').unwrap_or(flag.len());
+    let value = flag.get(end + 1..).map(OsStr::from_bytes);
+    Some((str::from_utf8(&flag[..end]).ok()?, value))
+}
+
+/// Returns the names of the flags that a word gives by their letters, such as -qv. None of them takes a value.
+fn by_letters<'a>(command: &'a clap::Command, word: &OsString) -> impl Iterator<Item = &'a str> {
+    let word = word.to_str().unwrap_or_default();
+    let letters = word.strip_prefix('-').filter(|rest| !rest.starts_with('-')).unwrap_or_default();
+    let letters: Vec<_> = letters.chars().map(Some).collect();
+    let is_given = move |flag: &&Arg| letters.contains(&flag.get_short());
+    command.get_arguments().filter(is_given).filter_map(Arg::get_long)
 }
 
 /// Gives flags the names that they have now, and says so once.
@@ -87,8 +105,8 @@ fn with_new_names(words: &mut [OsString]) {
 fn config(words: &[OsString]) -> Option<PathBuf> {
     let words = words.split_first().filter(|(command, _)| *command == COMMAND)?.1;
     let at = words.iter().position(|word| name(word) == Some(CONFIG))?;
-    match words[at].to_str()?.split_once('=') {
-        Some((_, path)) => Some(path.into()),
+    match parts(&words[at])?.1 {
+        Some(path) => Some(path.into()),
         None => words.get(at + 1).map(PathBuf::from),
     }
 }
@@ -186,12 +204,15 @@ pub fn save(command: &clap::Command, matches: &ArgMatches) -> Result<()> {
     let Some(path) = path.filter(|_| !is_launched()) else { return Ok(()) };
     let train = command.find_subcommand(COMMAND).expect("it was parsed");
     file::ensure_place(Some(path), "the flags", "--save-config")?;
-    let text = written(train, matches);
+    let text = written(train, matches)?;
     file::write(path, &text).or_hint("give the path of a writable file with --save-config")
 }
 
 /// Returns the text of a file with the flags that were given.
-fn written(command: &clap::Command, matches: &ArgMatches) -> String {
+///
+/// # Errors
+/// If a value is no text, such as some paths.
+fn written(command: &clap::Command, matches: &ArgMatches) -> Result<String> {
     let mut text = format!("# Flags of thinwire {COMMAND}: thinwire {COMMAND} --{CONFIG} FILE\n");
     for flag in flags(command) {
         let (id, name) = (flag.get_id().as_str(), flag.get_long().unwrap_or_default());
@@ -200,7 +221,8 @@ fn written(command: &clap::Command, matches: &ArgMatches) -> String {
             continue;
         }
         let raw = matches.get_raw(id).into_iter().flatten();
-        let values: Vec<_> = raw.map(|value| literal(&value.to_string_lossy())).collect();
+        let texts = raw.map(|value| utf_8(name, value).map(literal));
+        let values: Vec<_> = texts.collect::<Result<_>>()?;
         let value = match &values[..] {
             _ if !flag.get_action().takes_values() => "true".to_owned(),
             [value] if !is_list(flag) => value.clone(),
@@ -208,7 +230,16 @@ fn written(command: &clap::Command, matches: &ArgMatches) -> String {
         };
         text += &format!("{name} = {value}\n");
     }
-    text
+    Ok(text)
+}
+
+/// Returns the value of a flag as the text that a file can have.
+fn utf_8<'a>(name: &str, value: &'a OsStr) -> Result<&'a str> {
+    value.to_str().ok_or_else(|| {
+        let shown = Path::new(value).display();
+        let error = anyhow!("--{name} is {shown}, expected UTF-8 for --{SAVE}");
+        hinted(error, format!("leave --{SAVE} out, or give a path of another name"))
+    })
 }
 
 /// Returns a value as TOML: a number where it is one that is read as the same text, else a string.

@@ -20,13 +20,13 @@ use crate::output::say;
 pub struct Activations {
     /// Codecs that activations may be encoded with
     ///
-    /// Activations and their gradients, between stages and within them; for every level of the cluster the cheapest
-    /// one is taken, if any is cheaper than none.
+    /// Applies to activations and their gradients, between stages and within them. Each level of the cluster takes
+    /// the cheapest codec, or none where no codec is cheaper.
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',', hide_short_help = true)]
     activation_codecs: Vec<String>,
     /// Error of one encoding of activations
     ///
-    /// The largest relative squared error.
+    /// The limit is on the largest relative squared error.
     #[arg(long, value_name = "ERROR", default_value_t = ACTIVATION_BUDGET, value_parser = fraction(), requires = "activation_codecs", hide_short_help = true)]
     activation_budget: f64,
 }
@@ -142,8 +142,7 @@ fn of_choice(choice: &Choice) -> Result<Coding> {
     match Choice::parse(&name) {
         Ok(_) => Ok(Coding::parse(&name)?),
         Err(_) => {
-            let error =
-                anyhow!("codec {name} is a file's, expected one whose name a plan can hold");
+            let error = anyhow!("codec {name} is from a file, expected one that a plan can name");
             Err(hinted(
                 error,
                 "int8, int4 and onebit are such codecs; without a plan any can be used",

@@ -49,11 +49,11 @@ enum Command {
     Train(Box<command::train::Args>),
     /// Train under several codecs and show the results side by side
     Compare(Box<command::compare::Args>),
-    /// Compare trainings that are over
+    /// Compare finished trainings
     Report(command::report::Args),
-    /// Let a checkpoint's model write
+    /// Generate text with a checkpoint's model
     Sample(command::sample::Args),
-    /// Measure what is fast and what is not, beside its limit
+    /// Measure codecs, links and collectives against their limits
     #[command(subcommand)]
     Bench(command::bench::What),
     /// Plan what runs where, or explain why gradients travel as they do
@@ -80,7 +80,7 @@ enum Command {
     Resize(command::resize::Args),
     /// Show the ranks of an elastic job, and what they are doing
     Top(command::top::Args),
-    /// Check this machine, and tell what a job would choose
+    /// Check this machine, and show what a job would choose
     Doctor(command::doctor::Args),
     /// Print the completions of a shell
     Completions(command::completions::Args),

@@ -32,8 +32,8 @@ pub struct Settings {
     pub encryption: Encryption,
     /// TCP connections to each peer [default: by the round trip]
     ///
-    /// By default 1, and up to 16 to peers on other hosts whose round trip takes more than 6.7 ms; at least 2 where a
-    /// plan is trained, the second of them for gradients and new parameters, which then hold up no activations.
+    /// By default 1, and up to 16 to peers on other hosts whose round trip takes more than 6.7 ms; at least 2 in a
+    /// planned training, the second of them for gradients and new parameters, which then do not delay activations.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), hide_short_help = true)]
     pub connections: Option<u16>,
     /// The least number of connections, unless a number is given.
@@ -41,17 +41,17 @@ pub struct Settings {
     connections_min: u16,
     /// Port of all ranks of a host [default: THINWIRE_PORT]
     ///
-    /// The TCP port behind which all of them are reached, for firewalls and containers. Without it and THINWIRE_PORT,
-    /// each rank has a free port.
+    /// The one TCP port at which all of them are reached, for firewalls and containers. If neither it nor
+    /// THINWIRE_PORT is set, each rank takes a free port.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// Give up after so long without news
+    /// Give up after this time without news
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = units::time(1..=86_400))]
     pub timeout: Duration,
     /// Silence after which a rank counts as lost [default: 10s]
     ///
-    /// At most the timeout. The default is THINWIRE_HEARTBEAT_TIMEOUT_S, else 10s, and 2s in an elastic job, where the
-    /// coordinator's or launcher's counts.
+    /// At most the timeout. The default is THINWIRE_HEARTBEAT_TIMEOUT_S, otherwise 10s, or 2s in an elastic job,
+    /// where the coordinator's or launcher's value applies.
     #[arg(long, value_name = "TIME", value_parser = units::time(1..=86_400), hide_short_help = true)]
     pub heartbeat_timeout: Option<Duration>,
 }

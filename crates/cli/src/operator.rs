@@ -22,15 +22,15 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Flags {
     /// The job's coordinator [default: THINWIRE_COORDINATOR]
     ///
-    /// Address of the coordinator, as the job's launcher has said.
+    /// Address of the coordinator, as printed by the job's launcher.
     #[arg(long, value_name = "HOST:PORT")]
     coordinator: Option<String>,
     /// The store of the job's coordinator
     ///
-    /// As given to its launchers.
+    /// The same as given to its launchers.
     #[arg(long, value_name = "etcd://HOST:PORT/JOB", conflicts_with = "coordinator")]
     store: Option<Store>,
-    /// Secret of the job; better as THINWIRE_TOKEN
+    /// Secret of the job; better given as THINWIRE_TOKEN
     #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     token: Option<String>,
 }

@@ -76,23 +76,23 @@ fn number(text: &str, most: u32) -> Result<u32, String> {
     }
 }
 
-/// Flags of an elastic job beside its size.
+/// Flags of an elastic job besides its size.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Ranks")]
 pub struct ElasticFlags {
     /// Replacements of ranks that die [default: 0]
     ///
-    /// At most so many, with --ranks MIN:MAX.
+    /// The upper limit of replacements, with --ranks MIN:MAX.
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
-    /// Most ranks that this command starts [default: MAX]
+    /// Largest number of ranks that this command starts [default: MAX]
     ///
-    /// With --ranks MIN:MAX, where other launchers start some too.
+    /// With --ranks MIN:MAX, if other launchers also start ranks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), hide_short_help = true)]
     local_ranks: Option<u32>,
     /// Keep the coordinator's state in etcd
     ///
-    /// With --ranks MIN:MAX, so that any machine on which this command runs can coordinate the job.
+    /// With --ranks MIN:MAX, this allows any machine on which this command runs to coordinate the job.
     #[arg(long, value_name = "etcd://HOST:PORT/JOB", hide_short_help = true)]
     store: Option<Store>,
 }

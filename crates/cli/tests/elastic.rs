@@ -363,3 +363,22 @@ fn ranks_of_rounds_are_killed_and_join_and_all_end_with_the_same_parameters() {
     let after = united(&job.folder, ended, 10000);
     assert!(after < loss * 1.05, "{after}, {loss} before");
 }
+
+#[test]
+fn a_rank_that_is_killed_in_an_exchange_of_a_pair_takes_nobody_along() {
+    let flags = [&KEPT[..2], &["--mode", "pair", "--sample-bytes", "0", "--lr", "0.001"]].concat();
+    let flags = [&flags[..], &["--steps", "3000", "--checkpoint-every", "1000", "--json"]].concat();
+    let mut arguments = train_arguments(&flags);
+    let link = arguments.iter().position(|it| *it == "--link").unwrap();
+    // An exchange takes as long as many steps, so that one is nearly always on its way.
+    arguments[link + 1] = "10mbit";
+    let job = Job::new("elastic-pair", 1, 3);
+    let mut members: Vec<Child> = (0..3).map(|_| job.start("", &arguments)).collect();
+    let begun = job.epoch(3);
+    job.step(begun + 100);
+    kill(members.remove(1).id());
+    assert!(job.epoch(2) >= begun + 100);
+    members.push(job.start("", &arguments));
+    job.epoch(3);
+    united(&job.folder, finish_all(members), 3000);
+}

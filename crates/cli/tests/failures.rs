@@ -199,7 +199,7 @@ fn mistakes_are_named_with_a_hint() {
     std::fs::write(folder.path().join("empty"), "").unwrap();
     std::fs::write(folder.path().join("short"), "ten bytes.").unwrap();
     std::fs::create_dir(folder.path().join("nothing")).unwrap();
-    let table: [(&[&str], &str); 26] = [
+    let table: [(&[&str], &str); 27] = [
         (&["--data", "absent.txt"], "cannot read absent.txt: No such file or directory"),
         (&["--data", "empty"], "no text in empty"),
         (&["--data", "nothing"], "no text in nothing"),
@@ -224,6 +224,7 @@ fn mistakes_are_named_with_a_hint() {
         (&["--algorithm", "star"], "unknown algorithm 'star'"),
         (&["--link", "fast"], "'fast' is no bandwidth"),
         (&["--batch", "1"], "batch of 1 rows for 2 ranks, expected 2 or more"),
+        (&["--ranks", "1:5"], "batch of 4 rows for 5 ranks, expected 5 or more"),
         (&["--heads", "5"], "width 16"),
         (&["--resume", "absent"], "no checkpoint at absent"),
         (&["--stepz", "3"], "unexpected argument '--stepz' found"),
@@ -247,6 +248,9 @@ fn mistakes_are_named_with_a_hint() {
             .contains("cannot run 'no-such-program'")
     );
     assert!(folder.run(&["sample", "absent"]).error().contains("no checkpoint at absent"));
+    let program = ["run", "--ranks", "1:5", "--", env!("CARGO_BIN_EXE_thinwire")];
+    let ended = folder.run(&[&program[..], &train_arguments(&[])].concat());
+    assert!(ended.error().contains("batch of 4 rows for 5 ranks"), "{}", ended.error());
 }
 
 #[test]
@@ -413,6 +417,15 @@ fn folders_may_have_any_name() {
     let mut command = folder.command(&train_arguments(&["--steps", "1", "--checkpoint-dir"]));
     finish(command.arg(name).spawn().unwrap()).done();
     assert!(folder.path().join(name).join("step-000001").is_dir());
+    // But a file of flags is text, and a word of bytes may name one.
+    let flags = ["--save-config", "saved.toml", "--checkpoint-dir"];
+    let ended = finish(folder.command(&train_arguments(&flags)).arg(name).spawn().unwrap());
+    let said = "error: --checkpoint-dir is c\u{fffd}, expected UTF-8 for --save-config";
+    assert_eq!(ended.error(), said);
+    assert!(!folder.path().join("saved.toml").exists());
+    let config = std::ffi::OsStr::from_bytes(b"--config=c\xff.toml");
+    let ended = finish(folder.command(&["train"]).arg(config).spawn().unwrap());
+    assert!(ended.error().starts_with("error: cannot read c\u{fffd}.toml"), "{}", ended.error());
 }
 
 #[test]

@@ -225,10 +225,10 @@ fn features_and_labels_that_cannot_be_kept_are_refused_with_their_place() {
     write("large.npy", npy("<f4", "(2, 2)", &bytes([0.0, 7e4, 1.0, 2.0]))).unwrap();
     write("y.npy", npy("<f8", "(2,)", &[0; 16])).unwrap();
     for (flags, expected) in [
-        (&["--features", "nan.npy"][..], "nan.npy: NaN in row 1, column 0, from 0 on\nhint: "),
+        (&["--features", "nan.npy"][..], "nan.npy: NaN in row 1, column 0, counted from 0\nhint: "),
         (
             &["--features", "large.npy", "--format", "f16"],
-            "f16 holds at most 65504: large.npy: 70000 in row 0, column 1, from 0 on\nhint: ",
+            "f16 holds at most 65504: large.npy: 70000 in row 0, column 1, counted from 0\nhint: ",
         ),
         (
             &["--labels", "y.npy"],
@@ -534,8 +534,7 @@ fn classes_without_a_vertex_are_said() {
     std::fs::write(folder.path().join("y.npy"), labels).unwrap();
     let import = ["graph", "import", "e.csv", "--labels", "y.npy", "--output", "g.graph"];
     let said = folder.run(&import).stderr;
-    let expected =
-        "labels are of 101 classes, of which 2 have a vertex: number classes from 0 on\n";
+    let expected = "labels are of 101 classes, of which 2 have a vertex: number classes from 0\n";
     assert!(said.starts_with(expected), "{said}");
 }
 
@@ -599,7 +598,7 @@ fn a_matrix_that_does_not_say_whose_lists_it_has_is_asked() {
         folder.run(&[&["graph", "import", "m.npz", "--output", "g.graph"], flags].concat())
     };
     let refused = import(&[]);
-    let expected = "error: m.npz: indptr and indices without a format, expected to know whose lists they are\nhint: --orientation in";
+    let expected = "error: m.npz: indptr and indices without a format, expected an orientation\nhint: --orientation in";
     assert!(refused.code == Some(2) && refused.stderr.starts_with(expected), "{}", refused.stderr);
     assert!(!folder.path().join("g.graph").exists());
     // Vertex 0 has the list 1, 2: two in-neighbours, or one list of each other vertex has it.

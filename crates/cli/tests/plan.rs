@@ -273,7 +273,7 @@ fn impossible_plans_say_why_in_one_line() {
         ),
         (
             &["--activation-codecs", "randomk:1"],
-            "codec randomk:1 draws the same elements on all ranks, expected one",
+            "codec randomk:1 draws the same elements on all ranks, expected a codec",
             "f16, bf16, e4m3 and int8 are such codecs",
         ),
     ] {

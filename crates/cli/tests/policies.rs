@@ -128,6 +128,10 @@ fn policies_that_cannot_be_followed_are_refused() {
             &["--policy", "deadline:60"],
             "--policy deadline:60 in a job with a fixed number of ranks",
         ),
+        (
+            &["--policy", "price:gone,max=1", "--ranks", "1:2"],
+            "--policy price:gone,max=1 cannot be followed: gone: No such file",
+        ),
         (&["--policy", "wait:max=0.3", "--codec", "int8"], "--policy wait:max=0.3 with codec int8"),
         (
             &["--policy", "wait:max=0.3", "--mode", "local:4"],

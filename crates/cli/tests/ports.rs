@@ -14,7 +14,7 @@ fn ranks_are_reached_behind_the_port_that_the_flag_or_the_environment_names() {
     folder.train(&by_flag).done();
     let taken = std::net::TcpListener::bind(format!("127.0.0.1:{port}")).unwrap();
     let said = format!(
-        "port {port} of 127.0.0.1 is held by another program, expected it free or shared by thinwire"
+        "port {port} of 127.0.0.1 is in use by another program, expected a port that is free or shared by thinwire"
     );
     let ended = folder.train(&by_flag);
     assert!(ended.error().contains(&said), "{}", ended.stderr);
@@ -58,7 +58,7 @@ fn servers_are_reached_behind_the_port_of_the_ranks() {
     let taken = std::net::TcpListener::bind(format!("127.0.0.1:{port}")).unwrap();
     let mut command = folder.command(&["server", "--coordinator", "127.0.0.1:9"]);
     let ended = support::finish(command.env("THINWIRE_PORT", &port).spawn().unwrap());
-    let said = format!("port {port} of 127.0.0.1 is held by another program");
+    let said = format!("port {port} of 127.0.0.1 is in use by another program");
     assert!(ended.error().contains(&said), "{}", ended.stderr);
     drop(taken);
 }

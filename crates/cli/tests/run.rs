@@ -162,6 +162,8 @@ fn a_file_has_flags_and_those_that_are_typed_win() {
     let flags = ["train", "--config=saved.toml", "--save-config", "again.toml"];
     assert_eq!(folder.run(&flags).code, Some(0));
     assert_eq!(read("again.toml"), saved);
+    write("steps = 1\nranks = 1\nquiet = true");
+    assert_eq!(folder.train(&["--config", "job.toml", "-q"]).code, Some(0));
 
     for (text, error, hint) in [
         ("\nstepps = 2", "job.toml, line 2: unknown flag 'stepps'", "the nearest one is steps"),
@@ -236,6 +238,16 @@ fn doctor_tells_what_would_keep_a_job_from_starting() {
     assert!(refused(&unknown, &[]).contains("'nowhere.invalid:29417' is no known address"));
     assert!(refused(&[], &[("THINWIRE_PORT", "x")]).contains("THINWIRE_PORT"));
     assert!(refused(&["--rank", "1"], &[]).contains("--world"));
+    // Each variable that some command refuses has a line of its own.
+    let mut command = folder.command(&["doctor", "--rank", "1"]);
+    let names =
+        ["THINWIRE_MEMBER", "THINWIRE_LEASE_S", "THINWIRE_METRICS", "THINWIRE_SHARED_MEMORY"];
+    let ended = support::finish(command.envs(names.map(|name| (name, "x"))).spawn().unwrap());
+    for name in names {
+        let is_told =
+            |line: &str| line.starts_with("ERROR") && line.contains(&format!("{name} is"));
+        assert_eq!(ended.stdout.lines().filter(|it| is_told(it)).count(), 1, "{}", ended.stdout);
+    }
 }
 
 #[test]

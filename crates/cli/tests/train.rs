@@ -372,6 +372,7 @@ fn modes_that_cannot_be_are_refused() {
     for (flags, error) in [
         (&["--mode", "diloco:0"][..], "mode diloco has '0' steps"),
         (&["--mode", "gossip"], "unknown mode 'gossip'"),
+        (&["--mode", "diloco:4096,fragments=4096"], "4096 fragments of parameters with"),
         (&["--mode", "delayed:2", "--codec", "auto"], "codec auto with mode delayed:2"),
         (&["--mode", "delayed:2", "--ranks", "1:2"], "--mode delayed:2 in an elastic job"),
         (&["--mode", "delayed:2", "--parallel", "auto"], "--mode delayed:2 with a plan"),
@@ -382,6 +383,10 @@ fn modes_that_cannot_be_are_refused() {
         ),
         (&["--mode", "pair", "--algorithm", "ring"], "--algorithm ring with --mode pair"),
         (&["--mode", "pair", "--codec", "int8"], "codec int8 with mode pair"),
+        (
+            &["--mode", "pair", "--codec", "int8", "--ranks", "1:2"],
+            "error: codec int8 with mode pair, expected none",
+        ),
         (&["--optimizer", "lamb"], "no optimiser 'lamb', expected one of sgd"),
         (&["--optimizer", "adam:lr=1"], "--optimizer adam:lr=1,beta1=0.9"),
         (

@@ -164,7 +164,12 @@ impl fmt::Display for Error {
             return f.write_str(&self.detail);
         }
         let within = if self.operation == BETWEEN { "" } else { "in " };
-        write!(f, "{} ({within}{}", self.detail, self.operation)?;
+        let place = format!("({within}{}", self.operation);
+        // A peer in the same operation has told its own error, place included.
+        if self.detail.contains(&place) {
+            return f.write_str(&self.detail);
+        }
+        write!(f, "{} {place}", self.detail)?;
         match self.step {
             Some(step) if step < COUNTS => write!(f, " of step {step})"),
             _ => write!(f, ")"),
@@ -189,6 +194,15 @@ mod tests {
         assert_eq!(error.to_string(), "short (in a message between stages)");
         let error = Error::corrupt(BETWEEN, Some(7), None, "short".to_owned());
         assert_eq!(error.to_string(), "short (between exchanges of step 7)");
+    }
+
+    #[test]
+    fn the_place_of_an_error_is_said_once_on_all_ranks() {
+        let mine = Error::timeout("all_reduce", 2, Some(Rank(1)), "nothing came".to_owned());
+        for (operation, places) in [("all_reduce", 1), ("all_gather", 2)] {
+            let theirs = Error::link(operation, Some(2), mine.for_peers()).to_string();
+            assert_eq!(theirs.matches("(in all_").count(), places, "{theirs}");
+        }
     }
 
     #[test]

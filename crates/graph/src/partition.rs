@@ -193,7 +193,7 @@ mod tests {
             message(&[3], OPTIONS),
             "the training set has vertex 3, expected vertices of 0..3"
         );
-        assert_eq!(message(&[1, 1], OPTIONS), "training vertex 1 twice, expected once");
+        assert_eq!(message(&[1, 1], OPTIONS), "training vertex 1 is listed twice, expected once");
         assert_eq!(
             message(&[1], Options { balance_max: 0.5, ..OPTIONS }),
             "balance 0.5, expected 1 or more"

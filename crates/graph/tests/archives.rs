@@ -82,7 +82,7 @@ fn whose_lists_a_matrix_has_is_in_its_format_or_asked() {
     assert_eq!(read(&format(b"csr"), Some(Orientation::Out)).unwrap(), out);
     assert_eq!(read(&format(b"csc"), None).unwrap(), turned);
     let (error, hint) = read(&lists, None).unwrap_err();
-    let expected = "indptr and indices without a format, expected to know whose lists they are";
+    let expected = "indptr and indices without a format, expected an orientation";
     assert_eq!(error, expected);
     assert!(hint.unwrap().starts_with("--orientation in"));
     let error = read(&format(b"csr"), Some(Orientation::In)).unwrap_err().0;
@@ -149,7 +149,7 @@ fn a_flipped_bit_and_further_bytes_are_noticed() {
     let mut bytes = npz(&[("edge_index", [&index[..], b"more"].concat())]);
     let read = |bytes: &[u8]| edges_of_bytes(bytes, Format::Npz, Options::default());
     let error = read(&bytes).unwrap_err().to_string();
-    assert_eq!(error, "array edge_index: bytes behind its numbers, expected its end");
+    assert_eq!(error, "array edge_index: extra bytes after its numbers, expected the end");
     let options = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     archive.start_file("edge_index.npy", options).unwrap();

@@ -92,7 +92,7 @@ fn seen_by(name: &str, found: IpAddr, route: impl Fn(SocketAddr) -> Option<IpAdd
     if !found.is_loopback() || is_loopback(name) {
         return found;
     }
-    // Addresses of documentation, which nobody has.
+    // Addresses of documentation, which nobody has, and any port: nothing is sent there.
     let elsewhere: IpAddr = match found {
         IpAddr::V4(_) => [192, 0, 2, 1].into(),
         IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),

@@ -36,6 +36,7 @@ pub fn find(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Pl
             .as_ref()
             .map_or(Ok(None), |_| Err(lone_coordinator(overrides)));
     };
+    // A launcher's own store is at the address that the launcher gives, not at this one.
     if let Some(coordinator) = &overrides.coordinator {
         place.coordinator = coordinator.clone();
         place.host = Host::RankZero;
@@ -283,7 +284,7 @@ fn master_port(variables: Variables<'_>, port: u32) -> Result<u16, Error> {
     })
 }
 
-/// A port that two jobs on one host hardly share, by that of their scheduler.
+/// A port that two jobs on one host hardly share, by that of their scheduler; in the range of Slurm's steps.
 fn port_beside(scheduler: Option<u32>) -> u16 {
     20_000 + (scheduler.unwrap_or(0) % 10_000) as u16
 }

@@ -28,6 +28,7 @@ impl Identity {
     /// # Errors
     /// If the system has no random numbers.
     pub fn fresh(place: &Place) -> Result<Identity, link::Error> {
+        // Cut, since values in a store have a largest length.
         let job: String = place.job.iter().flat_map(|job| job.chars()).take(200).collect();
         Ok(Identity { nonce: Token::random()?, job })
     }

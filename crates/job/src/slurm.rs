@@ -20,6 +20,7 @@ impl Step {
     pub fn port(&self) -> u16 {
         let (job, step) = (u64::from(self.job), u64::from(self.step));
         let port = job + 7919 * (job / 10_000) + 6181 * step;
+        // Above the ports of most services, below those that Linux gives to connections, from 32,768 on.
         20_000 + (port % 10_000) as u16
     }
 }

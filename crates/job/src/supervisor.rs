@@ -404,9 +404,11 @@ impl Supervisor {
         });
         self.actions.push(Action::Lost { member });
         let live = self.live.len();
+        // Otherwise nobody lives, and if the job ends with that, its verdict names the first death.
         if is_replaced || live > 0 {
             self.actions.push(Action::Say(Notice::Died { member, end, live, restarts }));
         }
+        // A replacement may be due without a wait.
         self.start_due(now);
         self.give_up_if_too_few(now);
     }

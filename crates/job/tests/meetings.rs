@@ -323,7 +323,7 @@ fn a_rank_whose_port_is_taken_is_not_waited_for() {
             })
         };
         let ranks = [0, 1, 2].map(rank);
-        let why = format!("port {port} of 127.0.0.1 is held by another program");
+        let why = format!("port {port} of 127.0.0.1 is in use by another program");
         for (rank, said) in (0..).zip(ranks.map(|rank| rank.join().unwrap())) {
             let told = format!("rank {absent} does not come: {why}");
             assert!(said.starts_with(if rank == absent { &why } else { &told }), "{said}");

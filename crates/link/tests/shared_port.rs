@@ -236,7 +236,7 @@ fn a_port_that_another_program_has_is_an_error_with_a_hint() {
     for result in connect_all(2, &store::mem::Mem::new(), |_| behind(port)) {
         let error = result.unwrap_err();
         let expected = format!(
-            "port {port} of 127.0.0.1 is held by another program, expected it free or shared by thinwire"
+            "port {port} of 127.0.0.1 is in use by another program, expected a port that is free or shared by thinwire"
         );
         assert_eq!((error.kind, error.to_string()), (Kind::AddressInUse, expected));
         assert!(error.hint().is_some_and(|hint| hint.contains("another port")));

@@ -7,7 +7,7 @@ use thinwire_wire::{WORLD_SIZE_MAX, World};
 
 use crate::Corrupt;
 
-/// Largest number of an epoch; a peer that names a larger one is not believed.
+/// Largest number of an epoch; a peer that names a larger one is not believed, so that adding to one never overflows.
 pub const NUMBER_MAX: u32 = 1 << 31;
 
 /// Most bytes of an epoch.

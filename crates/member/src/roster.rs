@@ -187,6 +187,8 @@ impl Roster {
         self.next_tick = now + self.options.heartbeat();
         self.cuts.prune(now);
         self.peers.prune(now, self.options.silence, self.epoch.as_ref());
+        // What was lost goes out again in answer to heartbeats. Members that obey another coordinator send none here:
+        // this one calls them.
         match self.phase {
             Phase::Adopting => self.prepare(actions),
             Phase::Stopping { .. } if self.waiting.is_some() => self.call_missing(now, actions),

@@ -1,4 +1,5 @@
-//! Laws of messages as bytes: every message is read back, and what else is read is written as bytes that mean the same.
+//! Laws of messages as bytes: every message is read back, and what else is read is written as bytes that mean the
+//! same.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -172,7 +173,7 @@ fn refusals_name_both_values() {
     let twice = Epoch { members: vec![Id(1); 2], ..epoch_of(2) };
     let late = Epoch { number: (1 << 31) + 1, ..epoch_of(2) };
     let table: [(&[u8], &str); 7] = [
-        (&[], "0 bytes, expected more of them"),
+        (&[], "0 bytes, expected more"),
         (&[10], "a field with a value that its type forbids"),
         (&[5, 0], "1 bytes too many, expected none"),
         (&stop(vec![Id(1); 4097]).to_bytes(), "4097 members, expected at most 4096"),

@@ -77,7 +77,7 @@ impl Constant {
         if is_elsewhere(tensor) {
             let file = location(tensor);
             return Err(refused(format!(
-                "its numbers are in '{file}', expected that file beside the model, or export with external_data=False"
+                "its numbers are in '{file}', expected that file next to the model, or export with external_data=False"
             )));
         }
         if expected > ELEMENTS_MAX {

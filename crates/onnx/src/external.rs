@@ -47,7 +47,7 @@ impl External {
         let [Component::Normal(_)] = file.components().collect::<Vec<_>>()[..] else {
             let shown = location(tensor);
             return Err(refused(format!(
-                "its numbers are in '{shown}', expected a file beside the model"
+                "its numbers are in '{shown}', expected a file next to the model"
             )));
         };
         let (expected, offset) = ((elements * size) as u64, number(tensor, "offset", 0)?);

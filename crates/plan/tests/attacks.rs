@@ -55,7 +55,7 @@ fn clusters_of_too_much_are_refused() {
         ("gbit = 800", "gbit = nan", "level 'pod': gbit is NaN"),
         ("tflops = 312", "tflops = 1e308", "device 'a': tflops is 1e308"),
         ("tflops = 312", "tflops = -0.0", "device 'a': tflops is -0"),
-        ("name = \"b\"", "name = \"a\"", "device 'a' stands twice"),
+        ("name = \"b\"", "name = \"a\"", "device 'a' appears twice"),
         ("kinds = [\"a\", \"b\"]", "kinds = []", "2 kinds of devices"),
         ("[\"a\", \"b\"]", "[\"a\", \"a\", \"a\"]", "kinds names 3 units"),
     ] {
@@ -95,7 +95,7 @@ fn plans_of_too_much_are_refused() {
         ("chunks = 2", &format!("chunks = {MOST}"), "schedule has 9223372036854775807 chunks"),
         ("within = 2\nparameters", "within = 0\nparameters", "codec 'int8' is not used within 0"),
         ("\"block.1.mlp.up.weight\"", "\"block.0.mlp.up.weight\"", "parameter 'block.0.mlp.up"),
-        ("blocks = [\"head\"]", "blocks = [\"head\", \"head\"]", "block 'head' stands twice"),
+        ("blocks = [\"head\"]", "blocks = [\"head\", \"head\"]", "block 'head' appears twice"),
         ("recompute = false", "recompute = false\nrecompute = false", "line 9: duplicate key"),
         ("memory_bytes = 64624", "memory_bytes = -1", "line 23: invalid value"),
     ] {

@@ -112,10 +112,10 @@ fn a_plan_file_is_read_back_and_fits_its_model_alone() {
     let chunks = |chunks: i64| format!("schedule = {{ interleaved = {{ chunks = {chunks} }} }}");
     for (from, to, expected) in [
         ("version = 1", "version = 99", "a plan of version 99, expected 1 to 2"),
-        (&line("step_s"), "step_s = nan", "step_s is NaN, expected a number from 0 on"),
-        (&line("bound_s"), "bound_s = -1", "bound_s is -1, expected a number from 0 on"),
+        (&line("step_s"), "step_s = nan", "step_s is NaN, expected a number of at least 0"),
+        (&line("bound_s"), "bound_s = -1", "bound_s is -1, expected a number of at least 0"),
         (&line("batch"), "batch = 12\nshares = [1, 1, 1, 1, 1, 1, 1, 1, 1]", "shares of 9 parts"),
-        (&line("micro_batches"), &starved, "that make "),
+        (&line("micro_batches"), &starved, "that add up to "),
         (&line("schedule"), &chunks(0), "schedule has 0 chunks a stage, expected 1 to "),
         (
             &line("schedule"),
@@ -125,7 +125,7 @@ fn a_plan_file_is_read_back_and_fits_its_model_alone() {
         (&line("micro_batches"), "micro_batches = 24", "batch of 32 does not divide into 24 micro"),
         (&line("micro_batches"), "micro_batches = 65537", "65537 micro-batches, expected 1 to"),
         ("\nblocks = [", "\nblocks = [\"tail\", ", "a way is for block 'tail', the model has none"),
-        ("\nblocks = [", "\nblocks = [\"head\", ", "block 'head' stands twice in ways"),
+        ("\nblocks = [", "\nblocks = [\"head\", ", "block 'head' appears twice in ways"),
         ("[way.nodes]\n", "[way.nodes]\nodd = \"-\"\n", "a way cuts node 'odd', block 'embedding'"),
         ("[[way]]", "[[codec]]\nname = \"int8\"\nparameters = []\n[[way]]", "encodes 0 parameters"),
     ] {

@@ -31,7 +31,7 @@ impl Price {
     }
 
     /// Returns the price, or why it is not known.
-    fn read(&self) -> Result<f64, String> {
+    pub(crate) fn read(&self) -> Result<f64, String> {
         let path = self.file.display();
         let text = self.text().map_err(|error| format!("{path}: {error}"))?;
         let price = text.trim().parse::<f64>().ok().filter(|price| price.is_finite());

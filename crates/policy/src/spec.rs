@@ -79,6 +79,17 @@ impl Spec {
         }
     }
 
+    /// Checks, before a training, that the file that the policy reads has what the policy needs.
+    ///
+    /// # Errors
+    /// If it has not.
+    pub fn check(&self) -> Result<(), InvalidPolicy> {
+        match &self.policy {
+            Named::Price(policy) => policy.read().map(drop).map_err(InvalidPolicy),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the policy does nothing but in jobs whose ranks come and go.
     pub fn is_for_elastic(&self) -> bool {
         match &self.policy {

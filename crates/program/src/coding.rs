@@ -54,8 +54,8 @@ impl Coding {
         let coding = Coding::parse(name)?;
         let message = match coding.codec.shares_randomness() {
             true => format!(
-                "codec {name} draws the same elements on all ranks, expected one for activations \
-                 that encodes all of them"
+                "codec {name} draws the same elements on all ranks, expected a codec that encodes all \
+                 elements of activations"
             ),
             false if coding.loss < MOST => return Ok(coding),
             false => {

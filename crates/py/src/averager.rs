@@ -101,9 +101,7 @@ impl Averager {
         let context = Arc::clone(group.context());
         context.lifetime.check()?;
         let parameters = described(parameters, &Arc::default())?;
-        let mode: Mode = mode
-            .parse()
-            .map_err(|error: thinwire_sync::InvalidMode| Failure::invalid(error.to_string()))?;
+        let mode = Mode::of_rounds(mode).map_err(|error| Failure::invalid(error.to_string()))?;
         let told = Told {
             codec,
             algorithm,
@@ -121,7 +119,9 @@ impl Averager {
             ..told.options()?
         };
         if context.place.rank == 0 {
-            options.policy.warnings().iter().try_for_each(|text| error::warn(py, text))?;
+            let names: Vec<&str> = parameters.iter().map(|it| it.name.as_str()).collect();
+            let warnings = options.policy.warnings(&names);
+            warnings.iter().try_for_each(|text| error::warn(py, text))?;
         }
         let lengths: Vec<usize> = parameters.iter().map(Parameter::elements).collect();
         let copy = Copy::at(&addresses, &lengths)?;

@@ -75,7 +75,7 @@ impl Coordinator {
         Ok(job_address.variables().into())
     }
 
-    /// Sets the number of ranks that are wanted.
+    /// Sets the desired number of ranks.
     fn resize(&self, py: Python<'_>, ranks: i128) -> PyResult<()> {
         let ranks = arguments::number("ranks", ranks)?;
         Ok(py.detach(|| self.inner().resize(ranks)).map_err(Failure::from)?)

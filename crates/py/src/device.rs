@@ -73,8 +73,8 @@ impl Cuda {
         Ok(queued.map_err(|fault| Failure::invalid(fault.to_string()))?)
     }
 
-    /// Lets memory come from a framework, unless it does so already: `allocate` is called with a number of
-    /// bytes and returns an address, or raises; `free` is called with that address.
+    /// Takes memory from a framework's allocator from now on, if none is set yet: `allocate` is called with a number
+    /// of bytes and returns an address, or raises; `free` is called with that address.
     fn allocate_by(&self, allocate: Py<PyAny>, free: Py<PyAny>) {
         self.0.allocate_by(Arc::new(OfPython { allocate, free }));
     }

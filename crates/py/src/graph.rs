@@ -48,7 +48,7 @@ impl Graph {
         self.adjacency.edges()
     }
 
-    /// Writes the compressed sparse columns to two addresses, as i64: offsets, one more than vertices, and
+    /// Writes the compressed sparse columns to two addresses, as i64: offsets (one more than there are vertices) and
     /// neighbours.
     fn write_columns(&self, offsets: usize, neighbors: usize) -> PyResult<()> {
         let (vertices, edges) = (self.adjacency.vertices(), self.adjacency.edges() as usize);
@@ -257,7 +257,7 @@ impl Drop for GraphLoader {
     }
 }
 
-/// A mini-batch. Its memory is used again when the object is gone.
+/// A mini-batch. Its memory is reused when the object is gone.
 #[pyclass(frozen, module = "thinwire._core")]
 pub(crate) struct GraphBatch {
     batch: Batch,
@@ -284,7 +284,7 @@ impl GraphBatch {
         self.batch.sample().vertices.len()
     }
 
-    /// Number of sources and of edges of every hop, that of the seeds first.
+    /// Numbers of sources and of edges of every hop, beginning with the seeds' hop.
     #[getter]
     fn hops(&self) -> Vec<(u32, usize)> {
         let blocks = &self.batch.sample().blocks;

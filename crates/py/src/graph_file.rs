@@ -166,7 +166,7 @@ impl GraphFile {
         Ok(())
     }
 
-    /// Whether edges have weights, and vertices types.
+    /// Whether edges have weights, and whether vertices have types.
     #[getter]
     fn extras(&self) -> (bool, bool) {
         (self.store.weights().is_some(), self.store.types().is_some())

@@ -104,13 +104,13 @@ impl Membership {
         Ok(self.inner()?.finishing().is_some())
     }
 
-    /// Notes that the state was taken over, with so many steps.
+    /// Notes that the state was taken over, after this number of steps.
     fn synced(&self, steps: u64) -> PyResult<()> {
         self.inner()?.synced(steps);
         Ok(())
     }
 
-    /// Notes that so many steps were applied.
+    /// Notes that this number of steps was applied.
     fn applied(&self, steps: u64) -> PyResult<()> {
         self.inner()?.applied(steps);
         Ok(())
@@ -141,7 +141,7 @@ impl Membership {
         Ok(is_running)
     }
 
-    /// Tells that all steps are done: the job is over for every process.
+    /// Reports that all steps are done: the job is over for every process.
     fn complete(&self, py: Python<'_>) -> PyResult<()> {
         self.context.lifetime.check()?;
         let inner = Arc::clone(&self.inner);

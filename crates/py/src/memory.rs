@@ -1,6 +1,6 @@
 //! The memory of tensors: addresses that frameworks give, and buffers made from them.
 //!
-//! Whoever gives an address keeps the memory alive and leaves it alone until the call is done. That
+//! The caller keeps the memory at an address alive and unchanged until the call is done. That
 //! is the one promise that cannot be checked here; everything else is.
 #![allow(unsafe_code)]
 

@@ -77,7 +77,7 @@ impl Policies {
         self.with(|state| state.policies.iter().any(Spec::is_for_elastic))
     }
 
-    /// Takes note of a step: the sketch of each rank, and its rows of the batch.
+    /// Records a step: the sketch of each rank, and its rows of the batch.
     fn take(&self, sketches: Vec<Vec<f32>>, rows: Vec<usize>) -> PyResult<()> {
         if sketches.len() != rows.len() {
             let (found, expected) = (rows.len(), sketches.len());

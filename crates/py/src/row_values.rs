@@ -66,7 +66,7 @@ pub(crate) fn encode_rows(
     Ok(RowSource::of_source(encoded.map_err(invalid)?, rows as u64))
 }
 
-/// Writes the f32 of encoded rows, address and bytes, to an address with room for so many rows.
+/// Writes the f32 of encoded rows, address and bytes, to an address with room for that many rows.
 #[pyfunction]
 pub(crate) fn decode_rows(
     py: Python<'_>,

@@ -225,7 +225,8 @@ impl ServerClient {
         wait::for_work(py, move || Ok(worker.client().snapshot()?))
     }
 
-    /// Tells what `thinwire top` shows of this worker after so many steps, each of `step_s` seconds.
+    /// Reports the figures that `thinwire top` shows for this worker after this number of steps of `step_s` seconds
+    /// each.
     fn tell(&self, steps: u64, step_s: f64) -> PyResult<()> {
         let worker = self.worker()?;
         let cache_hits = worker.client().all_hits().map(|hits| hits.rate());

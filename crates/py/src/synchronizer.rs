@@ -105,7 +105,7 @@ impl Drop for Synchronizer {
 #[pymethods]
 impl Synchronizer {
     #[new]
-    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 1, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false, device = None, peers = Vec::new(), beside = Vec::new()))]
+    #[pyo3(signature = (group, parameters, codec = "none", bucket_bytes = 1 << 20, seed = 1, algorithm = None, error_budget = None, feedback = "classic", momentum_correction = None, warmup_steps = Some(0), unchecked = false, device = None, peers = Vec::new(), beside = Vec::new(), named = Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -123,6 +123,7 @@ impl Synchronizer {
         device: Option<Py<Cuda>>,
         peers: Vec<i128>,
         beside: Vec<i128>,
+        named: Vec<String>,
     ) -> PyResult<Synchronizer> {
         let context = group.context();
         context.lifetime.check()?;
@@ -152,7 +153,10 @@ impl Synchronizer {
             ..told.options()?
         };
         if context.place.rank == 0 {
-            options.policy.warnings().iter().try_for_each(|text| error::warn(py, text))?;
+            let mine: Vec<&str> = parameters.iter().map(|it| it.name.as_str()).collect();
+            let all: Vec<&str> = named.iter().map(String::as_str).collect();
+            let warnings = options.policy.warnings(if all.is_empty() { &mine } else { &all });
+            warnings.iter().try_for_each(|text| error::warn(py, text))?;
         }
         let corrects = options.momentum.is_some();
         let start = group.start(parameters, options)?;
@@ -390,14 +394,14 @@ impl Synchronizer {
         Ok((state.plan, state::given(py, state.tensors)?))
     }
 
-    /// The part of the state that all ranks have alike.
+    /// The part of the state that is equal on all ranks.
     fn shared_state<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyDict>)> {
         let shared = |inner: &mut Inner| Ok(inner.sync.state().shared());
         let state = py.detach(|| self.shared.with(shared))?;
         Ok((state.plan, state::given(py, state.tensors)?))
     }
 
-    /// Continues from that part of another rank's state, and keeps what this rank owes.
+    /// Continues from that part of another rank's state, and keeps this rank's residuals.
     fn load_shared(&self, py: Python<'_>, plan: String, tensors: Tensors<'_>) -> PyResult<()> {
         let shared = state::read(plan, tensors)?;
         let load = move |inner: &mut Inner| {
@@ -418,7 +422,7 @@ impl Synchronizer {
         Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.take_on(&owed)?)))?)
     }
 
-    /// Lets go of the other ranks between steps, until `reform`.
+    /// Disconnects from the other ranks between steps, until `reform`.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let release = |inner: &mut Inner| {
             inner.sync.release();

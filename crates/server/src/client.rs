@@ -65,6 +65,7 @@ impl Client {
         definition: &Definition,
         timeout: Duration,
     ) -> Result<Client, Error> {
+        // Readers have the id 0.
         if job_address.id.0 == 0 || job_address.id.is_server() {
             let message = format!("client {} is no worker, expected the id of one", job_address.id);
             return Err(Error::invalid(message));

@@ -333,6 +333,7 @@ fn check_server(from: Id, what: &str) -> Result<(), String> {
 fn make_room<T>(table: &mut BTreeMap<Id, T>, from: Id, servers: &[Id]) -> Result<(), String> {
     let is_full =
         |table: &BTreeMap<Id, T>| table.len() >= ADDRESSES_MAX && !table.contains_key(&from);
+    // Only then: servers tell these things before their epoch starts, and why one has left is asked for later.
     if is_full(table) {
         table.retain(|id, _| servers.contains(id));
     }

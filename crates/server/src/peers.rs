@@ -164,6 +164,7 @@ impl Peers {
 
     /// Dials a peer again whose connection has ended, or could not be opened.
     pub fn closed(&mut self, connection: ClientId, now: Instant, out: &mut Outbox) {
+        // Connections of clients, and of peers that this server no longer needs, end here as well.
         let Some(id) = self.connections.remove(&connection) else { return };
         let Some(peer) = self.peers.get_mut(&id) else { return };
         if !peer.mailbox.is_open() {

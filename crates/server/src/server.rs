@@ -88,6 +88,7 @@ impl Server {
             ));
         }
         let origin = restore.as_ref().map(Origin::open).transpose()?.map(Arc::new);
+        // `listen` may be on this machine only, and the coordinator beyond it, where a short token is refused.
         secret(&job_address.token, &job_address.coordinator)?;
         let reports = Arc::new(Reports::default());
         let service = ServerService::new(job_address.id, Arc::clone(&reports), Instant::now());
@@ -96,6 +97,7 @@ impl Server {
         let node = ServerNode::new(service);
         let (service, address) = serve_behind(listen, settings.port, &job_address.token, node)?;
         reports.on_report(service.waker());
+        // A member uses only the times; mode and numbers are the coordinator's.
         let roster = Options::new(CoordinatorMode::Saved, 1, u32::MAX);
         let presence = Arc::new(Presence::join(job_address, settings, roster, facts(&snapshots))?);
         let shared = Arc::new(Shared::default());

@@ -149,6 +149,7 @@ impl ServerService {
     pub fn renew(&mut self, state: &JobState, now: Instant, out: &mut Outbox) {
         self.peers.renew(&others(state, self.id), now, out);
         self.share_memory(&state.views, out);
+        // Perhaps just now, for want of memory or because of the disk.
         if self.has_failed {
             return;
         }

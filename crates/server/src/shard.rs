@@ -195,6 +195,7 @@ impl Shard {
                 let message = Message::Superseded { view: self.view.number };
                 actions.push(Action::Forward { to: from, message });
             }
+            // Of a view that this server does not know yet, the primary sends again what is lacking.
             Message::Forward { view, .. }
             | Message::Have { view, .. }
             | Message::Snapshot { view, .. }

@@ -77,7 +77,8 @@ impl View {
         let target: Vec<Id> = change.target.iter().copied().filter(lives).collect();
         let learners: Vec<Id> =
             target.iter().copied().filter(|id| !replicas.contains(id)).collect();
-        // Replicas that are to be replaced stay until all learners have a complete copy.
+        // Replicas that are to be replaced stay until all learners have a complete copy, and while none of those
+        // servers is there that should have the shard.
         if learners.is_empty() && !target.is_empty() {
             replicas = target;
         }

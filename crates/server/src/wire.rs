@@ -274,6 +274,7 @@ pub enum Peer {
 impl Peer {
     /// Serialises the message.
     pub fn to_bytes(&self) -> Vec<u8> {
+        // About the length, so that a large message is not copied while it grows.
         let (values, tables) = match self {
             Peer::Message { message: Message::Forward { entries, .. }, tables, .. } => {
                 let parts = |write: &Write| match write {

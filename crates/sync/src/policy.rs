@@ -9,6 +9,9 @@ use crate::Rule;
 use crate::bucket::momentum;
 use crate::exchange::choose::leaves_residual;
 
+/// The number of names of parameters that a warning shows.
+const NAMES_SHOWN: usize = 3;
+
 /// The choice of a codec for every bucket.
 #[derive(Clone, Debug)]
 pub enum Policy {
@@ -97,9 +100,19 @@ impl Policy {
         }
     }
 
-    /// Warnings to print before a training, a line each: codecs whose residuals would grow.
-    pub fn warnings(&self) -> Vec<String> {
-        self.choices().filter_map(Choice::warning).collect()
+    /// Warnings to print before a training of parameters with these names, a line each: codecs whose residuals
+    /// would grow, and patterns that match no name.
+    pub fn warnings(&self, names: &[&str]) -> Vec<String> {
+        let rules: &[Rule] = if let Policy::Named(rules) = self { rules } else { &[] };
+        let unmatched = rules.iter().filter(|rule| !names.iter().any(|name| rule.matches(name)));
+        let examples = names[..names.len().min(NAMES_SHOWN)].join(", ");
+        let of_rule = |rule: &Rule| {
+            let pattern = &rule.pattern;
+            format!(
+                "codec {rule}: {pattern} matches no parameter; their names are such as {examples}"
+            )
+        };
+        self.choices().filter_map(Choice::warning).chain(unmatched.map(of_rule)).collect()
     }
 
     /// Returns whether codecs must keep to an error budget: true of `auto` without names only.
@@ -244,6 +257,21 @@ mod tests {
             error.starts_with("'none' among codecs by name, expected PATTERN=CODEC"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn patterns_without_a_parameter_are_warned_of() {
+        let warned = |policy: &str| {
+            let policy: Policy = policy.parse().unwrap();
+            policy.warnings(&["up.weight", "up.bias", "down.weight", "down.bias"])
+        };
+        let said = "codec *.wieght=int4: *.wieght matches no parameter; their names are such as \
+                    up.weight, up.bias, down.weight";
+        assert_eq!(warned("*.wieght=int4,*=int8"), [said]);
+        // Another pattern may match all names before.
+        for policy in ["*.weight=int4,*=int8", "*=int8,down.*=none", "int8"] {
+            assert!(warned(policy).is_empty(), "{policy}");
+        }
     }
 
     #[test]

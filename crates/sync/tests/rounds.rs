@@ -599,7 +599,7 @@ fn ranks_with_other_steps_do_not_end_with_other_parameters() {
     // After steps 8 and 7 the last round of one rank is another round of the training for the other.
     let [together, apart] = [[11, 9], [8, 7]].map(ended);
     assert!(together.iter().all(|ended| *ended == together[0] && ended.0.is_ok()));
-    let error = "give every rank as many steps";
+    let error = "give every rank the same number of steps";
     assert!(apart.iter().all(|(ended, _)| ended.as_ref().unwrap_err().contains(error)));
 }
 
@@ -634,6 +634,8 @@ fn ranks_that_differ_are_refused() {
     assert!(auto[0].contains("codec auto with mode diloco:4"), "{auto:?}");
     let pair = refusals("int8", |_| "pair".to_owned(), false);
     assert!(pair[0].contains("codec int8 with mode pair, expected none"), "{pair:?}");
+    let many = refusals("none", |_| "diloco:200,fragments=110".to_owned(), false);
+    assert!(many[0].contains("110 fragments of parameters with 109 rows together"), "{many:?}");
     let step = refusals("none", |_| "step".to_owned(), false);
     assert!(step[0].contains("mode step has no rounds"), "{step:?}");
 }
@@ -653,8 +655,11 @@ fn states_of_other_trainings_are_refused() {
         if same.world.rank() == Rank(1) {
             lacking.tensors.remove("common.wide");
         }
+        same.steps(2);
+        let before = same.averager.state();
         let error = same.averager.load(&lacking, &same.values).unwrap_err().to_string();
         assert!(error.contains("common.wide of 0 elements, expected 480"), "{error}");
+        assert_eq!(same.averager.state(), before);
         same.averager.load(&state, &same.values).unwrap();
         assert_eq!(same.averager.state(), state);
     });

@@ -96,7 +96,7 @@ pub mod raw {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The bytes end within the value.
-    #[error("{found} bytes, expected more of them")]
+    #[error("{found} bytes, expected more")]
     Short {
         /// Number of bytes.
         found: usize,
@@ -108,7 +108,7 @@ pub enum Malformed {
         found: usize,
     },
     /// A field is a number too large for its type, text that is not UTF-8, or no `bool` or option.
-    #[error("a field that no value of its type is written as")]
+    #[error("a field that encodes no value of its type")]
     Code,
     /// The type of a field forbids its value, or an enum has no such variant.
     #[error("a field with a value that its type forbids")]

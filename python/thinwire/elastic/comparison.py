@@ -1,8 +1,9 @@
-"""The comparison of what must be equal on all ranks, every so many steps.
+"""The comparison of values that must be equal on all ranks, at a regular number of steps.
 
-Ranks that differ continue without an error, towards nothing. So each rank makes digests of its entries in a
-thread, while it computes gradients and changes none of them, and they meet one step later: eight bytes of
-each rank, and the digests of all entries only where these differ.
+Without it, ranks that differ continue without an error, and their training is worthless. So each
+rank computes digests of its entries in a thread, while it computes gradients and changes none of
+the entries, and ranks compare the digests one step later: eight bytes of each rank, and the digests
+of all entries only if these differ.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ Gather = Callable[[bytes], list[bytes]]
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The first entry that differs, and in words what all of them are."""
+    """The first entry that differs, and a description of all of them."""
 
     path: str
     text: str
 
 
 class Comparison:
-    """Digests of the last entries that were given, until all ranks have compared them."""
+    """Digests of the latest entries, until all ranks have compared them."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -50,13 +51,13 @@ class Comparison:
             self._digests.result()
 
     def drop(self) -> None:
-        """Compares nothing, since there are other ranks now."""
+        """Drops the digests, because the ranks have changed."""
         self.wait()
         self._digests = None
 
     def end(self, gather: Gather) -> Difference | None:
-        """Compares the digests of all ranks; all of them call it alike. Returns what differs, unless that
-        was said before; nothing if there are no digests.
+        """Compares the digests of all ranks; a collective call. Returns a description of the
+        difference, unless it was returned before; nothing if there are no digests.
 
         # Errors
 
@@ -77,12 +78,12 @@ class Comparison:
 
 
 def digests(entries: Mapping[str, Any]) -> dict[str, str]:
-    """A short text for each entry: a plain value itself, or the checksum of an array."""
+    """A short string for each entry: a plain value itself, or the checksum of an array."""
     return {path: digest(value() if callable(value) else value) for path, value in entries.items()}
 
 
 def digest(value: Any) -> str:
-    """A short text that differs if values do."""
+    """A short string that differs if the values do."""
     if isinstance(value, np.ndarray):
         octets = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
         return f"{zlib.crc32(octets):08x}"
@@ -91,7 +92,8 @@ def digest(value: Any) -> str:
 
 
 def differing(rows: list[dict[str, str]]) -> Iterable[tuple[str, int]]:
-    """Entries that differ, in their order on rank 0, each with the first rank that has another value."""
+    """Entries that differ, in their order on rank 0, each with the first rank that has a different
+    value."""
     for path in dict.fromkeys(path for row in rows for path in row):
         for rank, row in enumerate(rows):
             if row.get(path) != rows[0].get(path):
@@ -100,7 +102,7 @@ def differing(rows: list[dict[str, str]]) -> Iterable[tuple[str, int]]:
 
 
 def described(step: int, rows: list[dict[str, str]], found: list[tuple[str, int]]) -> str:
-    """What differs, in one line."""
+    """The differences, in one line."""
     path, rank = found[0]
     more = f", and {len(found) - 1} entries more" if len(found) > 1 else ""
     return (

@@ -1,7 +1,7 @@
 """The place of a rank in a stream.
 
 Law: optimizer steps alone move the committed position, over all batches that were handed out for them.
-Batches that were asked for ahead of it, for an earlier place or position, are stale after `seek`.
+Batches requested in advance for an earlier place or position are stale after `seek`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from thinwire.elastic.stream import Position, Stream
 
 
 class Cursor:
-    """Positions in a stream up to which steps were made, batches handed out, and batches asked for."""
+    """Positions in a stream up to which steps were made, batches were handed out, and batches were
+    requested."""
 
     def __init__(self, stream: Stream) -> None:
         """Starts at the beginning of the stream."""
@@ -33,19 +34,19 @@ class Cursor:
         return self._ahead.number
 
     def ask(self, place: Place) -> Deal:
-        """The part of the next batch that a rank at `place` is to load."""
+        """The part of the next batch that a rank at `place` must load."""
         batch = self.stream.at(self._asked)
         self._asked = self.stream.after(batch)
         return Deal(batch, place)
 
     def hand_out(self, deal: Deal) -> None:
-        """Moves over a batch that was loaded."""
+        """Moves past a batch that was loaded."""
         if deal.batch.number == self._committed.number:
             self._committed = dataclasses.replace(self._committed, begun=True)
         self._ahead = self.stream.after(deal.batch)
 
     def commit(self) -> None:
-        """Moves the position over all batches handed out; an optimizer step was made with them."""
+        """Moves the position past all batches handed out, after an optimizer step with them."""
         self._committed = self._ahead
 
     def seek(self, position: Position | None = None) -> None:
@@ -53,7 +54,7 @@ class Cursor:
 
         # Errors
 
-        InvalidError if no batch begins there; nothing has changed then.
+        InvalidError if no batch begins there; nothing is changed in that case.
         """
         if position is not None:
             self.stream.check(position)

@@ -1,7 +1,7 @@
-"""Rows of a step's batch, dealt over the ranks of an epoch.
+"""The division of a step's batch over the ranks of an epoch.
 
-Law: the parts are consecutive, hold every row once, and differ by at most one row in length, those of
-smaller ranks being the longer ones. They depend on the batch and the number of ranks alone, so that
+Law: the parts are consecutive, contain every row once, and differ in length by at most one row;
+lower ranks have the longer parts. They depend on the batch and the number of ranks alone, so that
 fewer ranks repeat a step with the same rows. The crate `member` deals in the same way.
 """
 
@@ -14,7 +14,7 @@ from thinwire.elastic.stream import Batch
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A rank among the ranks of one epoch."""
+    """The number of a rank, and the number of ranks, in one epoch."""
 
     epoch: int
     rank: int
@@ -30,8 +30,7 @@ class Deal:
 
     @property
     def rows(self) -> range:
-        """Offsets in the pass of the rows that are this rank's; none where there are more ranks than
-        rows."""
+        """Offsets of this rank's rows in the pass; empty if there are more ranks than rows."""
         least, longer = divmod(self.batch.length, self.place.world)
         start, end = (
             each * least + min(each, longer) for each in (self.place.rank, self.place.rank + 1)

@@ -1,8 +1,8 @@
 """A step of an elastic job: gradients averaged over the ranks of an epoch, or a void step.
 
-A step in which a rank is lost ends as any other does, but is void, which optimizer and data see. The core
-is given all parameters before the first step, the last ones of the model first, so that it does not depend
-on the order in which a framework computes gradients.
+A step in which a rank is lost ends like any other, but is void; optimizer and data take note of
+that. The core gets all parameters before the first step, from the last to the first of the model,
+so that it does not depend on the order in which a framework computes gradients.
 
 One more number is summed with the gradients: above zero if a rank wants the epoch to end after this step.
 All ranks read the same sum, so they agree on the step without another message.
@@ -59,11 +59,12 @@ class Exchange:
 
     @property
     def flag(self) -> tuple[int, int, int]:
-        """Number, address and elements of the number that ends an epoch, in the place of a gradient's."""
+        """Number, address and elements of the flag that ends an epoch; the core treats it as one
+        more gradient."""
         return len(self._described) - 1, self._flag.buffer_info()[0], 1
 
     def start(self, epoch: Epoch, count: int, entry: EpochEntry) -> None:
-        """Continues in an epoch as `entry` says; all its ranks call it."""
+        """Continues in an epoch in the way of `entry`; all its ranks call it."""
         if entry.residuals == "dropped":
             self._sync = Synchronizer(epoch, self._described, **self._options)
         else:
@@ -78,12 +79,12 @@ class Exchange:
         self.sync.ready(*self.flag)
 
     def complete(self) -> None:
-        """Ends a step whose averages are there, with that of the flag."""
+        """Ends a step whose averages, including that of the flag, have arrived."""
         self.count += 1
         self.steps.agreed(self._flag[0] > 0)
 
     def attempt(self, action: Callable[[], None]) -> bool:
-        """Calls `action` unless the step is void; returns whether it is not."""
+        """Calls `action` unless the step is void; returns whether it was called."""
         if not self.steps.is_void:
             try:
                 action()
@@ -105,8 +106,8 @@ class Exchange:
         self.gather(b"")
 
     def part(self, successors: Callable[[], Iterable[tuple[int, int]]]) -> None:
-        """Ends the epoch in good order: leavers hand on their residuals, each to its successor, and all let
-        go of each other. `successors` returns pairs of ranks."""
+        """Ends the epoch in good order: leavers hand on their residuals, each to its successor, and
+        all ranks disconnect. `successors` returns pairs of ranks."""
         try:
             for leaver, successor in successors():
                 self._hand_on(leaver, successor)

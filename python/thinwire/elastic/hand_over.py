@@ -18,7 +18,7 @@ from thinwire._core import Epoch, Synchronizer
 def state(
     epoch: Epoch, state_sources: int, sync: Synchronizer, arrays: Sequence[np.ndarray[Any, Any]]
 ) -> list[np.ndarray[Any, Any]]:
-    """Gives arrays, and what codecs have alike, from the first `state_sources` ranks to the others.
+    """Copies arrays, and the codecs' shared state, from the first `state_sources` ranks to the others.
 
     The others have arrays of the same sizes. Returns the bytes of each on all ranks.
     """
@@ -42,15 +42,15 @@ def state(
 
 
 def from_oldest(epoch: Epoch, mine: bytes) -> bytes:
-    """Returns rank 0's `mine` on all ranks; that of other ranks is ignored."""
+    """Returns rank 0's `mine` on all ranks; the `mine` of other ranks is ignored."""
     return from_state_sources(epoch, 1, octets(mine)).tobytes()
 
 
 def from_state_sources(
     epoch: Epoch, state_sources: int, mine: np.ndarray[Any, Any] | None
 ) -> np.ndarray[Any, Any]:
-    """Returns the bytes of the first `state_sources` ranks, which are the same, on every rank; these get
-    their own array back. `mine` of other ranks is ignored. The array is contiguous, of uint8."""
+    """Returns, on every rank, the bytes that the first `state_sources` ranks have in common; those
+    ranks get their own array back. `mine` of other ranks is ignored. The array is contiguous, of uint8."""
     flat = octets(b"") if mine is None or epoch.rank >= state_sources else mine
     if epoch.world == state_sources:
         return flat
@@ -59,12 +59,12 @@ def from_state_sources(
 
 
 def octets(found: bytes) -> np.ndarray[Any, Any]:
-    """Bytes as an array that may be written to."""
+    """Bytes as a writable array."""
     return np.frombuffer(bytearray(found), np.uint8)
 
 
 def packed(values: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """The bytes of arrays, one after the other."""
+    """The concatenated bytes of arrays."""
     flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in values]
     return np.concatenate(flat) if flat else octets(b"")
 

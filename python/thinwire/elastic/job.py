@@ -1,10 +1,10 @@
 """One rank of an elastic job, from epoch to epoch.
 
-In each step a batch is handed out, gradients are averaged, and the optimizer applies them; only then the
-step is done. If a rank is lost before that, the step is void: the optimizer does nothing, and this rank
-enters the next epoch before the next batch is handed out. There all ranks take over the newest state,
-because one may have applied a step that is void on others. If nobody has applied it, the ranks that are
-there do it again.
+In each step a batch is handed out, gradients are averaged, and the optimizer applies them; only
+then is the step done. If a rank is lost before that, the step is void: the optimizer does nothing,
+and this rank enters the next epoch before the next batch is handed out. In the next epoch all ranks
+take over the newest state, because one may have applied a step that is void on others. If nobody
+has applied it, the present ranks repeat it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("thinwire")
 
 
 class Source(Protocol):
-    """Data that a job deals over its ranks."""
+    """Data that a job divides among its ranks."""
 
     @property
     def stream(self) -> Stream:
@@ -47,10 +47,10 @@ class Source(Protocol):
         """The position up to which optimizer steps have been made."""
 
     def commit(self) -> None:
-        """An optimizer step was made with all batches handed out."""
+        """Notes that an optimizer step was made with all batches handed out."""
 
     def seek(self, position: Position | None = None) -> None:
-        """Goes back to the last optimizer step, or to another position, for the place of now."""
+        """Goes back to the last optimizer step, or to another position, for this rank's current place."""
 
 
 class Job(abc.ABC):
@@ -59,7 +59,8 @@ class Job(abc.ABC):
     def __init__(
         self, batch: int, members: Members, exchange: Exchange, compare_every: int
     ) -> None:
-        """In no epoch yet: `_enter` waits for the first. Ranks compare what must be equal in the first
+        """Creates the rank outside of any epoch: `_enter` waits for the first one. Ranks compare
+        what must be equal in the first
         step of an epoch, and every `compare_every` steps; never if that is 0."""
         self.batch = batch
         self._members = members
@@ -80,7 +81,7 @@ class Job(abc.ABC):
 
     @property
     def steps(self) -> int:
-        """Optimizer steps that the job has made."""
+        """Number of optimizer steps that the job has made."""
         return self._exchange.steps.done
 
     @property
@@ -99,8 +100,8 @@ class Job(abc.ABC):
         return self._place.world
 
     def settle(self) -> None:
-        """Ends the step before, and enters the next epoch if that step was void or the last one of its
-        epoch. Sources call it before each batch."""
+        """Ends the previous step, and enters the next epoch if that step was void or the last one
+        of its epoch. Sources call it before each batch."""
         due = self._exchange.steps.due
         if due == "step":
             return
@@ -110,7 +111,7 @@ class Job(abc.ABC):
         self._enter()
 
     def compute(self, deal: Deal) -> None:
-        """Takes note of the part of a batch that comes next. Sources call it with each batch."""
+        """Records the part of the batch that comes next. Sources call it with each batch."""
         self.resume()
         self._weigh(deal)
         if not self._exchange.steps.is_under_way:
@@ -119,20 +120,20 @@ class Job(abc.ABC):
             self._exchange.steps.begin_step()
 
     def keep(self) -> None:
-        """Undoes what the program changes up to `resume`: the state was taken over from a rank that has
-        made these changes, or at a place up to which they were made."""
+        """Undoes the changes that the program makes up to `resume`: the state that was taken over
+        already contains them."""
         self.resume()
         self._remember()
         self._is_kept = True
 
     def resume(self) -> None:
-        """From here on, what the program changes counts."""
+        """Keeps the program's changes from here on."""
         if self._is_kept:
             self._restore()
             self._is_kept = False
 
     def meet(self) -> bool:
-        """Waits for all ranks at the end of the training; returns whether all have come. If one was lost
+        """Waits for all ranks at the end of the training; returns whether all have arrived. If one was lost
         instead, this rank is in the next epoch, and there may be steps left to do."""
         self.settle()
         self.resume()
@@ -190,7 +191,7 @@ class Job(abc.ABC):
             source.seek(position)
 
     def _add_source(self, source: Source) -> None:
-        """Adds data, from where the job is in them.
+        """Adds data, from the job's current position in them.
 
         # Errors
 
@@ -303,19 +304,19 @@ class Job(abc.ABC):
 
 
 class Idle:
-    """Epochs in which the same ranks have made no step: each has waited for something else of the others,
-    and nobody is lost."""
+    """Number of epochs in which the same ranks have made no step: each waits for something
+    different from the others, and no rank is lost."""
 
     def __init__(self) -> None:
         self._seen = (0, 0)
         self._epochs = 0
 
     def expect_progress(self, epoch: Epoch, steps: int) -> None:
-        """Takes note of the next epoch, after so many steps.
+        """Records the next epoch, after this number of steps.
 
         # Errors
 
-        InvalidError in one epoch too many, on all ranks.
+        InvalidError on all ranks if there were too many epochs without a step.
         """
         seen = (epoch.world, steps)
         is_idle = seen == self._seen and epoch.state_sources == epoch.world
@@ -324,7 +325,8 @@ class Idle:
         if self._epochs >= IDLE_EPOCHS_MAX:
             raise InvalidError(
                 f"{epoch.world} ranks have made no step in {self._epochs} epochs and none of them is lost, "
-                f"expected a step after step {steps} (hint: every rank must make as many steps and passes, "
+                f"expected a step after step {steps} (hint: every rank must make the same number "
+                "of steps and passes, "
                 "and call the same functions in the same order)"
             )
 

@@ -11,38 +11,38 @@ from thinwire._core import Epoch, InvalidError
 
 
 class Members(Protocol):
-    """Membership of this process in the job: `thinwire._core.Membership`, or a script of tests."""
+    """Membership of this process in the job: `thinwire._core.Membership`, or a scripted one in tests."""
 
     def next(self) -> Epoch | None:
-        """Waits for the next epoch; none if this process has left. No step is under way."""
+        """Waits for the next epoch; None if this process has left. No step is under way."""
 
     def wants_end(self) -> bool:
         """Whether the epoch is to end after a step that all agree on."""
 
     def synced(self, steps: int) -> None:
-        """The state was taken over, with so many steps."""
+        """Notes that the state was taken over, after this number of steps."""
 
     def applied(self, steps: int) -> None:
-        """So many steps were applied."""
+        """Notes that this number of steps was applied."""
 
     def halted(self) -> None:
-        """The epoch has ended for this rank, which applies nothing any more."""
+        """Notes that the epoch has ended for this rank, which applies no further step in it."""
 
     def successors(self) -> list[tuple[int, int]]:
         """Ranks that leave when the epoch ends, each with the rank that takes on its residuals."""
 
     def leave(self) -> bool:
-        """This process wants to leave; false between epochs, when it may just end."""
+        """Asks to leave; false between epochs, when the process may simply end."""
 
     def tell(self, figures: str) -> None:
         """Figures of this rank for `thinwire top`, as JSON."""
 
     def complete(self) -> None:
-        """All steps are done."""
+        """Notes that all steps are done."""
 
 
 def refuse_agent(environment: Mapping[str, str]) -> None:
-    """Refuses a launcher that ends all ranks, or starts all anew, when one dies.
+    """Refuses a launcher that ends or restarts all ranks when one dies.
 
     # Errors
 
@@ -63,8 +63,8 @@ def refuse_agent(environment: Mapping[str, str]) -> None:
 
 
 def leave_when_signalled(leave: Callable[[int], None]) -> None:
-    """Calls `leave` with the signal on SIGTERM and on the first SIGINT, unless the program has handlers of
-    its own. A second SIGINT is a KeyboardInterrupt."""
+    """Calls `leave` with the signal on SIGTERM and on the first SIGINT, unless the program has its
+    own handlers. A second SIGINT is a KeyboardInterrupt."""
 
     def interrupted(number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)

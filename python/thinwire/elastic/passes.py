@@ -1,7 +1,8 @@
-"""Batches of an elastic job for a loop: every sample once in a pass, whoever joins or leaves meanwhile.
+"""Batches of an elastic job for a loop: every sample once in a pass, even if ranks join or leave in
+between.
 
-The position in the data moves with steps of the optimizer alone. A batch whose step was void is dealt again
-over the ranks that are there then.
+The position in the data moves with steps of the optimizer alone. A batch whose step was void is
+divided again over the ranks present then.
 
     for number in loader.passes(10):
         for inputs, labels in loader:
@@ -28,30 +29,31 @@ class Job(Protocol):
         """This rank's place."""
 
     def settle(self) -> None:
-        """Ends the step before: does what is due between steps, and rolls loaders back after a void
-        one."""
+        """Ends the previous step: does what is due between steps, and rolls loaders back after a
+        void step."""
 
     def compute(self, deal: Deal) -> None:
         """Says which part of a batch comes next."""
 
     def keep(self) -> None:
-        """Undoes what the program changes up to `resume`, or the next batch."""
+        """Undoes the changes that the program makes up to `resume`, or up to the next batch."""
 
     def resume(self) -> None:
-        """From here on, what the program changes counts."""
+        """Keeps the program's changes from here on."""
 
     def meet(self) -> bool:
-        """Waits for all ranks at the end; whether all have come."""
+        """Waits for all ranks at the end; returns whether all have arrived."""
 
 
 class Passes(abc.ABC):
-    """Batches for `for batch in loader`, one pass at a time, from where the job is. A framework loads them.
+    """Batches for `for batch in loader`, one pass at a time, from the job's current position.
+    Loading is left to a framework.
 
     A pass that another rank has begun continues in the middle.
     """
 
     def __init__(self, job: Job, stream: Stream) -> None:
-        """At the beginning of the stream."""
+        """Starts at the beginning of the stream."""
         self.stream = stream
         self._job = job
         self._cursor = Cursor(stream)
@@ -79,7 +81,7 @@ class Passes(abc.ABC):
             self._job.settle()
 
     def passes(self, total: int) -> Iterator[int]:
-        """Numbers of the passes up to `total`, from the one in which the job is: a rank that joins in
+        """Numbers of the passes up to `total`, from the job's current one: a rank that joins in
         pass 3 begins with 3. After the last one all ranks wait for each other, and the job is over."""
         while True:
             self._job.settle()
@@ -97,15 +99,15 @@ class Passes(abc.ABC):
                 raise InvalidError(f"pass {number} was not iterated to its end")
 
     def commit(self) -> None:
-        """Moves the position over all batches handed out; an optimizer step was made with them."""
+        """Moves the position past all batches handed out, after an optimizer step with them."""
         self._cursor.commit()
 
     def seek(self, position: Position | None = None) -> None:
-        """Goes back to the last optimizer step, or to another position, for the place of now.
+        """Goes back to the last optimizer step, or to another position, for this rank's current place.
 
         # Errors
 
-        InvalidError if no batch begins there; nothing has changed then.
+        InvalidError if no batch begins there; nothing is changed in that case.
         """
         self._cursor.seek(position)
 

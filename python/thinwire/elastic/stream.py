@@ -1,7 +1,6 @@
 """The data of a job as a stream of batches: pass after pass, each in an order drawn from the seed.
 
-All ranks know the whole stream, so a position in it is two numbers, and nothing else must be told to
-a rank that joins.
+All ranks know the whole stream, so a position in it is two numbers, which is all that a joining rank needs.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ from thinwire._core import InvalidError
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Position:
-    """A place in the stream: the pass, from 0, the rows of it that are over, and whether a batch of the
-    pass was handed out, so that what a program does at the beginning of a pass is done."""
+    """A place in the stream: the pass, counted from 0, the number of its rows that are done, and
+    whether a batch of the pass was handed out, so that the program's work at the beginning of a
+    pass is done."""
 
     number: int = 0
     offset: int = 0
@@ -44,7 +44,7 @@ class Batch:
 class Stream:
     """Batches of `batch` samples out of `samples`.
 
-    The last batch of a pass has what is left, unless `drop_last` leaves that out.
+    The last batch of a pass has the remaining samples, unless `drop_last` drops them.
 
     # Errors
 
@@ -88,7 +88,7 @@ class Stream:
 
         # Errors
 
-        InvalidError, as a state of other data gives it.
+        InvalidError; the state of a training with other data has such a position.
         """
         found = self.at(position)
         if (
@@ -102,7 +102,7 @@ class Stream:
             )
 
     def check_alike(self, other: Sequence[Any]) -> None:
-        """Refuses a stream that is not the job's, whose values `other` are.
+        """Refuses a stream other than the job's, whose values are `other`.
 
         # Errors
 
@@ -127,8 +127,8 @@ class Stream:
 def permutation(samples: int, seed: int, number: int) -> np.ndarray[Any, Any]:
     """The order of one pass.
 
-    Random words are sorted, since NumPy promises the words of a bit generator in all its versions, but not
-    the order that its shuffle makes of them.
+    It sorts random words, since NumPy guarantees the words of a bit generator across versions, but
+    not the order that its shuffle makes from them.
     """
     generator = np.random.Philox(key=np.array([seed % (1 << 64), number], np.uint64))
     return np.argsort(generator.random_raw(samples), kind="stable")

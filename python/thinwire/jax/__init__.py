@@ -7,12 +7,13 @@
     exchange = thinwire.jax.exchange(params, codec="int8")                      # exchange(gradients)
     with thinwire.jax.guard(optimizer): ...                                     # errors of one line
 
-Both work inside `jax.jit` and outside of it. Importing this registers two handlers with XLA.
+Optimizer and exchange work inside `jax.jit` and outside of it. Importing this registers two
+handlers with XLA.
 
     rounds = thinwire.jax.Rounds(params, "diloco:30,fragments=4")   # params = rounds.step(params)
     elastic = thinwire.jax.Elastic(state, params, batch=512)        # ranks come and go
 
-These two exchange between compiled steps.
+`Rounds` and `Elastic` exchange between compiled steps.
 """
 
 from typing import TYPE_CHECKING

@@ -19,10 +19,10 @@ NUMBERS = (bool, int, float, complex)
 
 
 def broadcast(tree: Any, group: thinwire.Group | None = None, root: int = 0) -> Any:
-    """Returns a pytree with the values of rank `root`'s: parameters, an optimizer's state, random keys.
+    """Returns a pytree with the values that rank `root` has: parameters, an optimizer's state, random keys.
 
-    Leaves are arrays of any dtype, typed keys included, and Python's numbers. group: that of the launcher's
-    environment unless given. A collective call, outside of compiled programs.
+    Leaves are arrays of any dtype, typed keys included, and Python's numbers. group: by default
+    that of the launcher's environment. A collective call, outside of compiled programs.
 
     # Errors
 
@@ -61,7 +61,7 @@ def copied(name: str, leaf: Any) -> np.ndarray[Any, Any]:
 
 
 def like(leaf: Any, values: np.ndarray[Any, Any]) -> Any:
-    """The values as a leaf of the same kind, where it is."""
+    """The values as a leaf of the same kind, on the same device."""
     if isinstance(leaf, NUMBERS):
         return type(leaf)(values.item())
     if is_key(leaf):

@@ -1,8 +1,9 @@
 """The calls in a program for a TPU, or a GPU that the core cannot use: one of Python's per bucket, and one
 that waits.
 
-XLA has no handlers of ours there, so gradients and averages are copied through host memory, and nothing is
-encoded on the device. A program addresses buckets by number, as by `handlers`, in whatever order XLA calls.
+Thinwire has no XLA handlers there, so gradients and averages are copied through host memory, and
+nothing is encoded on the device. As in `handlers`, a program addresses buckets by number, in
+whatever order XLA makes the calls.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class OnHost(Gradients):
         interrupts.follow()
 
     def start(self, bucket: int, gradients: Sequence[jax.Array]) -> jax.Array:
-        """Starts the exchange of a bucket; its token."""
+        """Starts the exchange of a bucket, and returns its token."""
 
         def started(*arrays: Any) -> np.ndarray[Any, Any]:
             self.ready(bucket, *map(np.asarray, arrays))
@@ -54,7 +55,7 @@ class OnHost(Gradients):
     def averages(
         self, tokens: Sequence[jax.Array], structs: Sequence[jax.ShapeDtypeStruct]
     ) -> list[jax.Array]:
-        """Returns the averages once the tokens are there, which say that all buckets were started."""
+        """Returns the averages, once the tokens show that all buckets were started."""
         # Of gradients that stand for tokens an element is enough.
         first = [token.reshape(-1)[0] for token in tokens]
         return list(io_callback(lambda *_: self.finish()[::-1], list(structs), *first))

@@ -1,8 +1,9 @@
 """The end of exchanges: steps that are under way when the program, or an exchange, ends.
 
-JAX runs steps behind the program's back, so the last ones may run when the script is over. They are
-finished before groups close, in whatever order modules were imported: what is registered last is called
-first. A failure of which the program has not heard is said in one line, and makes the exit status 1.
+JAX runs steps asynchronously, so the last ones may still run when the script is over. They are
+finished before groups close, in whatever order modules were imported: exit handlers registered last
+are called first. A failure that the program has not seen is printed in one line, and makes the exit
+status 1.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from thinwire import _core
 
 
 class Source(Protocol):
-    """What a program calls, which keeps the error of a step."""
+    """The object that a program calls, which keeps the error of a step."""
 
     def failure(self) -> _core.Error | None:
-        """Why a step has failed, if one has."""
+        """The reason why a step has failed, if one has."""
 
 
 class Steps:
@@ -32,14 +33,14 @@ class Steps:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.heard = False
-        """Whether the program has got the error of a step that has failed."""
+        """Whether the program has received the error of a failed step."""
 
     def failure(self) -> _core.Error | None:
-        """Why a step has failed, if the program has not heard of it."""
+        """The reason why a step has failed, if the program has not seen it."""
         return None if self.heard else self.source.failure()
 
     def finish(self) -> None:
-        """Waits until no program calls the core's part; lets go of it unless a failure is to be told."""
+        """Waits until no program calls the core, and releases it unless a failure must be reported."""
         # Garbage is collected on any thread, on one of XLA's in the middle of a step, too; else at exit.
         if threading.current_thread() is not threading.main_thread():
             return
@@ -52,7 +53,7 @@ _followed: set[Steps] = set()
 
 
 def follow(exchange: Any, source: Source) -> Steps:
-    """Keeps what the programs of an exchange call until its steps are finished."""
+    """Keeps the objects that the programs of an exchange call until its steps are finished."""
     steps = Steps(source)
     _followed.add(steps)
     weakref.finalize(exchange, steps.finish).atexit = False

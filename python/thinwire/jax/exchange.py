@@ -60,30 +60,31 @@ def exchange(
     """Returns a function that averages gradients of `params` over all ranks. A collective call.
 
     Args:
-        params: a pytree of float32, float16 or bfloat16, alike on all ranks: arrays, or
-            `jax.ShapeDtypeStruct`, whose values are then not compared.
+        params: a pytree of float32, float16 or bfloat16, the same on all ranks: arrays, or
+            `jax.ShapeDtypeStruct`, for which no values are compared.
         codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "int3", one of these three
             as "int8:stochastic", "topk:0.01", "powersgd:4", a file "./mine.codec", or "auto", which
             measures the network and chooses for each bucket.
-        group: that of the launcher's environment unless given.
+        group: by default that of the launcher's environment.
         bucket_bytes: gradients are cut into exchanges of about this many bytes.
-        seed: of stochastic rounding and low rank; the same on all ranks.
+        seed: for stochastic rounding and low rank; the same on all ranks.
         algorithm, error_budget, feedback, unchecked: as in `thinwire.torch.hook`.
         momentum_correction: a factor from 0 to below 1: each rank adds up momentum of its own gradients
             before they are encoded; the optimizer must then have none.
         warmup_steps: the number of first steps that travel raw. None takes the recommended number for the
             codec.
-        scanned: names of subtrees, as "layers", whose leaves have a row for each layer that
-            `jax.lax.scan` runs through, and that the scanned function marks: see `Exchange.mark`.
-        mesh: of this process's devices, where it has several: gradients are then replicated over them, as
-            XLA leaves them that sums over a sharded batch, and travel once for all.
+        scanned: names of subtrees, such as "layers", whose leaves have a row for each layer that
+            `jax.lax.scan` runs through, and which the scanned function marks: see `Exchange.mark`.
+        mesh: the mesh of this process's devices, if it has several: gradients are then replicated
+            over them, as XLA leaves them after summing over a sharded batch, and are exchanged once
+            for all.
         device: None encodes gradients where they are, on the CPU or on a CUDA device; "host" copies them to
             host memory and encodes them there.
 
     # Errors
 
-    InvalidError on all ranks for leaves of other dtypes, and where ranks have other parameters or options;
-    at once for an unknown codec or a number out of range. PeerError if a rank is lost.
+    InvalidError on all ranks for leaves of other dtypes, and where ranks differ in parameters or
+    options; immediately for an unknown codec or a number out of range. PeerError if a rank is lost.
     """
     options: dict[str, Any] = {
         "codec": codec,
@@ -109,9 +110,10 @@ def exchange(
 class Exchange:
     """A function from gradients to their averages, made by `exchange`.
 
-    Every rank calls it once in each step. In a program that JAX compiles it is a part of it, once, and
-    several exchanges of one program may be in any order. Elsewhere it starts at once, and the averages are
-    there when they are read; programs and such calls are in the same order on all ranks.
+    Every rank calls it once in each step. In a program that JAX compiles it becomes part of the
+    program, once, and several exchanges of one program may be in any order. Elsewhere it starts at
+    once, and reading the averages waits for them; programs and such calls must be in the same order
+    on all ranks.
     """
 
     def __init__(
@@ -170,11 +172,11 @@ class Exchange:
         return jax.tree_util.tree_unflatten(self._tree.structure, averages)
 
     def mark(self, layer: Any, index: Any, subtree: str | None = None) -> Any:
-        """Returns a layer's parameters as they are; backward exchanges their gradients as it comes to them.
+        """Returns a layer's parameters unchanged; backward exchanges their gradients as it reaches them.
 
-        For the function that `jax.lax.scan`, without `unroll`, calls with each layer: stacked gradients
-        would be there at the end of backward only, and nothing be overlapped. index: the layer's number;
-        subtree: which of `scanned`, where there are several.
+        For the function that `jax.lax.scan`, without `unroll`, calls with each layer: without
+        marks, stacked gradients are complete only at the end of backward, and nothing overlaps.
+        index: the layer's number; subtree: which of `scanned`, where there are several.
 
             def block(hidden, layer):
                 number, weights = layer
@@ -183,12 +185,12 @@ class Exchange:
 
             hidden, _ = jax.lax.scan(block, hidden, (jnp.arange(count), params["layers"]))
 
-        Gradients of marked layers travel as backward gives them: what changes them, as clipping or an
-        accumulation, belongs after the exchange.
+        Gradients of marked layers travel as backward computes them: anything that changes them,
+        such as clipping or accumulation, belongs after the exchange.
 
         # Errors
 
-        InvalidError for what is no layer of the subtree.
+        InvalidError for anything but a layer of the subtree.
         """
         scanned = list(self._tree.scanned)
         name = scanned[0] if subtree is None and len(scanned) == 1 else subtree
@@ -216,10 +218,10 @@ class Exchange:
         return f"thinwire.jax.Exchange(codec={self._options['codec']!r}, {place})"
 
     def exchange_plan(self) -> dict[str, Any]:
-        """How each bucket travels: codec, algorithm, partitions.
+        """The plan of each bucket: codec, algorithm, partitions.
 
-        On rank 0 `line` says what `auto` has chosen and why. Waits for the steps that this thread has
-        dispatched.
+        On rank 0 `line` says what `auto` has chosen and why. Waits for the steps that this thread
+        has dispatched.
         """
         ending.settle()
         return json.loads(self.synchronizer.plan())
@@ -227,7 +229,7 @@ class Exchange:
     plan = deprecated.method("plan", exchange_plan)
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went. Waits for the steps that this thread has dispatched."""
+        """The breakdown of the last step's time. Waits for the steps that this thread has dispatched."""
         ending.settle()
         return json.loads(self.synchronizer.record())
 
@@ -244,12 +246,12 @@ class Exchange:
     def load_state_dict(self, entries: Mapping[str, Any]) -> None:
         """Loads what `state_dict` returned on this rank; a collective call.
 
-        Where another number of ranks has saved, `entries` are those of all of them.
+        If a different number of ranks saved the state, `entries` are those of all of them.
 
         # Errors
 
-        InvalidError on all ranks, before anything has changed, if the state of any rank is missing or of
-        another model, codec, feedback or momentum correction.
+        InvalidError on all ranks, before anything has changed, if the state of any rank is missing
+        or belongs to a different model, codec, feedback or momentum correction.
         """
         ending.settle()
         self.raise_failure()
@@ -259,7 +261,7 @@ class Exchange:
         self.synchronizer.load(plan, tensors)
 
     def failure(self) -> thinwire.Error | None:
-        """Why a step has failed, if one has."""
+        """The reason why a step has failed, if one has."""
         return self._steps.source.failure()
 
     def raise_failure(self, cause: BaseException | None = None) -> None:
@@ -274,7 +276,7 @@ class Exchange:
             raise failure from cause
 
     def heard(self) -> None:
-        """Says that the program has got the error of a step that has failed."""
+        """Notes that the program has received the error of a failed step."""
         self._steps.heard = True
 
     def _check(self) -> None:
@@ -284,7 +286,7 @@ class Exchange:
         for name in STRICT:
             if getattr(jax.config, name):
                 raise InvalidError(
-                    f"{name} is on: it would repeat a step, and its exchange, on one rank alone (hint: "
+                    f"{name} is on: it would repeat a step, and its exchange, on a single rank (hint: "
                     "turn it off; a step that is not finite on any rank is NaN on all)"
                 )
         unmarked = sorted(self._tree.scanned.keys() - self._marked)
@@ -360,7 +362,7 @@ def described(params: Any, scanned: Sequence[str]) -> Tree:
 
 
 def agree_on_values(params: Any, tree: Tree, group: thinwire.Group) -> None:
-    """Refuses parameters that would train apart.
+    """Refuses parameters that differ between ranks.
 
     # Errors
 
@@ -392,10 +394,10 @@ def once(
 
 
 def expect_local(mesh: jax.sharding.Mesh, scanned: Sequence[str]) -> None:
-    """Refuses a mesh with devices of other processes, over which XLA would sum as well."""
+    """Refuses a mesh with devices of other processes, over which XLA itself would also sum."""
     if not hasattr(jax, "shard_map"):
         raise InvalidError(
-            f"mesh needs jax.shard_map, not in JAX {jax.__version__} (hint: JAX 0.6.1)"
+            f"mesh needs jax.shard_map, which JAX {jax.__version__} lacks (hint: JAX 0.6.1)"
         )
     if scanned:
         raise InvalidError("mesh and scanned are given, expected one of them")
@@ -408,7 +410,7 @@ def expect_local(mesh: jax.sharding.Mesh, scanned: Sequence[str]) -> None:
 
 
 def expect_devices(name: str, value: Any, mesh: jax.sharding.Mesh | None) -> None:
-    """Refuses an array on several devices without a mesh: each would exchange it."""
+    """Refuses an array on several devices without a mesh: each device would exchange it."""
     sharding = getattr(value, "sharding", None)
     if mesh is None and sharding is not None and len(sharding.device_set) > 1:
         raise InvalidError(

@@ -1,7 +1,7 @@
-"""What happens when a step fails: one clear exception here, and word to the peers.
+"""The handling of a failed step: one clear exception on this rank, and a message to the peers.
 
-JAX reports a failed call as a JaxRuntimeError where a value is read, with our line in it, and a loop that
-reads nothing goes on. A rank that fails for reasons of its own leaves its peers waiting.
+JAX reports a failed call as a JaxRuntimeError where a value is read, with Thinwire's message in it,
+and a loop that reads nothing continues. A rank that fails for any other reason leaves its peers waiting.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from thinwire.lifetime import raised
 
 @contextlib.contextmanager
 def guard(exchanging: Any) -> Iterator[None]:
-    """Around training steps: raises a failed exchange as what it is, and tells the peers of other errors.
+    """Context for training steps: raises the original error of a failed exchange, and reports other
+    errors to the peers.
 
         with thinwire.jax.guard(optimizer):
             params, state, loss = step(params, state, batch)
 
-    `exchanging` is what `thinwire.jax.exchange` or `thinwire.jax.averaged` returned. It raises Thinwire's
-    error, of one line, in place of JAX's, or with another exception as its cause; before the step, where an
-    earlier one has failed. If no step has failed, an exception passes, and every peer that waits for this
-    rank raises PeerError with its text.
+    `exchanging` is what `thinwire.jax.exchange` or `thinwire.jax.averaged` returned. It raises
+    Thinwire's one-line error in place of JAX's, or with another exception as its cause. The error
+    of an earlier step is raised before the next step begins. If no step has failed, an exception
+    passes, and every peer that waits for this rank raises PeerError with its text.
     """
     exchange = getattr(exchanging, "exchange", exchanging)
     exchange.raise_failure()

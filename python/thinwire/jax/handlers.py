@@ -1,10 +1,10 @@
 """The calls in a compiled program: one per bucket that starts, and one that finishes.
 
 XLA runs a call once its operands are computed, so a bucket travels while backward computes the gradients of
-the layers below. `finish` completes a future, so no thread of XLA's waits meanwhile; in programs for CUDA
-the thread that queues the rest of the program does. Ranks may run the calls in different orders, since
-buckets are addressed by number. Law: one exchange per step that runs; none is merged, dropped or hoisted,
-and none happens while a program is traced or compiled.
+the layers below. `finish` completes a future, so no thread of XLA waits for it; in programs for CUDA the
+thread that dispatches the program waits. Ranks may run the calls in different orders, since buckets are
+addressed by number. Law: every step that runs makes one exchange; XLA merges, drops or hoists none, and
+none happens while a program is traced or compiled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def register() -> None:
 
     # Errors
 
-    InvalidError where the installed jaxlib cannot call them: later, JAX would start no backend at all.
+    InvalidError if the installed jaxlib cannot call them; without this check, JAX would later fail
+    to start any backend.
     """
     if not hasattr(jax, "ffi"):
         raise InvalidError(
@@ -64,7 +65,7 @@ def check(header: str, version: str) -> None:
 
 
 def ready(key: int, bucket: int, gradients: Sequence[jax.Array]) -> jax.Array:
-    """Starts the exchange of a bucket; its token."""
+    """Starts the exchange of a bucket, and returns its token."""
     call = jax.ffi.ffi_call(READY, TOKEN, has_side_effect=True)
     return call(*gradients, key=np.int32(key), bucket=np.int32(bucket))
 
@@ -72,7 +73,7 @@ def ready(key: int, bucket: int, gradients: Sequence[jax.Array]) -> jax.Array:
 def finish(
     key: int, tokens: Sequence[jax.Array], averages: Sequence[jax.ShapeDtypeStruct]
 ) -> list[jax.Array]:
-    """Returns the averages once the tokens are there, which say that all buckets were started."""
+    """Returns the averages, once the tokens show that all buckets were started."""
     call = jax.ffi.ffi_call(FINISH, list(averages), has_side_effect=True)
     # JAX runs programs of less than 1000 operations while it dispatches them, deaf to Ctrl-C.
     first = tokens[0].reshape(-1)[0].astype(TOKEN.dtype)
@@ -86,7 +87,7 @@ def marked(
     layer: Any,
     index: Any,
 ) -> Any:
-    """Returns a layer, whose gradients are `started` by its buckets when backward has computed them."""
+    """Returns a layer; when backward has computed its gradients, `started` sends its buckets."""
 
     def start(buckets: dict[int, list[int]], leaves: Sequence[jax.Array]) -> jax.Array:
         given = [started(at, [leaves[place] for place in places]) for at, places in buckets.items()]
@@ -115,7 +116,7 @@ def refuse(what: str, hint: str) -> Any:
 
 
 def program() -> Any:
-    """The whole program that JAX lowers now, in which others may be nested; None where it is not found."""
+    """The whole program that JAX is lowering, in which others may be nested; None if it is not found."""
     frame: types.FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_name != "lower_jaxpr_to_module":
         frame = frame.f_back
@@ -123,9 +124,10 @@ def program() -> Any:
 
 
 def calls(program: Any, kept: Any) -> int:
-    """How often a program calls an exchange where XLA is free to choose the order.
+    """The number of calls of an exchange in a program that XLA is free to reorder.
 
-    Of branches one is taken, and turns of a loop follow each other unless they are unrolled.
+    Only one of several branches is taken, and iterations of a loop follow each other unless they
+    are unrolled.
     """
     total = 0
     for equation in program.eqns:
@@ -145,13 +147,13 @@ def parts(params: dict[str, Any]) -> list[Any]:
 
 
 def lowered(context: Any, *values: Any, platform: str | None, meshed: bool, kept: Any) -> list[Any]:
-    """Refuses a program that would exchange other than once in a step, or that is for another platform than
+    """Refuses a program that would exchange more than once in a step, or that is for another platform than
     that of its handlers, and keeps the exchange."""
     others = sorted({*context.module_context.platforms} - {platform})
     if platform and others:
         raise InvalidError(
-            f"the exchange is in a program for {others[0]}, expected one for {platform}, as JAX's default "
-            "backend is (hint: JAX_PLATFORMS)"
+            f"the exchange is in a program for {others[0]}, expected one for {platform}, JAX's default "
+            "backend (hint: JAX_PLATFORMS)"
         )
     whole = program()
     if whole is not None and calls(whole, kept) > 1:

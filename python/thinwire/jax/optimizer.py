@@ -1,7 +1,7 @@
 """Synchronous training as an optimizer of optax, which updates by the average of all ranks' gradients.
 
-What decides by gradients belongs inside, where it sees what all ranks see: outside it would let one rank
-leave out an exchange that the others make.
+A transformation that makes decisions from gradients belongs inside, where it sees the same as all
+ranks: outside, one rank could skip an exchange that the others make.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def averaged(
 
         optimizer = thinwire.jax.averaged(optax.adamw(1e-3), params, codec="int8")
 
-    Its state is that of `optimizer`, so checkpoints load without Thinwire. The other arguments and the
-    errors are those of `thinwire.jax.exchange`. A collective call.
+    Its state is that of `optimizer`, so checkpoints load without Thinwire. The other arguments and
+    the errors are those of `thinwire.jax.exchange`. A collective call.
 
     # Errors
 
-    InvalidError as well for an optimizer that averages already, and from `update` inside of
-    `optax.apply_if_finite` or `optax.MultiSteps`, which belong into `optimizer`.
+    Also InvalidError for an optimizer that already averages, and from `update` inside of
+    `optax.apply_if_finite` or `optax.MultiSteps`, which belong inside `optimizer`.
     """
     if isinstance(optimizer, Averaged):
         raise InvalidError(
@@ -79,8 +79,8 @@ def averaged(
 
 
 def refuse_outside() -> None:
-    """Looks among the callers for transformations that let a rank leave out exchanges, each for itself, and
-    for another optimizer that averages.
+    """Searches the callers for transformations that let a single rank skip exchanges, and for
+    another optimizer that averages.
 
     # Errors
 

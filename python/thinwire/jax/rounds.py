@@ -1,7 +1,7 @@
 """Rounds in the modes of the core: local SGD, streaming DiLoCo, model averaging and pair averaging.
 
-Each rank trains its own copy of the parameters, and the copies exchange them now and then. What is sent in
-a round travels while the next steps compute.
+Each rank trains its own copy of the parameters, and the copies exchange them now and then. The data
+of a round is sent while the next steps compute.
 
     rounds = thinwire.jax.Rounds(params, "diloco:30,fragments=4,delay=5", codec="int4")
     for batch in batches:
@@ -9,7 +9,7 @@ a round travels while the next steps compute.
         params = rounds.step(params)
     params = rounds.finish(params)
 
-The modes are those of `thinwire train --mode`. What is exchanged is kept as f32 in host memory.
+The modes are those of `thinwire train --mode`. The exchanged values are kept as f32 in host memory.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ T = TypeVar("T")
 
 
 class Rounds:
-    """Exchanges the parameters of ranks that train copies of a pytree on their own.
+    """Exchanges the parameters of ranks that each train their own copy of a pytree.
 
-    Making one is a collective call, outside of `jax.jit` as all of its methods. All ranks begin with the
-    same parameters: `params = thinwire.jax.broadcast(params)`.
+    Creating one is a collective call, outside of `jax.jit`, like all of its methods. All ranks
+    begin with the same parameters: `params = thinwire.jax.broadcast(params)`.
 
     Args:
         params: a pytree of arrays of float32, float16 or bfloat16.
         mode: "local:STEPS", "diloco:STEPS,fragments=N,delay=STEPS,alpha=PART,lr=RATE", "sma:PULL" or
             "pair:STEPS".
-        codec: how changes of parameters travel, as in `thinwire.jax.exchange`, but for "auto"; None is
-            "int8", and "none" for pairs.
-        group: that of the launcher's environment unless given.
+        codec: the codec for changes of parameters, as in `thinwire.jax.exchange` except "auto";
+            None means "int8", and "none" for pairs.
+        group: by default that of the launcher's environment.
         bucket_bytes, seed, algorithm, feedback, unchecked: as in `thinwire.jax.exchange`.
 
     # Errors
 
-    InvalidError for leaves of other dtypes and for a mode or options that are refused, and on all ranks
-    where they or the values of parameters differ; PeerError if a rank is lost.
+    InvalidError for leaves of other dtypes and for an invalid mode or options, and on all ranks if
+    these or the values of parameters differ; PeerError if a rank is lost.
     """
 
     def __init__(
@@ -95,9 +95,9 @@ class Rounds:
     def step(self, params: Any) -> Any:
         """Ends a step with these parameters, and returns those with which the next one begins.
 
-        They are the same unless a round has ended. Where none is due, nothing waits for the device. After a
-        round that was skipped, since some rank's parameters were not finite, all ranks go back to what they
-        had in common.
+        They are unchanged unless a round has ended. If no round is due, nothing waits for the
+        device. After a round that was skipped because some rank's parameters were not finite, all
+        ranks return to the last parameters that they had in common.
 
         # Errors
 
@@ -107,7 +107,8 @@ class Rounds:
         return params
 
     def finish(self, params: Any) -> Any:
-        """Returns the same parameters on all ranks, by a last round at the end of training; collective."""
+        """Makes a last round at the end of training, and returns the same parameters on all ranks;
+        collective."""
         params, self._record = self._with(params, lambda: self._copy.finish())
         return params
 
@@ -117,11 +118,11 @@ class Rounds:
         return self._record
 
     def state_dict(self, params: Any) -> tuple[Any, dict[str, np.ndarray[Any, Any]]]:
-        """Returns parameters and what this rank continues from beside them; a collective call, since rounds
-        that are on their way end before.
+        """Returns the parameters, and the other state that this rank continues from; a collective
+        call, since rounds under way are ended first.
 
-        The second are NumPy arrays by name, for safetensors, orbax or numpy.savez. Each rank has parameters
-        of its own: save both on every rank.
+        The state is a dict of NumPy arrays, for safetensors, orbax or numpy.savez. Each rank has
+        its own parameters: save both on every rank.
         """
         params, (progress, tensors, exact) = self._with(params, lambda: self._copy.state())
         return params, state.of_rounds(self.group, self.mode, progress, tensors, exact)
@@ -132,7 +133,7 @@ class Rounds:
 
         # Errors
 
-        InvalidError on all ranks if on any it is of another mode, model or number of ranks.
+        InvalidError on all ranks if the state of any rank is of a different mode, model or number of ranks.
         """
 
         def checked() -> tuple[str, Tensors, Arrays]:

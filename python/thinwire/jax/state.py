@@ -1,7 +1,7 @@
-"""States of exchanges: flat NumPy arrays by name, of one rank, and of any number of ranks that have saved.
+"""States of exchanges as flat NumPy arrays by name, of one rank or of any number of ranks.
 
-A name begins with its rank, so the arrays of all ranks fit into one dict, as into one item of orbax; and
-arrays by name are what safetensors and numpy.savez take.
+A name begins with its rank, so the arrays of all ranks fit into one dict, or one item of orbax;
+safetensors and numpy.savez also take arrays by name.
 
     safetensors.numpy.save_file(exchange.state_dict(), f"exchange-{rank}.safetensors")
 """
@@ -52,8 +52,8 @@ def for_rounds(
 
     # Errors
 
-    InvalidError if the entries of the rank are missing, are no state of rounds, or of another mode or
-    number of ranks.
+    InvalidError if the rank's entries are missing, are not a state of rounds, or are of a different
+    mode or number of ranks.
     """
     arrays = parsed(entries).get(group.rank)
     if arrays is None:
@@ -63,7 +63,7 @@ def for_rounds(
     saved = text_of(group.rank, arrays, MODE), world_of(group.rank, arrays)
     if saved != (mode, group.world):
         raise InvalidError(
-            f"the state is of mode {saved[0]} on {saved[1]} ranks, this training of {mode} on "
+            f"the state is of mode {saved[0]} on {saved[1]} ranks, this training is of mode {mode} on "
             f"{group.world}"
         )
 
@@ -78,7 +78,7 @@ def for_rounds(
 def named(
     group: Group, texts: Mapping[str, str], arrays: Mapping[str, np.ndarray[Any, Any]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Texts, the number of ranks and arrays of this rank, by names that begin with it."""
+    """Strings, the number of ranks and arrays of this rank, by names that begin with the rank."""
     found = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
     found[WORLD] = np.array([group.world], np.int32)
     return {f"rank{group.rank}.{name}": each for name, each in {**found, **arrays}.items()}
@@ -91,8 +91,7 @@ def for_rank(
 
     # Errors
 
-    InvalidError if the entries of a rank that it follows are missing, or are no state, or do not belong
-    together.
+    InvalidError if the entries of a rank that it continues are missing, invalid, or do not belong together.
     """
     ranks = parsed(entries)
     worlds = {world_of(rank, arrays) for rank, arrays in ranks.items()}
@@ -125,7 +124,7 @@ def for_rank(
 def parsed(entries: Mapping[str, Any]) -> dict[int, dict[str, np.ndarray[Any, Any]]]:
     """The arrays of each rank."""
     if not isinstance(entries, Mapping):
-        raise InvalidError(f"the state is {shown(entries)}, expected what state_dict gave")
+        raise InvalidError(f"the state is {shown(entries)}, expected the result of state_dict")
     ranks: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
     for name, value in entries.items():
         found = NAME.fullmatch(name) if isinstance(name, str) else None
@@ -135,12 +134,12 @@ def parsed(entries: Mapping[str, Any]) -> dict[int, dict[str, np.ndarray[Any, An
             )
         ranks.setdefault(int(found[1]), {})[found[2]] = np.asarray(value)
     if not ranks:
-        raise InvalidError("the state is empty, expected what state_dict gave")
+        raise InvalidError("the state is empty, expected the result of state_dict")
     return ranks
 
 
 def world_of(rank: int, arrays: Mapping[str, np.ndarray[Any, Any]]) -> int:
-    """The number of ranks with which a rank has saved."""
+    """The number of ranks at the time when a rank saved."""
     world = arrays.get(WORLD)
     if world is None or world.size != 1 or world.dtype.kind not in "iu" or world.item() < 1:
         raise InvalidError(
@@ -150,7 +149,7 @@ def world_of(rank: int, arrays: Mapping[str, np.ndarray[Any, Any]]) -> int:
 
 
 def text_of(rank: int, arrays: Mapping[str, np.ndarray[Any, Any]], name: str = PLAN) -> str:
-    """The plan, or another text, that a rank has saved."""
+    """The plan, or another string, that a rank has saved."""
     text = arrays.get(name)
     if text is None or text.dtype != np.uint8:
         raise InvalidError(

@@ -1,8 +1,9 @@
 """Pytrees as the core describes them: a name, a shape and a dtype for each leaf.
 
-The core gets leaves in the order in which backward computes gradients: that of the tree, reversed. Leaves
-without elements have nothing to exchange. Leaves of layers that `jax.lax.scan` runs through have a row for
-each layer, and the core gets the rows, so that each can leave when its layer is done.
+The core gets leaves in the order in which backward computes gradients: the reverse order of the
+tree. Leaves without elements have nothing to exchange. Leaves of layers that `jax.lax.scan` runs
+through have a row for each layer, and the core gets the rows, so that each can leave when its layer
+is done.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Leaf:
         return f"{self.dtype}{list(self.shape)}"
 
     def struct(self) -> jax.ShapeDtypeStruct:
-        """Its shape and dtype for JAX."""
+        """The leaf's shape and dtype for JAX."""
         return jax.ShapeDtypeStruct(self.shape, jnp.dtype(self.dtype))
 
 
@@ -57,12 +58,13 @@ class Tree:
     """The structure of a pytree of parameters, and the check of gradients against it."""
 
     def __init__(self, params: Any, scanned: Sequence[str] = ()) -> None:
-        """Of arrays, or of anything with shapes and dtypes; `scanned` are names of subtrees of layers.
+        """`params` has arrays, or anything with shapes and dtypes; `scanned` are names of subtrees
+        of layers.
 
         # Errors
 
-        InvalidError for a leaf that is not f32, f16 or bf16, and for none; for a subtree without leaves, or
-        whose leaves have different numbers of rows.
+        InvalidError for a leaf that is not f32, f16 or bf16, for a tree without leaves, and for a
+        subtree without leaves or whose leaves have different numbers of rows.
         """
         named, self.structure = jax.tree_util.tree_flatten_with_path(params)
         self.leaves = [described(name, leaf) for name, leaf in zip(names(named), values(named))]
@@ -86,7 +88,7 @@ class Tree:
             if leaf.name == name or leaf.name.startswith(f"{name}/")
         ]
         if not found:
-            raise InvalidError(f"scanned has {shown(name)}, and the parameters no such leaf")
+            raise InvalidError(f"scanned has {shown(name)}, but the parameters have no such leaf")
         return found
 
     def count(self, name: str) -> int:
@@ -100,7 +102,7 @@ class Tree:
         return shapes[0][0]
 
     def countdown(self, name: str) -> Sequence[int]:
-        """The layers of a subtree, as backward comes to them."""
+        """The layers of a subtree, in the order in which backward reaches them."""
         return range(self.layers[name])[::-1]
 
     def row(self, at: int) -> Leaf:
@@ -109,7 +111,7 @@ class Tree:
         return dataclasses.replace(leaf, shape=leaf.shape[1:])
 
     def rows(self, name: str, layer: int) -> list[Part]:
-        """What a layer has."""
+        """The parameters of a layer."""
         members = [(at, self.row(at)) for at in reversed(self.scanned[name])]
         return [
             Part(at, dataclasses.replace(row, name=f"{row.name}[{layer}]"), layer)
@@ -129,7 +131,7 @@ class Tree:
         return [f"{leaf.name} {leaf}" for leaf in self.leaves]
 
     def checksums(self, params: Any) -> list[str]:
-        """Lines that say which values parameters have; nothing of those without values."""
+        """Lines with fingerprints of the parameters' values, if they have values."""
         found = zip(self.leaves, jax.tree_util.tree_leaves(params))
         return [f"{leaf.name} of {checksum(known(value))}" for leaf, value in found]
 
@@ -142,7 +144,7 @@ class Tree:
         """
         named, structure = jax.tree_util.tree_flatten_with_path(tree)
         if structure != self.structure:
-            raise InvalidError(f"the {what} are another pytree: {self.unlike(named)}")
+            raise InvalidError(f"the {what} are a different pytree: {self.unlike(named)}")
         is_gradient = what == "gradients"
         kind, other = ("gradient of ", "its parameter") if is_gradient else ("", "in the beginning")
         expect_like(self.leaves, values(named), kind, other)
@@ -165,12 +167,12 @@ class Tree:
         return leaves
 
     def unlike(self, named: Sequence[Any]) -> str:
-        """How another pytree differs, in words."""
+        """A description of the differences to another pytree."""
         mine, theirs = [leaf.name for leaf in self.leaves], names(named)
         more = [name for name in theirs if name not in mine]
         less = [name for name in mine if name not in theirs]
         if more:
-            return f"it has {more[0]}, and the parameters no such leaf"
+            return f"it has {more[0]}, but the parameters have no such leaf"
         if less:
             return f"it has no {less[0]}, as the parameters have"
         return "its leaves are in other containers than the parameters"
@@ -185,12 +187,12 @@ def expect_like(leaves: Sequence[Leaf], found: Sequence[Any], kind: str, other: 
 
 
 def values(named: Sequence[Any]) -> list[Any]:
-    """The leaves of what was flattened with paths."""
+    """The leaves of a pytree that was flattened with paths."""
     return [value for _, value in named]
 
 
 def names(named: Sequence[Any]) -> list[str]:
-    """A name of its own for each leaf: "layers/0/kernel", or JAX's own words where two would be alike."""
+    """A unique name for each leaf: "layers/0/kernel", or JAX's own notation where two would be equal."""
     simple = [
         jax.tree_util.keystr(path, simple=True, separator="/") or "params" for path, _ in named
     ]
@@ -218,5 +220,5 @@ def described(name: str, leaf: Any, kind: str = "") -> Leaf:
 
 
 def known(value: Any) -> Any:
-    """An array, None for one that is only described."""
+    """The array of a leaf; None if it is only described."""
     return None if isinstance(value, jax.ShapeDtypeStruct) else value

@@ -8,9 +8,9 @@ own part of the data. The optimizer averages gradients over all ranks before its
     model.fit(data, callbacks=[thinwire.keras.Broadcast(), thinwire.keras.MetricAverage()])
 
 On links too thin for an exchange in every step, `callbacks=[thinwire.keras.Rounds(model, "diloco:30")]`.
-Saved models load without Thinwire. Under mixed_float16 the wrapper goes outside:
+Saved models load without Thinwire. Under mixed_float16 the wrapper must be the outer one:
 `distributed(keras.optimizers.LossScaleOptimizer(optimizer))`. On the CPU; on a GPU gradients are copied
-through host memory, which nobody has tested yet.
+through host memory, which is untested.
 """
 
 try:

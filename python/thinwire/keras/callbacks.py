@@ -21,11 +21,11 @@ from .optimizer import Distributed
 
 
 class Broadcast(keras.callbacks.Callback):
-    """Begins with the weights and the optimizer's state of rank `root` on all ranks.
+    """Gives all ranks the weights and the optimizer's state of rank `root` at the start.
 
-    After the first batch it checks that the optimizer has exchanged once: ranks must not train apart
-    without an error. It lets `fit` raise PeerError, in one line, where a backend would raise an error of
-    its own with that text inside.
+    After the first batch it checks that the optimizer has exchanged once: ranks must not silently
+    train apart. It makes `fit` raise a one-line PeerError where a backend would raise its own error
+    with that text inside.
     """
 
     def __init__(self, root: int = 0) -> None:
@@ -53,15 +53,15 @@ class Broadcast(keras.callbacks.Callback):
         expect_success(gradients)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Raises the error of a step of the epoch: on JAX steps fail later, and Keras would go on."""
+        """Raises the error of a step of the epoch: on JAX steps fail later, and Keras would continue."""
         wait_for_steps(self.model)
 
 
 class MetricAverage(keras.callbacks.Callback):
     """Replaces metrics at the end of each epoch by their averages over all ranks.
 
-    Callbacks after it see the averages: put it before `EarlyStopping` and `ModelCheckpoint`, which then
-    decide alike on all ranks.
+    Callbacks after it see the averages: put it before `EarlyStopping` and `ModelCheckpoint`, which
+    then make the same decisions on all ranks.
     """
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -75,7 +75,8 @@ class MetricAverage(keras.callbacks.Callback):
 
 
 class Residuals(keras.callbacks.Callback):
-    """Writes what codecs owe to a file per rank after each epoch, and continues from there if there is one.
+    """Writes the residuals of codecs to a file per rank after each epoch, and continues from that
+    file if it exists.
 
     path: as in `save_residuals`. Put it where the model is saved, after `ModelCheckpoint`.
     """
@@ -117,11 +118,11 @@ def gradients_of(model: keras.Model) -> Gradients:
 
 
 def expect_exchanges(model: keras.Model, batches: int) -> None:
-    """Refuses a Keras that has trained the first batches in another way than by one exchange for each.
+    """Refuses a Keras that has trained the first batches without exactly one exchange for each.
 
     # Errors
 
-    InvalidError if there was none, or, where the step is Keras's own, another number.
+    InvalidError if there was none or, in Keras's own training step, a different number.
     """
     gradients = gradients_of(model)
     found = gradients.count()
@@ -188,7 +189,7 @@ def give(variables: Sequence[Any], group: Group, root: int = 0) -> None:
 
 
 def clear(function: Callable[..., Any], gradients: Gradients) -> Callable[..., Any]:
-    """A step of `fit` that raises what went wrong in the exchange as what it is."""
+    """A step of `fit` that raises the original error of a failed exchange."""
     if getattr(function, "is_clear", False):
         return function
 

@@ -21,7 +21,7 @@ from thinwire.group import Group
 
 
 class Exchange:
-    """Averages gradients over all ranks; the subclass of a backend says how its tensors cross."""
+    """Averages gradients over all ranks; the subclass of a backend converts its tensors."""
 
     def __init__(
         self, codec: str, group: Group | None, sparse_as_dense: bool, **options: Any
@@ -40,7 +40,7 @@ class Exchange:
         return self.average(found)
 
     def shared(self, *given: Any, **options: Any) -> Gradients:
-        """What the exchange shares with all frameworks."""
+        """The part of the exchange that all frameworks share."""
         return Gradients(*given, **options)
 
     def average(self, found: list[Any]) -> list[Any]:
@@ -66,7 +66,7 @@ class Exchange:
         raise NotImplementedError
 
     def zeros(self, gradient: Gradient) -> Any:
-        """The gradient of a variable that has none on this rank."""
+        """The replacement for a gradient that this rank does not have."""
         return keras.ops.zeros(gradient.shape, gradient.dtype)
 
     def exchange_plan(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Exchange:
     plan = deprecated.method("plan", exchange_plan)
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went, as in PyTorch; empty before the first."""
+        """The breakdown of the last step's time, as in PyTorch; empty before the first step."""
         return self.gradients.record()
 
     def _expect(self, variables: Sequence[Any]) -> None:
@@ -92,7 +92,7 @@ class Exchange:
 
 
 class OnTensorFlow(Exchange):
-    """By `thinwire.tensorflow`, whose `IndexedSlices` are gathered."""
+    """Exchanges through `thinwire.tensorflow`, which gathers `IndexedSlices`."""
 
     @functools.cached_property
     def _graph(self) -> Any:
@@ -106,7 +106,7 @@ class OnTensorFlow(Exchange):
 
 
 class OnJax(Exchange):
-    """By `thinwire.jax`, whose operators need no Python in a step."""
+    """Exchanges through `thinwire.jax`, whose operators need no Python in a step."""
 
     def shared(self, *given: Any, **options: Any) -> Gradients:
         """Gradients that the operators exchange."""
@@ -122,7 +122,7 @@ class OnJax(Exchange):
 
 
 class OnTorch(Exchange):
-    """By a call between backward and the update."""
+    """Exchanges by a call between backward and the update."""
 
     def averaged(self, given: list[Any]) -> list[Any]:
         """The averages of PyTorch's tensors."""
@@ -140,7 +140,7 @@ def exchange_for(
 
     # Errors
 
-    InvalidError for a backend that has none, and for options that are refused.
+    InvalidError for an unsupported backend, and for invalid options.
     """
     backend = keras.backend.backend()
     if backend not in BACKENDS:
@@ -149,7 +149,8 @@ def exchange_for(
 
 
 def value_of(variable: Any) -> Any:
-    """The values of a variable; None where they cannot be read, as in `fit` on JAX, which keeps them."""
+    """The values of a variable; None where they cannot be read, such as in `fit` on JAX, which
+    holds them itself."""
     try:
         return keras.ops.convert_to_numpy(variable)
     except Exception:  # of the backend
@@ -157,11 +158,11 @@ def value_of(variable: Any) -> Any:
 
 
 def described(variable: Any, gradient: Any) -> Gradient:
-    """What is known of the gradient of a variable of Keras before it is computed.
+    """The properties of a Keras variable's gradient that are known before it is computed.
 
     # Errors
 
-    InvalidError for another shape or dtype than the variable's.
+    InvalidError for a shape or dtype that differs from the variable's.
     """
     name, shape = variable.path, tuple(variable.shape)
     dtype = keras.backend.standardize_dtype(variable.dtype)
@@ -178,7 +179,7 @@ def described(variable: Any, gradient: Any) -> Gradient:
 
 
 def array_of(tensor: Any) -> Any:
-    """A tensor of PyTorch as an array: its own memory where that is the host's."""
+    """A PyTorch tensor as an array, which shares its memory if the tensor is in host memory."""
     import torch
 
     host = tensor.detach().cpu().contiguous()
@@ -190,7 +191,7 @@ def array_of(tensor: Any) -> Any:
 
 
 def tensor_of(array: Any, like: Any) -> Any:
-    """A tensor of PyTorch with the values of an array, where another one is."""
+    """A PyTorch tensor with the values of an array, on the device of another tensor."""
     import torch
 
     if like.dtype == torch.bfloat16:

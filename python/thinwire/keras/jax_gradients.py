@@ -20,7 +20,7 @@ class JaxGradients(Gradients):
     """The record of the last step that was counted."""
 
     def count(self) -> int:
-        """1 if there was a step that was not counted before: a program exchanges once when it runs."""
+        """1 if there was a step that was not counted before: a program makes one exchange when it runs."""
         record = None if self._exchange is None else self._exchange.record()
         if record is not None and not record["buckets"]:
             record = None  # before the first step
@@ -35,11 +35,11 @@ class JaxGradients(Gradients):
         return list(self._exchange(collections.OrderedDict(zip(names, given))).values())
 
     def failure(self) -> _core.Error | None:
-        """Why a step has failed, if one has."""
+        """The reason why a step has failed, if one has."""
         return None if self._exchange is None else self._exchange.failure()
 
     def heard(self) -> None:
-        """Notes that the program has got this failure, which its end then does not repeat."""
+        """Notes that the program has received this failure, so that it is not reported again at exit."""
         if self._exchange is not None:
             self._exchange.heard()
 

@@ -1,9 +1,9 @@
-"""An optimizer of Keras that averages gradients over all ranks before its update.
+"""A Keras optimizer that averages gradients over all ranks before its update.
 
-One override serves all backends: `apply`, where TensorFlow's `apply_gradients`, JAX's `stateless_apply`
-and PyTorch's trainer end. `LossScaleOptimizer` has a `stateless_apply` of its own. It must be inside of
-the wrapper: outside, a rank that skips a step for a NaN would not exchange, and the steps of the ranks
-would shift.
+One override serves all backends: `apply`, which TensorFlow's `apply_gradients`, JAX's
+`stateless_apply` and PyTorch's trainer all call. `LossScaleOptimizer` has a
+`stateless_apply` of its own. It must be inside of the wrapper: outside, a rank that skips a step
+because of a NaN would make no exchange, and the ranks' steps would no longer match.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ def distributed(
 ) -> keras.optimizers.Optimizer:
     """Makes an optimizer average gradients over all ranks before each update, and returns it.
 
-    It changes the class of `optimizer`, which keeps its state and is saved as what it was: a saved model
-    loads without Thinwire. `optimizer.exchange` has `exchange_plan()` and `record()`. The first step is a
-    collective call. Clipping, weight decay and accumulation come after the exchange, as in one process.
+    It changes the class of `optimizer`, which keeps its state and is saved under its original
+    class: a saved model loads without Thinwire. `optimizer.exchange` has `exchange_plan()` and
+    `record()`. The first step is a collective call. Clipping, weight decay and accumulation come
+    after the exchange, as in one process.
 
         model.compile(thinwire.keras.distributed(keras.optimizers.Adam(1e-3), codec="int8"), loss)
 
     Args:
-        optimizer: of Keras 3, or its name. A `LossScaleOptimizer` is given itself, not its inner one.
+        optimizer: a Keras 3 optimizer, or its name. Pass a `LossScaleOptimizer` itself, not its inner one.
         codec, options: as in `thinwire.torch.hook`, which describes them: `bucket_bytes`, `seed`,
             `algorithm`, `error_budget`, `feedback`, `momentum_correction`, `warmup_steps`, `unchecked`.
-        group: that of the launcher's environment unless given.
-        sparse_as_dense: whether the gradients of embeddings, rows alone on TensorFlow, are made dense.
-            Otherwise all ranks gather the rows of all, uncompressed.
+        group: by default that of the launcher's environment.
+        sparse_as_dense: whether the gradients of embeddings, which TensorFlow represents by rows,
+            are made dense. Otherwise all ranks gather the rows of all, uncompressed.
 
     # Errors
 
-    InvalidError for an optimizer that is distributed already, and for unknown options. The first step
-    raises it on all ranks where they differ. A step raises PeerError if a rank is lost: see `guard`.
+    InvalidError for an optimizer that is distributed already, and for unknown options. The first
+    step raises it on all ranks if they differ. A step raises PeerError if a rank is lost: see `guard`.
     """
     if isinstance(optimizer, str):
         optimizer = keras.optimizers.get(optimizer)
@@ -78,7 +79,7 @@ def distributed_class(kind: type) -> type:
 
 
 class Distributed:
-    """What `distributed` adds to the class of an optimizer."""
+    """The methods that `distributed` adds to the class of an optimizer."""
 
     _exchange: Exchange
     _undistributed: Any
@@ -90,7 +91,7 @@ class Distributed:
 
     @property
     def gradients(self) -> Gradients:
-        """What the exchange shares with all frameworks."""
+        """The part of the exchange that all frameworks share."""
         return self._exchange.gradients
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -98,8 +99,8 @@ class Distributed:
         around = sys._getframe(1).f_locals.get("self") if name == "loss_scale_factor" else None
         if around is not self and isinstance(around, keras.optimizers.LossScaleOptimizer):
             raise InvalidError(
-                "LossScaleOptimizer around a distributed optimizer, which under mixed_float16 compile "
-                f"adds by itself, expected it inside (hint: {ORDER})"
+                "LossScaleOptimizer around a distributed optimizer, which compile adds under "
+                f"mixed_float16, expected it inside (hint: {ORDER})"
             )
         super().__setattr__(name, value)
 
@@ -124,9 +125,9 @@ class Distributed:
 
 
 class ScalingDistributed:
-    """What `distributed` adds to a `LossScaleOptimizer` besides.
+    """The further methods that `distributed` adds to a `LossScaleOptimizer`.
 
-    Gradients travel unscaled, so that what a codec owes does not depend on the scale, which changes.
+    Gradients are sent unscaled, so that residuals do not depend on the scale, which changes.
     """
 
     def stateless_apply(
@@ -151,7 +152,7 @@ class ScalingDistributed:
 
 
 def divided(grads: list[Any], divisor: Any) -> list[Any]:
-    """Gradients divided by a number, sparse ones too, in their dtype: that of the scale is float32."""
+    """Gradients, including sparse ones, divided by a number in their own dtype: the scale is float32."""
     return [
         None if each is None else keras.ops.cast(keras.ops.divide(each, divisor), each.dtype)
         for each in grads

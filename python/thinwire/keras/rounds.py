@@ -7,7 +7,7 @@ those of `thinwire train --mode`.
     model.compile(keras.optimizers.Adam(1e-3), loss)
     model.fit(data, callbacks=[rounds])
 
-In a loop of one's own, `rounds.step()` after each update and `rounds.finish()` in the end do the same.
+In a custom loop, call `rounds.step()` after each update and `rounds.finish()` at the end instead.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .callbacks import give, variables_of
 
 
 class Rounds(InPlace, keras.callbacks.Callback):
-    """Exchanges the parameters of ranks that train copies of a model on their own.
+    """Exchanges the parameters of ranks that each train their own copy of a model.
 
     model: built, its trainable variables float32, float16 or bfloat16; all its weights begin as rank 0's.
     mode: "local:STEPS", "diloco:STEPS,fragments=N,delay=STEPS,alpha=PART,lr=RATE", "sma:PULL" or
-    "pair:STEPS"; codec: how changes of parameters travel, "int8" unless it is given, and "none" for pairs.
-    A collective call. The optimizer is one of Keras, not a distributed one.
+    "pair:STEPS"; codec: the codec for changes of parameters, by default "int8", and "none" for pairs.
+    A collective call. Use a plain Keras optimizer, not a distributed one.
     """
 
     def __init__(

@@ -1,16 +1,16 @@
 """Thinwire for MindSpore 2.10: data-parallel training with compressed exchange, on MindSpore's own wheel.
 
 Every rank runs the same program, started by `thinwire run`, msrun, torchrun or mpirun; no scheduler
-process is needed. With `Model.train` adoption is one callback:
+process is needed. With `Model.train`, adoption is one callback:
 
     model.train(epochs, data, callbacks=[thinwire.mindspore.GradExchange(codec="auto")])
 
-with `nn.TrainOneStepCell`, or inside `@ms.jit`, one cell:
+with `nn.TrainOneStepCell`, or inside `@ms.jit`, it is one cell:
 
     step = nn.TrainOneStepCell(network_with_loss, optimizer)
     step.grad_reducer = thinwire.mindspore.reducer(optimizer.parameters, codec="int8")
 
-and in a loop of one's own one call:
+and in a custom loop it is one call:
 
     average = thinwire.mindspore.exchange(optimizer.parameters, codec="int8")
     loss, gradients = gradient_function(inputs, labels)
@@ -21,8 +21,8 @@ and in a loop of one's own one call:
 ranks die, leave and join under `Model.train`, and `ServerEmbedding` for tables on parameter servers.
 
 Gradients are float32, float16 or bfloat16. All of it works in PyNative and in Graph mode, on the CPU;
-on Ascend and GPU `exchange` and `broadcast_parameters` copy through host memory, which nobody has
-tested yet, and the cells refuse to work, because their operator runs on the CPU.
+on Ascend and GPU `exchange` and `broadcast_parameters` copy through host memory, which is untested,
+and the cells refuse to work, because their operator runs on the CPU.
 """
 
 try:

@@ -25,17 +25,17 @@ class Adaptation(Adapting):
             optimizer(average(gradients))
             adaptation.step(gradients)
 
-    Policies are decided on rank 0, and in force on all ranks after the same step. They see the gradient
-    noise scale, estimated from each rank's gradients before they are averaged: nothing that codecs lose is
-    in it.
+    Rank 0 decides by the policies, and its decisions take effect on all ranks after the same step.
+    Policies see the gradient noise scale, estimated from each rank's gradients before they are
+    averaged, so codecs do not affect it.
 
-    policies: texts as `--policy` of `thinwire train` takes ("noise-scale:max=ROWS", "goodput",
+    policies: strings as for `--policy` of `thinwire train` ("noise-scale:max=ROWS", "goodput",
     "deadline:SECONDS", "price:FILE,max=PRICE"), or functions of an observation: a dict with "step",
     "ranks", "ranks_asked", "ranks_allowed", "batch", "first_batch", "rows_left", "step_s", "wait_s",
     "elapsed_s" and "noise_scale" (None before it is known), which return None or a dict of "batch", "rate"
     (a factor of the first learning rate), "ranks" and "reason"; batch: rows of the first batch, all ranks
-    together; rows: rows of the whole training; group: that of the launcher's environment unless given;
-    resize: is called on rank 0 with a number of ranks that a policy asks for; ranks_allowed: the least and
+    together; rows: rows of the whole training; group: by default that of the launcher's environment;
+    resize: called on rank 0 with the number of ranks that a policy asks for; ranks_allowed: the least and
     the largest number of ranks that may be asked for.
     """
 
@@ -57,8 +57,8 @@ class Adaptation(Adapting):
     def step(self, gradients: Sequence[ms.Tensor], wait_s: float = 0.0) -> None:
         """Ends a step; a collective call.
 
-        gradients: those of this rank, as they were before `exchange` averaged them; wait_s: seconds of the
-        step in which this rank waited for others, where it is known.
+        gradients: this rank's gradients, from before `exchange` averaged them; wait_s: seconds of
+        the step in which this rank waited for others, if known.
         """
         if self._is_sketched:
             self._sketch = sketch(gradients, self._steps)
@@ -72,7 +72,7 @@ class Adaptation(Adapting):
 
 
 def sketch(gradients: Sequence[ms.Tensor], step: int) -> list[float]:
-    """Returns the squared norm of all gradients together and their sketch, which is linear in them."""
+    """Returns the squared norm of all gradients together, and their sketch, which is linear in them."""
     made = _core.Sketch(step)
     for number, gradient in enumerate(gradients):
         values = np.ascontiguousarray(memory.view(gradient.astype(ms.float32)))

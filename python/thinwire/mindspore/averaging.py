@@ -1,6 +1,6 @@
-"""Modes of the core as optimizers: before each update the core moves the parameters, inside of graphs too.
+"""Modes of the core as optimizers: before each update the core moves the parameters, also inside of graphs.
 
-A step of the core ends before the update, and so follows the update before.
+A step of the core ends before the update, and so includes the previous update.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from .optimizer import MovingOptimizer
 
 
 class AveragingOptimizer(MovingOptimizer):
-    """Lets the core move the parameters as a mode says, then lets `optimizer` update from own gradients."""
+    """Lets the core move the parameters in the way of a mode, then lets `optimizer` update from
+    this rank's own gradients."""
 
     def __init__(
         self, optimizer: nn.Optimizer, group: thinwire.Group | None, mode: str, seed: int = 0
@@ -34,7 +35,7 @@ class AveragingOptimizer(MovingOptimizer):
 
     @property
     def synchronizer(self) -> Steps:
-        """What `guard` tells of a failure."""
+        """The failure that `guard` reports."""
         return self.steps
 
     def construct(self, gradients):
@@ -47,7 +48,8 @@ class AveragingOptimizer(MovingOptimizer):
 
 
 class Steps:
-    """Steps of the core on copies of the parameters: N arrays of float32 in, the N moved ones out."""
+    """Steps of the core on copies of the parameters: takes N float32 arrays and returns the N moved
+    ones."""
 
     def __init__(
         self, parameters: Sequence[ms.Parameter], group: thinwire.Group, mode: str, seed: int
@@ -72,7 +74,7 @@ class Steps:
         return tuple(self.arrays.values())
 
     def failure(self) -> thinwire.Error | None:
-        """Why a step has failed, if one has."""
+        """The reason why a step has failed, if one has."""
         return self.error
 
     def abort(self, reason: str) -> None:

@@ -16,9 +16,9 @@ from . import memory
 def broadcast_parameters(
     parameters: Iterable[ms.Parameter], group: thinwire.Group | None = None, root: int = 0
 ) -> None:
-    """Gives the parameters of all ranks the values of rank `root`'s, of any dtype; a collective call.
+    """Copies the values of rank `root`'s parameters, of any dtype, to all ranks; a collective call.
 
-    group: that of the launcher's environment unless given. Raises InvalidError on all ranks, before
+    group: by default that of the launcher's environment. Raises InvalidError on all ranks, before
     anything has changed, if names, shapes or dtypes differ between ranks; PeerError if a rank is lost.
     """
     group = group_or_default(group)

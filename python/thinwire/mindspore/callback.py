@@ -23,13 +23,13 @@ from .residuals import load_residuals
 class GradExchange(Callback):
     """Averages gradients over all ranks in each step of `Model.train`; starts from rank 0's parameters.
 
-    codec: as everywhere in Thinwire; group: that of the launcher's environment unless given; seed: of
-    codecs that draw random numbers; residuals: the path given to `save_residuals`, to continue from there;
-    momentum_correction: a factor from 0 to below 1, with which each rank adds up momentum of its own
-    gradients before they are encoded. The optimizer must then have none: `nn.SGD(..., momentum=0.0)`;
-    warmup_steps: the number of first steps that travel raw before the codec begins, None for the
-    recommended number for the codec; unchecked: train with a codec from a file although it may break laws
-    that `thinwire codec check` checks.
+    codec: as in `thinwire.torch.hook`; group: by default that of the launcher's environment; seed:
+    for codecs that draw random numbers; residuals: the path given to `save_residuals`, to continue
+    from that state; momentum_correction: a factor from 0 to below 1, with which each rank adds up
+    momentum of its own gradients before they are encoded. The optimizer must then have no momentum:
+    `nn.SGD(..., momentum=0.0)`; warmup_steps: the number of first steps that travel raw before the
+    codec begins, None for the recommended number for the codec; unchecked: train with a codec from
+    a file even if it breaks laws that `thinwire codec check` checks.
 
         model = Model(network, loss, optimizer)
         model.train(epochs, data, callbacks=[thinwire.mindspore.GradExchange(codec="auto")])
@@ -70,14 +70,14 @@ class GradExchange(Callback):
         return self.reducer.synchronizer
 
     def exchange_plan(self) -> dict[str, Any]:
-        """How each bucket travels: codec, algorithm, partitions.
+        """The plan of each bucket: codec, algorithm, partitions.
 
         On rank 0 `line` says what `auto` has chosen and why.
         """
         return json.loads(self.synchronizer.plan())
 
     def on_train_begin(self, run_context: RunContext) -> None:
-        """Puts the reducer where MindSpore's own would be, and gives all ranks the same parameters."""
+        """Installs the reducer in place of MindSpore's own, and gives all ranks the same parameters."""
         cell = run_context.original_args().train_network
         if not hasattr(cell, "grad_reducer"):
             raise thinwire.InvalidError(
@@ -92,7 +92,7 @@ class GradExchange(Callback):
             forget_graphs(cell)
 
     def prepare(self, cell: nn.TrainOneStepCell) -> None:
-        """Makes the reducer in the first training, and again for the parameters of another model."""
+        """Creates the reducer in the first training, and again for the parameters of a different model."""
         parameters = list(cell.optimizer.parameters)
         # Compiling a graph puts the same parameters into another tuple.
         if same(parameters, self.parameters):
@@ -114,5 +114,5 @@ def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def forget_graphs(cell: nn.Cell) -> None:
-    """Has a cell compiled again that may have been compiled with another reducer, by an earlier train."""
+    """Makes MindSpore recompile a cell that an earlier `train` may have compiled with another reducer."""
     cell.compile_cache.clear()

@@ -32,10 +32,10 @@ def reducer(
     warmup_steps: int | None = 0,
     unchecked: bool = False,
 ) -> Reducer:
-    """A cell that takes the tuple of gradients of `parameters` and gives that of their averages.
+    """A cell that takes the tuple of gradients of `parameters` and returns the tuple of their averages.
 
-    group: that of the launcher's environment unless given; seed: of codecs that draw random numbers;
-    non_finite: what a NaN or an infinity in a gradient of any rank does, see `NonFinite`;
+    group: by default that of the launcher's environment; seed: for codecs that draw random numbers;
+    non_finite: the effect of a NaN or an infinity in a gradient of any rank, see `NonFinite`;
     momentum_correction, warmup_steps, unchecked: as in `GradExchange`. A collective call: raises
     InvalidError on all ranks if their parameters differ.
 
@@ -53,7 +53,8 @@ def reducer(
 
 
 class Reducer(nn.Cell):
-    """What `reducer` makes; it may be called in PyNative mode, in Graph mode and inside `@ms.jit`."""
+    """The cell that `reducer` creates; it may be called in PyNative mode, in Graph mode and inside
+    `@ms.jit`."""
 
     def __init__(
         self,
@@ -101,14 +102,14 @@ class Reducer(nn.Cell):
         self.enable_tuple_broaden = True
 
     def exchange_plan(self) -> dict[str, Any]:
-        """How each bucket travels: codec, algorithm, partitions.
+        """The plan of each bucket: codec, algorithm, partitions.
 
         On rank 0 `line` says what `auto` has chosen and why.
         """
         return json.loads(self.synchronizer.plan())
 
     def construct(self, gradients):
-        """The averages of a tuple of gradients, in the order and of the dtypes of the parameters."""
+        """The averages of a tuple of gradients, in the order and with the dtypes of the parameters."""
         check_count(len(gradients), self.count)
         begun = ()
         for i in range(len(self.buckets)):

@@ -1,8 +1,8 @@
-"""What becomes of a step in which some rank's gradient is not finite.
+"""The outcome of a step in which some rank's gradient is not finite.
 
-The exchange then changes no residual and gives NaN as all averages on all ranks, so each rank knows
-from any number of them. A loss scaler wants to see that and to skip the step; without one the
-optimizer must not.
+The exchange then changes no residual and returns NaN for all averages on all ranks, so each rank
+can tell from any single number. A loss scaler must see the NaN and skip the step; without a scaler,
+the optimizer must not see it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ NonFinite = Literal["raise", "nan"]
 
 
 def refuse(fault: str | None = None) -> None:
-    """Raises the error of a step that is not finite; `fault` describes the gradient, if it is known."""
+    """Raises the error of a step with gradients that are not finite; `fault` describes the
+    gradient, if known."""
     because = f" ({fault})" if fault else ""
     error: Any = thinwire.InvalidError(
         f"a gradient of some rank is not finite{because}, no rank has made this step (hint: a lower "
@@ -37,7 +38,7 @@ def is_everywhere(error: BaseException) -> bool:
 
 
 def finite_operator() -> ops.Custom:
-    """Takes one float32, shape (1,), and gives it back; refuses the step if it is NaN. For graphs, too."""
+    """Takes one float32 of shape (1,) and returns it; refuses the step if it is NaN. For graphs, too."""
 
     def finite(sample):
         if np.isnan(sample[0]):

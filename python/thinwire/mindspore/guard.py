@@ -1,8 +1,8 @@
-"""What happens when a step fails: one clear exception here, and word to the peers.
+"""The handling of a failed step: one clear exception on this rank, and a message to the peers.
 
-MindSpore reports a failed operator as a RuntimeError of many lines without the reason, refuses every
-later call of a compiled cell with another, and in asynchronous PyNative mode raises wherever a value
-is looked at next. A rank that fails for reasons of its own leaves its peers waiting.
+MindSpore reports a failed operator as a RuntimeError of many lines without the reason, refuses
+every later call of a compiled cell with a different error, and in asynchronous PyNative mode raises
+wherever a value is read next. A rank that fails for any other reason leaves its peers waiting.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .finite import is_everywhere
 
 
 class Synchronizing(Protocol):
-    """What `guard` needs of a synchronizer."""
+    """The methods of a synchronizer that `guard` needs."""
 
     def failure(self) -> thinwire.Error | None:
-        """Why an operator has failed, if it has."""
+        """The reason why an operator has failed, if one has."""
 
     def abort(self, reason: str) -> None:
         """Makes every peer fail with `reason`."""
 
 
 class Averaging(Protocol):
-    """What has residuals: GradExchange, a reducer, an Exchange, SynchronousSGD."""
+    """Anything with residuals: GradExchange, a reducer, an Exchange, SynchronousSGD."""
 
     synchronizer: Synchronizer
     group: thinwire.Group
@@ -42,11 +42,11 @@ class Exchanging(Protocol):
 
 @contextlib.contextmanager
 def guard(exchanging: Exchanging) -> Iterator[None]:
-    """Around training steps: raises a failed exchange as what it is, and tells the peers of any other.
+    """Context for training steps: raises the original error of a failed exchange, and reports any
+    other error to the peers.
 
     Raises Thinwire's error, of one line, in place of MindSpore's RuntimeError. Any other exception passes,
-    and every peer that waits for this rank raises PeerError with its text. `GradExchange` does it by
-    itself.
+    and every peer that waits for this rank raises PeerError with its text. `GradExchange` needs no `guard`.
     """
     try:
         yield
@@ -56,7 +56,7 @@ def guard(exchanging: Exchanging) -> Iterator[None]:
 
 
 def settle(synchronizer: Synchronizing, error: BaseException) -> None:
-    """Raises why the exchange failed if it did; tells the peers of `error` otherwise."""
+    """Raises the error of the exchange if it failed; otherwise reports `error` to the peers."""
     if is_everywhere(error):
         return
     failure = synchronizer.failure()

@@ -29,7 +29,7 @@ def exchange(
     warmup_steps: int | None = 0,
     unchecked: bool = False,
 ) -> Exchange:
-    """A callable that takes the tuple of gradients of `parameters` and gives that of their averages.
+    """A callable that takes the tuple of gradients of `parameters` and returns the tuple of their averages.
 
     The arguments are those of `reducer`. A collective call: raises InvalidError on all ranks if their
     parameters differ.
@@ -39,7 +39,7 @@ def exchange(
             loss, gradients = gradient_function(inputs, labels)
             optimizer(average(gradients))
 
-    It is Python, for loops in PyNative and in Graph mode; inside `@ms.jit` use `reducer`.
+    It is called from Python, in PyNative and in Graph mode; inside `@ms.jit` use `reducer`.
     """
     return Exchange(
         parameters, codec, group, seed, non_finite, momentum_correction, warmup_steps, unchecked
@@ -78,7 +78,7 @@ class Exchange:
         )
 
     def exchange_plan(self) -> dict[str, Any]:
-        """How each bucket travels: codec, algorithm, partitions.
+        """The plan of each bucket: codec, algorithm, partitions.
 
         On rank 0 `line` says what `auto` has chosen and why.
         """

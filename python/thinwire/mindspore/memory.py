@@ -10,19 +10,19 @@ from mindspore import ops
 
 
 def view(tensor: ms.Tensor) -> np.ndarray[Any, Any]:
-    """The values of a tensor as a contiguous array, once they have been computed.
+    """Waits for the values of a tensor, and returns them as a contiguous array.
 
-    It is the tensor's own memory where that is the host's and contiguous, and a copy otherwise.
+    The array shares the tensor's memory if that is contiguous host memory, and is a copy otherwise.
     """
     return tensor.asnumpy()
 
 
 def address(array: np.ndarray[Any, Any]) -> int:
-    """Where the first element of a contiguous array is."""
+    """The address of the first element of a contiguous array."""
     return array.ctypes.data
 
 
 def store(parameter: ms.Parameter, array: np.ndarray[Any, Any]) -> None:
-    """Gives a parameter the values of an array that `view` made of it and that has changed since."""
+    """Copies an array that `view` returned, and that has changed since, back to its parameter."""
     if address(array) != parameter.data_ptr():
         ops.assign(parameter, ms.Tensor(array))

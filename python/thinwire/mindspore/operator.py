@@ -2,7 +2,7 @@
 
 MindSpore runs an operator once its inputs are computed. The gradients of a bucket are therefore sent
 while backward computes those of the layers below. Ranks may run the operators in different orders,
-since buckets are addressed by number. MindSpore loads the same extension module that Python has
+since buckets are addressed by number. MindSpore loads the extension module that Python has
 imported, and the operators find the synchronizer by its key.
 """
 
@@ -27,7 +27,7 @@ READY, FINISH = "thinwire_ready", "thinwire_finish"
 def ready_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
     """Makes the operator that takes a bucket's gradients and its key, and returns a token at once.
 
-    Raises InvalidError for gradients of other shapes or dtypes than the parameters', when a graph is
+    Raises InvalidError for gradients whose shapes or dtypes differ from the parameters', when a graph is
     compiled.
     """
     signature = Signature(parameters)
@@ -76,7 +76,7 @@ def python_operator(
 
 
 def require_cpu() -> None:
-    """Raises InvalidError on devices that operators of this package do not run on."""
+    """Raises InvalidError on devices where this package's operators do not run."""
     target = ms.get_context("device_target")
     if target != "CPU":
         raise thinwire.InvalidError(

@@ -1,7 +1,7 @@
-"""An optimizer that holds another one, and does something with its peers before each update.
+"""An optimizer that wraps another one, and communicates with its peers before each update.
 
-It holds it rather than inheriting from it: MindSpore compiles `construct` of its optimizers even in
-PyNative mode, with all that a subclass calls around it, and so would exchange twice per step.
+It wraps rather than inherits: MindSpore compiles `construct` of its optimizers even in PyNative
+mode, with everything that a subclass calls around it, and so would exchange twice per step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .broadcast import broadcast_parameters
 
 
 class Holding(nn.Optimizer):
-    """An optimizer that looks like the held one to MindSpore, and has its learning rates."""
+    """An optimizer that looks to MindSpore like the wrapped one, and has its learning rates."""
 
     def __init__(self, optimizer: nn.Optimizer) -> None:
         nn.Cell.__init__(self, auto_prefix=False)
@@ -29,12 +29,12 @@ class Holding(nn.Optimizer):
 
     @property
     def learning_rate(self) -> Any:
-        """The held optimizer's learning rate, for callbacks that print or change it."""
+        """The wrapped optimizer's learning rate, for callbacks that print or change it."""
         return self.optimizer.learning_rate
 
     @property
     def global_step(self) -> ms.Parameter:
-        """The held optimizer's count of updates."""
+        """The wrapped optimizer's count of updates."""
         return self.optimizer.global_step
 
     @property
@@ -52,7 +52,7 @@ class Holding(nn.Optimizer):
 
 
 class HoldingOptimizer(Holding):
-    """An optimizer of the ranks of a group, which all start from rank 0's parameters."""
+    """An optimizer whose ranks form a group and start from rank 0's parameters."""
 
     def __init__(self, optimizer: nn.Optimizer, group: thinwire.Group | None) -> None:
         super().__init__(optimizer)
@@ -63,8 +63,8 @@ class HoldingOptimizer(Holding):
 class MovingOptimizer(HoldingOptimizer):
     """An optimizer that averages the parameters themselves before each update, as if they were f32.
 
-    The error of rounding a parameter to float16 or bfloat16 is kept and added the next time: otherwise
-    changes smaller than the dtype's resolution would be lost every time.
+    The error of rounding a parameter to float16 or bfloat16 is kept and added the next time:
+    otherwise, changes smaller than the dtype's resolution would always be lost.
     """
 
     def __init__(self, optimizer: nn.Optimizer, group: thinwire.Group | None) -> None:
@@ -96,6 +96,6 @@ class MovingOptimizer(HoldingOptimizer):
 
 
 def rest_of(parameter: ms.Parameter) -> ms.Parameter:
-    """Returns the rounding error of a parameter, at first zero."""
+    """Returns the rounding error of a parameter, which is zero at first."""
     zeros = ms.Tensor(np.zeros(parameter.shape, np.float32))
     return ms.Parameter(zeros, name=f"{parameter.name}.rest", requires_grad=False)

@@ -1,7 +1,8 @@
-"""Pair averaging as an optimizer: every rank averages its parameters with other ranks', and waits for none.
+"""Pair averaging as an optimizer: every rank averages its parameters with those of other ranks,
+without waiting for any.
 
-After "Asynchronous Decentralized Parallel Stochastic Gradient Descent" (AD-PSGD). A round costs one message
-of the size of the model, whatever the number of ranks.
+The method of "Asynchronous Decentralized Parallel Stochastic Gradient Descent" (AD-PSGD). A round
+costs one message of the size of the model, whatever the number of ranks.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from .averaging import AveragingOptimizer
 
 
 class PairAveraging(AveragingOptimizer):
-    """Moves the parameters in mode "pair" of the core, then lets `optimizer` update from own gradients.
+    """Moves the parameters by the core's mode "pair", then lets `optimizer` update from this rank's
+    own gradients.
 
-    group: that of the launcher's environment unless given; seed: the same on all ranks. A collective call.
+    group: by default that of the launcher's environment; seed: the same on all ranks. A collective call.
 
         optimizer = thinwire.mindspore.PairAveraging(nn.Momentum(parameters, 0.1, 0.9))
     """

@@ -1,6 +1,6 @@
-"""MindSpore's parameters as the core describes them: a name, a shape and a dtype each.
+"""MindSpore's parameters in the core's terms: a name, a shape and a dtype each.
 
-The core gets them in the order in which backward computes gradients: the optimizer's order, reversed.
+The core gets them in the order in which backward computes gradients, the reverse of the optimizer's order.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def bucket_bytes(parameters: Iterable[ms.Parameter]) -> int:
 def describe(parameters: Iterable[ms.Parameter]) -> list[Description]:
     """Name, shape, dtype and bucket of each parameter, in reverse order.
 
-    Raises InvalidError for parameters of other dtypes than float32, float16 and bfloat16, for tables of
-    sparse lookups, and for none.
+    Raises InvalidError for parameters of dtypes other than float32, float16 and bfloat16, for
+    tables of sparse lookups, and if there are no parameters.
     """
     parameters = list(parameters)
     expect_dense(parameters)
@@ -49,9 +49,9 @@ def describe(parameters: Iterable[ms.Parameter]) -> list[Description]:
 def expect_dense(parameters: Iterable[ms.Parameter]) -> None:
     """Raises InvalidError for the table of a lookup with sparse gradients.
 
-    PyNative mode gives such a gradient as its values without their rows, which may have the table's shape;
-    Graph mode knows no type of it when it compiles the exchange. So this looks for the lookups themselves,
-    among all objects, in less than a tenth of a second.
+    PyNative mode represents such a gradient by its values without their row numbers, which may have
+    the table's shape; Graph mode has no type for it when it compiles the exchange. So this function
+    searches all objects for the lookups themselves, in less than a tenth of a second.
     """
     kinds: list[type] = [nn.EmbeddingLookup]
     for kind in kinds:
@@ -67,7 +67,7 @@ def expect_dense(parameters: Iterable[ms.Parameter]) -> None:
 
 
 def described_one(parameter: ms.Parameter) -> Description:
-    """What the core has to know of one parameter."""
+    """The core's description of one parameter."""
     dtype = DTYPES.get(parameter.dtype)
     if dtype is None:
         raise thinwire.InvalidError(

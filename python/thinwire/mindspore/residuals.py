@@ -1,8 +1,8 @@
 """Residuals in MindSpore's checkpoint files, one file per rank.
 
-What a codec has lost of the gradients so far is state of training, as moments are: a run that continues
-from a checkpoint without it repeats no error that had been fed back. Another number of ranks takes over
-what all ranks together owe.
+The part of the gradients that a codec has lost so far is training state, like moments: a run that
+continues from a checkpoint without it loses the errors that had been fed back. A different number
+of ranks takes over the sum of all ranks' residuals.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ def save_residuals(exchanging: Averaging, path: str) -> str:
 def load_residuals(exchanging: Averaging, path: str) -> None:
     """Reads what `save_residuals` wrote with the same path; call it on every rank.
 
-    Where another number of ranks has saved, each rank reads the files of those that it follows: what all
-    owe together stays. Rank 0's file, if it can be seen from here, says how many they were.
+    If a different number of ranks saved, each rank reads the files of those that it continues: the
+    sum of all residuals is preserved. Rank 0's file, if this rank can read it, tells how many ranks saved.
 
     Raises InvalidError on all ranks, before anything has changed, if the file of any rank is missing or
-    truncated, is not one of `save_residuals`, or is of another rank, save, codec or other parameters.
+    truncated, was not written by `save_residuals`, or is of a different rank, save, codec or set of
+    parameters.
     """
     group = exchanging.group
     file = functools.partial(file_of, path)
@@ -52,7 +53,7 @@ def load_residuals(exchanging: Averaging, path: str) -> None:
 
 
 def read(file: str) -> Saved:
-    """What is in a file of `save_residuals`."""
+    """The content of a file of `save_residuals`."""
     # Errors of many kinds, where a file was cut short.
     entries = entries_of(file, loaded, Exception)
     plan = str(entries.pop(PLAN))
@@ -68,13 +69,13 @@ def read(file: str) -> Saved:
 
 
 def loaded(file: str) -> dict[str, Any]:
-    """The parameters and values in a file of MindSpore."""
+    """The parameters and values in a MindSpore file."""
     entries: dict[str, Any] = ms.load_checkpoint(file, crc_check=True)
     return entries
 
 
 def file_of(path: str, rank: int) -> str:
-    """Where the residuals of a rank are."""
+    """The path of a rank's residuals."""
     return f"{path}.rank{rank}.ckpt"
 
 

@@ -6,7 +6,7 @@ those of `thinwire train --mode`.
     rounds = thinwire.mindspore.Rounds(network.trainable_params(), "diloco:30,fragments=4", codec="int4")
     model.train(epochs, data, callbacks=[rounds], dataset_sink_mode=False)
 
-In a loop of one's own, `rounds.step()` after each update and `rounds.finish()` in the end do the same.
+In a custom loop, call `rounds.step()` after each update and `rounds.finish()` at the end instead.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .parameters import described_one
 
 
 class Rounds(InPlace, ms.Callback):
-    """Exchanges the parameters of ranks that train copies of a network on their own.
+    """Exchanges the parameters of ranks that each train their own copy of a network.
 
     parameters: float32, float16 or bfloat16, which begin as rank 0's; mode: "local:STEPS",
-    "diloco:STEPS,fragments=N,delay=STEPS,alpha=PART,lr=RATE", "sma:PULL" or "pair:STEPS"; codec: how their
-    changes travel, "int8" unless it is given, and "none" for pairs. A collective call.
+    "diloco:STEPS,fragments=N,delay=STEPS,alpha=PART,lr=RATE", "sma:PULL" or "pair:STEPS"; codec:
+    the codec for their changes, by default "int8", and "none" for pairs. A collective call.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""What gradients must look like: the shapes and dtypes of their parameters.
+"""The required form of gradients: the shapes and dtypes of their parameters.
 
-The core copies as many bytes as the parameters have, so nothing else may reach it.
+The core copies exactly the parameters' number of bytes, so other gradients must not reach it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Signature:
         self.dtypes = tuple(parameter.dtype for parameter in parameters)
 
     def check_tensors(self, found: Sequence[object]) -> None:
-        """Raises InvalidError for what is no tensor, as the rows and values of a sparse gradient."""
+        """Raises InvalidError for anything but tensors, such as the rows and values of a sparse
+        gradient."""
         for name, gradient in zip(self.names, found):
             if not isinstance(gradient, ms.Tensor):
                 raise thinwire.InvalidError(

@@ -1,4 +1,5 @@
-"""Synchronous model averaging: ranks train on their own, each drawn towards the mean of all in each step.
+"""Synchronous model averaging: ranks train on their own, and each step moves every rank towards the
+mean of all.
 
 From "CROSSBOW: Scaling Deep Learning with Small Batch Sizes on Multi-GPU Servers", section 3, in the
 form that KungFu ships: without momentum of the mean.
@@ -16,10 +17,11 @@ from .averaging import AveragingOptimizer
 
 
 class SynchronousAveraging(AveragingOptimizer):
-    """Draws the parameters by `alpha` towards their mean over all ranks, then lets `optimizer` update.
+    """Moves the parameters by a fraction `alpha` towards their mean over all ranks, then lets
+    `optimizer` update.
 
-    alpha: above 0 and at most 1; group: that of the launcher's environment unless given. Parameters travel
-    raw, as float32, in mode "sma" of the core. A collective call.
+    alpha: above 0 and at most 1; group: by default that of the launcher's environment. Parameters
+    are sent uncompressed, as float32, by the core's mode "sma". A collective call.
 
         optimizer = thinwire.mindspore.SynchronousAveraging(nn.Momentum(parameters, 0.1, 0.9))
     """

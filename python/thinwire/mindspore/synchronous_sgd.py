@@ -1,6 +1,7 @@
 """Synchronous training as an optimizer: the update is made from the average of all ranks' gradients.
 
-KungFu's SynchronousSGD for MindSpore summed; this averages, so that a learning rate keeps its meaning.
+KungFu's SynchronousSGD for MindSpore sums gradients; this one averages them, so that a learning
+rate keeps its meaning.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .optimizer import HoldingOptimizer
 class SynchronousSGD(HoldingOptimizer):
     """Averages gradients over all ranks, then lets `optimizer` make its update.
 
-    codec: as everywhere in Thinwire; group: that of the launcher's environment unless given. A
+    codec: as in `thinwire.torch.hook`; group: by default that of the launcher's environment. A
     collective call.
 
         optimizer = thinwire.mindspore.SynchronousSGD(nn.Momentum(parameters, 0.1, 0.9), codec="int8")

@@ -1,7 +1,7 @@
 """Model files that `thinwire model show` and `thinwire plan make` read, from the programs of any framework.
 
 A framework's exporter walks through its own program and adds nodes to a `Graph`, once for a batch and
-once for one twice as large; `merge` finds what grows with the batch, and `write` writes the file.
+once for one twice as large; `merge` finds the sizes that grow with the batch, and `write` writes the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SEQUENCE_MAX = 1 << 30
 
 
 def check_file(path: Any, sequence: Any) -> None:
-    """Refuses in one line what is no path of a model file, or no length of sequences."""
+    """Refuses, in one line, an invalid path of a model file or length of sequences."""
     if not isinstance(path, (str, PathLike)) or not str(fspath(path)).endswith(".json"):
         said = fspath(path) if isinstance(path, (str, PathLike)) else type(path).__name__
         raise InvalidError(
@@ -30,7 +30,7 @@ def check_file(path: Any, sequence: Any) -> None:
 
 
 def write(path: str | PathLike[str], name: str, sequence: int, graph: dict[str, Any]) -> None:
-    """Writes a graph, whose sizes are merged, with a line for every tensor and node."""
+    """Writes a graph with merged sizes, one line for every tensor and node."""
 
     def lines(values: list[Any]) -> str:
         return "[\n    " + ",\n    ".join(json.dumps(value) for value in values) + "\n  ]"

@@ -1,4 +1,4 @@
-"""A graph in the making: tensors and nodes as the file has them."""
+"""A graph under construction: tensors and nodes as in the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NORMAL = {"normal": 0.02}  # what weights are before the first step
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter in the order of dimensions in which it is used."""
+    """A parameter, with its dimensions in the order in which it is used."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,13 +29,13 @@ class Weight:
         return sum(length > 1 for length in self.shape) <= 1
 
     def turn(self) -> Weight:
-        """The two dimensions the other way round."""
+        """The transposed matrix."""
         return Weight(self.name, self.shape[::-1], not self.turned)
 
 
 @dataclass(frozen=True)
 class Root:
-    """What an RMS norm divides by, so far: squares, their mean, one over its root."""
+    """The part of an RMS norm's divisor found so far: squares, their mean, or the inverse root."""
 
     x: int
     stage: str
@@ -44,7 +44,7 @@ class Root:
 
 @dataclass(frozen=True)
 class Causal:
-    """Scores that are minus infinity where keys come later than the query."""
+    """Scores that are minus infinity for keys after the query."""
 
     scores: int
 
@@ -66,13 +66,13 @@ class Graph:
         return len(self.tensors) - 1
 
     def shape(self, tensor: int) -> Shape:
-        """The lengths of a tensor's dimensions."""
+        """The shape of a tensor."""
         return list(self.tensors[tensor]["shape"])
 
     def parameter(self, weight: Weight, initial: Any = NORMAL) -> int:
-        """The parameter as the framework has it, or transposed where it is used the other way round.
+        """The parameter as the framework has it, or transposed if it is used that way.
 
-        `initial` describes its values before the first step: its role decides them, not its name.
+        `initial` describes its values before the first step, which depend on its role, not on its name.
         """
         if weight.turned:
             return self.transpose(weight.name, self.parameter(weight.turn(), initial), [1, 0])
@@ -82,14 +82,14 @@ class Graph:
         return self.weights[weight]
 
     def constant(self, name: str, value: np.ndarray[Any, Any]) -> int:
-        """Known numbers, which are never trained."""
+        """Constants, which are never trained."""
         values = value.astype(np.float32)
         if values.size > KNOWN_MAX:
             raise ValueError(
-                f"known numbers of shape {list(values.shape)}, expected at most {KNOWN_MAX} of them"
+                f"constants of shape {list(values.shape)}, expected at most {KNOWN_MAX} of them"
             )
         if not np.isfinite(values).all():
-            raise ValueError(f"known numbers of shape {list(values.shape)} are not all finite")
+            raise ValueError(f"constants of shape {list(values.shape)} are not all finite")
         first = float(values.flat[0])
         if (values == first).all():
             return self.fill(name, values.shape, first)
@@ -97,7 +97,7 @@ class Graph:
         return self.one(name, {"constant": known}, [], values.shape)
 
     def add(self, name: str, operator: Any, inputs: list[int], shapes: list[Shape]) -> list[int]:
-        """A node of outputs of these shapes."""
+        """A node with outputs of these shapes."""
         unique, count = name, 1
         while unique in self.names:
             count += 1
@@ -110,11 +110,11 @@ class Graph:
         return outputs
 
     def one(self, name: str, operator: Any, inputs: list[int], shape: Any) -> int:
-        """A node of one output."""
+        """A node with one output."""
         return self.add(name, operator, inputs, [list(shape)])[0]
 
     def made_by(self, tensor: int, operator: str) -> dict[str, Any] | None:
-        """The node that computes a tensor, if it is one of this operator."""
+        """The node that computes a tensor, if it is of this operator."""
         for node in reversed(self.nodes):
             if tensor in node["outputs"]:
                 return node if operator in node["operator"] else None
@@ -133,12 +133,12 @@ class Graph:
         return [node for node in self.nodes if tensor in node["inputs"]]
 
     def last(self, node: dict[str, Any]) -> None:
-        """Computes a node after all that it reads, which has come meanwhile."""
+        """Moves a node behind all nodes that it reads, which were added in the meantime."""
         self.nodes.remove(node)
         self.nodes.append(node)
 
     def unrepeated(self, x: int) -> int:
-        """Heads `[b,g,t,d]` before each was repeated for several heads of queries, if they were."""
+        """Heads `[b,g,t,d]` before repetition for several heads of queries, if they were repeated."""
         merged = self.made_by(x, "reshape")
         repeated = merged and self.made_by(merged["inputs"][0], "broadcast")
         if not repeated:
@@ -151,7 +151,7 @@ class Graph:
         return self.reshape(f"{merged['name']}.once", repeated["inputs"][0], groups)
 
     def reshape(self, name: str, x: int, shape: Any) -> int:
-        """The same elements; a reshape of a reshape is one."""
+        """The same elements in another shape; a reshape of a reshape becomes one."""
         shape = list(shape)
         before = self.made_by(x, "reshape")
         if before is not None:
@@ -161,7 +161,7 @@ class Graph:
         return self.one(name, {"reshape": {"shape": shape}}, [x], shape)
 
     def transpose(self, name: str, x: int, order: list[int]) -> int:
-        """Dimensions in another order; one that takes another back is none."""
+        """Dimensions in another order; a permutation and its inverse cancel."""
         letters = "abcdefgh"[: len(order)]
         before = self.made_by(x, "transpose")
         if before is not None:
@@ -175,7 +175,7 @@ class Graph:
         return self.one(name, {"transpose": {"input": letters, "output": output}}, [x], shape)
 
     def matmul(self, name: str, x: int, y: int, letters: tuple[str, str, str]) -> int:
-        """A product over the letters that the output lacks."""
+        """A product, summed over the letters that the output lacks."""
         left, right, output = letters
         sizes = dict(zip(left, self.shape(x), strict=True))
         sizes |= dict(zip(right, self.shape(y), strict=True))
@@ -202,11 +202,11 @@ class Graph:
         return self.scale(name, self.sum(f"{name}.sum", x, over, keep), 1.0 / count)
 
     def fill(self, name: str, shape: Any, value: float) -> int:
-        """The same number everywhere."""
+        """A constant with the same number everywhere."""
         return self.one(name, {"fill": {"shape": list(shape), "value": float(value)}}, [], shape)
 
     def unpack(self, name: str, x: int, dim: int, sections: list[int]) -> list[int]:
-        """A dimension taken apart."""
+        """A dimension split into several."""
         if len(sections) == 1:
             return [x]
         shape = self.shape(x)
@@ -215,7 +215,7 @@ class Graph:
         return self.add(name, operator, [x], shapes)
 
     def pack(self, name: str, parts: list[int], dim: int) -> int:
-        """Tensors as one dimension, some at a time."""
+        """Concatenation of tensors, in groups."""
         while len(parts) > SECTIONS_MAX:
             groups = [parts[at : at + SECTIONS_MAX] for at in range(0, len(parts), SECTIONS_MAX)]
             parts = [self.pack(f"{name}.part", group, dim) for group in groups]
@@ -228,7 +228,7 @@ class Graph:
         return self.one(name, operator, parts, shape)
 
     def repeat(self, name: str, x: int, whole: Shape) -> int:
-        """The same values along more dimensions."""
+        """Broadcast to more dimensions."""
         shape = self.shape(x)
         if shape == whole:
             return x
@@ -249,7 +249,7 @@ class Graph:
         return self.unpack(name, x, dim, [length for length in sections if length > 0])[at]
 
     def finished(self, output: int) -> dict[str, Any]:
-        """The graph with only what its output depends on."""
+        """The graph reduced to the nodes that its output depends on."""
         needed = {output}
         kept = []
         for node in reversed(self.nodes):

@@ -1,4 +1,4 @@
-"""Layers that frameworks have as one operator and the model file as several nodes, or by another name."""
+"""Layers that are one operator in frameworks, and several nodes or another operator in the model file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}
 
 
 def linear(graph: Graph, name: str, x: int, weight: Weight, bias: Weight | int | None) -> int:
-    """A linear layer of a weight `[n,k]` that nothing else reads."""
+    """A linear layer with a weight `[n,k]` that nothing else reads."""
     stored = weight.turn() if weight.turned else weight
     inputs = [x, graph.parameter(stored, NORMAL)]
     if bias is not None:
@@ -23,13 +23,13 @@ def linear(graph: Graph, name: str, x: int, weight: Weight, bias: Weight | int |
 
 
 def table_product(graph: Graph, name: str, x: int, table: int) -> int:
-    """A product with a table `[n,k]` that is also read otherwise."""
+    """A product with a table `[n,k]` that is also used elsewhere."""
     rows = "bgtuv"[: len(graph.shape(x)) - 1]
     return graph.matmul(name, x, table, (f"{rows}k", "nk", f"{rows}n"))
 
 
 def product(graph: Graph, name: str, x: int, y: int) -> int:
-    """A product over the last dimension of x and the one before the last of y."""
+    """A product over the last dimension of x and the second to last of y."""
     left, right = len(graph.shape(x)), len(graph.shape(y))
     if min(left, right) < 2:
         raise ValueError(f"{left} and {right} dimensions, expected 2 or more")
@@ -40,7 +40,7 @@ def product(graph: Graph, name: str, x: int, y: int) -> int:
 
 
 def combine(graph: Graph, name: str, kind: str, x: int, y: int) -> int:
-    """Arithmetic element by element; the larger one first."""
+    """Elementwise arithmetic; the larger operand comes first."""
     shapes = [graph.shape(x), graph.shape(y)]
     if (len(shapes[0]), shapes[0]) < (len(shapes[1]), shapes[1]):
         if kind not in ("add", "mul"):
@@ -50,12 +50,12 @@ def combine(graph: Graph, name: str, kind: str, x: int, y: int) -> int:
 
 
 def embedding(padding: int | None) -> dict[str, Any]:
-    """Rows of a table: all are read, and ids give that of padding no gradient."""
+    """Rows of a table: all can be read, and the padding row gets no gradient."""
     return {"embedding": None if padding is None else {"padding": padding}}
 
 
 def rows(graph: Graph, name: str, table: int, row: np.ndarray[Any, Any], shape: Shape) -> int:
-    """Rows that are known: positions, or a range, or one of them, for every sequence alike."""
+    """Constant rows: positions, a range of them or a single one, the same for every sequence."""
     first, count = int(row[0]), len(row)
     if np.array_equal(row, np.arange(count)):
         places = graph.source(f"{name}.constant", [count], "index", "input")
@@ -72,13 +72,13 @@ def rows(graph: Graph, name: str, table: int, row: np.ndarray[Any, Any], shape: 
 
 
 def channel_bias(graph: Graph, name: str, y: int, bias: int) -> int:
-    """Images `[b,c,h,w]` and a number for every channel."""
+    """Arithmetic of images `[b,c,h,w]` and a number for every channel."""
     flat = graph.reshape(f"{name}.bias_of_channels", bias, [*graph.shape(bias), 1, 1])
     return graph.one(f"{name}.bias", {"arithmetic": "add"}, [y, flat], graph.shape(y))
 
 
 def batch_norm(graph: Graph, name: str, x: int, affine: Iterable[int], epsilon: float) -> int:
-    """Batch norm as it is in training, by gain and bias."""
+    """Batch norm in training, with gain and bias."""
     channels = graph.shape(x)[1]
     moments = graph.add(f"{name}.moments", {"moments": None}, [x], [[channels], [channels]])
     inputs = [x, *moments, *affine]
@@ -86,12 +86,12 @@ def batch_norm(graph: Graph, name: str, x: int, affine: Iterable[int], epsilon: 
 
 
 def layer_norm(graph: Graph, name: str, x: int, affine: Iterable[int], epsilon: float) -> int:
-    """Mean zero and variance one over the last dimension, then gain and bias."""
+    """Layer norm: mean zero and variance one over the last dimension, then gain and bias."""
     return graph.one(name, {"layer_norm": {"epsilon": epsilon}}, [x, *affine], graph.shape(x))
 
 
 def adaptive_mean(graph: Graph, name: str, x: int, target: Shape) -> int:
-    """Means of windows as large as an output `[y,x]` asks for."""
+    """Adaptive average pooling to an output of `[y,x]`."""
     image = graph.shape(x)[2:]
     ratio = square("image / output", [image[at] / target[at] for at in (0, 1)])
     if ratio != int(ratio):
@@ -103,7 +103,7 @@ def adaptive_mean(graph: Graph, name: str, x: int, target: Shape) -> int:
 
 
 def square(name: str, value: Any) -> Any:
-    """The number that a list repeats."""
+    """The single number that a list repeats."""
     numbers = {value} if isinstance(value, int) else set(value)
     if len(numbers) != 1:
         raise ValueError(f"{name} is {list(value)}, expected the same in all directions")
@@ -120,14 +120,14 @@ def both(name: str, value: Any) -> list[int]:
 
 
 def hard_sigmoid(graph: Graph, name: str, x: int) -> int:
-    """A sigmoid of three lines."""
+    """A hard sigmoid (three straight lines)."""
     return graph.scale(
         f"{name}.gate", between(graph, name, shifted(graph, name, x, 3.0), (0.0, 6.0)), 1 / 6
     )
 
 
 def shifted(graph: Graph, name: str, x: int, by: float) -> int:
-    """Elements and a number."""
+    """Arithmetic of a tensor and a number."""
     if by == 0.0:
         return x
     number = graph.fill(f"{name}.fill", [], by)
@@ -135,7 +135,7 @@ def shifted(graph: Graph, name: str, x: int, by: float) -> int:
 
 
 def between(graph: Graph, name: str, x: int, ends: tuple[float, float]) -> int:
-    """Elements that leave a range become its end: low + relu(x - low) - relu(x - high)."""
+    """Clamps elements to a range: low + relu(x - low) - relu(x - high)."""
     shape = graph.shape(x)
     above, beyond = (
         graph.one(f"{name}.above", {"activation": "relu"}, [shifted(graph, name, x, -end)], shape)

@@ -1,4 +1,4 @@
-"""Masks of attention: which keys a query sees, once the mask is worked out."""
+"""Masks of attention: the keys that a query sees, found from the mask's values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FAR = -1e4  # what stands for minus infinity in masks is at most this
 
 
 def seen(mask: np.ndarray[Any, Any]) -> str | None:
-    """What queries see by a mask: "all", "earlier" keys and their own, or none of these.
+    """The keys that queries see under a mask: "all", "earlier" (up to their own), or neither.
 
     A mask is true where a key is seen, or it is added to scores.
     """
@@ -29,7 +29,7 @@ def seen(mask: np.ndarray[Any, Any]) -> str | None:
 
 
 def added(mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A mask as numbers that are added to scores, all of them finite."""
+    """A mask as finite numbers that are added to scores."""
     lowest = np.finfo(np.float32).min / 4  # scores that are lower still stay finite
     if mask.dtype == bool:
         return np.where(mask, np.float32(0), np.float32(lowest))
@@ -37,7 +37,7 @@ def added(mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def lessened(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Known numbers without what repeats along a dimension."""
+    """Constants without repetitions along a dimension."""
     for dim in range(value.ndim):
         first = value.take([0], dim)
         value = first if (value == first).all() else value

@@ -8,9 +8,9 @@ LINE = 60
 
 
 def merged(once: Any, twice: Any, batch: int) -> Any:
-    """One graph of those for a batch and for one twice as large.
+    """One graph from those for a batch and for a batch twice as large.
 
-    Raises ValueError, which names the first node that is another one.
+    Raises ValueError, which names the first node that differs.
     """
     pairs = zip(once["nodes"], twice["nodes"], strict=False)
     for at, (one, other) in enumerate(pairs):
@@ -18,16 +18,16 @@ def merged(once: Any, twice: Any, batch: int) -> Any:
         if one["name"] != other["name"] or kinds[0] != kinds[1]:
             raise ValueError(
                 f"node {at} is '{one['name']}' ({kinds[0]}) for a batch of {batch} and "
-                f"'{other['name']}' ({kinds[1]}) for {2 * batch}, expected the same (hint: what the "
-                "module does may not depend on the batch's size)"
+                f"'{other['name']}' ({kinds[1]}) for {2 * batch}, expected the same (hint: the "
+                "module must not depend on the size of the batch)"
             )
     counts = [len(graph["nodes"]) for graph in (once, twice)]
     if counts[0] != counts[1]:
         more = max(once, twice, key=lambda graph: len(graph["nodes"]))["nodes"][min(counts)]
         sizes = (batch, 2 * batch)[:: 1 if counts[0] > counts[1] else -1]
         raise ValueError(
-            f"node {min(counts)} '{more['name']}' is there for a batch of {sizes[0]} and not for "
-            f"{sizes[1]} (hint: what the module does may not depend on the batch's size)"
+            f"node {min(counts)} '{more['name']}' exists for a batch of {sizes[0]} but not for "
+            f"{sizes[1]} (hint: the module must not depend on the size of the batch)"
         )
     nodes = []
     for at, (one, other) in enumerate(zip(once["nodes"], twice["nodes"], strict=True)):
@@ -40,7 +40,7 @@ def merged(once: Any, twice: Any, batch: int) -> Any:
 
 
 def merge(once: Any, twice: Any, batch: int) -> Any:
-    """One value of those for a batch and for one twice as large."""
+    """One value from those for a batch and for a batch twice as large."""
     if isinstance(once, dict) and isinstance(twice, dict) and once.keys() == twice.keys():
         return {key: merge(once[key], twice[key], batch) for key in once}
     if isinstance(once, list) and isinstance(twice, list) and len(once) == len(twice):
@@ -53,5 +53,5 @@ def merge(once: Any, twice: Any, batch: int) -> Any:
         once, twice = f"{len(once)} values", f"{len(twice)} values"
     raise ValueError(
         f"{str(once)[:LINE]} for a batch of {batch} and {str(twice)[:LINE]} for {2 * batch}, "
-        "which is no multiple of the batch"
+        "which is not a multiple of the batch"
     )

@@ -124,8 +124,8 @@ class ParameterServer:
 
     @property
     def pushing(self) -> int:
-        """Number of workers that push, this one included: those of the epoch without those that only read
-        rows. Before the first step of the job all are expected to push."""
+        """Number of workers that push, this one included: all workers of the epoch except those
+        that only read rows. Before the first step of the job all are expected to push."""
         return self._core.pushing
 
     def join(self, tables: Sequence[Table], facts: list[tuple[str, str]]) -> None:
@@ -150,7 +150,7 @@ class ParameterServer:
 
         # Errors
 
-        InvalidError after `leave`: no other worker waits for this one any more.
+        InvalidError after `leave`: other workers no longer wait for this one.
         """
         if self._has_left:
             raise InvalidError(

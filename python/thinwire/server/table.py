@@ -127,7 +127,7 @@ class ServedTable:
 
 
 def bytes_of(size: int | str) -> int:
-    """Returns a size in bytes, given as a number or a text such as "64MB" or "1.5GiB".
+    """Returns a size in bytes, given as a number or a string such as "64MB" or "1.5GiB".
 
     # Errors
 
@@ -139,4 +139,4 @@ def bytes_of(size: int | str) -> int:
         found_bytes = float(found[1]) * unit
         if found_bytes < INT64_MAX and (unit > 1 or found_bytes.is_integer()):
             return int(found_bytes)
-    raise InvalidError(f'cache {shown(size)}, expected bytes, or such as "64MB" or "1.5GiB"')
+    raise InvalidError(f'cache {shown(size)}, expected bytes, or text such as "64MB" or "1.5GiB"')

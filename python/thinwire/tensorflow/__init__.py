@@ -1,16 +1,16 @@
 """Thinwire for TensorFlow: data-parallel training with compressed exchange.
 
-Every rank runs the same program, started by `thinwire run`, torchrun, mpirun or srun. In a training loop
-of one's own, adoption is one line after the tape:
+Every rank runs the same program, started by `thinwire run`, torchrun, mpirun or srun. In a custom
+training loop, adoption is one line after the tape:
 
     with tf.GradientTape() as tape:
         loss = loss_of(model(inputs), labels)
     tape = thinwire.tensorflow.DistributedGradientTape(tape, codec="int8")
     gradients = tape.gradient(loss, model.trainable_variables)
 
-`exchange` does the same for gradients that one has already. `broadcast_variables` gives all ranks the same
+`exchange` does the same for gradients that already exist. `broadcast_variables` gives all ranks the same
 start. All of it works in `tf.function` and in eager mode, on the CPU; on a GPU it copies through host
-memory, which nobody has tested yet. For `model.fit` see `thinwire.keras`.
+memory, which is untested. For `model.fit` see `thinwire.keras`.
 """
 
 try:

@@ -15,9 +15,10 @@ Called = TypeVar("Called", bound=Callable[..., Any])
 
 
 def traced(function: Called) -> Called:
-    """Decorates what may be called inside `tf.function`: AutoGraph leaves it, and its errors, alone.
+    """Decorates functions that may be called inside `tf.function`: AutoGraph does not transform
+    them or their errors.
 
-    AutoGraph would raise an error of ours as a StagingError with the source text around it.
+    Otherwise AutoGraph would raise Thinwire's errors as a StagingError, surrounded by source text.
     """
 
     @functools.wraps(function)
@@ -32,7 +33,8 @@ def traced(function: Called) -> Called:
 
 
 def call(function: Callable[..., Any], inputs: list[tf.Tensor], dtypes: Any) -> Any:
-    """Calls a function of arrays: at once in eager mode, else in every run of the graph, in written order.
+    """Calls a function of arrays: at once in eager mode, otherwise in every run of the graph, in
+    program order.
 
     # Errors
 

@@ -1,7 +1,6 @@
 """Collectives on tensors, in eager mode and in `tf.function`, and the same variables on all ranks.
 
-All ranks make the same calls in the same order; in a graph they are made in every run, in the order in
-which they are written.
+All ranks make the same calls in the same order; in a graph they are made in every run, in program order.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ def all_reduce(
 ) -> tf.Tensor:
     """The sum (or average) of a tensor over all ranks, with the same bits on all of them.
 
-    codec: "none", or for float32, float16 and bfloat16 also "f16", "bf16" or a stochastic one, as
-    "int8:stochastic". Other numbers are summed exactly.
+    codec: "none", or for float32, float16 and bfloat16 also "f16", "bf16" or a stochastic one, such
+    as "int8:stochastic". Other numbers are summed exactly.
     """
     arguments.text("codec", codec)
     met, given = group_or_default(group), numbers(tensor)
@@ -74,7 +73,7 @@ def broadcast(tensor: Any, root: int = 0, group: Group | None = None) -> tf.Tens
 def broadcast_variables(
     variables: Iterable[Any], root: int = 0, group: Group | None = None
 ) -> None:
-    """Gives the variables of all ranks the values of rank `root`'s; a collective call, in eager mode.
+    """Copies the values of rank `root`'s variables to all ranks; a collective call, in eager mode.
 
     Variables are TensorFlow's or Keras's, of a model and of an optimizer. Raises InvalidError on all ranks,
     before anything has changed, if their number, shapes or dtypes differ between ranks.
@@ -95,7 +94,7 @@ def broadcast_variables(
 
 
 def numbers(tensor: Any) -> tf.Tensor:
-    """What is given, as a dense tensor of numbers.
+    """The argument as a dense tensor of numbers.
 
     # Errors
 
@@ -116,7 +115,7 @@ def numbers(tensor: Any) -> tf.Tensor:
 
 
 def shaped(tensor: tf.Tensor, shape: Any) -> tf.Tensor:
-    """A result of Python with what is known of its shape."""
+    """A result of Python code, with the known part of its shape."""
     if shape is not None:
         tensor.set_shape(shape)
     return tensor

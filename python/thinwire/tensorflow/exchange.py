@@ -1,7 +1,7 @@
 """The exchange as a function of gradients, in `tf.function` and in eager mode.
 
-A graph calls Python once for each bucket and once for the averages. TensorFlow runs these calls in the
-order in which they are written: the last layers first, as soon as backward has their gradients.
+A graph calls Python once for each bucket and once for the averages. TensorFlow runs these calls in
+program order: the last layers first, as soon as backward has their gradients.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def exchange(
     sparse_as_dense: bool = False,
     **options: Any,
 ) -> Exchange:
-    """A callable that takes the gradients of `variables`, in their structure, and gives their averages.
+    """A callable that takes the gradients of `variables`, in the structure of `variables`, and
+    returns their averages.
 
         average = thinwire.tensorflow.exchange(model.trainable_variables, codec="int8")
 
@@ -44,16 +45,16 @@ def exchange(
                 loss = ...
             gradients = average(tape.gradient(loss, variables))
 
-    Its first call, or the first trace of a function with one, is a collective call. Each call is a whole
-    step: all ranks make equally many, in the same order. If a gradient of any rank is not finite, all
-    averages are NaN on all ranks.
+    Its first call, or the first trace of a function with one, is a collective call. Each call is a
+    whole step: all ranks make the same number of calls, in the same order. If a gradient of any
+    rank is not finite, all averages are NaN on all ranks.
 
     Args:
         variables: a list, dict or other structure of variables of TensorFlow or Keras, float32, float16 or
             bfloat16.
         codec, options: as in `thinwire.torch.hook`, which describes them: `bucket_bytes`, `seed`,
             `algorithm`, `error_budget`, `feedback`, `momentum_correction`, `warmup_steps`, `unchecked`.
-        group: that of the launcher's environment unless given.
+        group: by default that of the launcher's environment.
         sparse_as_dense: whether `tf.IndexedSlices`, which embeddings have as gradients, are made dense.
             Otherwise all ranks gather the rows of all, uncompressed.
     """
@@ -77,7 +78,7 @@ class Exchange:
 
     @classmethod
     def of(cls, gradients: Gradients, variables: Any, sparse_as_dense: bool) -> Exchange:
-        """An exchange of variables by gradients that were made before."""
+        """An exchange of variables through existing gradients."""
         made = cls.__new__(cls)
         made.gradients = gradients
         made._take(variables, sparse_as_dense)
@@ -132,7 +133,7 @@ class Exchange:
     plan = deprecated.method("plan", exchange_plan)
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went, as in PyTorch; empty before the first."""
+        """The breakdown of the last step's time, as in PyTorch; empty before the first step."""
         return self.gradients.record()
 
     def _flat(self, gradients: Any) -> list[Values]:
@@ -195,17 +196,17 @@ class Exchange:
 
 
 def taken(gradients: Gradients, bucket: int, *arrays: Any) -> Any:
-    """Takes a bucket; a token for the graph."""
+    """Takes a bucket, and returns a token for the graph."""
     gradients.ready(bucket, *arrays)
     return True
 
 
 def described(variable: Any) -> Gradient:
-    """What is known of the gradient of a variable of TensorFlow or Keras, or of a tensor.
+    """The known properties of the gradient of a TensorFlow or Keras variable, or of a tensor.
 
     # Errors
 
-    InvalidError for a shape that is not known, and for what is no variable.
+    InvalidError for an unknown shape, and for anything but a variable.
     """
     if not hasattr(variable, "shape") or not hasattr(variable, "dtype"):
         raise InvalidError(f"variables have {shown(variable)}, expected variables")
@@ -229,18 +230,18 @@ def value_of(variable: Any) -> Any:
 
 
 def structure(values: Any) -> Any:
-    """What remains of nested values without their leaves; a list is as good as a tuple."""
+    """The structure of nested values without their leaves; a list equals a tuple."""
     if isinstance(values, Mapping):
         return {key: structure(value) for key, value in values.items()}
     return list(map(structure, values)) if isinstance(values, (list, tuple)) else None
 
 
 def described_gradient(variable: Gradient, gradient: Values) -> Gradient:
-    """What is known of a gradient before it is computed.
+    """The properties of a gradient that are known before it is computed.
 
     # Errors
 
-    InvalidError for another shape or dtype than the variable's.
+    InvalidError for a shape or dtype that differs from the variable's.
     """
     if gradient is None:
         return variable

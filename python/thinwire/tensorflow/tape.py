@@ -1,12 +1,12 @@
-"""A gradient tape whose gradients are averages over all ranks, as Horovod has it.
+"""A gradient tape whose gradients are averages over all ranks, like Horovod's.
 
     with tf.GradientTape() as tape:
         loss = ...
     tape = thinwire.tensorflow.DistributedGradientTape(tape, codec="int8")
     gradients = tape.gradient(loss, model.trainable_variables)
 
-A program makes a new tape in every step, or in every trace. What belongs to the variables (residuals, the
-plan) is kept for their list and the options, so that the tapes of all steps continue one exchange.
+A program makes a new tape in every step, or in every trace. The state of the variables (residuals,
+the plan) is kept for their list and the options, so that the tapes of all steps continue one exchange.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _exchanges: weakref.WeakKeyDictionary[Group, dict[Any, Kept]] = weakref.WeakKeyD
 
 
 class Kept:
-    """The exchange of a list of sources, as long as they live."""
+    """The exchange of a list of sources, for as long as they exist."""
 
     def __init__(self, sources: list[Any], exchange: Exchange) -> None:
         self.exchange = exchange
         self.sources = [weakref.ref(each) for each in sources]
 
     def is_of(self, sources: list[Any]) -> bool:
-        """Whether these are the sources themselves, and not later ones of the same addresses."""
+        """Whether these are the sources themselves, and not later objects at the same addresses."""
         return all(kept() is source for kept, source in zip(self.sources, sources))
 
 
 class DistributedGradientTape:
-    """A finished `tf.GradientTape`, persistent or not; everything but `gradient` is the tape's own.
+    """A finished `tf.GradientTape`, persistent or not; everything but `gradient` is forwarded to the tape.
 
-    codec, group, sparse_as_dense, options: as in `thinwire.tensorflow.exchange`. There may be several in a
-    program, as for the two networks of a GAN: each list of sources has an exchange of its own. All ranks
-    call `gradient` equally often, in the same order.
+    codec, group, sparse_as_dense, options: as in `thinwire.tensorflow.exchange`. There may be
+    several in a program, such as for the two networks of a GAN: each list of sources has its own
+    exchange. All ranks make the same number of calls of `gradient`, in the same order.
     """
 
     @traced
@@ -67,7 +67,7 @@ class DistributedGradientTape:
         self._group = group_or_default(group)
         self._options = {"codec": codec, "sparse_as_dense": sparse_as_dense, **options}
         self.exchange: Exchange | None = None
-        """That of the last call of `gradient`."""
+        """The exchange of the last call of `gradient`."""
 
     @traced
     def gradient(self, target: Any, sources: Any, *rest: Any, **named: Any) -> Any:
@@ -75,7 +75,7 @@ class DistributedGradientTape:
 
         # Errors
 
-        Those of `exchange` and of its calls.
+        The errors of `exchange` and of its calls.
         """
         found = self._tape.gradient(target, sources, *rest, **named)
         flat = tf.nest.flatten(sources)
@@ -84,7 +84,7 @@ class DistributedGradientTape:
 
     @property
     def gradients(self) -> Gradients:
-        """The gradients that were exchanged last."""
+        """The gradients of the last exchange."""
         if self.exchange is None:
             raise InvalidError("there is no exchange before the first call of gradient")
         return self.exchange.gradients
@@ -104,11 +104,11 @@ class DistributedGradientTape:
 
 
 def exchange_of(sources: list[Any], group: Group, options: dict[str, Any]) -> Exchange:
-    """The exchange of these sources with these options, a new one for others.
+    """The exchange of these sources with these options; new if there is none yet.
 
     # Errors
 
-    InvalidError for a tensor, which is another one in each step and so has no residuals of its own.
+    InvalidError for a tensor, which is a new object in each step and so cannot have residuals.
     """
     for source in sources:
         if not hasattr(source, "assign"):

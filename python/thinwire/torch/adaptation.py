@@ -25,21 +25,22 @@ class Adaptation(Adapting):
             optimizer.step()
             adaptation.step()
 
-    Policies are decided on rank 0, and in force on all ranks after the same step. They see the gradient
-    noise scale, estimated from each rank's gradients before they are averaged: nothing that codecs lose is
-    in it.
+    Rank 0 decides by the policies, and its decisions take effect on all ranks after the same step.
+    Policies see the gradient noise scale, estimated from each rank's gradients before they are
+    averaged, so codecs do not affect it.
 
     Args:
-        model: the model that is trained, in DDP or not; gradients are looked at when backward ends them.
-        policies: texts as `--policy` of `thinwire train` takes ("noise-scale:max=ROWS", "goodput",
+        model: the model that is trained, in DDP or not; its gradients are read when backward has
+            completed them.
+        policies: strings as for `--policy` of `thinwire train` ("noise-scale:max=ROWS", "goodput",
             "deadline:SECONDS", "price:FILE,max=PRICE"), or functions of an observation: a dict with
             "step", "ranks", "ranks_asked", "ranks_allowed", "batch", "first_batch", "rows_left", "step_s",
             "wait_s", "elapsed_s" and "noise_scale" (None before it is known), which return None or a dict
             of "batch", "rate" (a factor of the first learning rate), "ranks" and "reason".
         batch: rows of the first batch, all ranks together.
         rows: rows of the whole training.
-        group: the process group of `torch.distributed` whose ranks train together; None is all.
-        resize: is called on rank 0 with a number of ranks that a policy asks for.
+        group: the process group of `torch.distributed` whose ranks train together; None means all ranks.
+        resize: called on rank 0 with the number of ranks that a policy asks for.
         ranks_allowed: the least and the largest number of ranks that may be asked for.
     """
 
@@ -54,7 +55,7 @@ class Adaptation(Adapting):
         resize: Callable[[int], object] | None = None,
         ranks_allowed: tuple[int, int] | None = None,
     ) -> None:
-        """Looks at the gradients of the model from now on."""
+        """Starts to read the gradients of the model."""
         self._group = group
         place = dist.get_rank(group), dist.get_world_size(group)
         super().__init__(policies, batch, rows, place, resize, ranks_allowed)
@@ -69,16 +70,16 @@ class Adaptation(Adapting):
         self._device = device
 
     def step(self, wait_s: float = 0.0) -> None:
-        """Ends a step, after `backward`: collective. What ranks tell each other travels while the next step
+        """Ends a step, after `backward`: collective. The ranks' reports travel while the next step
         computes.
 
         Args:
-            wait_s: seconds of the step in which this rank waited for others, where it is known.
+            wait_s: seconds of the step in which this rank waited for others, if known.
         """
         self._end_step(wait_s)
 
     def close(self) -> None:
-        """Looks at gradients no longer; collective."""
+        """Stops reading gradients; a collective call."""
         self._take()
         for hook in self._hooks:
             hook.remove()
@@ -110,7 +111,8 @@ class Adaptation(Adapting):
 def sketch(gradient: torch.Tensor | None, number: int, step: int) -> torch.Tensor:
     """Returns the squared norm of a gradient and its sketch, which is linear in it: 33 numbers.
 
-    The signs of devices are not those of host memory: all ranks have gradients on one kind of device.
+    Signs on devices differ from those in host memory, so all ranks must have gradients on one kind
+    of device.
     """
     if gradient is None:
         return torch.zeros(ROW)
@@ -124,7 +126,7 @@ def sketch(gradient: torch.Tensor | None, number: int, step: int) -> torch.Tenso
 
 
 def of_device(values: torch.Tensor, number: int, step: int) -> torch.Tensor:
-    """Returns the sketch of f32 on a device, where it is made without waiting for it."""
+    """Returns the sketch of f32 on a device, computed there without waiting."""
     generator = torch.Generator(values.device).manual_seed((step << 24) + number)
     bits = torch.randint(
         0, 2, values.shape, generator=generator, device=values.device, dtype=torch.int8

@@ -1,7 +1,7 @@
 """The averager of a world of one rank: its gradients are the averages, without an exchange.
 
-Law: one rank refuses what several refuse, with the same messages, so that a program which was tried on
-one rank runs on many.
+Law: one rank refuses what several ranks refuse, with the same messages, so that a program that was
+tried on one rank runs on many.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Alone:
     def __init__(self, group: Group, options: Mapping[str, Any], given: Mapping[int, str]) -> None:
         """Arguments are those of `Averager`."""
         self._group = group
-        self._options = options
+        self._options = {**options, "named": list(given.values())}
         self._given = given
         self._names: dict[int, str] = {}
         self._layout = Layout((), ())
@@ -51,8 +51,9 @@ class Alone:
             self._names = names(layout, self._given)
             codec = str(self._options["codec"])
             # Codecs by names must have one for each; others refuse nothing here, and auto would measure.
-            named = codec if "=" in codec else "none"
-            Synchronizer(self._group, layout.described(self._names), codec=named)
+            by_name = codec if "=" in codec else "none"
+            named = self._options["named"]
+            Synchronizer(self._group, layout.described(self._names), codec=by_name, named=named)
         elif not self._layout.same(layout):
             same_model({id(each) for each in layout.parameters}, self._names)
         self._layout = layout
@@ -65,7 +66,8 @@ class Alone:
         return self._saved
 
     def load(self, saved: Saved | None) -> None:
-        """Checks a state as several ranks do, now or in the first step; warns if residuals are dropped."""
+        """Checks a state like several ranks would, now or in the first step; warns if residuals are
+        dropped."""
         if not self._names or saved is None:
             self._saved = saved
             return

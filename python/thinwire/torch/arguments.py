@@ -1,4 +1,4 @@
-"""What c10d calls a process group with, in all the forms that it may take."""
+"""The arguments with which c10d calls a process group, in all their forms."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ def one(tensors: Any, name: str) -> torch.Tensor:
 
 
 def expect(name: str, tensor: torch.Tensor, elements: int, like: torch.Tensor) -> None:
-    """Refuses a tensor that has not so many elements of the dtype of `like`.
+    """Refuses a tensor that does not have this number of elements in the dtype of `like`.
 
     # Errors
 
-    InvalidError, before anything is sent: the core would write beyond the end, or bits of another dtype.
+    InvalidError, before anything is sent: otherwise the core would write beyond the end, or write
+    bits of another dtype.
     """
     if tensor.dtype != like.dtype:
         raise InvalidError(
@@ -53,7 +54,7 @@ def expect(name: str, tensor: torch.Tensor, elements: int, like: torch.Tensor) -
 
 
 def expect_count(name: str, tensors: list[torch.Tensor], world: int) -> None:
-    """Refuses a list that has not one tensor per rank."""
+    """Refuses a list without exactly one tensor per rank."""
     if len(tensors) != world:
         raise InvalidError(f"{name} has {len(tensors)} tensors for {world} ranks")
 
@@ -61,7 +62,8 @@ def expect_count(name: str, tensors: list[torch.Tensor], world: int) -> None:
 def expect_parts(
     name: str, parts: list[torch.Tensor], own: torch.Tensor, place: int, world: int
 ) -> None:
-    """Refuses a list that has not one tensor per rank, of one dtype, the `place`-th as large as `own`."""
+    """Refuses a list without exactly one tensor per rank, all of one dtype, the `place`-th of the
+    size of `own`."""
     expect_count(name, parts, world)
     expect(name, parts[place], own.numel(), own)
     for part in parts:
@@ -69,7 +71,7 @@ def expect_parts(
 
 
 def overlaps(source: torch.Tensor, target: torch.Tensor, rank: int) -> bool:
-    """Whether a gathered tensor shares memory with the result elsewhere than in its own place."""
+    """Whether a gathered tensor shares memory with a part of the result other than its own."""
     shared = source.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
     return shared and source.data_ptr() != target.data_ptr() + rank * exchange.size(source)
 
@@ -79,7 +81,7 @@ def row_bytes(tensor: torch.Tensor, rows: Any, world: int, which: str) -> list[i
 
     # Errors
 
-    InvalidError where `rows`, or equal parts, do not add up to the tensor.
+    InvalidError if `rows`, or equal parts, do not add up to the tensor.
     """
     length = tensor.shape[0] if tensor.dim() else 0
     counts = list(rows) if rows else [length // world] * world

@@ -32,15 +32,15 @@ def attach(
 
     Args:
         model: a DistributedDataParallel.
-        group: None for the model's process group; else a group of the same ranks, such as
+        group: None for the model's process group; otherwise a group of the same ranks, such as
             `thinwire.init(link="100mbit")`.
         named_parameters: by default those of the model.
         codec, options: as in `thinwire.torch.hook`, which describes them.
 
     # Errors
 
-    InvalidError for a model that is not in DDP or has a communication hook, for options of DDP under
-    which a hook does not get all gradients, and for a `group` of other ranks; and the errors of
+    InvalidError for a model that is not in DDP or has a communication hook, for DDP options under
+    which a hook does not get all gradients, and for a `group` of other ranks; also the errors of
     `thinwire.torch.hook`.
     """
     wrapped = ddp.expect_ddp(model)
@@ -66,6 +66,6 @@ def of_model(model: DistributedDataParallel, options: Mapping[str, Any]) -> dict
 
 
 def register(model: DistributedDataParallel, made: Hook, function: Any) -> None:
-    """Gives a model its hook."""
+    """Registers the hook with a model."""
     model.register_comm_hook(made, function)
     made.follow(model)

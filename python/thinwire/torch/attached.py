@@ -1,8 +1,9 @@
 """A hook for a model that another framework wraps in DDP, with a state per rank in its checkpoints.
 
-Hugging Face's Trainer, Accelerate, Lightning and Ray Train make DDP themselves: once, anew for every
-training, or not at all on one device. This module has the common part of theirs. Law: each DDP gets the
-hook once, a DDP around the same parameters gets the same hook, and every rank's state is saved.
+Hugging Face's Trainer, Accelerate, Lightning and Ray Train make DDP themselves: either once, or
+again for every training, or not at all on one device. This module has the common part of their
+integrations. Law: each DDP gets the hook once, a DDP around the same parameters gets the same hook,
+and every rank's state is saved.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Attached:
         Attached.__init__(self, options)
 
     def follow(self, model: torch.nn.Module) -> None:
-        """Registers the hook with `model` as the framework has wrapped it; does nothing the second time.
+        """Registers the hook with `model`, which the framework has wrapped; does nothing the second time.
 
         # Errors
 
@@ -73,9 +74,9 @@ class Attached:
             self._models.add(model)
 
     def save(self, folder: Folder) -> None:
-        """Writes this rank's state to a file of its own in `folder`; every rank calls it.
+        """Writes this rank's state to a separate file in `folder`; every rank calls it.
 
-        Files of ranks beyond this world are removed.
+        It removes files of ranks that this world does not have.
         """
         entries = {} if self.hook is None else self.hook.state_dict()
         rank, world = self._place()
@@ -96,8 +97,8 @@ class Attached:
 
         # Errors
 
-        InvalidError on all ranks, before anything has changed, if the file of any rank is broken or
-        missing, or has the state of another model or codec.
+        InvalidError on all ranks, before anything has changed, if the file of any rank is damaged
+        or missing, or has the state of a different model or codec.
         """
         if self.hook is None:
             return self.resume(entries_in(folder, *self._place()))
@@ -107,7 +108,8 @@ class Attached:
         self.resume(entries)
 
     def resume(self, entries: dict[str, Any]) -> None:
-        """Continues from the entries of this rank, or of all ranks of another number; as `load`."""
+        """Continues from the entries of this rank or, if a different number of ranks saved, from
+        those of all of them; otherwise like `load`."""
         if self.hook is not None and entries:
             self.hook.load_state_dict(entries)
         elif entries:
@@ -133,7 +135,7 @@ class Attached:
 
 
 def entries_in(folder: Folder, rank: int, world: int) -> dict[str, Any]:
-    """What a folder has for a rank: its own entry, those of another number of ranks, or nothing."""
+    """The entries in a folder for a rank: its own, those of a different number of ranks, or none."""
     own = file_of(folder, rank)
     entries = read(own) if own.exists() else {}
     if state.worlds(entries) == {world}:
@@ -146,7 +148,7 @@ def read(file: Path) -> dict[str, Any]:
 
     # Errors
 
-    InvalidError, which names the file, if it is no state or was truncated.
+    InvalidError, which names the file, if it is not a state or was truncated.
     """
     try:
         # Opening a pipe would wait for a writer.
@@ -158,7 +160,7 @@ def read(file: Path) -> dict[str, Any]:
             raise InvalidError(f"{damaged} in it was changed after it was saved")
         entries: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         if not state.worlds(entries):
-            raise InvalidError("it has no entry of a rank")
+            raise InvalidError("it has no entry for a rank")
     except Exception as error:
         why = " ".join(str(error).split())[:160] or type(error).__name__
         raise InvalidError(
@@ -170,7 +172,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def write(entries: dict[str, Any], file: Path) -> None:
-    """Writes a file whole or not at all: a reader finds the old one or the new one."""
+    """Writes a file atomically: a reader finds the old one or the new one."""
     part = file.with_name(f".{file.name}.part")
     part.unlink(missing_ok=True)
     with part.open("xb") as opened:
@@ -191,10 +193,10 @@ def file_of(folder: Folder, rank: int) -> Path:
 
 
 def refuse_several(model: torch.nn.Module) -> None:
-    """Refuses a model that several ranks train without DDP; one rank alone needs none."""
+    """Refuses a model that several ranks train without DDP; a single rank does not need DDP."""
     if dist.is_initialized() and dist.get_world_size() > 1:
         raise InvalidError(
             f"the model is a {type(model).__name__} on {dist.get_world_size()} ranks, expected one in "
             "DistributedDataParallel (hint: attach it after the framework has wrapped it, which Accelerate "
-            "does on CPUs with Accelerator(cpu=True) alone; thinwire.torch.fsdp is for FSDP2)"
+            "does on CPUs only with Accelerator(cpu=True); thinwire.torch.fsdp is for FSDP2)"
         )

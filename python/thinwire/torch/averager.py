@@ -1,9 +1,10 @@
 """The averager: a synchronizer of the core that follows the buckets of DDP.
 
-The core wants to know parameters and buckets before the first step, but DDP shows its buckets as it
-goes, and makes new ones after the first step. So the first step's buckets are collected, and the
-synchronizer is made of them. A step with other buckets is exchanged under the old layout, parameter by
-parameter; the next step begins with the new one. Residuals belong to parameters and move along.
+The core needs parameters and buckets before the first step, but DDP passes its buckets one by one,
+and forms new ones after the first step. So the first step's buckets are collected, and the
+synchronizer is created from them. A step with other buckets is exchanged under the old layout,
+parameter by parameter; the next step begins with the new one. Residuals belong to parameters and
+move along.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ ELEMENTWISE = ("residual", "shift", "mean", "momentum")
 
 
 class Averager:
-    """Averages the buckets of each step over the ranks of `group`; with a `host` parts of them, over peers.
+    """Averages the buckets of each step over the ranks of `group`; with a `host`, parts of them over peers.
 
-    `options` are those of the core's Synchronizer, `given` names of parameters by their identity.
+    `options` are those of the core's Synchronizer; `given` has names of parameters by their identity.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class Averager:
     ) -> None:
         self.sync: Synchronizer | None = None
         self._group = group
-        self._options = dict(options)
+        # A model may have parameters without gradients.
+        self._options = {**options, "named": list(given.values())}
         self._part: torch.Tensor | None = None
         self._shape = real_shape
         if host is not None:
@@ -71,7 +73,7 @@ class Averager:
         self._marks = Marks()
 
     def give(self, index: int, flat: Flat) -> bool:
-        """Takes bucket `index` of a step, in order, if it is the one expected; else `finish` will."""
+        """Takes bucket `index` of a step if it comes in the expected order; otherwise `finish` takes it."""
         if index == 0:
             self._begun = self._begin(flat)
         if not self._begun or not self._layout.has(index, flat.parameters):
@@ -105,7 +107,7 @@ class Averager:
         return self.sync
 
     def saved(self) -> Saved | None:
-        """What a restart must know, None before the first step."""
+        """The state for a restart; None before the first step."""
         if self.sync is None:
             return self._saved
         following = None if self._following is None else self._following.named(self._names)

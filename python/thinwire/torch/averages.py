@@ -1,8 +1,8 @@
-"""Averages that stay in `grad` until `zero_grad()`, and a check that backward does not add to them.
+"""Averages remain in `grad` until `zero_grad()`; this module checks that backward does not add to them.
 
 Backward adds to `grad`, and DDP passes the sum to its hook. Without momentum correction this is harmless,
 since the average of an average is itself. Momentum correction would add the old average to the momentum
-once more. So before backward adds to a parameter's `grad`, it is checked that `grad` is None or zero.
+once more. So before backward adds to a parameter's `grad`, `grad` must be None or zero, which is checked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from thinwire.torch.marks import watch
 
 
 class Averages:
-    """The parameters of a model whose gradients may be averages still."""
+    """The parameters of a model whose gradients may still be averages."""
 
     def __init__(self, refuse: Callable[[InvalidError], Any]) -> None:
         """`refuse` raises an error on all ranks."""

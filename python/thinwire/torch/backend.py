@@ -3,12 +3,12 @@
     import thinwire.torch
     torch.distributed.init_process_group("thinwire")
 
-Code that was written for gloo or NCCL runs on it: DDP, FSDP2, DTensor, distributed checkpoints. Every
-process group, `new_group` included, has connections of its own; its ranks find each other through the
-store that c10d gives. Collectives of one group run in the order in which they are called, messages
-beside them. Exchanges are lossless; codecs come with DDP's hook and with `thinwire.torch.fsdp`.
+Code written for gloo or NCCL runs on it: DDP, FSDP2, DTensor, distributed checkpoints. Every
+process group, including those of `new_group`, has separate connections; its ranks find each other
+through c10d's store. Collectives of one group run in the order in which they are called, messages
+concurrently with them. Exchanges are lossless; codecs come with DDP's hook and with `thinwire.torch.fsdp`.
 
-A group can continue among other ranks, as `reconfigure` of c10d's interface for fault tolerance.
+A group can continue with other ranks, through `reconfigure` of c10d's interface for fault tolerance.
 
 One group serves CPU and CUDA tensors, so it shares a process group with no other backend: in
 "cpu:thinwire,cuda:nccl" it serves both.
@@ -42,10 +42,11 @@ TIMEOUT_S_MIN, TIMEOUT_S_MAX = 0.1, 86_400.0
 
 
 class Named(c10d.Backend):
-    """What c10d keeps per device: the group's name, what it can do, and the way back to the group.
+    """The object that c10d keeps per device: the group's name, its capabilities, and a reference to
+    the group.
 
-    A backend in Python could do the collectives, too, but c10d wraps the works of one so that
-    `is_completed` is never true. What is not overridden here, c10d asks itself without end.
+    A backend in Python could also run the collectives, but c10d wraps its works so that
+    `is_completed` is never true. For methods that are not overridden here, c10d recurses forever.
     """
 
     supports_splitting = supports_coalescing = supports_shrinking = False
@@ -59,20 +60,20 @@ class Named(c10d.Backend):
 
     @functools.cached_property
     def options(self) -> c10d.Backend.Options:
-        """Its name; nothing can be chosen."""
+        """The backend's options, which contain only its name."""
         return c10d.Backend.Options(NAME)
 
     def getBackendName(self) -> str:
-        """The name with which it is registered."""
+        """The name under which the backend is registered."""
         return NAME
 
     def rank(self) -> int:
-        """The group's, as are all that follow."""
+        """The group's rank; all methods below also forward to the group."""
         found: int = self.group.rank()
         return found
 
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         found: int = self.group.size()
         return found
 
@@ -87,7 +88,7 @@ class Named(c10d.Backend):
         return found
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long operations from now on may take."""
+        """The timeout of later operations."""
         self.group.set_timeout(timeout)
 
     def abort(self) -> None:
@@ -95,7 +96,7 @@ class Named(c10d.Backend):
         self.group.abort()
 
     def get_reconfigure_handle(self) -> str:
-        """Where the ranks that this rank is the first of meet."""
+        """The address at which ranks meet whose first is this rank."""
         found: str = self.group.get_reconfigure_handle()
         return found
 
@@ -113,7 +114,8 @@ class ProcessGroup(Collectives, Messages):
     def __init__(
         self, store: Any, place: Place, connection: Connection | None, timeout_s: float
     ) -> None:
-        """The ranks of `connection`, or none until `reconfigure`; `timeout_s` is that of operations."""
+        """The ranks of `connection`, or none until `reconfigure`; `timeout_s` is the timeout of
+        operations."""
         super().__init__(store, place, connection, timeout_s)
         self.named = Named(self)
         for device in DEVICES:
@@ -124,7 +126,8 @@ class ProcessGroup(Collectives, Messages):
         self.uuids: set[int] = set()
 
     def get_reconfigure_handle(self) -> str:
-        """Where the ranks that this rank is the first of meet; the same for the group's life."""
+        """The address at which ranks meet whose first is this rank; it does not change while the
+        group exists."""
         if self.door is None:
             self.door = Door(own_address(*master(self.store)))
         return self.door.handle
@@ -132,13 +135,13 @@ class ProcessGroup(Collectives, Messages):
     def reconfigure(self, opts: c10d.ReconfigureOptions) -> Work:
         """Continues among the ranks of the handles, in their order; returns when all are connected.
 
-        Operations of before that are under way fail. After an error the group has no connections, but
+        Earlier operations that are still under way fail. After an error the group has no connections, but
         its handle is still good.
 
         # Errors
 
-        InvalidError, and nothing has changed, for handles without this rank's and for a uuid that was
-        used before; PeerError within the timeout if a rank does not come.
+        InvalidError, with nothing changed, for handles without this rank's and for a uuid that was
+        used before; PeerError within the timeout if a rank does not arrive.
         """
         handles, mine = ordered(opts.handles), self.get_reconfigure_handle()
         if mine not in handles:
@@ -158,18 +161,19 @@ class ProcessGroup(Collectives, Messages):
         return done("reconfigure", self)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """A barrier that says which ranks did not come; through the store, beside the collectives."""
+        """A barrier that names the ranks that did not arrive; through the store, independently of the
+        collectives."""
         limit_s = self.timeout_s if timeout is None else timeout.total_seconds()
         self.barriers += 1
         shared = dist.PrefixStore(f"monitored/{self.barriers}", self.store)
         barrier.monitored(shared, self.rank(), self.size(), limit_s, wait_all_ranks)
 
     def getBackendName(self) -> str:
-        """The name with which it is registered."""
+        """The name under which the backend is registered."""
         return NAME
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long operations from now on may take."""
+        """The timeout of later operations."""
         self.timeout_s = seconds(timeout)
 
     _set_default_timeout = set_timeout
@@ -196,7 +200,7 @@ class ProcessGroup(Collectives, Messages):
 
 
 def create(opts: Any, backend_options: Any = None) -> ProcessGroup:
-    """What c10d calls for a new process group, on each of its ranks.
+    """The function that c10d calls for a new process group, on each of its ranks.
 
     # Errors
 
@@ -235,7 +239,7 @@ def allowed(timeout_s: float) -> float:
 
 
 def register() -> None:
-    """Makes the name "thinwire" known to c10d; again is harmless."""
+    """Registers the name "thinwire" with c10d; repeated calls are harmless."""
     if NAME.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(NAME, create, extended_api=True, devices=DEVICES)
 

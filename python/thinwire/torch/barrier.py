@@ -1,7 +1,8 @@
-"""The monitored barrier: one that says which ranks did not come.
+"""The monitored barrier, which names the ranks that did not arrive.
 
-It goes through c10d's store, not over the group's connections, so it works when these are stuck and
-leaves them as they are. The words of its errors are PyTorch's own: people and tests look for them.
+It goes through c10d's store, not over the group's connections, so it works even when these are
+stuck, and does not disturb them. The texts of its errors are PyTorch's, because people and tests
+look for them.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from thinwire._core import PeerError
 
 
 def monitored(store: Any, rank: int, world: int, timeout_s: float, wait_all_ranks: bool) -> None:
-    """Returns when all ranks have come; `store` is used for this one barrier only.
+    """Returns when all ranks have arrived; `store` is used for this one barrier only.
 
     # Errors
 
-    PeerError on all that came where a rank does not come within `timeout_s`; rank 0 names it, or with
-    `wait_all_ranks` all of them.
+    PeerError on all ranks that arrived if one does not arrive within `timeout_s`; rank 0 names it
+    or, with `wait_all_ranks`, all missing ranks.
     """
     if rank == 0:
         missing = absent(store, world, timeout_s, wait_all_ranks)
@@ -39,7 +40,7 @@ def monitored(store: Any, rank: int, world: int, timeout_s: float, wait_all_rank
 
 
 def absent(store: Any, world: int, timeout_s: float, wait_all_ranks: bool) -> list[int]:
-    """The ranks that do not come in time, or only the first."""
+    """The ranks that do not arrive in time, or only the first one."""
     deadline = time.monotonic() + timeout_s
     missing: list[int] = []
     for rank in range(1, world):
@@ -51,7 +52,7 @@ def absent(store: Any, world: int, timeout_s: float, wait_all_ranks: bool) -> li
 
 
 def came(store: Any, key: str, timeout_s: float) -> bool:
-    """Whether the key is there within the time."""
+    """Whether the key appears within the time."""
     if timeout_s <= 0:
         return bool(store.check([key]))
     try:

@@ -1,4 +1,4 @@
-"""How the operations of a process group begin, each as a work that c10d waits for."""
+"""The start of a process group's operations; each becomes a `Work` that c10d waits for."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Place = tuple[int, int]
 
 
 class Calls(c10d.ProcessGroup):
-    """A process group that can begin operations; which there are, its subclasses know."""
+    """A process group that can begin operations; its subclasses define which."""
 
     def __init__(self, store: Any, place: Place, connection: Connection | None, timeout_s: float):
         """The rank and world of `place`; operations fail after `timeout_s` unless they say otherwise.
 
-        Without a connection they are refused until `take`.
+        Without a connection, operations are refused until `take`.
         """
         try:
             super().__init__(store, *place)
@@ -41,7 +41,8 @@ class Calls(c10d.ProcessGroup):
         self.take(place, connection, timeout_s)
 
     def take(self, place: Place, connection: Connection | None, connected_s: float) -> None:
-        """Continues with `connection`, whose own timeout is `connected_s`, and nothing of the last one."""
+        """Continues with `connection`, whose own timeout is `connected_s`; state of the last
+        connection is dropped."""
         self.place, self.connection, self.connected_s = place, connection, connected_s
         self.queue, self.mailbox = Queue(), Mailbox()
         self.coalesced: list[Work] | None = None
@@ -49,7 +50,8 @@ class Calls(c10d.ProcessGroup):
 
     @property
     def core(self) -> Group:
-        """The ranks; an operation that begins later keeps those that it was called for.
+        """The connection to the ranks; an operation that begins later keeps the connection that it
+        was called with.
 
         # Errors
 
@@ -62,11 +64,11 @@ class Calls(c10d.ProcessGroup):
         return self.connection.group
 
     def getRank(self) -> int:
-        """This process's index; c10d's own would be that of the beginning for ever."""
+        """This process's index; c10d's own `rank` would stay the initial one."""
         return self.place[0]
 
     def getSize(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return self.place[1]
 
     rank, size = getRank, getSize
@@ -92,7 +94,7 @@ class Calls(c10d.ProcessGroup):
         return work
 
     def post(self, name: str, message: Begin, stage: Staging, tensors: Any, peer: int) -> Work:
-        """Begins a message, beside the collectives."""
+        """Begins a message, concurrently with the collectives."""
         work = Work(name, listed(tensors), stage, self.timeout_s, self, peer)
         stage.depart()
         stage.arrive()
@@ -102,11 +104,11 @@ class Calls(c10d.ProcessGroup):
         return work
 
     def start_coalescing(self, _device: Any = None) -> None:
-        """From here to `end_coalescing` works are collected."""
+        """Collects works from here to `end_coalescing`."""
         self.coalesced = []
 
     def end_coalescing(self, _device: Any = None) -> Work:
-        """One work for all since `start_coalescing`."""
+        """A single work for all works since `start_coalescing`."""
         works, self.coalesced = self.coalesced or [], None
         return Together(works, self)
 

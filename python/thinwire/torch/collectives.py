@@ -1,6 +1,6 @@
 """The collectives of a process group, as c10d calls them.
 
-Each checks what it is given, brings tensors to the host where they are elsewhere, and begins as a work.
+Each checks its arguments, copies tensors to the host if needed, and begins as a `Work`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from thinwire.torch.work import Together, Work
 
 
 class Collectives(Calls):
-    """What all ranks of a process group do together."""
+    """The operations of all ranks of a process group together."""
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Work:
         """Reduces every tensor in place."""
@@ -51,7 +51,7 @@ class Collectives(Calls):
     allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Work:
-        """The root's tensors, everywhere."""
+        """Copies the root's tensors to all ranks."""
         opts = options(c10d.BroadcastOptions, opts, timeout, "rootRank")
         stage, root = Staging(), opts.rootRank
         core, hosts = self.core, [stage.update(tensor) for tensor in listed(tensors)]
@@ -81,7 +81,7 @@ class Collectives(Calls):
     def allgather(  # type: ignore[override]
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None
     ) -> Work:
-        """Rank r's i-th input into the r-th tensor of the i-th list of outputs."""
+        """Copies rank r's i-th input into the r-th tensor of the i-th list of outputs."""
         opts = options(c10d.AllgatherOptions, opts, timeout)
         outputs = [outputs] if isinstance(inputs, torch.Tensor) else outputs
         core, stage = self.core, Staging()
@@ -97,12 +97,12 @@ class Collectives(Calls):
         return self.run("all_gather", begin, stage, outputs, opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
-        """Rank r's i-th input into the i-th tensor of the r-th list of outputs."""
+        """Copies rank r's i-th input into the i-th tensor of the r-th list of outputs."""
         by_input = [[one[index] for one in outputs] for index in range(len(inputs))]
         return self.allgather(by_input, inputs, opts)
 
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Work:
-        """Every rank's input, one after the other, into the output."""
+        """Concatenates every rank's input in the output."""
         opts = options(c10d.AllgatherOptions, opts)
         expect("all_gather", output, self.size() * input.numel(), input)
         stage = Staging()
@@ -140,7 +140,7 @@ class Collectives(Calls):
         return self.run("reduce_scatter", begin, stage, outputs, opts)
 
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> Work:
-        """Reduces the r-th part of every rank's input into rank r's output; inputs stay as they are."""
+        """Reduces the r-th part of every rank's input into rank r's output; inputs are unchanged."""
         opts = options(c10d.ReduceScatterOptions, opts)
         expect("reduce_scatter", input, self.size() * output.numel(), output)
         reduction, stage = Reduction.of(opts.reduceOp), Staging()
@@ -158,7 +158,7 @@ class Collectives(Calls):
         return Together(list(map(scatter, outputs, inputs)), self)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> Work:
-        """Rank r's input into the r-th output on the root."""
+        """Copies rank r's input into the r-th output on the root."""
         opts = options(c10d.GatherOptions, opts, timeout, "rootRank")
         outputs = [outputs] if isinstance(inputs, torch.Tensor) else outputs
         stage, root = Staging(), opts.rootRank
@@ -170,7 +170,7 @@ class Collectives(Calls):
         return self.run("gather", begin, stage, outputs, opts)
 
     def gather_single(self, output: Any, input: Any, opts: Any = None) -> Work:
-        """Every rank's input, one after the other, into the output on the root."""
+        """Concatenates every rank's input in the output on the root."""
         root = options(c10d.GatherOptions, opts).rootRank
         parts = output.view(self.size(), *input.shape).unbind() if self.rank() == root else []
         return self.gather([list(parts)], [input], opts)
@@ -178,7 +178,7 @@ class Collectives(Calls):
     gather_into_tensor = gather_single
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> Work:
-        """The root's r-th input into rank r's output."""
+        """Copies the root's r-th input into rank r's output."""
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
         opts = options(c10d.ScatterOptions, opts, timeout, "rootRank")
@@ -191,7 +191,7 @@ class Collectives(Calls):
         return self.run("scatter", begin, stage, outputs, opts)
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
-        """The r-th input to rank r; rank r's tensor for us into the r-th output."""
+        """Sends the r-th input to rank r, and receives rank r's tensor for this rank in the r-th output."""
         opts = options(c10d.AllToAllOptions, opts)
         stage = Staging()
         sources = [stage.read(tensor) for tensor in inputs]
@@ -205,7 +205,8 @@ class Collectives(Calls):
     def all_to_all_single(
         self, output: Any, input: Any, output_sizes: Any, input_sizes: Any, opts: Any = None
     ) -> Work:
-        """The r-th rows of the input to rank r, and rank r's for us; no sizes: equal parts."""
+        """Sends the r-th rows of the input to rank r, and receives rank r's rows for this rank;
+        without sizes, parts are equal."""
         opts = options(c10d.AllToAllOptions, opts)
         stage = Staging()
         source, target = stage.read(input), stage.write(output)
@@ -220,7 +221,7 @@ class Collectives(Calls):
     def barrier(  # type: ignore[override]
         self, opts: Any = None, timeout: Any = None
     ) -> Work:
-        """Returns when every rank has come here."""
+        """Returns when every rank has arrived here."""
         opts = options(c10d.BarrierOptions, opts, timeout)
         return self.run("barrier", self.core.barrier, Staging(), [], opts, single=True)
 

@@ -28,18 +28,18 @@ PYTHON_REDUCER = (
 
 
 def unwrapped(model: Any) -> Any:
-    """The model without what torch.compile puts around it."""
+    """The model without the wrapper of torch.compile."""
     while isinstance(model, torch.nn.Module) and hasattr(model, "_orig_mod"):
         model = model._orig_mod
     return model
 
 
 def expect_ddp(model: Any) -> DistributedDataParallel:
-    """The DDP model that `model` is, compiled or not.
+    """The DDP model in `model`, compiled or not.
 
     # Errors
 
-    InvalidError for any other model, with what to do instead.
+    InvalidError for any other model, with a hint.
     """
     bare = unwrapped(model)
     if isinstance(bare, DistributedDataParallel):
@@ -53,18 +53,18 @@ def expect_ddp(model: Any) -> DistributedDataParallel:
 
 
 def refuse(model: DistributedDataParallel, group: Any) -> None:
-    """Refuses a model whose gradients a hook over the ranks of `group` would average wrongly.
+    """Refuses a model whose gradients would be averaged wrongly by a hook over the ranks of `group`.
 
     # Errors
 
-    InvalidError for other ranks than those of the model, and for options of DDP under which the hook does
-    not get all gradients.
+    InvalidError for ranks other than those of the model, and for DDP options under which the hook
+    does not get all gradients.
     """
     delayed = len(getattr(model, "_delay_all_reduce_params", ()))
     if delayed:
         raise InvalidError(
-            f"delay_all_reduce_named_params has {delayed} parameter{'s' * (delayed > 1)}, which DDP "
-            "averages beside its hook, expected none (hint: leave the argument out)"
+            f"delay_all_reduce_named_params has {delayed} parameter{'s' * (delayed > 1)}, which "
+            "DDP averages without its hook, expected none (hint: leave the argument out)"
         )
     if getattr(model, "skip_all_reduce_unused_params", False):
         raise InvalidError(
@@ -77,9 +77,9 @@ def refuse(model: DistributedDataParallel, group: Any) -> None:
 
 
 def refuse_other_ranks(theirs: dist.ProcessGroup, group: Any) -> None:
-    """Refuses a hook over `group` for a model over the process group `theirs`, if they are of other ranks.
+    """Refuses a hook over `group` for a model over the process group `theirs`, if their ranks differ.
 
-    Of a group that is not PyTorch's only the number of ranks is compared.
+    If `group` is not a process group of PyTorch, only the number of ranks is compared.
     """
     if group is None and dist.is_initialized():
         group = dist.group.WORLD
@@ -95,7 +95,8 @@ def refuse_other_ranks(theirs: dist.ProcessGroup, group: Any) -> None:
 
 
 def ranks(group: Any) -> list[int] | None:
-    """The ranks of a process group in the default one's numbers; None where PyTorch does not know them."""
+    """The ranks of a process group, as numbers in the default group; None where PyTorch does not
+    know them."""
     try:
         return sorted(dist.get_process_group_ranks(group))
     except (KeyError, ValueError, TypeError, AttributeError):
@@ -109,7 +110,7 @@ def size(group: Any) -> int:
 
 
 def described(group: Any) -> str:
-    """A group's ranks in a message."""
+    """The description of a group's ranks for a message."""
     found = ranks(group)
     if found is None:
         return f"{size(group)} ranks"
@@ -119,8 +120,8 @@ def described(group: Any) -> str:
 def refuse_hooked(model: DistributedDataParallel) -> None:
     """Refuses a model that has a communication hook.
 
-    A copy of a model has the list of the original's hooks, but DDP does not register them again, so
-    the list does not count.
+    A copy of a model has the original's list of hooks, but DDP does not register them again, so the
+    list is ignored.
     """
     name = model._get_ddp_logging_data().get("comm_hook")
     if name is None and any(
@@ -137,7 +138,7 @@ def refuse_hooked(model: DistributedDataParallel) -> None:
 
 
 def models_of(state: Any) -> list[DistributedDataParallel]:
-    """The models that have `state` for a hook; looks through all objects, in about a tenth of a second."""
+    """The models whose hook has this `state`; searches all objects, in about a tenth of a second."""
     kinds: list[type] = [DistributedDataParallel]
     for kind in kinds:
         kinds += kind.__subclasses__()
@@ -152,7 +153,7 @@ def models_of(state: Any) -> list[DistributedDataParallel]:
 def divides_by_active(model: DistributedDataParallel) -> bool:
     """Whether sums are divided by the number of ranks that have inputs, not by that of all ranks.
 
-    So `model.join(divide_by_initial_world_size=False)` wants it, from its first model.
+    `model.join(divide_by_initial_world_size=False)` requires that, according to its first model.
     """
     join = getattr(model, "_join_config", None)
     by_all = getattr(model, "_divide_by_initial_world_size", True)

@@ -1,9 +1,9 @@
-"""CUDA devices on which gradients are encoded where they are.
+"""CUDA devices that encode the gradients in their own memory.
 
-The core has a stream on each device for the memory of tensors. It begins with a gradient when the stream
-that computed it is there, and writes the average over it; whoever reads that waits for the core's stream.
-Nothing here waits for the device. Where the core cannot use a device, `thinwire.torch.staging` copies
-gradients to the host.
+The core has a stream on each device for the memory of tensors. It starts on a gradient when the
+stream that computed it has reached that point, and overwrites it with the average; readers of the
+average wait for the core's stream. Nothing here waits for the device. Where the core cannot use a
+device, `thinwire.torch.staging` copies gradients to the host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOUND: dict[int, Device | None] = {}
 
 
 class Device:
-    """One device in use: the core's `Cuda`, and its stream as torch knows it."""
+    """One device in use: the core's `Cuda`, and its stream as a torch stream."""
 
     def __init__(self, core: _core.Cuda, device: torch.device) -> None:
         """`core` is the core's device for torch's `device`."""
@@ -40,7 +40,7 @@ class Device:
             return self._lent(buffer if buffer.dtype is torch.float32 else buffer.float())
 
     def room(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Memory for f32 that go to `buffer`: `buffer` itself if it is f32."""
+        """Memory for f32 values that will be copied to `buffer`: `buffer` itself if it is f32."""
         if buffer.dtype is torch.float32:
             return self._lent(buffer)
         return self._lent(buffer.new_empty(buffer.shape, dtype=torch.float32))
@@ -57,7 +57,7 @@ class Device:
         torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
     def give(self, values: torch.Tensor, buffer: torch.Tensor) -> None:
-        """Averages go from `values`, as `take` returned them, to `buffer`."""
+        """Copies averages from `values`, as returned by `take`, to `buffer`."""
         if values is not buffer:
             with self.stream(), torch.no_grad():
                 buffer.copy_(values)
@@ -69,7 +69,7 @@ class Device:
 
 
 class Resident:
-    """The tensors of one exchange on their device; as `Staging`, but nothing is copied to the host."""
+    """The tensors of one exchange on their device; like `Staging`, but nothing is copied to the host."""
 
     devices: frozenset[torch.device] = frozenset()
 
@@ -80,18 +80,18 @@ class Resident:
         self._keep: list[torch.Tensor] = []
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The f32 of `tensor`, only to be read."""
+        """The f32 values of `tensor`, for reading only."""
         self._keep.append(self.device.take(tensor))
         return self._keep[-1]
 
     def write(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Memory for f32 whose content becomes that of `tensor`."""
+        """Memory for f32 values that become the content of `tensor`."""
         values = self.device.room(tensor)
         self._returns.append((values, tensor))
         return values
 
     def update(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The f32 of `tensor`, and its new content from there."""
+        """The f32 values of `tensor`, which also become its new content."""
         values = self.device.take(tensor)
         self._returns.append((values, tensor))
         return values
@@ -103,7 +103,7 @@ class Resident:
         """Does nothing: the tensors are where they are needed."""
 
     def deliver(self) -> None:
-        """Queues what is to be done to results before they are read."""
+        """Queues the work that results need before they are read."""
         for values, tensor in self._returns:
             self.device.give(values, tensor)
 
@@ -112,7 +112,7 @@ class Resident:
         self.device.follow()
 
     def stream(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-        """Makes the stream that has the results the current one."""
+        """Makes the stream of the results the current one."""
         return self.device.stream()
 
 
@@ -121,7 +121,8 @@ def of(tensor: torch.Tensor) -> Device | None:
 
     # Errors
 
-    InvalidError while a CUDA graph captures what the device is given: what a step sends is not known then.
+    InvalidError while a CUDA graph captures work on the device, because the data of a step is not
+    known then.
     """
     if not tensor.is_cuda:
         return None

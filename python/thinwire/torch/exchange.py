@@ -1,9 +1,9 @@
-"""Collectives of tensors in host memory, contiguous each, as calls of the core.
+"""Collectives of contiguous tensors in host memory, as calls of the core.
 
-Sizes and dtypes are checked before, by `thinwire.torch.arguments`: the core takes addresses at their word.
-Each function blocks until its result is there. Those that make exactly one call of the core take a
-`done` too: with it they return at once, and the core calls it at the end; `begins_at_once` says which
-reductions are of that kind.
+Sizes and dtypes are checked before, by `thinwire.torch.arguments`: the core does not check addresses.
+Each function blocks until its result is there. Functions that make exactly one call of the core
+also take a `done`: with it they return at once, and the core calls it at the end; `begins_at_once`
+tells which reductions are of that kind.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def begins_at_once(tensor: torch.Tensor, reduction: Reduction) -> bool:
 
 
 def gathered(core: Group, tensor: torch.Tensor, call: str | None = None) -> torch.Tensor:
-    """The tensors of all ranks, one flat row each, for a call in these words."""
+    """The tensors of all ranks, one flat row each, for a call with this description."""
     rows = tensor.new_empty(core.world, tensor.numel())
     core.all_gather(tensor.data_ptr(), rows.data_ptr(), size(tensor), call=call)
     return rows
 
 
 def reduce_by_parts(core: Group, tensor: torch.Tensor, reduction: Reduction) -> None:
-    """Rank r reduces the r-th part; then all ranks gather the parts."""
+    """Reduces the r-th part on rank r; then all ranks gather the parts."""
     elements = tensor.numel()
     chunk = -(-elements // core.world)
     padded = tensor.new_zeros(core.world, chunk)
@@ -67,7 +67,7 @@ def reduce_by_parts(core: Group, tensor: torch.Tensor, reduction: Reduction) -> 
 
 
 def reduce_rows(core: Group, rows: torch.Tensor, reduction: Reduction, call: str) -> torch.Tensor:
-    """Row r of every rank comes to rank r, which reduces them, for a call in these words."""
+    """Sends row r of every rank to rank r, which reduces them, for a call with this description."""
     theirs = torch.empty_like(rows)
     row_bytes = [size(rows) // core.world] * core.world
     core.all_to_all(rows.data_ptr(), row_bytes, theirs.data_ptr(), row_bytes, call=call)
@@ -108,12 +108,13 @@ def reduce_scatter(
 def all_gather(
     core: Group, target: torch.Tensor, source: torch.Tensor, done: Done | None = None
 ) -> None:
-    """Every rank's `source`, one after the other, into `target`."""
+    """Concatenates every rank's `source` in `target`."""
     core.all_gather(source.data_ptr(), target.data_ptr(), size(source), done=done)
 
 
 def all_gather_list(core: Group, targets: Sequence[torch.Tensor], source: torch.Tensor) -> None:
-    """Rank r's `source` into the r-th target; they may differ in size, in the same way everywhere."""
+    """Copies rank r's `source` into the r-th target; sizes may differ between targets, but not
+    between ranks."""
     if len({size(target) for target in targets}) == 1:
         for target, row in zip(targets, gathered(core, source)):
             target.view(-1).copy_(row)
@@ -131,14 +132,16 @@ def all_to_all(
     source_bytes: list[int],
     done: Done | None = None,
 ) -> None:
-    """The r-th part of `source` goes to rank r, rank r's part for us to the r-th place in `target`."""
+    """Sends the r-th part of `source` to rank r, and receives rank r's part in the r-th place of
+    `target`."""
     core.all_to_all(source.data_ptr(), source_bytes, target.data_ptr(), target_bytes, done=done)
 
 
 def all_to_all_list(
     core: Group, targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]
 ) -> None:
-    """The r-th source goes to rank r, rank r's tensor for us into the r-th target; none: nothing."""
+    """Sends the r-th source to rank r, and receives rank r's tensor in the r-th target; empty
+    tensors send nothing."""
     source, target = flat(sources), flat(targets, copy=False)
     target_bytes = sizes(targets, core.world)
     core.all_to_all(source.data_ptr(), sizes(sources, core.world), target.data_ptr(), target_bytes)
@@ -150,7 +153,7 @@ def all_to_all_list(
 
 
 def to_root(core: Group, targets: Sequence[torch.Tensor], source: torch.Tensor, root: int) -> None:
-    """Rank r's `source` into the r-th target on `root`; the others give no targets."""
+    """Copies rank r's `source` into the r-th target on `root`; the other ranks pass no targets."""
     none = source.new_empty(0)
     sources = [source if rank == root else none for rank in range(core.world)]
     all_to_all_list(core, targets, sources)
@@ -159,14 +162,14 @@ def to_root(core: Group, targets: Sequence[torch.Tensor], source: torch.Tensor, 
 def from_root(
     core: Group, target: torch.Tensor, sources: Sequence[torch.Tensor], root: int
 ) -> None:
-    """The r-th source of `root` into rank r's `target`; the others give no sources."""
+    """Copies the r-th source of `root` into rank r's `target`; the other ranks pass no sources."""
     none = target.new_empty(0)
     targets = [target if rank == root else none for rank in range(core.world)]
     all_to_all_list(core, targets, sources)
 
 
 def reduce(core: Group, tensor: torch.Tensor, reduction: Reduction, root: int) -> None:
-    """Reduces in place on `root`; the other ranks' tensors stay as they are."""
+    """Reduces in place on `root`; the other ranks' tensors are unchanged."""
     all_reduce(core, tensor if core.rank == root else tensor.clone(), reduction)
 
 
@@ -183,7 +186,7 @@ def reduce_scatter_list(
 
 
 def flat(tensors: Sequence[torch.Tensor], copy: bool = True) -> torch.Tensor:
-    """The bytes of some tensors, one after the other, or room for them."""
+    """The concatenated bytes of some tensors, or memory for them."""
     if not copy:
         return torch.empty(sum(map(size, tensors)), dtype=torch.uint8)
     parts = [octets(tensor) for tensor in tensors]
@@ -191,7 +194,7 @@ def flat(tensors: Sequence[torch.Tensor], copy: bool = True) -> torch.Tensor:
 
 
 def octets(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a contiguous tensor, whatever its strides say of dimensions of one element."""
+    """The bytes of a contiguous tensor, whatever the strides of its dimensions of length 1."""
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 

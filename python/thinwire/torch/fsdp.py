@@ -7,9 +7,9 @@
 
 The rounding error of a gradient is kept, in f32, and added to the next gradient of the same parameter
 (error feedback). This residual is as large as the gradient before it is sharded, on every rank. A parameter
-without a gradient in some step keeps its residual. A gathered parameter is rounded on its way and whole
-again where it is kept; every rank, its owner too, computes with the same rounded bits. The exchanges go
-over connections of their own, so all ranks must call `fsdp`.
+without a gradient in some step keeps its residual. A gathered parameter is rounded only for the
+transfer, and its stored shard stays exact; every rank, including its owner, computes with the same
+rounded bits. The exchanges use their own connections, so all ranks must call `fsdp`.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def fsdp(
     device: str | None = None,
     replicas: Any = None,
 ) -> Exchange | Replicas:
-    """Makes every module of `model` that `fully_shard` was called on exchange by Thinwire.
+    """Makes Thinwire exchange the gradients of every module of `model` that `fully_shard` was called on.
 
-    Modules under `replicate` continue exchanging by PyTorch.
+    PyTorch continues to exchange for modules under `replicate`.
 
     Args:
         model: after `fully_shard`, before the first step.
@@ -73,25 +73,27 @@ def fsdp(
             `thinwire.torch.hook`.
         gather_codec: how parameters travel: "none", "f16", "bf16", "int8"; None leaves it to PyTorch.
         group: the ranks, a `thinwire.Group`; None forms one for each process group that FSDP uses.
-        seed: of stochastic rounding; the same on all ranks.
-        unchecked: train with a codec from a file although it may break laws, as in `thinwire.torch.hook`.
+        seed: for stochastic rounding; the same on all ranks.
+        unchecked: train with a codec from a file even if it breaks laws, as in `thinwire.torch.hook`.
         timeout_s: how long a rank waits for the others, in seconds, as in `thinwire.torch.hook`.
-        heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, as there.
-        device: None encodes gradients where they are, "host" in host memory, as there. Parameters are
-            gathered through host memory.
-        replicas: a mesh of one dimension or a process group: the ranks that have this rank's shards, one on
-            each host, if modules are sharded over the mesh of the host alone. FSDP2 then gathers and
-            reduces on the host, and Thinwire averages gradients of shards over the replicas. This happens
-            once for all micro-batches of a step if `set_requires_all_reduce(False)`, or
-            `set_requires_gradient_sync(False)`, is called before all but the last of them. None exchanges
-            between all ranks of the modules' mesh.
+        heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, as in
+            `thinwire.torch.hook`.
+        device: None encodes gradients on their device, "host" in host memory, as in
+            `thinwire.torch.hook`. Parameters are gathered through host memory.
+        replicas: a mesh of one dimension or a process group: the ranks that have the same shards as
+            this rank, one on each host, if modules are sharded only over the mesh of the host.
+            FSDP2 then gathers and reduces on the host, and Thinwire averages gradients of shards
+            over the replicas. This happens once for all micro-batches of a step if
+            `set_requires_all_reduce(False)`, or `set_requires_gradient_sync(False)`, is called
+            before all but the last of them. None exchanges between all ranks of the modules' mesh.
 
     # Errors
 
-    InvalidError if no module is sharded, if one exchanges by Thinwire already or has parameters on several
-    meshes, or for codecs that cannot travel so; with `replicas` also for modules on a mesh that has a
-    dimension of replicas, whose gradients FSDP2 would sum itself, for several meshes, and for a `group` or
-    a `gather_codec`. Backward raises PeerError if a rank is lost or has gradients of other parameters.
+    InvalidError if no module is sharded, if one already exchanges by Thinwire or has parameters on
+    several meshes, or for codecs that FSDP2 cannot use; with `replicas` also for modules on a mesh
+    that has a dimension of replicas, whose gradients FSDP2 would sum itself, for several meshes,
+    and for a `group` or a `gather_codec`. Backward raises PeerError if a rank is lost or has
+    gradients of other parameters.
     """
     arguments.instance("model", model, torch.nn.Module)
     by_name = isinstance(codec, Mapping) or callable(codec)
@@ -117,8 +119,6 @@ def fsdp(
     for name, module in units.items():
         check_unit(name, module)
     every = parameters(model, units.values())
-    if by_name:
-        codecs = check_codec(arguments.codec(codec, [each.name for each in every.values()]), seed)
     check_alike(units, replicas)
     if replicas is not None:
         for name, given in (("group", group), ("gather_codec", gather_codec)):
@@ -127,8 +127,14 @@ def fsdp(
                     f"{name} with replicas, expected None: modules are gathered and reduced on their host "
                     f"(hint: leave {name} out)"
                 )
-        core_options = {"codec": codecs, "seed": seed, "unchecked": unchecked}
-        return between(units, every, replicas, core_options, device == cuda.HOST, *timeouts_s)
+        names = [each.name for each in every.values()]
+
+        def options() -> dict[str, Any]:
+            """Options of the core; a function of names may raise here."""
+            text = check_codec(arguments.codec(codec, names), seed)
+            return {"codec": text, "seed": seed, "unchecked": unchecked}
+
+        return between(units, every, replicas, options, device == cuda.HOST, *timeouts_s)
     options = Options(codecs, gather_codec, group, seed, unchecked, *timeouts_s, device)
     exchange = Exchange(every, options)
     for name, module in units.items():
@@ -140,9 +146,9 @@ def fsdp(
 
 
 def check_alike(units: Mapping[str, Any], replicas: Any) -> None:
-    """Refuses `replicas` that only some ranks pass, among those that shard a module and its replicas.
+    """Refuses `replicas` if only some of the ranks that shard a module, or of its replicas, pass it.
 
-    A collective call: without it those ranks would wait for different ones.
+    A collective call: without it, those ranks would wait for different ranks.
     """
     call = fsdp_hosts.tell(replicas)
     infos = [group.mesh_info for unit in units.values() for group in param_groups(unit)]
@@ -181,7 +187,8 @@ def check_unit(name: str, unit: Any) -> None:
 
 
 def check_codec(codec: Any, seed: int) -> str:
-    """Refuses codecs that need more than FSDP gives, before anybody is met, and returns the others."""
+    """Refuses codecs that need more than FSDP provides, before this rank meets others, and returns
+    the other codecs."""
     arguments.text("codec", codec)
     text: str = codec
     for each in text.split(","):
@@ -197,7 +204,7 @@ def check_codec(codec: Any, seed: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The arguments of `fsdp` beside the model."""
+    """The arguments of `fsdp` other than the model."""
 
     codec: str
     gather_codec: str | None
@@ -213,7 +220,7 @@ class Exchange:
     """The connections of one sharded model and its residuals. Made by `fsdp`."""
 
     def __init__(self, parameters: dict[Any, Parameter], options: Options) -> None:
-        """Of these parameters, not connected yet."""
+        """Creates it for these parameters, not connected yet."""
         self.codec, self.gather_codec = options.codec, options.gather_codec
         self.on_host = options.device == cuda.HOST
         self.callbacks = Callbacks()
@@ -239,7 +246,7 @@ class Exchange:
 
         # Errors
 
-        InvalidError if the group that was given is of other ranks.
+        InvalidError if the given group has other ranks.
         """
         given = self._options.group
         key = None if given is not None else process_group
@@ -265,26 +272,26 @@ class Exchange:
             connection.group.abort(reason)
 
     def parts(self, scatter: Scatter, elements: int) -> list[tuple[int, int]]:
-        """Keys and elements of the parameters that FSDP2 reduces right now, `elements` per rank in all.
+        """Keys and elements of the parameters that FSDP2 is reducing, `elements` per rank in total.
 
-        The core has then what was loaded for them.
+        After the call, the core has the loaded state of these parameters.
 
         # Errors
 
-        InvalidError for parameters of others, and for those whose residual is elsewhere.
+        InvalidError for parameters of another model, and for parameters whose residual is elsewhere.
         """
         known = reduced(self._parameters, elements)
         for each in known:
             if self._holders.setdefault(each.key, scatter) is not scatter:
                 raise InvalidError(
-                    f"parameter {each.name} was reduced over another process group until now, where its "
-                    "residual is (hint: set_separate_reduce_scatter_group before the first step)"
+                    f"parameter {each.name} was reduced over another process group before, which "
+                    "has its residual (hint: set_separate_reduce_scatter_group before the first step)"
                 )
         self._restore(scatter, known)
         return [(each.key, each.elements) for each in known]
 
     def look_at(self, parts: Sequence[tuple[int, int]], scatter: Scatter) -> None:
-        """Warns, once, where the sums of these parameters are NaN: then all are."""
+        """Warns once if the sums of these parameters are NaN: if one is, all are."""
         if self._warned or not scatter.was_skipped:
             return
         self._warned = True
@@ -324,8 +331,8 @@ class Exchange:
 
         # Errors
 
-        InvalidError, on all ranks, if that of any is the state of other ranks, of another model or of
-        another codec; then nothing has changed.
+        InvalidError, on all ranks, if any rank's state is of other ranks, another model or another
+        codec; nothing is changed in that case.
         """
 
         def read() -> dict[str, Place]:
@@ -371,11 +378,13 @@ class Exchange:
     def _expect(self, name: str, place: Any) -> None:
         """Refuses what is of no parameter of this model."""
         if not isinstance(place, (tuple, list)) or len(place) != 2:
-            raise InvalidError(f"the state of {name} is no pair, expected a count and a residual")
+            raise InvalidError(
+                f"the state of {name} is not a pair, expected a count and a residual"
+            )
         expected = self._names.get(number(name))
         if expected is None:
             raise InvalidError(
-                f"the state has a residual of {name}, and this model no sharded parameter of that name"
+                f"the state has a residual of {name}, but this model has no sharded parameter of that name"
             )
         count, residual = place
         if not 0 <= count < 1 << 64:
@@ -390,16 +399,16 @@ class Exchange:
 
 
 class Communication:
-    """What FSDP2 expects of a custom communication; `unit` is the name of a module."""
+    """The interface that FSDP2 expects of a custom communication; `unit` is the name of a module."""
 
     def __init__(self, exchange: Exchange, unit: str) -> None:
-        """That of one module."""
+        """Creates the communication of one module."""
         self.exchange, self.unit = exchange, unit
 
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """Memory for an input or output: any will do."""
+        """Memory for an input or output, of any kind."""
         return torch.empty(*size, dtype=dtype, device=device)
 
 

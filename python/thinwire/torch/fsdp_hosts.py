@@ -25,7 +25,7 @@ _calls = itertools.count()
 def tell(replicas: Any) -> int:
     """Tells all ranks whether this one has `replicas`, and returns the number of the call.
 
-    Every rank calls it equally often.
+    Every rank makes the same number of calls.
     """
     call = next(_calls)
     said = "none" if replicas is None else "given"
@@ -34,10 +34,11 @@ def tell(replicas: Any) -> int:
 
 
 def refuse_hosts_without(call: int, replicas: Any) -> None:
-    """Raises InvalidError where a rank of `replicas` has told in its call of this number that it has none.
+    """Raises InvalidError if a rank of `replicas` has reported, in its call of this number, that it
+    has none.
 
-    Its host would train alone, and this one wait for it. Ranks that call later are waited for as long as
-    PyTorch's store waits.
+    Its host would train alone, and this host would wait for it. It waits for ranks that call later,
+    up to the timeout of PyTorch's store.
     """
     if replicas is None:
         return
@@ -51,7 +52,7 @@ def refuse_hosts_without(call: int, replicas: Any) -> None:
 
 
 def place_of(call: int, rank: int) -> str:
-    """Returns the key of PyTorch's store for what a rank tells."""
+    """Returns the key in PyTorch's store for a rank's report."""
     return f"thinwire/replicas/{call}/{rank}"
 
 
@@ -61,12 +62,12 @@ def connected(
     timeout_s: float | None,
     heartbeat_timeout_s: float | None,
 ) -> hosts.Host:
-    """Connects the ranks of all hosts; those of this host are in `shards`. A collective call.
+    """Connects the ranks of all hosts; the ranks of this host are in `shards`. A collective call.
 
     # Errors
 
-    InvalidError if hosts have unequal numbers of shards, or if `replicas` has a rank with another shard
-    than this rank's.
+    InvalidError if hosts have unequal numbers of shards, or if `replicas` has a rank whose shard
+    differs from this rank's.
     """
     mine = dist.get_process_group_ranks(shards)
     rows: list[Any] = [None] * replicas.size()
@@ -76,7 +77,7 @@ def connected(
         if len(theirs) != len(mine):
             raise InvalidError(
                 f"this rank's host has {len(mine)} shards, that of rank {rank} has {len(theirs)}, "
-                "expected as many on each (hint: start as many ranks on each host)"
+                "expected equal numbers (hint: start the same number of ranks on each host)"
             )
         if theirs[place] != rank:
             raise InvalidError(
@@ -106,7 +107,7 @@ def connected(
 
 
 def process_group_of(replicas: Any) -> dist.ProcessGroup:
-    """Returns the process group of a mesh of one dimension; a process group is returned as it is."""
+    """Returns the process group of a mesh of one dimension; a process group is returned unchanged."""
     if isinstance(replicas, dist.ProcessGroup):
         return replicas
     if isinstance(replicas, DeviceMesh) and replicas.ndim == 1:
@@ -134,7 +135,7 @@ def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
                 names = info.mesh.mesh_dim_names
                 own = names[info.shard_mesh_dim] if names else "shard"
                 raise InvalidError(
-                    f"module '{name}' is on a mesh of two dimensions, of which FSDP2 sums one itself, "
+                    f"module '{name}' is on a mesh of two dimensions, one of which FSDP2 sums itself, "
                     f'expected the one that shards (hint: fully_shard(module, mesh=mesh["{own}"]))'
                 )
             shards = info.shard_process_group

@@ -8,11 +8,11 @@
 
 FSDP2 shards, gathers and reduces on the mesh of the host alone. Its all-reduce hook gets a module's
 gradients, averaged over the host by the reduce-scatter, and averages them over the replicas; FSDP2 itself
-sums nothing between hosts. What a codec loses of a shard's gradient is kept, in f32, and added to the
-shard's next one.
+sums nothing between hosts. The rounding error of a shard's gradient is kept, in f32, and added to
+the shard's next gradient.
 
 Each module is one exchange, which takes effect on all ranks of all hosts or on none: one gradient that is
-not finite makes all gradients of its module NaN on all ranks, and the residuals stay as they are.
+not finite makes all gradients of its module NaN on all ranks, and the residuals are unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,7 +44,7 @@ rank (see `Replicas._place`), and the codec."""
 
 
 class Replicas:
-    """The exchange between the replicas of one sharded model. Made by `fsdp` with `replicas`."""
+    """The exchange between the replicas of one sharded model. Created by `fsdp` with `replicas`."""
 
     def __init__(
         self,
@@ -57,7 +57,8 @@ class Replicas:
         """Exchanges with the peers of `host`; `options` are those of the core's Synchronizer."""
         self.codec = options["codec"]
         self._host, self._on_host = host, on_host
-        self._options = {**options, "peers": host.peers, "beside": host.ranks}
+        named = [each.name for each in parameters.values()]
+        self._options = {**options, "peers": host.peers, "beside": host.ranks, "named": named}
         self.parameters = parameters
         self._epoch = Epoch.of(host.group)
         self._count = 0
@@ -84,7 +85,8 @@ class Replicas:
         return Synchronizer(self._epoch, described, **self._options, device=device)
 
     def staging(self, tensor: torch.Tensor) -> Staging | Resident:
-        """Returns the staging of a gradient, on its GPU or in host memory, where it is encoded."""
+        """Returns the staging of a gradient, on its GPU or in host memory, depending on where it is
+        encoded."""
         device = None if self._on_host else devices.of(tensor)
         return Staging() if device is None else Resident(device)
 
@@ -94,7 +96,7 @@ class Replicas:
         return self._count - 1
 
     def look_at(self, fault: str | None) -> None:
-        """Warns, once, of a gradient that has made those of a module NaN."""
+        """Warns once about a gradient that has made all gradients of a module NaN."""
         if fault is not None and not self._warned:
             self._warned = True
             # The core has seen the average of the host's ranks.
@@ -224,13 +226,14 @@ class AllReduce:
             raise error
 
     def saved(self) -> tuple[str, states.Tensors] | None:
-        """The plan and the tensors of the exchange, None before the first."""
+        """The plan and the tensors of the exchange; None before the first exchange."""
         if self._sync is None:
             return None if self._saved is None else (self._saved.plan, self._saved.tensors)
         return states.read(self._sync)
 
     def load(self, saved: states.Saved | None) -> None:
-        """Continues from a state, at once or when the first gradients come; without one, begins anew.
+        """Continues from a state, at once or when the first gradients come; without one, starts
+        from scratch.
 
         A collective call.
         """
@@ -323,7 +326,8 @@ def targets(
     numbers: Mapping[int, int],
     staging: Staging | Resident,
 ) -> Iterable[Target]:
-    """Yields how the core addresses the gradients of these parameters, which lie in `values` in a row."""
+    """Yields the core's addresses of the gradients of these parameters, which are concatenated in
+    `values`."""
     # The core's stream uses `values` after what torch has queued on them.
     if isinstance(staging, Resident):
         staging.device.room(values)
@@ -345,7 +349,7 @@ def shape_of(parameter: Parameter) -> list[int]:
 
 
 def said(place: Sequence[int]) -> str:
-    """Describes a place in a message."""
+    """Describes a place for a message."""
     # A place from a file may have fewer numbers.
     number, ranks, count = (*place, 0, 0, 0)[:3]
     return f"shard {number + 1} of {ranks} on {count} hosts"
@@ -355,18 +359,19 @@ def between(
     units: Mapping[str, Any],
     parameters: Mapping[Any, Parameter],
     replicas: Any,
-    options: Mapping[str, Any],
+    options: Callable[[], Mapping[str, Any]],
     on_host: bool,
     timeout_s: float | None,
     heartbeat_timeout_s: float | None,
 ) -> Replicas:
     """Makes the exchange of sharded modules between `replicas`, a mesh or a process group.
 
-    A collective call.
+    A collective call, which fails on all ranks if `options` raises on any.
     """
     others = fsdp_hosts.process_group_of(replicas)
     shards = fsdp_hosts.shards_of(units)
     fsdp_hosts.refuse_hooked(units)
     host = fsdp_hosts.connected(shards, others, timeout_s, heartbeat_timeout_s)
     # On a single host, its average is the average of all, and nothing is exchanged.
-    return Replicas(units if others.size() > 1 else {}, parameters, host, options, on_host)
+    units = units if others.size() > 1 else {}
+    return Replicas(units, parameters, host, together(host.group, options), on_host)

@@ -1,10 +1,10 @@
 """The group behind a process group of PyTorch: the same ranks, over Thinwire's own connections.
 
-Rank 0 opens a rendezvous on a free port and publishes where it is through the store that the ranks of
-PyTorch share already; so nobody configures an address twice. Without THINWIRE_TOKEN it makes a token
-for this meeting and publishes that, too; a token of the user's stays in the environment of each rank,
-because the store is not encrypted. A rank that cannot join publishes the reason; all others look for one
-while they wait, and end with it within seconds.
+Rank 0 opens a rendezvous on a free port and publishes its address through the store that PyTorch's
+ranks already share, so no address is configured twice. Without THINWIRE_TOKEN it makes a token for
+this meeting and publishes that, too; a token set by the user stays in the environment of each rank,
+because the store is not encrypted. A rank that cannot join publishes the reason; all others check
+for one while they wait, and fail with it within seconds.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ LINGER_S = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Connection:
-    """A group, and what lives as long: on the rank that hosts it the rendezvous, and the guard, which
-    says goodbye at the end of the process, or to the other ranks why this one could not continue."""
+    """A group, with the objects of the same lifetime: the rendezvous, on the rank that hosts it,
+    and the guard, which says goodbye when the process ends, or tells the other ranks why this one
+    could not continue."""
 
     group: Group
     store: Store | None = None
@@ -49,7 +50,7 @@ class Connection:
     def __reduce__(self) -> Any:
         """Refuses copies: connections belong to a process."""
         raise InvalidError(
-            "connections to other ranks have no copies and cannot be pickled "
+            "connections to other ranks cannot be copied or pickled "
             "(hint: copy or save the model, and the state_dict() of what exchanges it)"
         )
 
@@ -68,12 +69,12 @@ def of(
 
     # Errors
 
-    InvalidError for timeouts that the core would not take or that the group has already, and for anything
-    that is no group.
+    InvalidError for timeouts that the core would refuse or that the group already has, and for
+    anything but a group.
     """
     if isinstance(group, Lost):
         raise InvalidError(
-            "the hook is a copy, and its group is not copied with it, expected a hook of its own "
+            "the hook is a copy, which has no group, expected a new hook "
             "(hint: thinwire.torch.attach(model))"
         )
     timeout_s, heartbeat_timeout_s = check(group, timeout_s, heartbeat_timeout_s)
@@ -97,8 +98,8 @@ def of(
 def watch_of(process_group: dist.ProcessGroup, timeout_s: float) -> Callable[[], None]:
     """Returns a function that raises PeerError once a rank of a process group is gone; a collective call.
 
-    gloo notices the loss of a rank only in an operation, so a barrier is begun that ends when all ranks
-    have come. PyTorch's store notices nothing if torchrun hosts it.
+    gloo notices the loss of a rank only in an operation, so a barrier is started that ends when all
+    ranks have arrived. PyTorch's store notices nothing if torchrun hosts it.
     """
     gloo: Any = getattr(dist, "ProcessGroupGloo", ())
     has = has_cpu(process_group)
@@ -128,7 +129,8 @@ def has_cpu(process_group: dist.ProcessGroup) -> bool:
 def check(
     group: Any, timeout_s: Any = None, heartbeat_timeout_s: Any = None
 ) -> tuple[float | None, float | None]:
-    """Refuses what `of` refuses, before anybody is met. Returns both timeouts in seconds, or None."""
+    """Refuses what `of` refuses, before this rank meets others. Returns both timeouts in seconds,
+    or None."""
     waited_s = TIMEOUT_S if timeout_s is None else timeout_s
     waited_s, silent_s = arguments.timeouts(waited_s, heartbeat_timeout_s)
     found_s = None if timeout_s is None else waited_s, silent_s
@@ -149,7 +151,7 @@ def check(
 
 
 def existing(group: Any) -> Connection | None:
-    """The connection of a group of Thinwire's own; None for any other."""
+    """The connection of a Thinwire group; None for any other group."""
     if isinstance(group, Connection):
         return group
     if isinstance(group, Group):
@@ -172,7 +174,7 @@ def connect(
 ) -> Connection:
     """Joins all ranks that call this with the same `store` and `name`; a collective call.
 
-    The n-th call of a rank meets the n-th calls of the others: the store itself counts. `watch` is
+    The n-th call of a rank meets the n-th calls of the others; the store counts the calls. `watch` is
     called about once a second; an exception that it raises ends the wait.
     """
     if world == 1:
@@ -206,7 +208,7 @@ def connect(
 
 @dataclasses.dataclass(frozen=True)
 class Reasons:
-    """The reason why a meeting fails, which the first rank that cannot join puts in PyTorch's store."""
+    """The reason why a meeting fails; the first rank that cannot join publishes it in PyTorch's store."""
 
     shared: dist.Store
     key: str
@@ -244,7 +246,7 @@ class Reasons:
 
 @contextlib.contextmanager
 def store_used() -> Iterator[None]:
-    """Raises PeerError where a call of PyTorch's store fails: then the rank that hosts it is gone."""
+    """Raises PeerError if a call of PyTorch's store fails, because the rank that hosts it is gone."""
     try:
         yield
     except Error:
@@ -274,12 +276,12 @@ def meeting(
     timeout_s: float,
     look: Callable[[], None] = lambda: None,
 ) -> tuple[str, str]:
-    """Where rank 0 hosts the rendezvous, and the token: this rank's own, or the published one.
+    """The address of rank 0's rendezvous, and the token: this rank's own, or the published one.
 
     # Errors
 
-    InvalidError if rank 0 has a token of the user's and this rank has none, or the other way round;
-    PeerError if rank 0 publishes nothing, and what `look` raises.
+    InvalidError if only one of rank 0 and this rank has a token set by the user;
+    PeerError if rank 0 publishes nothing; also the errors of `look`.
     """
     pauses = Pauses(time.monotonic() + timeout_s)
     with store_used():
@@ -302,7 +304,7 @@ def meeting(
 
 
 def own_token() -> str:
-    """The secret of the user's, empty if there is none."""
+    """The secret set by the user, empty if there is none."""
     return os.environ.get("THINWIRE_TOKEN", "")
 
 
@@ -321,10 +323,10 @@ def master(store: dist.Store) -> tuple[str, int]:
 
 
 def own_address(host: str, port: int) -> str:
-    """What the others call this machine: the address from which it reaches `host` itself.
+    """The address of this machine for the others: the one from which it reaches `host` itself.
 
-    A name that only this machine takes for loopback, as Debian's /etc/hosts does with its own, stays a
-    name: the others know better.
+    A name that only this machine resolves to loopback, as Debian's /etc/hosts does with its own
+    name, stays a name, since others resolve it correctly.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
@@ -338,5 +340,5 @@ def own_address(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this is a name or an address of the machine itself on every machine."""
+    """Whether this name or address means the machine itself on every machine."""
     return host in ("localhost", "::1") or host.startswith("127.")

@@ -1,17 +1,17 @@
-"""A communication hook of DDP: its gradients are averaged by Thinwire.
+"""A communication hook for DDP, with which Thinwire averages its gradients.
 
     model = DistributedDataParallel(model)
     thinwire.torch.attach(model, codec="auto")
 
-DDP calls the hook once for each bucket, in the same order on all ranks, while backward continues. Each
-bucket leaves at once; the core averages on a thread of its own, and completes the futures of all
-buckets when the last average is there: only then is it known whether any rank had a gradient that is
-not finite. After such a step all gradients are NaN on all ranks, so that every GradScaler skips it.
+DDP calls the hook once for each bucket, in the same order on all ranks, while backward continues.
+Each bucket is sent at once; the core averages on its own thread, and completes the futures of all
+buckets when the last average has arrived: only then is it known whether any rank had a gradient
+that is not finite. After such a step all gradients are NaN on all ranks, so that every GradScaler skips it.
 
-Backward itself waits for that, in a callback at its end, before DDP would: there Ctrl-C works, an
-error keeps its type and its text, and two models in one backward do not wait for each other. Reentrant
-checkpoints run a backward inside backward, which has an end of its own. The wait is at the end of the
-backward in which the last bucket comes, as DDP's is.
+Backward itself waits for the averages, in a callback at its end, before DDP would: there Ctrl-C
+works, an error keeps its type and its text, and two models in one backward do not wait for each
+other. Reentrant checkpoints run a backward inside backward, which ends separately. The wait is at
+the end of the backward in which the last bucket comes, like DDP's.
 """
 
 # Annotations are no strings here: DDP reads those of its hook.
@@ -33,6 +33,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire import arguments, cuda, deprecated
 from thinwire._core import Group, InvalidError, PeerError
+from thinwire.agreement import together
 from thinwire.arguments import Codecs, Seconds
 from thinwire.torch import ddp, hosts, skipped, state
 from thinwire.torch import group as groups
@@ -66,61 +67,66 @@ def hook(
     device: str | None = None,
     within: Any = None,
 ) -> tuple["Hook", Callable[..., Future[torch.Tensor]]]:
-    """State and function for `DistributedDataParallel.register_comm_hook`. All ranks call it alike.
+    """State and function for `DistributedDataParallel.register_comm_hook`. All ranks call it with
+    the same arguments.
 
-    `thinwire.torch.attach` takes the same arguments, and group and names from the model. A hook over other
-    ranks than those of its model is refused at the first bucket.
+    `thinwire.torch.attach` takes the same arguments, and gets group and names from the model. A
+    hook over ranks other than those of its model is refused at the first bucket.
 
     Args:
         codec: how gradients travel: "none", "f16", "bf16", "int8", "int4", "int3", one of these three
             as "int8:stochastic", "topk:0.01", "powersgd:4", a file "./mine.codec", or "auto", which
-            measures the network and chooses for each bucket; "auto:int8+onebit" chooses from these and raw
-            alone. f16 and bf16 gradients travel in their own dtype under "none". A mapping gives codecs by
-            the names of parameters, {"*.embed.*": "none", "*": "int4"}: the first pattern that matches, as
-            `fnmatch` reads it, and each name has one; so does a function of a parameter's name. Buckets
-            then have parameters of one codec, which is not "auto".
+            measures the network and chooses for each bucket; "auto:int8+onebit" chooses only from
+            these and raw. f16 and bf16 gradients travel in their own dtype under "none". A mapping
+            gives codecs by the names of parameters, {"*.embed.*": "none", "*": "int4"}: the first
+            pattern that matches counts, as in `fnmatch`, and every name must match one. A function
+            from a parameter's name to a codec works, too. Each bucket then has parameters of a
+            single codec, which cannot be "auto".
         group: the ranks: a `thinwire.Group`, a process group of PyTorch, or None for its default one.
         bucket_bytes: DDP's buckets are cut into exchanges of about this many bytes.
-        seed: of stochastic rounding and low rank; the same on all ranks.
-        algorithm: of the exchange; None chooses.
-        error_budget: the relative error, squared or absolute, with twice its excess of energy, that
-            "auto" allows one encoding of a bucket, as measured on its gradients; a gather counts a third.
-            None is 0.02.
+        seed: for stochastic rounding and low rank; the same on all ranks.
+        algorithm: the algorithm of the exchange; None chooses one.
+        error_budget: the largest weighted error (relative error, squared or absolute, plus twice
+            its excess of energy) that "auto" allows for one encoding of a bucket, measured on its
+            gradients; the error of a gather counts one third. None means 0.02.
         feedback: the kind of error feedback, "classic", "ef21", "average:0.9" or "decay:0.95"; refused
             for a codec that leaves no residual.
-        momentum_correction: a factor from 0 to below 1, as 0.9: each rank adds up momentum of its own
-            gradients before they are encoded, and clears it where all was sent. The optimizer must then
-            have none: `torch.optim.SGD(..., momentum=0)`, Adam with a first beta of 0. Several backward
-            passes of a step are refused, unless all but the last are in `model.no_sync()`.
+        momentum_correction: a factor from 0 to below 1, such as 0.9: each rank applies momentum to
+            its own gradients before they are encoded, and clears it where everything was sent. The
+            optimizer must then have no momentum: `torch.optim.SGD(..., momentum=0)`, Adam with a
+            first beta of 0. Several backward passes of a step are refused, unless all but the
+            last are in `model.no_sync()`.
         warmup_steps: the number of first steps that travel raw before the codec begins; skipped steps do
             not count. None takes the recommended number for the codec; "auto" has no warm-up.
-        unchecked: train with a codec from a file although it may break laws that `thinwire codec check`
-            checks.
-        named_parameters: the model's, for messages and states with names; without them a parameter
-            is called by its place.
-        timeout_s: how long a rank waits for the others, in seconds or as a timedelta; None is 1,800, or the
-            timeout of a `thinwire.Group`, with which no other is taken.
+        unchecked: train with a codec from a file even if it breaks laws that `thinwire codec check` checks.
+        named_parameters: those of the model, for names in messages and states; without them, a
+            parameter is called by its position.
+        timeout_s: how long a rank waits for the others, in seconds or as a timedelta; None means
+            1,800, or the timeout of a `thinwire.Group`, which cannot be overridden.
         heartbeat_timeout_s: the seconds of silence after which a rank counts as lost, at most
-            `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, else 10, or that of a `thinwire.Group`.
-        device: None encodes gradients where they are, on the CPU or on a GPU; "host" copies those of a GPU
-            to host memory and encodes them there.
-        within: "host", or the process group of this host's ranks: these average gradients over a process
-            group of their own, of the same backend (NCCL, gloo), and each rank exchanges a part of the
-            average with the ranks at its place on the other hosts. Each rank keeps residuals of its part
-            alone. None exchanges between all ranks. `thinwire.torch.hosts` says which ranks share a host.
-            With one rank on each host it changes nothing; on a single host no codec is used.
+            `timeout_s`; None takes THINWIRE_HEARTBEAT_TIMEOUT_S, otherwise 10, or the value of a
+            `thinwire.Group`.
+        device: None encodes gradients on their own device, CPU or GPU; "host" copies gradients from
+            a GPU to host memory and encodes them there.
+        within: "host", or the process group of this host's ranks: these ranks average gradients
+            over their own process group, of the same backend (NCCL, gloo), and each rank exchanges
+            a part of the average with the ranks at the same place on the other hosts. Each rank
+            keeps residuals for its part only. None exchanges between all ranks.
+            `thinwire.torch.hosts` says which ranks share a host. With one rank on each host it
+            changes nothing; on a single host no codec is used.
 
     # Errors
 
-    InvalidError at once for an argument of another type, an unknown codec or algorithm, or a number out of
-    range. The hook, and so backward, raises InvalidError for gradients that are not f32, f16 or bf16 (or
-    complex), or not on the CPU or a GPU, and PeerError if a rank is lost, has raised or has another model;
-    all ranks fail. InvalidError on all ranks for hosts of unequal numbers of ranks, or process groups
-    `within` that are no partition of the ranks.
+    InvalidError immediately for an argument of the wrong type, an unknown codec or algorithm, or a
+    number out of range. The hook, and so backward, raises InvalidError for gradients that are not
+    f32, f16 or bf16 (or complex), or not on the CPU or a GPU, and PeerError if a rank is lost, has
+    raised or has another model; all ranks fail. InvalidError on all ranks for hosts of unequal
+    numbers of ranks, if the process groups `within` do not partition the ranks, or if a function as
+    `codec` raises on another rank.
     """
     given = given_names(named_parameters)
     options = {
-        "codec": arguments.codec(codec, given.values()),
+        "codec": codec if callable(codec) else arguments.codec(codec),
         "bucket_bytes": bucket_bytes,
         "seed": seed,
         "algorithm": algorithm,
@@ -139,33 +145,33 @@ def hook(
 
 
 def check(given: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Refuses arguments of `hook`, by name, before anybody is met. Returns the timeouts in seconds."""
+    """Refuses arguments of `hook`, by name, before this rank meets others. Returns the timeouts in
+    seconds."""
     options = dict(given)
-    named = given_names(options.pop("named_parameters", ()))
+    given_names(options.pop("named_parameters", ()))
     cuda.check(options.pop("device", None))
     hosts.check(options.pop("within", None), options.get("group"), options.get("algorithm"))
     names = ("group", "timeout_s", "heartbeat_timeout_s")
     timeouts_s = groups.check(*(options.pop(name, None) for name in names))
-    # A function of names is asked when the names of a model are there.
-    if named or not callable(options.get("codec")):
-        arguments.options(
-            **{**options, "codec": arguments.codec(options.get("codec"), named.values())}
-        )
+    # A function of names is asked once all ranks have met, since it may raise on one of them alone.
+    if not callable(options.get("codec")):
+        arguments.options(**{**options, "codec": arguments.codec(options.get("codec"))})
     return timeouts_s
 
 
 def average(state: "Hook", bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """What DDP calls for each bucket: a future of the bucket's average over all ranks."""
+    """The function that DDP calls for each bucket; returns a future of the bucket's average over
+    all ranks."""
     if isinstance(bucket, tuple):  # a gradient and its parameter, from DDP's reducer in Python
         raise InvalidError(ddp.PYTHON_REDUCER)
     return state.take(bucket)
 
 
 class Hook:
-    """The state of the hook of one model. Made by `attach` or `hook`.
+    """The state of the hook of one model. Created by `attach` or `hook`.
 
-    A copy, also a pickled one, has the options alone: it connects anew when it is used, to the default
-    process group.
+    A copy, including a pickled one, has only the options: when it is used, it makes a new
+    connection to the default process group.
     """
 
     def __init__(
@@ -178,7 +184,7 @@ class Hook:
         device: str | None = None,
         within: Any = None,
     ) -> None:
-        """`given` are names of parameters by their identity."""
+        """`given` has names of parameters by their identity."""
         self._options = options
         self._given = given
         self._group = group
@@ -205,7 +211,7 @@ class Hook:
         is_default = self._group is None or self._group is dist.group.WORLD
         group = None if is_default else groups.Lost()
         return {
-            "options": self._options,
+            "options": {**self._options, "codec": self._codec()},
             "group": group,
             "timeouts_s": self._timeouts_s,
             "device": self._device,
@@ -230,7 +236,11 @@ class Hook:
             group = connection.group
             host = hosts.find(self._within, connection, self._group, self._timeouts_s[0])
             peers = group.world if host is None else len(host.peers)
-            arguments.options(**self._options, world=peers)
+            if callable(self._options["codec"]):
+                # The user's function may raise on one rank alone.
+                self._options = together(group, lambda: self._among(peers))
+            else:
+                arguments.options(**self._options, world=peers)
             if peers > 1 or self._options["momentum_correction"] is not None:
                 self._averager = Averager(group, self._options, self._given, host)
             else:
@@ -239,6 +249,16 @@ class Hook:
             self._host, self._parts = host, None if host is None else Parts(host)
             self._connection = connection
         return self._connection
+
+    def _codec(self) -> Any:
+        """The codec as the core takes it; a function is asked for the name of each parameter."""
+        return arguments.codec(self._options["codec"], self._given.values())
+
+    def _among(self, peers: int) -> dict[str, Any]:
+        """The options as the core takes them among this number of ranks; refuses what it would refuse."""
+        options = {**self._options, "codec": self._codec()}
+        arguments.options(**options, world=peers)
+        return options
 
     @property
     def group(self) -> Group:
@@ -252,7 +272,7 @@ class Hook:
         return self._averager
 
     def follow(self, model: DistributedDataParallel) -> None:
-        """Records whose hook this is, so that the model need not be looked up."""
+        """Records the model of this hook, so that it need not be searched for."""
         self._model = weakref.ref(model)
 
     def take(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
@@ -280,7 +300,7 @@ class Hook:
         return future
 
     def exchange_plan(self) -> dict[str, Any]:
-        """How each bucket travels: codec, algorithm, partitions; empty before the first step.
+        """The plan of each bucket: codec, algorithm, partitions; empty before the first step.
 
         On rank 0 `line` says what `auto` has chosen and why.
         """
@@ -290,7 +310,7 @@ class Hook:
     plan = deprecated.method("plan", exchange_plan)
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went; empty before the first.
+        """The breakdown of the last step's time; empty before the first step.
 
         On rank 0 `planning` is the last planning of `auto`.
         """
@@ -307,20 +327,20 @@ class Hook:
 
         # Errors
 
-        PeerError on all ranks if another one is in a step, which would wait for this one.
+        PeerError on all ranks if some rank is in the middle of a step, which would wait for this one.
         """
         return state.on_rank_0(self.group, self.state_dict(), self._steps)
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
         """Loads what `state_dict` returned on this rank; a collective call.
 
-        Where another number of ranks has saved, `entries` are those of all of them.
+        If a different number of ranks saved the state, `entries` are those of all of them.
 
         # Errors
 
-        InvalidError on all ranks, if the state of any rank is missing, or is that of another rank, of
-        another step than those of other ranks, or of another codec, feedback or momentum correction. A
-        state of another model is refused at the latest in the next step.
+        InvalidError on all ranks, if the state of any rank is missing, belongs to another rank, is
+        from a different step than those of other ranks, or has a different codec, feedback or
+        momentum correction. A state of a different model is refused in the next step at the latest.
         """
         group = self.connect().group
         part = None if self._host is None else hosts.part_of(self._host)
@@ -485,7 +505,7 @@ def in_backward() -> bool:
 
 
 def missing(expected: int, instead: str) -> InvalidError:
-    """What to say where a bucket should have come."""
+    """The error text for a missing bucket."""
     return InvalidError(
         f"DDP gave no bucket {expected}, {instead} (hint: DistributedDataParallel(..., "
         "find_unused_parameters=True) where parameters get no gradient)"

@@ -1,11 +1,11 @@
-"""The hosts of a training: ranks that have a fast path to each other, with a process group of their own.
+"""The hosts of a training: sets of ranks with a fast path to each other, each with its own process group.
 
 Under `within=` the ranks of a host average gradients over that process group, and each rank gets a part of
 the averages. It then exchanges its part with its peers, the ranks at the same place on the other hosts.
 
 Two ranks are on one host if they have the same boot id of the kernel, the same network namespace and, where
-torchrun has set it, the same node (GROUP_RANK). So a container or pod with a network of its own counts as a
-host. If several of them have a fast path to each other, pass their process group as `within`.
+torchrun has set it, the same node (GROUP_RANK). So a container or pod with its own network counts
+as a host. If several containers have a fast path to each other, pass their process group as `within`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _newest = 0
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The host of this rank. Ranks are numbered as in `connection`, which connects all ranks."""
+    """The host of this rank. Ranks have the numbers of `connection`, which connects all ranks."""
 
     connection: groups.Connection
     ranks: list[int]
@@ -68,7 +68,7 @@ class Host:
 
         # Errors
 
-        PeerError if a rank of any host is lost or has ended the group meanwhile.
+        PeerError if a rank of any host is lost or ends the group while waiting.
         """
         while not self._completed(work, LOOK_S):
             try:
@@ -129,15 +129,17 @@ def check(within: Any, group: Any = None, algorithm: Any = None) -> None:
 
     # Errors
 
-    InvalidError for anything else; for a `thinwire.Group` as `group`, since hosts need process groups of
-    PyTorch; and for an `algorithm` that sums within units itself.
+    InvalidError for anything else, for a `thinwire.Group` as `group`, since hosts need PyTorch
+    process groups, and for an `algorithm` that itself sums within units.
     """
     if within is None:
         return
     is_group = dist.is_available() and isinstance(within, dist.ProcessGroup)
     # What torch's new_group returns on ranks that are not in the group.
     if dist.is_available() and within == dist.GroupMember.NON_GROUP_MEMBER:
-        raise InvalidError("this rank is not in the process group within, expected its host's")
+        raise InvalidError(
+            "this rank is not in the process group within=, expected that of its host"
+        )
     # A copied hook has lost its group; `find` says so when it is used.
     if within != HOST and not is_group and not isinstance(within, groups.Lost):
         raise InvalidError(
@@ -160,12 +162,12 @@ def find(
 ) -> Host | None:
     """Finds the host of this rank, among the ranks of `connection`, which are those of `process_group`.
 
-    Returns None if each host has one rank, and without `within`. A collective call.
+    Returns None if each host has one rank, or without `within`. A collective call.
 
     # Errors
 
-    InvalidError on all ranks if some have another sort of `within`, if hosts have unequal numbers of ranks,
-    or if the process groups given as `within` are no partition of the ranks.
+    InvalidError on all ranks if they pass different sorts of `within`, if hosts have unequal
+    numbers of ranks, or if the process groups given as `within` do not partition the ranks.
     """
     group = connection.group
     if isinstance(within, groups.Lost):
@@ -203,10 +205,11 @@ def find(
 
 @contextlib.contextmanager
 def counted_apart(group: Group, mine: Sequence[int]) -> Iterator[None]:
-    """Lets the ranks `mine` make a process group that PyTorch does not count; a collective call.
+    """Makes a process group of the ranks `mine` that PyTorch does not count; a collective call.
 
-    PyTorch names the next process group of all ranks by the number of groups that each has made. Ranks
-    outside the model have not made this one, and would wait for good under another name.
+    PyTorch names the next process group of all ranks by the number of groups that each has made.
+    Ranks outside the model do not make this group, so their next group would have a different name,
+    and they would wait forever.
     """
     global _newest
     numbers = exchange.gathered(group, torch.tensor([_newest]), "the process groups of hosts")
@@ -226,7 +229,7 @@ def kind(within: Any) -> str:
 
 
 def name() -> str:
-    """Returns a name that only the ranks of this host have in common."""
+    """Returns a name that only the ranks of this host share."""
     with contextlib.suppress(OSError):  # /proc may be missing, as on macOS
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/net").stat()
@@ -236,7 +239,7 @@ def name() -> str:
 
 
 def described(within: Any, process_group: dist.ProcessGroup) -> torch.Tensor:
-    """Returns what identifies this rank's host: a hash of its name, or who is a member of its group."""
+    """Returns the identity of this rank's host: a hash of its name, or the members of its group."""
     if within == HOST:
         return torch.frombuffer(
             bytearray(hashlib.sha256(name().encode()).digest()), dtype=torch.uint8
@@ -272,7 +275,8 @@ def check_partition(hosts: Sequence[Sequence[int]]) -> None:
         for other in mine:
             if hosts[other] != mine:
                 raise InvalidError(
-                    f"within is no partition: the group of rank {rank} has ranks {listed(mine)}, that of "
+                    f"within does not partition the ranks: the group of rank {rank} has ranks "
+                    f"{listed(mine)}, that of "
                     f"rank {other} has {listed(hosts[other])} (hint: pass on every rank the group of its "
                     "own host)"
                 )
@@ -280,8 +284,8 @@ def check_partition(hosts: Sequence[Sequence[int]]) -> None:
         if len(mine) != len(hosts[0]):
             raise InvalidError(
                 f"the host of rank 0 has {len(hosts[0])} rank{'s' * (len(hosts[0]) > 1)}, that of rank "
-                f"{rank} has {len(mine)}, expected as many on each (hint: start as many on each, or leave "
-                "within out)"
+                f"{rank} has {len(mine)}, expected equal numbers (hint: start the same number on each, or "
+                "leave within out)"
             )
 
 

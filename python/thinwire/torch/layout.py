@@ -1,8 +1,8 @@
-"""Which parameters lie in which bucket of DDP, one after the other.
+"""The assignment of parameters to DDP's buckets, in order.
 
-DDP says nothing of names: parameters are named by the place that they have among the model's, unless
-the user gave names. Law: the names are those of the model, whatever the buckets, so that a state
-which was saved under one layout can be loaded under another.
+DDP passes no names: parameters are named by their position in the model, unless the user gave
+names. Law: names do not depend on the buckets, so that a state saved under one layout can be loaded
+under another.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ def real_shape(parameter: torch.Tensor) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Flat:
-    """One bucket of a step: its parameters, and their gradients one after the other.
-
-    They lie in host memory, in `dtype`; or in the memory of `device`, in f32.
+    """One bucket of a step: its parameters, and their concatenated gradients, in host memory in
+    `dtype`, or in the memory of `device` in f32.
     """
 
     parameters: Sequence[torch.Tensor]
@@ -48,7 +47,7 @@ class Flat:
     device: Device | None = None
 
     def target(self, number: int, start: int = 0, elements: int | None = None) -> Target:
-        """What the core calls the gradients from `start` on, by the number of a bucket or parameter."""
+        """The core's view of the gradients from `start` on, with the number of a bucket or parameter."""
         address = self.gradients.data_ptr() + start * self.gradients.element_size()
         count = self.gradients.numel() if elements is None else elements
         if self.device is None:
@@ -86,11 +85,11 @@ class Layout:
         """Refuses a bucket that has changed its dtype."""
         if kind != self.dtypes[index]:
             raise InvalidError(
-                f"bucket {index} is {kind}, was {self.dtypes[index]} in the steps before"
+                f"bucket {index} is {kind}, was {self.dtypes[index]} in earlier steps"
             )
 
     def same(self, other: Layout) -> bool:
-        """Whether both are the same."""
+        """Whether both layouts are the same."""
         return len(self.buckets) == len(other.buckets) and all(
             self.has(index, bucket) for index, bucket in enumerate(other.buckets)
         )
@@ -105,9 +104,9 @@ class Layout:
         names: Mapping[int, str],
         shape: Callable[[torch.Tensor], list[int]] = real_shape,
     ) -> list[tuple[str, list[int], str, int]]:
-        """What the core wants to know of each parameter: name, shape, dtype, bucket.
+        """The core's description of each parameter: name, shape, dtype, bucket.
 
-        `shape` is that of what this rank exchanges of its gradient.
+        `shape` is the shape of the part of the gradient that this rank exchanges.
         """
         return [
             (names[id(parameter)], shape(parameter), self.dtypes[index], index)
@@ -120,7 +119,7 @@ class Layout:
         return [[names[id(parameter)] for parameter in bucket] for bucket in self.buckets]
 
     def arranged(self, buckets: Sequence[Sequence[str]], names: Mapping[int, str]) -> Layout:
-        """The same parameters in the buckets that `named` once returned."""
+        """The same parameters in the buckets that an earlier `named` returned."""
         by_name = {names[id(parameter)]: parameter for parameter in self.parameters}
         known = {
             id(parameter): dtype
@@ -151,9 +150,11 @@ def raw_bytes(tensor: torch.Tensor) -> numpy.ndarray[Any, Any]:
 
 
 def memory_order(parameter: torch.Tensor) -> list[int] | None:
-    """The dimensions of a gradient in a bucket from slowest to fastest; None where that is their order.
+    """The dimensions of a gradient in a bucket from slowest to fastest; None if they are already in
+    that order.
 
-    DDP lays a gradient out as its parameter: a channels-last or transposed one in the order of its memory.
+    DDP lays out a gradient like its parameter: for a channels-last or transposed parameter, in the
+    order of its memory.
     """
     dimensions = range(parameter.dim())
     order = sorted(dimensions, key=parameter.stride, reverse=True)
@@ -163,7 +164,8 @@ def memory_order(parameter: torch.Tensor) -> list[int] | None:
 
 
 def of_memory(values: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """What lies in memory in this order of dimensions, in the order of the dimensions themselves."""
+    """Converts values from memory order, given as an order of dimensions, to the order of the
+    dimensions."""
     found = values.reshape([values.shape[each] for each in order])
     return found.permute([list(order).index(each) for each in range(len(order))]).contiguous()
 
@@ -174,11 +176,11 @@ def to_memory(values: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
 
 
 def dtype(gradients: torch.Tensor, of: str = "") -> str:
-    """The core's name of a gradient's dtype; `of` says whose it is.
+    """The core's name for a gradient's dtype; `of` names the gradient in errors.
 
     # Errors
 
-    InvalidError for sparse gradients, for those on other devices than the CPU and CUDA, and for dtypes
+    InvalidError for sparse gradients, for those on devices other than the CPU and CUDA, and for dtypes
     that the core does not know.
     """
     if gradients.layout is not torch.strided:
@@ -199,27 +201,27 @@ def dtype(gradients: torch.Tensor, of: str = "") -> str:
 
 
 def said(parameter: torch.Tensor, given: Mapping[int, str]) -> str:
-    """What messages call a parameter before any step: the given name, or what can be seen."""
+    """The name of a parameter in messages before the first step: the given name, or a description."""
     seen = f"a parameter {list(parameter.shape)} ({parameter.dtype})"
     return given.get(id(parameter), seen)
 
 
 def same_model(found: Collection[int], known: Collection[int]) -> None:
-    """Refuses a step whose parameters are not those of the steps before, by their identities."""
+    """Refuses a step whose parameters, compared by identity, differ from those of earlier steps."""
     if set(found) != set(known):
         raise InvalidError(
             f"the buckets of this step have {len(found)} parameters, of which "
-            f"{len(set(found) - set(known))} are not among the {len(known)} of the steps before "
-            "(hint: a hook of its own for each model)"
+            f"{len(set(found) - set(known))} are not among the {len(known)} of earlier steps "
+            "(hint: use a separate hook for each model)"
         )
 
 
 def plain_names(names: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """The names of a model's parameters without what wrappers put into them, by the names as they are.
+    """The names of a model's parameters without the parts that wrappers add, by their full names.
 
-    torch.compile and activation checkpointing add a module to the path. Without it a state that a wrapped
-    model saved can be loaded by the bare one, as with `torch.distributed.checkpoint.state_dict`. `prefix`
-    is left out where all names have it.
+    torch.compile and activation checkpointing add a module to the path. With plain names, the bare
+    model can load a state that a wrapped model saved, as with
+    `torch.distributed.checkpoint.state_dict`. `prefix` is removed if all names have it.
     """
     found = {
         name: ".".join(part for part in name.split(".") if part not in WRAPPERS) for name in names
@@ -231,7 +233,7 @@ def plain_names(names: Iterable[str], prefix: str = "") -> dict[str, str]:
 
 
 def plain(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Parameters, or other things of a model, by their plain names."""
+    """Parameters, or other parts of a model, by their plain names."""
     named = dict(pairs)
     bare = plain_names(named)
     return {bare[name]: each for name, each in named.items()}
@@ -242,7 +244,7 @@ def given_names(pairs: Any) -> dict[int, str]:
 
     # Errors
 
-    InvalidError for anything but pairs, and for two parameters of one name.
+    InvalidError for anything but pairs, and for two parameters with the same name.
     """
     named: dict[str, torch.Tensor] = {}
     for pair in pairs if isinstance(pairs, Iterable) else [pairs]:
@@ -262,7 +264,7 @@ def given_names(pairs: Any) -> dict[int, str]:
 
 
 def names(layout: Layout, given: Mapping[int, str]) -> dict[int, str]:
-    """A name for each parameter, by its identity: the given one, or its place in the model.
+    """A name for each parameter, by its identity: the given name, or its position in the model.
 
     DDP's first buckets hold the model's parameters in order, the last ones first.
     """

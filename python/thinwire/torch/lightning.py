@@ -4,8 +4,8 @@
         strategy="ddp", callbacks=[thinwire.torch.lightning.GradExchange(codec="int8")]
     )
 
-The hook is registered for every `fit`, also a second one, and on the CPU, where Lightning ignores the
-strategy's own `ddp_comm_hook`. A checkpoint has the codec state of every rank.
+The hook is registered for every `fit`, including later ones, also on the CPU, where Lightning
+ignores the strategy's own `ddp_comm_hook`. A checkpoint has the codec state of every rank.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ except ImportError as error:
 class GradExchange(Callback):
     """Lets Thinwire average the gradients of the model that the trainer wraps in DDP.
 
-    Arguments are those of `thinwire.torch.hook`. With one device nothing changes. Checkpoints gather the
-    residuals of all ranks on rank 0, as Lightning writes one file: four bytes per parameter and rank.
+    Arguments are those of `thinwire.torch.hook`. With one device nothing changes. Checkpoints
+    gather the residuals of all ranks on rank 0, because Lightning writes one file: four bytes per
+    parameter and rank.
 
     # Errors
 
@@ -54,7 +55,7 @@ class GradExchange(Callback):
     def hook(self) -> Hook | None:
         """The handle of the hook, with the plan and the record; None before `fit`, or on one device.
 
-        Processes that `ddp_spawn` starts have handles of their own, which do not come back.
+        Processes that `ddp_spawn` starts have their own handles, which are not returned.
         """
         return self._attached.hook
 
@@ -67,9 +68,9 @@ class GradExchange(Callback):
             self._attached.resume(resumed)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all ranks on rank 0, nothing elsewhere; a collective call.
+        """The state of all ranks, on rank 0 only; a collective call.
 
-        After an exception it is empty, with a warning, since the other ranks may not make this call.
+        After an exception it is empty, with a warning, since other ranks might not make this call.
         """
         if self.hook is None or not self._failed():
             return {} if self.hook is None else self.hook.state_of_all()
@@ -83,7 +84,7 @@ class GradExchange(Callback):
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
-        """Tells the other ranks, before other callbacks wait for them."""
+        """Reports an exception to the other ranks, before other callbacks wait for them."""
         self._failed()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

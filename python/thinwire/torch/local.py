@@ -1,7 +1,7 @@
-"""DiLoCo and LocalSGD under the names that they had before the modes of the core.
+"""DiLoCo and LocalSGD under their earlier names, from before the core had modes.
 
-`Rounds` does all of it; these bring buffers together as well, and read the outer optimizer from one of
-PyTorch.
+`Rounds` does the work; these classes also synchronise buffers, and derive the outer optimizer from
+a PyTorch one.
 
     outer = thinwire.torch.DiLoCo(model, every=100)  # Rounds(model, "diloco:100")
     for batch in data:
@@ -32,16 +32,18 @@ NESTEROV: Outer = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, neste
 
 
 class DiLoCo:
-    """Trains copies apart, and every `every` steps moves what they have in common by an outer optimizer.
+    """Trains independent copies, and every `every` steps moves their common parameters by an outer
+    optimizer.
 
-    Deprecated: `Rounds(model, "diloco:100")`. Making one is a collective call: all ranks begin with rank
+    Deprecated: `Rounds(model, "diloco:100")`. Creating one is a collective call: all ranks begin with rank
     0's parameters and buffers.
 
     Args:
         model: the model that the inner optimizer trains; its parameters f32, f16 or bf16.
         every: steps between two rounds.
-        outer: makes the outer optimizer, a `torch.optim.SGD` with lr, momentum and nesterov.
-        codec: how pseudo-gradients travel, as in `Rounds`; "auto" is "int8".
+        outer: function that creates the outer optimizer, a `torch.optim.SGD` with lr, momentum and
+            nesterov.
+        codec: codec of pseudo-gradients, as in `Rounds`; "auto" means "int8".
         group: the ranks, as in `thinwire.torch.hook`.
         bucket_bytes, seed, algorithm, unchecked, timeout_s, heartbeat_timeout_s: as in
             `thinwire.torch.hook`.
@@ -90,13 +92,15 @@ class DiLoCo:
         return self._rounds.group
 
     def step(self) -> bool:
-        """Counts a step of the inner optimizer. True if a round ended with it: all ranks are alike.
+        """Counts a step of the inner optimizer. True if a round ended with it: all ranks then have
+        the same parameters.
 
-        If some rank's parameters are not finite, all ranks go back to what they had in common.
+        If some rank's parameters are not finite, all ranks return to the last parameters that they
+        had in common.
 
         # Errors
 
-        InvalidError if a parameter is trained now that was frozen when ranks began alike.
+        InvalidError if a parameter that was frozen at the common start is now trained.
         """
         record = self._rounds.step()
         if record["skipped"]:
@@ -109,9 +113,9 @@ class DiLoCo:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """What `Rounds.state_dict` returns; a collective call.
+        """Returns the state of `Rounds.state_dict`; a collective call.
 
-        The model is not in it. Between rounds each rank has a model of its own: save it on every rank.
+        The model is not in it. Between rounds each rank has its own model: save it on every rank.
         """
         return self._rounds.state_dict()
 
@@ -120,16 +124,16 @@ class DiLoCo:
 
         # Errors
 
-        InvalidError on all ranks if on any it is of another mode, model or number of ranks.
+        InvalidError on all ranks if the state of any rank is of a different mode, model or number of ranks.
         """
         self._rounds.load_state_dict(entries)
 
 
 class LocalSGD(DiLoCo):
-    """Trains copies apart, and every `every` steps gives all ranks the average of their parameters.
+    """Trains independent copies, and every `every` steps gives all ranks the average of their parameters.
 
-    Deprecated: `Rounds(model, "local:8")`. Arguments and methods are those of DiLoCo, the outer optimizer
-    excepted.
+    Deprecated: `Rounds(model, "local:8")`. Arguments and methods are those of DiLoCo, except for
+    the outer optimizer.
     """
 
     @options_of(DiLoCo.__init__, ("outer",))
@@ -146,11 +150,11 @@ class LocalSGD(DiLoCo):
 
 
 def settings_of(outer: Outer) -> str:
-    """The outer optimizer that a function makes, as modes write it.
+    """The outer optimizer that a function creates, in the notation of modes.
 
     # Errors
 
-    InvalidError if it makes none, or one that is written otherwise.
+    InvalidError if it creates none, or one that modes cannot express.
     """
     if not callable(outer):
         raise InvalidError(f"outer is {shown(outer)}, expected a function that makes an optimizer")

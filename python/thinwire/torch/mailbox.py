@@ -1,4 +1,4 @@
-"""Messages of a rank to itself, matched by their tags in the order of the calls; no connection has them."""
+"""Messages of a rank to itself, matched by their tags in the order of the calls; they use no connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from thinwire.torch.exchange import Done
 
 
 class Mailbox:
-    """What a rank has sent to itself and not received yet, and the other way round."""
+    """The messages that a rank has sent to itself but not yet received, and the receives without a
+    message."""
 
     def __init__(self) -> None:
         """Empty."""
@@ -25,7 +26,7 @@ class Mailbox:
         )
 
     def send(self, host: torch.Tensor, tag: int, done: Done) -> None:
-        """Keeps a copy until somebody wants it: sending is over at once."""
+        """Keeps a copy until it is received: sending completes at once."""
         with self.lock:
             self.sent[tag].append(host.clone())
         done(None)
@@ -38,7 +39,7 @@ class Mailbox:
         self.match(tag)
 
     def match(self, tag: int) -> None:
-        """Hands over the oldest message to the one who has waited longest."""
+        """Delivers the oldest message to the receiver that has waited longest."""
         with self.lock:
             if not (self.sent[tag] and self.wanted[tag]):
                 return

@@ -1,8 +1,9 @@
 """Marks of parameters that received a gradient since the last step.
 
-For a parameter without a gradient, DDP's bucket contains zeros, or the `grad` of an earlier step. The core
-must not treat these as a gradient: it would send the parameter's residual with them, and DDP discards the
-average. So each parameter is marked when backward accumulates its gradient, also under `no_sync`.
+For a parameter without a gradient, DDP's bucket contains zeros, or the `grad` of an earlier step.
+The core must not treat these as a gradient: it would send the parameter's residual along, and DDP
+would discard the average. So each parameter is marked when backward accumulates its gradient,
+including under `no_sync`.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ class Marks:
 
 
 def watch(parameter: torch.Tensor, look: Look) -> Any:
-    """Calls what `look` returns, unless it is None, before backward adds to the gradient of `parameter`.
+    """Calls the function that `look` returns, unless it is None, before backward adds to the
+    gradient of `parameter`.
 
-    The result, the node of autograd that adds, must be kept. A hook of the tensor itself would also be
+    Keep the result, autograd's accumulation node, alive. A hook of the tensor itself would also be
     called by `torch.autograd.grad`.
     """
     is_trained = parameter.requires_grad

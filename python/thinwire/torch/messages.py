@@ -1,4 +1,5 @@
-"""Messages between two ranks of a process group, as c10d calls them; they run beside the collectives."""
+"""Messages between two ranks of a process group, as c10d calls them; they run concurrently with the
+collectives."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from thinwire.torch.work import Work
 
 
 class Messages(Calls):
-    """What two ranks of a process group do."""
+    """The operations between two ranks of a process group."""
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> Work:
         """Sends a tensor to a rank of this group."""

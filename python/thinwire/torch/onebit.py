@@ -1,4 +1,4 @@
-"""1-bit Adam: after a warm-up momenta travel, in one bit per element, and variances stay as they are.
+"""1-bit Adam: after a warm-up, momenta are exchanged, with one bit per element, and variances are frozen.
 
 Adam's variance hardly changes once training has settled. From then on Adam is momentum SGD with a fixed
 preconditioner, and momentum tolerates coarse codecs with error feedback where gradients under Adam do not
@@ -11,14 +11,14 @@ algorithm 1).
         loss(model(batch)).backward()
         optimizer.step()
 
-Each rank has the whole model and its own part of the batch; DistributedDataParallel is not needed, and
-would average gradients a second time.
+Each rank has the whole model and its own part of the batch; DistributedDataParallel is not needed;
+it would average gradients a second time.
 
 - Warm-up: gradients are averaged as f32, and every step is AdamW's.
-- It ends after `warm_up` steps, or by itself when the sum of all variances has changed by less than 4 % in
-  1 / (1 - beta2) steps, the rule of section 4.
-- Afterwards each rank updates the momentum by its own gradient, and momenta of all ranks are averaged by
-  `codec`.
+- It ends after `warm_up` steps or, by default, when the sum of all variances has changed by less
+  than 4 % in 1 / (1 - beta2) steps, the rule of section 4.
+- Afterwards each rank updates the momentum with its own gradient, and the momenta of all ranks are
+averaged through `codec`.
 
 Laws: all ranks have the same parameters and moments after every step. With codec "none" a step during the
 warm-up is AdamW's with the average gradient, and afterwards AdamW's with a fixed variance.
@@ -49,13 +49,13 @@ EXCHANGE = "thinwire"
 class OneBitAdam(torch.optim.Optimizer):
     """AdamW whose ranks exchange gradients during a warm-up, and compressed momenta afterwards.
 
-    Making one is a collective call: all ranks begin with rank 0's parameters.
+    Creating one is a collective call: all ranks begin with rank 0's parameters.
 
     Args:
         params: parameters or groups of them, as for `torch.optim.AdamW`; f32, f16 or bf16.
         lr, betas, eps, weight_decay: as for `torch.optim.AdamW`.
         warm_up: steps of the warm-up; None ends it when the variance has settled.
-        codec: how momenta travel after the warm-up, as in `thinwire.torch.hook`.
+        codec: codec of momenta after the warm-up, as in `thinwire.torch.hook`.
         group: the ranks, as in `thinwire.torch.hook`.
         bucket_bytes, seed, unchecked, timeout_s, heartbeat_timeout_s: as in `thinwire.torch.hook`.
     """
@@ -116,7 +116,7 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @property
     def is_warm(self) -> bool:
-        """Whether the warm-up is over: momenta travel, and the variance does not change any more."""
+        """Whether the warm-up is over: momenta are exchanged, and the variance is frozen."""
         return self._frozen
 
     @torch.no_grad()
@@ -223,17 +223,17 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues from what `state_dict` returned on this rank, or on all ranks of another number; a
-        collective call.
+        """Continues from what `state_dict` returned on this rank or, if a different number of ranks
+        saved, on all of them; a collective call.
 
         # Errors
 
-        InvalidError on all ranks if on any it is of another optimizer or codec, or if they were not saved
-        together.
+        InvalidError on all ranks if the state of any rank is of a different optimizer or codec, or
+        if the states were not saved together.
         """
         if EXCHANGE not in state_dict:
             raise InvalidError(
-                f"the state has no {EXCHANGE}, expected what state_dict of a OneBitAdam gave"
+                f"the state has no {EXCHANGE}, expected the result of state_dict of a OneBitAdam"
             )
         entries = dict(state_dict[EXCHANGE])
         steps, frozen, variances = entries.pop("progress")
@@ -256,7 +256,7 @@ class OneBitAdam(torch.optim.Optimizer):
 
 
 def flat(gradient: torch.Tensor | None, each: torch.Tensor) -> torch.Tensor:
-    """A gradient as one row of f32 in host memory of its own; zeros where there is none."""
+    """A gradient as one row of f32 in newly allocated host memory; zeros if there is none."""
     if gradient is None:
         return torch.zeros(each.numel())
     if gradient.is_sparse:

@@ -1,4 +1,4 @@
-"""Pair averaging under the name that it had before the modes of the core.
+"""Pair averaging under its earlier name, from before the core had modes.
 
     gossip = thinwire.torch.PairAveraging(model)  # Rounds(model, "pair")
     for batch in data:
@@ -6,7 +6,7 @@
         gossip.step()
     gossip.agree()
 
-Law: exchanges keep the mean of all ranks' parameters, which all have after `agree`.
+Law: exchanges preserve the mean of all ranks' parameters, which all ranks have after `agree`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ CODECS = ("none", "f16", "bf16")
 
 
 class PairAveraging:
-    """Averages parameters with a random partner every `every` steps, and waits for none.
+    """Averages parameters with a random partner every `every` steps, without waiting for it.
 
-    Deprecated: `Rounds(model, "pair")`. Making one is a collective call: all ranks begin with rank 0's
-    parameters and buffers. Buffers stay each rank's own afterwards.
+    Deprecated: `Rounds(model, "pair")`. Creating one is a collective call: all ranks begin with rank 0's
+    parameters and buffers. Afterwards, each rank keeps its own buffers.
 
     Args:
         model: the model that the optimizer trains; its parameters f32, f16 or bf16.
         every: steps between two rounds.
         codec: "none"; parameters travel as f32 under "f16" and "bf16", too.
-        seed: of the drawing of partners; the same on all ranks.
+        seed: for drawing partners; the same on all ranks.
         group: the ranks, as in `thinwire.torch.hook`.
         timeout_s, heartbeat_timeout_s: as in `thinwire.torch.hook`.
     """
@@ -76,12 +76,12 @@ class PairAveraging:
         )
 
     def step(self) -> int | None:
-        """Counts a step of the optimizer. After a round, the partner that was drawn for it; None if there
-        was none.
+        """Counts a step of the optimizer. Returns the partner of the round that ended with it; None
+        if no round ended.
 
         # Errors
 
-        InvalidError if a parameter is trained now that was frozen when ranks began alike.
+        InvalidError if a parameter that was frozen at the common start is now trained.
         """
         if self._rounds.step()["skipped"] and not self._warned:
             self._warned = True
@@ -99,7 +99,7 @@ class PairAveraging:
         self._rounds.finish()
 
     def state_dict(self) -> dict[str, Any]:
-        """What `Rounds.state_dict` returns; a collective call.
+        """Returns the state of `Rounds.state_dict`; a collective call.
 
         The model is not part of it, since each rank has its own.
         """
@@ -110,6 +110,6 @@ class PairAveraging:
 
         # Errors
 
-        InvalidError on all ranks if on any it is of another mode, model or number of ranks.
+        InvalidError on all ranks if the state of any rank is of a different mode, model or number of ranks.
         """
         self._rounds.load_state_dict(entries)

@@ -1,13 +1,13 @@
 """Parts of gradients: one for each rank of a host, which exchanges it with its peers on other hosts.
 
-Law: a rank's part of a parameter depends on the rank's place on its host and on the parameter's shape
-alone, not on DDP's buckets, so that a residual stays where it is when the buckets change. Parts of a
-parameter are equally long, since all ranks describe the same parameters to the core; the last ones end with
-zeros.
+Law: a rank's part of a parameter depends only on the rank's place on its host and on the
+parameter's shape, not on DDP's buckets, so that residuals remain valid when the buckets change.
+Parts of a parameter have equal length, since all ranks describe the same parameters to the core;
+the last ones are padded with zeros.
 
-A bucket is packed into rows, one for each rank of the host, and summed there: each rank has the mean over
-its host of its own row, in the bucket's dtype. After the exchange all ranks gather all rows, and put them
-back.
+A bucket is packed into rows, one for each rank of the host, and summed there: each rank gets the
+mean of its own row over its host, in the bucket's dtype. After the exchange all ranks gather all
+rows, and put them back.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ one more than it needs."""
 def part_shape(parameter: torch.Tensor, ranks: int) -> list[int]:
     """The shape of one of `ranks` parts of a parameter's gradient.
 
-    A matrix is cut into some rows each, and a part of it remains a matrix: the core sends vectors as they
-    are.
+    A matrix is cut by rows, so that each part remains a matrix, since the core does not compress vectors.
     """
     shape = real_shape(parameter)
     elements = math.prod(shape)
@@ -52,7 +51,7 @@ def part_shape(parameter: torch.Tensor, ranks: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """The place of a parameter in a bucket and, with each of its parts, in each row."""
+    """The position of a parameter in a bucket, and of each of its parts in a row."""
 
     start: int
     elements: int
@@ -90,7 +89,7 @@ class Span:
 
 
 def spans(parameters: Sequence[torch.Tensor], ranks: int) -> list[Span]:
-    """The spans of a bucket's parameters, which lie one after the other."""
+    """The spans of a bucket's parameters, which are consecutive."""
     found, start, column = [], 0, 0
     for parameter in parameters:
         elements, width = math.prod(real_shape(parameter)), math.prod(part_shape(parameter, ranks))
@@ -100,7 +99,7 @@ def spans(parameters: Sequence[torch.Tensor], ranks: int) -> list[Span]:
 
 
 def average(rows: torch.Tensor, target: torch.Tensor) -> None:
-    """Writes the mean of some rows to `target`, formed in f32."""
+    """Writes the mean of some rows, computed in f32, to `target`."""
     if target.dtype is torch.float32:
         torch.mean(rows, 0, out=target)
         return
@@ -115,7 +114,7 @@ class Parts:
     """The parts of a hook's buckets; their memory stays from step to step."""
 
     def __init__(self, host: Host) -> None:
-        """For this rank of `host`; memory comes with the first buckets."""
+        """Creates the parts of this rank of `host`; memory is allocated for the first buckets."""
         self.host = host
         self._rooms: dict[int, Room] = {}
 
@@ -133,18 +132,18 @@ class Room:
     """The memory of one bucket's rows: those that a rank sends and gathers, and those that it receives."""
 
     def __init__(self, parameters: Sequence[torch.Tensor], ranks: int) -> None:
-        """For a bucket of these parameters; memory comes with the first one."""
+        """Creates it for a bucket of these parameters; memory is allocated for the first bucket."""
         self.spans = spans(parameters, ranks)
         self.sent = self.received = self.own = torch.empty(0)
         self._parameters, self._ranks = list(parameters), ranks
 
     def is_of(self, parameters: Sequence[torch.Tensor]) -> bool:
-        """Whether this is the room of a bucket of these parameters, in this order."""
+        """Whether this memory is for a bucket of these parameters, in this order."""
         same = len(parameters) == len(self._parameters)
         return same and all(map(operator.is_, parameters, self._parameters))
 
     def fit(self, bucket: torch.Tensor) -> None:
-        """Makes room for rows in the dtype and on the device of a bucket."""
+        """Allocates rows in the dtype and on the device of a bucket."""
         width = self.spans[-1].column + self.spans[-1].width
         if (
             self.own.dtype != bucket.dtype
@@ -160,7 +159,8 @@ class Room:
 
     @property
     def is_bucket(self) -> bool:
-        """Whether the bucket is its rows already, so that nothing is packed: those of one parameter."""
+        """Whether the bucket already has the form of its rows, so that nothing is packed: true for
+        a single parameter."""
         first = self.spans[0]
         return len(self.spans) == 1 and first.elements == self._ranks * first.width
 
@@ -170,8 +170,8 @@ class Room:
 
 
 class Part:
-    """One bucket of a step on its way through the host. It has the interface of `Staging`: it is a staging
-    of this rank's row, which comes from the other ranks and returns to them."""
+    """One bucket of a step on its way through the host. It has the interface of `Staging`: it
+    stages this rank's row, which comes from the other ranks and returns to them."""
 
     def __init__(self, host: Host, room: Room, device: Device | None) -> None:
         """Nothing sent yet."""
@@ -184,7 +184,7 @@ class Part:
     def update(self, bucket: torch.Tensor) -> torch.Tensor:
         """Sends the rows of a bucket, and returns the memory in which its own row will be.
 
-        That has the bucket's dtype in host memory, f32 on a device, and takes the row's average.
+        This memory has the bucket's dtype on the host and f32 on a device, and receives the row's average.
         """
         room = self._room
         self._bucket = bucket.detach()
@@ -201,7 +201,8 @@ class Part:
         """Does nothing: the rows are on their way."""
 
     def arrive(self) -> None:
-        """Waits until the mean of this rank's row is there; on a device only lets the core's work wait."""
+        """Waits until the mean of this rank's row has arrived; on a device, only makes the core's
+        work wait."""
         room = self._room
         if not room.own.is_cuda:
             self._host.wait(self._work)
@@ -225,7 +226,7 @@ class Part:
             self._work = self._begin(self._gather)
 
     def follow(self) -> None:
-        """Waits until the bucket has the averages; on a device lets the current stream wait."""
+        """Waits until the bucket has the averages; on a device, only makes the current stream wait."""
         room = self._room
         if room.own.is_cuda:
             self._work.wait()

@@ -1,4 +1,4 @@
-"""Ray Train with gradients averaged by Thinwire: in the function that each worker runs,
+"""Ray Train with gradients averaged by Thinwire. In the function that each worker runs:
 
     model = ray.train.torch.prepare_model(model)
     attached = thinwire.torch.ray.attach(model, codec="int8")
@@ -32,14 +32,14 @@ def attach(
 ) -> Attached:
     """Lets Thinwire average the gradients of `model`, which `prepare_model` has returned.
 
-    Every worker calls it. `codec` and `options` are those of `thinwire.torch.hook`. If Ray has restarted
-    from a checkpoint, the states in it are loaded. With one worker nothing changes. The result's `hook`
-    has the plan and the record.
+    Every worker calls it. `codec` and `options` are those of `thinwire.torch.hook`. If Ray has
+    restarted from a checkpoint, its states are loaded. With one worker nothing changes. The
+    result's `hook` has the plan and the record.
 
     # Errors
 
-    InvalidError for an unknown codec or algorithm, a factor out of range, a model that is not in DDP, or
-    a checkpoint of another model.
+    InvalidError for an unknown codec or algorithm, a factor out of range, a model that is not in
+    DDP, or a checkpoint of a different model.
     """
     attached = Attached({"codec": codec, "group": group, **options})
     attached.follow(model)

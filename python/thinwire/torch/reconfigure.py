@@ -1,12 +1,12 @@
-"""The meeting of ranks that give a process group new members: c10d's interface for fault tolerance.
+"""The meeting of ranks that changes the members of a process group: c10d's interface for fault tolerance.
 
     work = torch.distributed._reconfigure(uuid, handles)  # on every rank of `handles`, with a fresh uuid
 
-Each rank opens a store of PyTorch's on a free port; its handle says where. All ranks of a list of
-handles meet at the store of the first under the uuid, so that no rank of before needs to be alive. Who
-is in the list and who tells whom is the caller's choice.
+Each rank opens a PyTorch store on a free port; its handle has the address. All ranks of a list of
+handles meet under the uuid at the store of the first one, so no earlier rank needs to be alive. The
+caller decides who is in the list and how ranks learn of it.
 
-Law: a meeting has one outcome for all its ranks: all have come, or the first reason why not.
+Law: a meeting has the same outcome for all its ranks: success, or the first reason for failure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GRACE_S = 3.0
 
 
 class Door:
-    """The store that this rank opens for others, and the handle that says where it is."""
+    """The store that this rank opens for others, and the handle with its address."""
 
     def __init__(self, host: str) -> None:
         """Opens it on a free port; others reach this machine as `host`."""
@@ -59,18 +59,18 @@ class Meeting:
 
     @property
     def world(self) -> int:
-        """How many ranks meet."""
+        """Number of ranks that meet."""
         return len(self.handles)
 
     def hold(self, door: Door, timeout_s: float) -> tuple[dist.Store, Connection]:
-        """Meets the others: a store for these ranks alone, and connections between them.
+        """Meets the others, and returns a store for these ranks only, and connections between them.
 
         `timeout_s`, not less than the meeting's, is that of the connections.
 
         # Errors
 
-        PeerError, within the time and a little, if a rank does not come or was told other handles;
-        InvalidError if there was a meeting of this uuid before.
+        PeerError, shortly after the timeout at the latest, if a rank does not arrive or has
+        different handles; InvalidError if there was an earlier meeting with this uuid.
         """
         deadline = time.monotonic() + self.limit_s
         try:
@@ -152,11 +152,12 @@ class Meeting:
 
 
 def ordered(handles: Iterable[str]) -> tuple[str, ...]:
-    """The handles in the order of their ranks: that of a list, or one that all agree on for a set.
+    """The handles in the order of their ranks: the order of a list, or one that all ranks agree on
+    for a set.
 
     # Errors
 
-    InvalidError if there is none, if one is there twice, or if one is no handle.
+    InvalidError if there is none, if one appears twice, or if one is not a handle.
     """
     given = tuple(sorted(handles)) if isinstance(handles, (set, frozenset)) else tuple(handles)
     if not given:
@@ -169,11 +170,11 @@ def ordered(handles: Iterable[str]) -> tuple[str, ...]:
 
 
 def address(handle: str) -> tuple[str, str, int]:
-    """The name of a rank, and host and port of its store."""
+    """The name of a rank, and the host and port of its store."""
     match = FORM.fullmatch(handle)
     if match is None:
         raise InvalidError(
-            f"'{handle}' is no handle (hint: torch.distributed._get_reconfigure_handle makes them)"
+            f"'{handle}' is not a handle (hint: torch.distributed._get_reconfigure_handle makes them)"
         )
     return match[1], match[2], int(match[3])
 
@@ -188,7 +189,7 @@ def within(limit_s: float, task: Callable[[], T]) -> T:
 
     # Errors
 
-    Those of `task`, and TimeoutError of concurrent.futures.
+    The errors of `task`, and TimeoutError of concurrent.futures.
     """
     outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
 

@@ -1,6 +1,7 @@
-"""Reductions of PyTorch tensors: which of them the core does on the wire, and the others, done here.
+"""Reductions of PyTorch tensors: which of them the core computes while exchanging, and the others,
+which are computed here.
 
-The core sums f32, f16 and bf16. Everything else that c10d knows is exact here: every rank's part of
+The core sums f32, f16 and bf16. All other reductions of c10d are exact: every rank's part of
 the tensor comes to one rank, which reduces them in the order of the ranks, in the tensor's own dtype,
 so that all ranks end with the same bits.
 """
@@ -35,7 +36,7 @@ MERGES: dict[Any, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """What becomes of the ranks' values: `kind` is c10d's, `factor` multiplies each value before a sum."""
+    """The operation on the ranks' values: `kind` is c10d's, `factor` multiplies each value before a sum."""
 
     kind: Any
     factor: Any = None
@@ -49,12 +50,12 @@ class Reduction:
         return Reduction(kind)
 
     def check(self, tensor: torch.Tensor) -> None:
-        """Refuses what has no meaning, before anything is sent.
+        """Refuses meaningless reductions, before anything is sent.
 
         # Errors
 
-        InvalidError for the order of complex numbers, the bits of floating-point ones, an average of
-        booleans, and kinds that are not known.
+        InvalidError for minima and maxima of complex numbers, bit operations on floating-point
+        numbers, an average of booleans, and unknown kinds.
         """
         kind, dtype, name = self.kind, tensor.dtype, self.name
         if kind not in MERGES:
@@ -68,7 +69,7 @@ class Reduction:
             raise InvalidError(f"{name} is not defined for {dtype}")
 
     def native(self, tensor: torch.Tensor) -> str | None:
-        """The core's name of the dtype if it does this reduction itself."""
+        """The core's name of the dtype, if the core does this reduction itself."""
         return NATIVE.get(tensor.dtype) if self.kind in SUMS else None
 
     @property
@@ -77,16 +78,16 @@ class Reduction:
         return bool(self.kind == ReduceOp.AVG)
 
     def words(self, operation: str, tensor: torch.Tensor) -> str:
-        """A call in words, which must be the same on all ranks."""
+        """A description of the call, which must be the same on all ranks."""
         return f"{operation} by {self.name} of {tensor.numel()} {tensor.dtype}"
 
     @property
     def name(self) -> str:
-        """What c10d calls it: "MAX"."""
+        """The name in c10d, such as "MAX"."""
         return str(self.kind).rpartition(".")[2]
 
     def scale(self, tensor: torch.Tensor) -> None:
-        """Multiplies by the factor, in place, where there is one."""
+        """Multiplies by the factor, if there is one, in place."""
         if self.factor is not None:
             factor = self.factor
             tensor.mul_(factor.to(tensor.device) if isinstance(factor, torch.Tensor) else factor)

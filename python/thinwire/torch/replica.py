@@ -1,7 +1,7 @@
-"""This rank's copy of a model: its parameters, and how all ranks begin with the same.
+"""This rank's copy of a model: its parameters, and the common start of all ranks.
 
-Modes that train copies apart and bring them together now and then do so in their user's loop, with one
-line after the optimizer's step.
+Modes that train independent copies and synchronise them now and then do so in the user's loop, with
+one line after the optimizer's step.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
     # Errors
 
-    InvalidError for what is no module, if there are no such parameters, or if one is sharded or of a dtype
-    that the core does not know.
+    InvalidError for anything but a module, if there are no such parameters, or if one is sharded or
+    of a dtype that the core does not support.
     """
     instance("model", model, torch.nn.Module)
     named = parameters_of(model)
@@ -37,7 +37,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def expect_whole(name: str, value: torch.Tensor) -> None:
-    """Refuses a parameter that is sharded, or of a dtype that the core does not know.
+    """Refuses a parameter that is sharded, or of a dtype that the core does not support.
 
     # Errors
 
@@ -63,11 +63,11 @@ def parameters_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def expect_no_more(group: Group, model: torch.nn.Module, known: Iterable[torch.Tensor]) -> None:
-    """Refuses a model of which more than the `known` parameters is trained now: ranks would drift apart.
+    """Refuses a model that now trains more than the `known` parameters: ranks would drift apart.
 
     # Errors
 
-    InvalidError for a parameter that was frozen or not there; the other ranks fail, too.
+    InvalidError for a parameter that was frozen or missing before; the other ranks fail, too.
     """
     exchanged = {id(value) for value in known}
     for name, value in parameters_of(model).items():
@@ -81,7 +81,7 @@ def expect_no_more(group: Group, model: torch.nn.Module, known: Iterable[torch.T
 
 
 def every_steps(every: int) -> int:
-    """Checks how many steps lie between two rounds."""
+    """Checks the number of steps between two rounds."""
     return whole("every is", every, 1)
 
 

@@ -1,7 +1,7 @@
-"""What another number of ranks has saved, through `torch.distributed.checkpoint`.
+"""A state that a different number of ranks has saved, through `torch.distributed.checkpoint`.
 
-A checkpoint is asked for what the state of an object has now, and a hook's state has the entry of its own
-rank. Here it has those of the old ranks that this one follows.
+A checkpoint is asked for the entries that the state of an object has now, and a hook's state has
+only the entry of its own rank. Here it has the entries of the old ranks that this one continues.
 
     parts = {"model": model, "hook": thinwire.torch.resharded(hook, folder)}
     torch.distributed.checkpoint.load(parts, checkpoint_id=folder)
@@ -22,7 +22,7 @@ ENTRY = re.compile(r"(?:^|\.)rank(\d+)$")
 
 
 class Stateful(Protocol):
-    """What has a state with an entry per rank: a hook."""
+    """Anything whose state has an entry per rank, such as a hook."""
 
     @property
     def group(self) -> Group:
@@ -36,12 +36,12 @@ class Stateful(Protocol):
 
 
 def resharded(stateful: Stateful, checkpoint: str | os.PathLike[str] | StorageReader) -> Resharded:
-    """What `torch.distributed.checkpoint.load` takes in place of a hook, to load what any number of ranks
-    has saved in `checkpoint`: a folder, or whatever reads another storage.
+    """A stand-in for a hook in `torch.distributed.checkpoint.load`, which loads what any number of
+    ranks has saved in `checkpoint`: a folder, or a reader of another storage.
 
     # Errors
 
-    InvalidError if nobody has saved a state of Thinwire there.
+    InvalidError if the checkpoint has no state of Thinwire.
     """
     reader = checkpoint if isinstance(checkpoint, StorageReader) else FileSystemReader(checkpoint)
     names = map(ENTRY.search, reader.read_metadata().state_dict_metadata)
@@ -55,11 +55,11 @@ class Resharded:
     """Made by `resharded`."""
 
     def __init__(self, stateful: Stateful, world: int) -> None:
-        """Of `world` ranks that have saved."""
+        """Creates it for a checkpoint of `world` ranks."""
         self._stateful, self._world = stateful, world
 
     def state_dict(self) -> dict[str, Any]:
-        """The names of what is to be loaded."""
+        """The names of the entries to load."""
         own = self._stateful.state_dict()
         shared = {name: value for name, value in own.items() if not state.is_entry(name)}
         ranks = state.followed(self._stateful.group, self._world)

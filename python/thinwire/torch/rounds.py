@@ -1,7 +1,7 @@
 """Rounds in the modes of the core: local SGD, streaming DiLoCo, model averaging and pair averaging.
 
-Each rank trains its own copy of the model, and the copies exchange parameters now and then. What is sent
-in a round travels while the next steps compute.
+Each rank trains its own copy of the model, and the copies exchange parameters now and then. The
+data of a round is sent while the next steps compute.
 
     rounds = thinwire.torch.Rounds(model, "diloco:30,fragments=4,delay=5", codec="int4")
     for batch in data:
@@ -9,7 +9,7 @@ in a round travels while the next steps compute.
         rounds.step()
     rounds.finish()
 
-The modes are those of `thinwire train --mode`. What is exchanged is kept as f32 in host memory.
+The modes are those of `thinwire train --mode`. The exchanged values are kept as f32 in host memory.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from thinwire.torch.replica import begin_alike, expect_no_more, trainable
 
 
 class Rounds:
-    """Exchanges the parameters of ranks that train copies of a model on their own.
+    """Exchanges the parameters of ranks that each train their own copy of a model.
 
-    Making one is a collective call: all ranks begin with rank 0's parameters and buffers. Buffers stay
-    each rank's own afterwards.
+    Creating one is a collective call: all ranks begin with rank 0's parameters and buffers.
+    Afterwards, each rank keeps its own buffers.
 
     Args:
         model: the model that the optimizer trains; its parameters f32, f16 or bf16.
         mode: "local:STEPS", "diloco:STEPS,fragments=N,delay=STEPS,alpha=PART,lr=RATE", "sma:PULL" or
             "pair:STEPS".
-        codec: how changes of parameters travel, as in `thinwire.torch.hook`, but for "auto"; None is
-            "int8", and "none" for pairs.
+        codec: the codec for changes of parameters, as in `thinwire.torch.hook` except "auto"; None
+            means "int8", and "none" for pairs.
         group: the ranks, as in `thinwire.torch.hook`.
         bucket_bytes, seed, algorithm, feedback, unchecked, timeout_s, heartbeat_timeout_s: as in
             `thinwire.torch.hook`.
@@ -87,12 +87,12 @@ class Rounds:
         """Ends a step of the optimizer: begins and ends the rounds that are due.
 
         Returns the numbers of rounds that have "begun", "ended" and were "skipped", since some rank's
-        parameters were not finite, with "wait_s" and "sent_bytes". After a round that was skipped, all
-        ranks go back to what they had in common.
+        parameters were not finite, with "wait_s" and "sent_bytes". After a skipped round, all ranks
+        return to the last parameters that they had in common.
 
         # Errors
 
-        InvalidError if a parameter is trained now that was frozen when ranks began alike.
+        InvalidError if a parameter that was frozen at the common start is now trained.
         """
         if self._copy.is_due:
             expect_no_more(self.group, self._model, self._parameters.values())
@@ -103,10 +103,10 @@ class Rounds:
         return self._copy.finish()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns steps, common parameters, outer optimizer and residuals; a collective call, since rounds
-        that are on their way end before.
+        """Returns steps, common parameters, outer optimizer and residuals; a collective call, since
+        rounds under way are ended first.
 
-        The model is not in it. Each rank has a model of its own: save both on every rank.
+        The model is not in it. Each rank has its own model: save both on every rank.
         """
         progress, raw, exact = self._copy.state()
         tensors = {name: torch.from_numpy(each) for name, each in exact.items()}
@@ -119,11 +119,11 @@ class Rounds:
 
     def load_state_dict(self, entries: dict[str, Any]) -> None:
         """Continues from what `state_dict` returned on this rank, before the first step; a collective call.
-        The parameters of the model are those of the state afterwards.
+        Afterwards the model has the parameters of the state.
 
         # Errors
 
-        InvalidError on all ranks if on any it is of another mode, model or number of ranks.
+        InvalidError on all ranks if the state of any rank is of a different mode, model or number of ranks.
         """
         tensors, exact = together(self.group, lambda: self._expect(entries))
         agree([f"mode {entries['mode']} in the state"], self.group)
@@ -133,17 +133,17 @@ class Rounds:
         """This rank's part of a state; refuses that of another training."""
         for name in ("mode", "progress", "world"):
             if name not in entries:
-                raise InvalidError(f"the state has no {name}, expected what state_dict gave")
+                raise InvalidError(f"the state has no {name}, expected the result of state_dict")
         group = self.group
         if (entries["mode"], entries["world"]) != (self.mode, group.world):
             raise InvalidError(
-                f"the state is of mode {entries['mode']} on {entries['world']} ranks, this training of "
-                f"{self.mode} on {group.world}"
+                f"the state is of mode {entries['mode']} on {entries['world']} ranks, this "
+                f"training is of mode {self.mode} on {group.world}"
             )
         entry = entries.get(f"rank{group.rank}")
         if not isinstance(entry, tuple) or len(entry) != 2:
             raise InvalidError(
-                f"the state of rank {group.rank} is {shown(entry)}, expected what state_dict gave there"
+                f"the state of rank {group.rank} is {shown(entry)}, expected the result of state_dict there"
             )
         tensors, exact = entry
         arrays = {name: each.float().cpu().numpy() for name, each in exact.items()}

@@ -1,7 +1,8 @@
 """The modules that FSDP2 shards, and whose gradients it reduces.
 
-FSDP2 calls a reduce-scatter with one packed tensor: for every rank a row, in it one padded shard after the
-other of those parameters that have a gradient. Residuals belong to parameters, so these must be known.
+FSDP2 calls a reduce-scatter with one packed tensor: it has a row for every rank, with the padded
+shards of all parameters that have a gradient, one after the other. Residuals belong to parameters,
+so these must be known.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def sharded(model: torch.nn.Module) -> dict[str, Any]:
 
     # Errors
 
-    InvalidError for a PyTorch whose FSDP2 takes no communication of others.
+    InvalidError for a PyTorch whose FSDP2 does not support custom communication.
     """
     from torch.distributed import fsdp as torch_fsdp
 
@@ -38,7 +39,7 @@ def sharded(model: torch.nn.Module) -> dict[str, Any]:
 
 
 def is_replicated(unit: Any) -> bool:
-    """Whether the parameters of a module are on no mesh with a dimension that shards."""
+    """Whether no mesh of a module's parameters has a dimension that shards."""
     groups = param_groups(unit)
     return bool(groups) and all(world_of(group) is None for group in groups)
 
@@ -67,12 +68,12 @@ class Parameter:
 
     @property
     def key(self) -> int:
-        """The core's number of the parameter, the same on all ranks and in every run."""
+        """The core's number for the parameter, the same on all ranks and in every run."""
         return number(self.name)
 
     @property
     def shape(self) -> list[int]:
-        """The shape of the residual: that of a padded shard, for every rank."""
+        """The shape of the residual: one padded shard for every rank."""
         return [self.world, *self.sharded.padded_sharded_param_size]
 
     @property
@@ -83,7 +84,7 @@ class Parameter:
 
 
 def parameters(model: torch.nn.Module, units: Iterable[Any]) -> dict[Any, Parameter]:
-    """The parameters of sharded modules, by FSDP2's own objects; names are without those of wrappers.
+    """The parameters of sharded modules, by FSDP2's own objects; names do not include those of wrappers.
 
     # Errors
 
@@ -96,8 +97,8 @@ def parameters(model: torch.nn.Module, units: Iterable[Any]) -> dict[Any, Parame
             info = each._module_info
             if id(info.module) not in places:
                 raise InvalidError(
-                    f"parameter {info.param_name} of a {type(info.module).__name__} is sharded together "
-                    f"with {type(model).__name__}, and not in it (hint: give the whole model)"
+                    f"parameter {info.param_name} of a {type(info.module).__name__} is sharded "
+                    f"together with {type(model).__name__}, but not in it (hint: pass the whole model)"
                 )
             place = places[id(info.module)]
             name = f"{place}.{info.param_name}" if place else info.param_name
@@ -107,16 +108,16 @@ def parameters(model: torch.nn.Module, units: Iterable[Any]) -> dict[Any, Parame
 
 
 def number(name: str) -> int:
-    """The core's number of something with a name, the same on all ranks and in every run."""
+    """The core's number for a name, the same on all ranks and in every run."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
 
 
 def reduced(parameters: Mapping[Any, Parameter], elements: int) -> list[Parameter]:
-    """Those of `parameters` that FSDP2 reduces right now, of so many elements per rank in all.
+    """The `parameters` that FSDP2 is reducing, with this total number of elements per rank.
 
     # Errors
 
-    InvalidError for parameters of others.
+    InvalidError for parameters of another model.
     """
     found = [parameters.get(each) for each in packed()]
     known = [each for each in found if each is not None]
@@ -129,11 +130,12 @@ def reduced(parameters: Mapping[Any, Parameter], elements: int) -> list[Paramete
 
 
 def packed() -> list[Any]:
-    """The parameters whose gradients FSDP2 reduces right now, in the order in which it has packed them.
+    """The parameters whose gradients FSDP2 is reducing, in the order in which it has packed them;
+    parameters without a gradient are not included.
 
-    Those without a gradient are not among them. The gradients themselves are gone when FSDP2 calls the
-    reduce-scatter, which gets the packed tensor alone; the function that has packed them is the one that
-    knows, on the stack above this one.
+    The gradients themselves are gone when FSDP2 calls the reduce-scatter, which gets only the
+    packed tensor; the function that packed them, which is above this one on the stack, still has
+    them.
 
     # Errors
 

@@ -1,4 +1,4 @@
-"""Signatures of functions that pass their `**options` on to another function.
+"""Signatures of functions that pass their `**options` to another function.
 
 `attach` of an integration takes all arguments of `hook` without a list of them: `help()` shows them, and a
 name that `hook` does not have is refused at once.

@@ -18,7 +18,7 @@ HINT = (
 
 
 def warn(fault: str, effect: str = "the step is skipped and all gradients are NaN") -> None:
-    """Warns of gradients that became NaN for the reason `fault`."""
+    """Warns about gradients that became NaN for the reason `fault`."""
     if not is_scaled():
         warnings.warn(f"{fault}: {effect}, so that {HINT}", RuntimeWarning, stacklevel=2)
 

@@ -32,7 +32,7 @@ def all_reduce(core: Group, tensor: torch.Tensor, reduction: Reduction) -> None:
 
 
 def entries(core: Group, mine: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """The entries of all ranks, `counts` each, along the first dimension."""
+    """Gathers the entries of all ranks, `counts` each, along the first dimension."""
     padded = mine.new_zeros(max(counts), *mine.shape[1:])
     padded[: len(mine)] = mine
     rows = exchange.gathered(core, padded).view(core.world, *padded.shape)

@@ -1,11 +1,11 @@
-"""Tensors of one collective as contiguous host memory, and the way back.
+"""Tensors of one collective as contiguous host memory, and the copies back.
 
-A contiguous tensor on the CPU is itself. A strided one is copied, as is one that is negated or
-conjugated only when it is read, and one on a CUDA device goes through pinned memory. Copies to the host
-and copies back have a stream each, so that neither delays the computation. A copy to the host waits for
-the stream that is current at the call of the collective, so it sees all values computed before; an event
-marks the end of the copy. Waiting for the collective makes the waiter's current stream wait for the copy
-back.
+A contiguous tensor on the CPU is used directly. A strided tensor is copied, as is one that is
+lazily negated or conjugated, and a tensor on a CUDA device goes through pinned memory. Copies to
+the host and copies back have separate streams, so that neither delays the computation. A copy to
+the host waits for the stream that is current at the call of the collective, so it sees all values
+computed before it; an event marks the end of the copy. Waiting for the collective makes the
+waiter's current stream wait for the copy back.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Staging:
         self.returned: list[tuple[torch.device, Any]] = []
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
-        """`tensor` in host memory, only to be read."""
+        """`tensor` in host memory, for reading only."""
         return self.remember(tensor if direct(tensor) else self.copy(tensor))
 
     def scratch(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy in host memory, to do with as one likes."""
+        """A copy in host memory that the caller may change."""
         return self.remember(self.copy(tensor))
 
     def write(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Host memory whose content becomes that of `tensor`."""
+        """Host memory that becomes the content of `tensor`."""
         return self.remember(tensor if direct(tensor) else self.room(tensor, returns=True))
 
     def update(self, tensor: torch.Tensor) -> torch.Tensor:
-        """`tensor` in host memory, and its new content from there."""
+        """`tensor` in host memory, which also becomes its new content."""
         if direct(tensor):
             return self.remember(tensor)
         host = self.copy(tensor)
@@ -49,7 +49,7 @@ class Staging:
         return self.remember(host)
 
     def remember(self, host: torch.Tensor) -> torch.Tensor:
-        """Keeps `host` alive as long as the collective, and off the autograd graph."""
+        """Keeps `host` alive for the collective, and outside of the autograd graph."""
         self.keep.append(host)
         return host.detach()
 
@@ -64,7 +64,7 @@ class Staging:
         return host
 
     def room(self, tensor: torch.Tensor, returns: bool) -> torch.Tensor:
-        """Host memory in the shape of `tensor`, pinned if that is on a device."""
+        """Host memory in the shape of `tensor`, pinned if the tensor is on a device."""
         refuse(tensor)
         self.copied = True
         if tensor.is_cuda:
@@ -80,7 +80,7 @@ class Staging:
             self.sent.append(departures(device).record_event())
 
     def arrive(self) -> None:
-        """Waits until the copies to the host are there."""
+        """Waits until the copies to the host have arrived."""
         for event in self.sent:
             event.synchronize()
 
@@ -108,14 +108,14 @@ class Staging:
 
 
 def direct(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is contiguous host memory already, of the values that it has."""
+    """Whether the tensor is already contiguous host memory with its actual values."""
     refuse(tensor)
     plain = not tensor.is_conj() and not tensor.is_neg()
     return tensor.device.type == "cpu" and tensor.is_contiguous() and plain
 
 
 def refuse(tensor: torch.Tensor) -> None:
-    """Refuses what has no dense memory that the CPU can reach.
+    """Refuses tensors without dense memory that the CPU can access.
 
     # Errors
 

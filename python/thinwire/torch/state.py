@@ -34,7 +34,7 @@ PART = "part"
 @dataclasses.dataclass(frozen=True)
 class Saved:
     """The plan as JSON, the names of the parameters in each bucket, the buckets of the next step if
-    those are others, and residuals, momenta and factors by name."""
+    they differ, and residuals, momenta and factors by name."""
 
     plan: str
     tensors: Tensors
@@ -43,7 +43,7 @@ class Saved:
 
 
 def means_same(first: str, second: str) -> bool:
-    """Whether two names are of one codec."""
+    """Whether two names mean the same codec."""
     try:
         return codec_name(first) == codec_name(second)
     except InvalidError:  # a state may name a file that is not there any more
@@ -61,19 +61,20 @@ def write(sync: Synchronizer, plan: str, tensors: Tensors) -> None:
 
     # Errors
 
-    InvalidError on all ranks, before anything has changed, if the state of any rank is of another model,
-    codec, feedback or momentum correction, or not finite, or if ranks have states of different steps.
+    InvalidError on all ranks, before anything has changed, if the state of any rank has a different
+    model, codec, feedback or momentum correction, or values that are not finite, or if ranks have
+    states of different steps.
     """
     sync.load(plan, packed(tensors))
 
 
 def packed(tensors: Tensors) -> dict[str, tuple[list[int], bytes]]:
-    """Tensors as the core takes them."""
+    """Tensors in the form that the core takes."""
     return {name: (list(values.shape), octets(values)) for name, values in tensors.items()}
 
 
 def unpacked(raw: Mapping[str, tuple[list[int], bytes]]) -> Tensors:
-    """Tensors as the core gives them."""
+    """Tensors from the form that the core returns."""
     return {name: tensor(shape, values) for name, (shape, values) in raw.items()}
 
 
@@ -84,7 +85,7 @@ def octets(values: torch.Tensor) -> bytes:
 
 
 def tensor(shape: list[int], values: bytes) -> torch.Tensor:
-    """The f32 tensor whose values these bytes are."""
+    """The f32 tensor with these bytes as values."""
     if not values:
         return torch.empty(shape)
     return torch.frombuffer(bytearray(values), dtype=torch.float32).reshape(shape)
@@ -120,13 +121,15 @@ def for_ranks(
     options: Mapping[str, Any],
     part: torch.Tensor | None = None,
 ) -> Saved | None:
-    """Returns what a state dict says to this rank, for a training with these options; a collective call.
+    """Returns this rank's state from a state dict, for a training with these options; a collective
+    call.
 
-    `part` is which part of the gradients it exchanges; None for all of them.
+    `part` is the part of the gradients that it exchanges; None means all.
 
     # Errors
 
-    InvalidError on all ranks, if `for_training` refuses that of any, or if they were not saved together.
+    InvalidError on all ranks, if `for_training` refuses the state of any rank, or if the states
+    were not saved together.
     """
     saved = together(group, lambda: for_training(group, entries, options, part))
     agree([f"{'no' if saved is None else 'a'} state of steps that were made"], group)
@@ -142,7 +145,7 @@ def for_ranks(
 
 
 def common(saved: Saved) -> list[str]:
-    """What the states of all ranks have in common."""
+    """The part that the states of all ranks have in common."""
     step = saved.tensors.get(STEP, torch.empty(0)).flatten().tolist()
     return [
         f"step {number(step):.0f}" if step else "no step",
@@ -151,7 +154,7 @@ def common(saved: Saved) -> list[str]:
 
 
 def number(step: Sequence[float]) -> float:
-    """Returns the number of a step that a state has in parts of 24 bits."""
+    """Returns the number of a step, which a state stores in parts of 24 bits."""
     return functools.reduce(lambda high, low: high * 2.0**24 + low, step, 0.0)
 
 
@@ -161,12 +164,12 @@ def for_training(
     options: Mapping[str, Any],
     part: torch.Tensor | None = None,
 ) -> Saved | None:
-    """What a state dict says to one rank of a training with these options.
+    """The state of one rank from a state dict, for a training with these options.
 
     # Errors
 
-    InvalidError if it is no state for that rank, or one of another codec, feedback, momentum correction or
-    part of the gradients.
+    InvalidError if it is not a state for that rank, or has a different codec, feedback, momentum
+    correction or part of the gradients.
     """
     saved = for_rank(group, entries)
     if saved is not None:
@@ -176,7 +179,7 @@ def for_training(
 
 
 def check_part(saved: Saved, part: torch.Tensor | None) -> None:
-    """Refuses a state of another part of the gradients."""
+    """Refuses a state of a different part of the gradients."""
     found, expected = said_part(saved.tensors.get(PART)), said_part(part)
     if found != expected:
         raise InvalidError(
@@ -186,7 +189,7 @@ def check_part(saved: Saved, part: torch.Tensor | None) -> None:
 
 
 def said_part(part: torch.Tensor | None) -> str:
-    """A part of the gradients in words."""
+    """A description of a part of the gradients."""
     if part is None:
         return "whole gradients"
     place, parts = (part.flatten().tolist() + [0.0, 0.0])[:2]
@@ -194,13 +197,14 @@ def said_part(part: torch.Tensor | None) -> str:
 
 
 def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
-    """What a state dict says to one rank.
+    """The state of one rank from a state dict.
 
-    Where another number of ranks has saved, it must have the entries of all that this rank follows.
+    If a different number of ranks saved it, it must have the entries of all ranks that this rank continues.
 
     # Errors
 
-    InvalidError if it says nothing to this rank, or is no state, or its entries do not belong together.
+    InvalidError if it has no entry for this rank, is not a state, or has entries that do not belong
+    together.
     """
     saved = worlds(entries)
     if len(saved) > 1:
@@ -212,7 +216,8 @@ def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
 
 
 def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
-    """What one rank continues from where `world` ranks have saved: what they owe together stays."""
+    """The state that one rank continues from after `world` ranks have saved: the sum of their
+    residuals is preserved."""
     needed = [f"rank{rank}" for rank in followed(group, world)]
     missing = [name for name in needed if not entries.get(name)]
     if missing:
@@ -225,8 +230,9 @@ def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
     first = saved["rank0"]
     if PART in first.tensors:
         raise InvalidError(
-            f"the state is of {world} ranks under within=, this job has {group.world}: parts of gradients "
-            "cannot be divided anew (hint: resume from model and optimizer alone; the residuals are "
+            f"the state is of {world} ranks under within=, this job has {group.world}: parts of "
+            "gradients cannot be divided again (hint: resume from model and optimizer alone; the "
+            "residuals are "
             "then lost)"
         )
     for name, other in saved.items():
@@ -243,18 +249,19 @@ def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
 
 
 def followed(group: Group, world: int) -> list[int]:
-    """The ranks of `world` old ones whose entries a rank continues from; rank 0's is the common part."""
+    """The ranks, of `world` old ones, whose entries a rank continues from; the common part comes
+    from rank 0."""
     return sorted({0, *range(group.rank, world, group.world)})
 
 
 def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
-    """An entry, and the number of ranks that it is of."""
+    """An entry, and the number of ranks that saved it."""
     kinds: tuple[Any, ...] = (str, Mapping, (list, tuple), (list, tuple, type(None)), int)
     parts = list(entry) if isinstance(entry, (list, tuple)) else [entry]
     pairs = zip(parts, kinds)
     if len(parts) != len(kinds) or not all(isinstance(part, kind) for part, kind in pairs):
         found = ", ".join(type(part).__name__ for part in parts)
-        raise InvalidError(f"the state of {name} is ({found}), expected what state_dict gave")
+        raise InvalidError(f"the state of {name} is ({found}), expected the result of state_dict")
     *parts, world = parts
     if world < 1:
         raise InvalidError(f"the state of {name} is of {world} ranks, expected 1 or more")
@@ -275,8 +282,8 @@ def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
 
 
 def unlike(value: Any) -> str:
-    """What something is that is no dense tensor of f32 with values, or of f64, which has room for them;
-    nothing for one."""
+    """A description of anything but a dense tensor with values in f32, or f64, which can hold them;
+    empty for such a tensor."""
     if not isinstance(value, torch.Tensor):
         return f"a {type(value).__name__}"
     if value.is_meta:
@@ -287,14 +294,14 @@ def unlike(value: Any) -> str:
 
 
 def is_bucket(names: Any) -> bool:
-    """Whether these are the names of a bucket's parameters, of which there is at least one."""
+    """Whether these are the names of a bucket's parameters, and there is at least one."""
     return isinstance(names, (list, tuple)) and all(
         isinstance(each, str) for each in names or [None]
     )
 
 
 def renamed(saved: Saved) -> Saved:
-    """A state by plain names: a compiled model's, or one of an earlier version, has others."""
+    """A state with plain names: a compiled model, or an earlier version, saves other names."""
     bare = plain_names([name for bucket in saved.buckets for name in bucket], DDP)
 
     def buckets(given: list[list[str]]) -> list[list[str]]:
@@ -313,17 +320,17 @@ def worlds(entries: Mapping[str, Any]) -> set[int]:
     """The numbers of ranks that have saved these entries."""
     if not isinstance(entries, Mapping):
         kind = type(entries).__name__
-        raise InvalidError(f"the state is a {kind}, expected what state_dict gave")
+        raise InvalidError(f"the state is a {kind}, expected the result of state_dict")
     return {parsed(name, entry)[1] for name, entry in entries.items() if is_entry(name) and entry}
 
 
 def is_entry(name: str) -> bool:
-    """Whether this is what the entry of a rank is called."""
+    """Whether this is the name of a rank's entry."""
     return isinstance(name, str) and name.startswith("rank") and name[4:].isdecimal()
 
 
 def entry_of(rank: int, entries: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The part of a state dict that is for one rank; none if it has none."""
+    """The part of a state dict for one rank; None if it has none."""
     if f"rank{rank}" not in entries:
         ranks = ", ".join(filter(is_entry, entries)) or "no rank"
         raise InvalidError(

@@ -1,7 +1,7 @@
-"""One step of DDP: its buckets, how far they are, and how it ends.
+"""One step of DDP: its buckets, their progress, and the end of the step.
 
-The futures of all buckets complete together, from the thread of the core that has the averages. Those
-of a GPU carry the end of the copy back to their waiters.
+The futures of all buckets complete together, from the thread of the core that has the averages. On
+a GPU, the futures also make waiters wait for the copy back.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ Future = torch.futures.Future
 
 
 class Step:
-    """The buckets of one step so far. It is complete with its last bucket, and over with the averages."""
+    """The buckets of one step so far. The step is complete with its last bucket, and over when the
+    averages have arrived."""
 
     def __init__(
         self, weight: float = 1.0, on_host: bool = False, parts: Parts | None = None
     ) -> None:
         """No bucket yet.
 
-        Gradients are multiplied by `weight` before they leave, and are encoded in host memory if `on_host`.
-        With `parts` this rank exchanges a part of each.
+        Gradients are multiplied by `weight` before they are sent, and are encoded in host memory if
+        `on_host`. With `parts`, this rank exchanges only a part of each gradient.
         """
         self.weight = weight
         self.on_host = on_host
@@ -71,7 +72,8 @@ class Step:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether gradients are on their way, from a device or between ranks, so that `arrived` blocks."""
+        """Whether gradients are still in transfer, from a device or between ranks, so that
+        `arrived` blocks."""
         return any(staging.devices for staging in self._stagings)
 
     def arrived(self, index: int) -> None:
@@ -107,14 +109,14 @@ class Step:
 
 
 def completed(buffer: torch.Tensor) -> Future[torch.Tensor]:
-    """The future of something that is there."""
+    """A completed future with a value."""
     future: Future[torch.Tensor] = Future()
     future.set_result(buffer)
     return future
 
 
 def fail(future: Future[torch.Tensor], error: BaseException) -> None:
-    """Gives a future an error, unless it is complete."""
+    """Sets an error on a future, unless it is complete."""
     reason: Any = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
     with contextlib.suppress(RuntimeError):
         future.set_exception(reason)

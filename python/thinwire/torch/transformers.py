@@ -4,8 +4,8 @@
     thinwire.torch.transformers.attach(trainer, codec="int8")
     trainer.train()
 
-The hook is registered for every `train()`, also a second one. Each checkpoint of the trainer has one file
-per rank with the state of that rank's codec, and `train(resume_from_checkpoint=...)` reads it.
+The hook is registered for every `train()`, including later ones. Each checkpoint of the trainer has
+one file per rank with the state of that rank's codec, and `train(resume_from_checkpoint=...)` reads it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Callback(TrainerCallback):
             self._attached.load(found)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Adds the state to a new checkpoint; those of a hyperparameter search are never resumed."""
+        """Adds the state to a new checkpoint; checkpoints of a hyperparameter search are never resumed."""
         if not (args.save_only_model or state.is_hyper_param_search):
             name = f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
             self._attached.save(Path(args.output_dir, name))

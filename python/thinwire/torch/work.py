@@ -1,4 +1,5 @@
-"""Work in flight: what c10d hands out for a collective, and the queue that keeps collectives in order."""
+"""Work in flight: the objects that c10d returns for a collective, and the queue that keeps
+collectives in order."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class Work(BaseWork):
         group: Any,
         source: int = -1,
     ) -> None:
-        """`result` is what the future yields; `group` is ended when `timeout_s` are over."""
+        """`result` is the value of the future; `group` is ended after `timeout_s` seconds."""
         super().__init__()
         self.name, self.outcome, self.staging, self.source = name, result, staging, source
         self.timeout_s, self.group = timeout_s, group
@@ -64,11 +65,11 @@ class Work(BaseWork):
         future.set_result([] if self.error else self.outcome)
 
     def wait(self, timeout: Any = None) -> bool:
-        """Waits for the result; the group is over where that takes longer than the timeout.
+        """Waits for the result; if that takes longer than the timeout, the group ends.
 
         # Errors
 
-        PeerError when a rank is lost or the time is over, InvalidError when the tensors do not fit.
+        PeerError if a rank is lost or the time is over, InvalidError if the tensors do not fit.
         """
         limit_s = seconds(timeout) or self.timeout_s
         if not self.finished.wait(limit_s):
@@ -83,7 +84,7 @@ class Work(BaseWork):
         return True
 
     def get_future(self) -> Any:
-        """A future of the result's tensors; it fails with a RuntimeError that quotes ours."""
+        """A future of the result's tensors; it fails with a RuntimeError that quotes Thinwire's error."""
         with self.guard:
             first = self.future is None
             if first:
@@ -96,17 +97,17 @@ class Work(BaseWork):
         return self.raised
 
     def opened(self, _future: Any) -> list[Any]:
-        """The result, or our error: a future of C++ learns of an error from a callback only."""
+        """The result, or Thinwire's error: a C++ future can only be given an error by a callback."""
         if self.error is not None:
             raise self.error
         return self.outcome
 
     def is_completed(self) -> bool:
-        """Whether the result or an error is there."""
+        """Whether there is a result or an error."""
         return self.finished.is_set()
 
     def is_success(self) -> bool:
-        """Whether the result is there."""
+        """Whether there is a result."""
         return self.finished.is_set() and self.error is None
 
     def exception(self) -> BaseException | None:
@@ -133,17 +134,17 @@ class Work(BaseWork):
 
 
 def done(name: str, group: Any) -> Work:
-    """A work that is over, without tensors."""
+    """A finished `Work` without tensors."""
     work = Work(name, [], Staging(), group.timeout_s, group)
     work.finish()
     return work
 
 
 class Together(Work):
-    """Several works as one."""
+    """Several works combined into one."""
 
     def __init__(self, works: list[Work], group: Any) -> None:
-        """Finishes when all of `works`, of one group, have."""
+        """Finishes when all of `works`, which belong to one group, have finished."""
         longest = max((work.timeout_s for work in works), default=0.0)
         result = [tensor for work in works for tensor in work.outcome]
         super().__init__("coalesced work", result, Staging(), longest, group)
@@ -154,7 +155,7 @@ class Together(Work):
             self.finish()
 
     def one_finished(self, _future: Any) -> None:
-        """Counts; with the last, or none missing, the whole is finished."""
+        """Counts finished works, and finishes the whole when none is missing."""
         with self.guard:
             self.left -= 1
             last = self.left == 0
@@ -168,10 +169,10 @@ class Together(Work):
 
 
 class Callbacks:
-    """Completes futures, off the thread on which the core says that it is done.
+    """Completes futures, but not on the thread on which the core reports completion.
 
-    What is chained to a future may wait for another collective, as PyTorch's PowerSGD hook does; so
-    there are as many threads as such waits.
+    Callbacks of a future may wait for another collective, as PyTorch's PowerSGD hook does, so there
+    is one thread for each such wait.
     """
 
     def __init__(self) -> None:
@@ -191,8 +192,8 @@ class Callbacks:
 class Queue:
     """Runs tasks one after the other in the order in which they came; none of them raises.
 
-    Threads exist only while something waits to be run, and are never daemons: the interpreter does not
-    end below a task.
+    Threads exist only while something waits to be run, and are never daemons: the interpreter does
+    not exit while a task runs.
     """
 
     def __init__(self) -> None:
@@ -202,14 +203,14 @@ class Queue:
         self.busy = False
 
     def begin(self, start: Task) -> bool:
-        """Calls `start`, which must not block, if nothing is before it, and says whether."""
+        """Calls `start`, which must not block, if the queue is empty, and returns whether it did."""
         with self.lock:
             if not self.busy:
                 start()
             return not self.busy
 
     def submit(self, task: Task, here: bool) -> None:
-        """Runs `task` after those before it: in this thread, if it is the first and `here`."""
+        """Runs `task` after all earlier tasks: in this thread, if it is the first and `here` is true."""
         with self.lock:
             if self.busy:
                 self.waiting.append(task)
@@ -242,5 +243,5 @@ class Queue:
 
 
 def seconds(timeout: Any) -> float:
-    """A timedelta in seconds; 0 where it is absent or c10d's sign for unset."""
+    """A timedelta in seconds; 0 if it is absent or c10d's marker for unset."""
     return max(0.0, timeout.total_seconds()) if timeout is not None else 0.0

@@ -10,7 +10,7 @@ use crate::training::{self, GRADIENTS, Settings, TrainingJob, Typed};
 /// Enough steps to tell codecs apart, few enough that all of them take a few minutes.
 const STEPS: u64 = 120;
 
-/// Trains the model anew under each of several codecs and shows the results side by side.
+/// Trains the model again under each of several codecs, and shows the results side by side.
 #[derive(clap::Args)]
 // Its ranks neither come nor go.
 #[command(mut_arg("ranks", |it| it.help("Ranks to start here [default: 2]").long_help(None)))]

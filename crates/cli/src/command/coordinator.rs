@@ -23,15 +23,15 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// the coordinator is away, and connect to one that is started again at the same address.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address of this host as ranks reach it
+    /// Address at which ranks reach this host
     ///
-    /// With --store, the default is that by which it reaches etcd.
+    /// With --store, the default is the address from which this host reaches etcd.
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "store")]
     listen: Option<String>,
     /// Keep the job's state in this file, and continue from it
     ///
-    /// Then any ranks that are left can continue. Without it, half of the last epoch's ranks must be left, and more
-    /// than half after a restart.
+    /// Then any surviving ranks can continue. Without it, half of the last epoch's ranks must survive, and more than
+    /// half after a restart.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Keep the job's state in etcd
@@ -47,7 +47,7 @@ pub struct Args {
     /// `thinwire server` starts them elsewhere.
     #[arg(long)]
     servers: bool,
-    /// Secret of the job; better as THINWIRE_TOKEN
+    /// Secret of the job; better given as THINWIRE_TOKEN
     #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     token: Option<String>,
     /// Print one JSON object per event to standard output

@@ -34,21 +34,21 @@ pub struct Show {
     name: String,
     /// Sequences or images that are shown [default: 1]
     ///
-    /// Or as many as the file is for.
+    /// Or the number that the file was made for.
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// Tokens of a sequence [default: the model's usual ones]
+    /// Tokens of a sequence [default: the model's usual number]
     #[arg(long, value_name = "N")]
     sequence: Option<usize>,
-    /// File for the model, which --model takes
+    /// File to write the model to, for use with --model
     ///
     /// For any batch.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Tensors of an ONNX file that are not trained
     ///
-    /// They keep their numbers, as buffers of torch, which the file does not tell from parameters; --output keeps this
-    /// choice.
+    /// They keep their values, like buffers in torch, which an ONNX file does not distinguish from parameters;
+    /// --output records this choice.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     freeze: Vec<String>,
     /// One JSON object

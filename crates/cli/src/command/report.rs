@@ -17,9 +17,9 @@ const RECORD: Sort = Sort {
     hint: "thinwire train --json > FILE writes one",
 };
 
-/// Compare trainings that are over: one table and one page of all of them.
+/// Compare finished trainings in one table and one page.
 ///
-/// A file has the output of `thinwire train --json` or of `thinwire compare --json`.
+/// Each file holds the output of `thinwire train --json` or of `thinwire compare --json`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Records of trainings

@@ -6,7 +6,7 @@ use thinwire_plan::report::counted;
 use crate::operator::Flags;
 use crate::output::say;
 
-/// Set how many ranks an elastic job should have; its launcher starts what is missing.
+/// Set how many ranks an elastic job should have; its launcher starts the missing ranks.
 #[derive(clap::Args)]
 pub struct Args {
     /// Number of ranks, within the job's own MIN:MAX

@@ -15,7 +15,7 @@ use crate::size::{self, ElasticFlags, Size};
 pub struct Args {
     /// Ranks to start here, or MIN:MAX [default: 2]
     ///
-    /// The program of an elastic job must be able to do so.
+    /// With MIN:MAX the job is elastic, which the program must support.
     #[arg(long, value_name = "N", value_parser = size::up_to(4096), help_heading = "Ranks")]
     ranks: Option<Size>,
     #[command(flatten)]
@@ -37,8 +37,8 @@ pub struct Args {
     token: Option<String>,
     /// Port of all ranks of a host [default: THINWIRE_PORT]
     ///
-    /// The TCP port behind which all ranks of this machine are reached by others, for firewalls and containers.
-    /// Without it and THINWIRE_PORT, each rank has a free port.
+    /// The one TCP port at which others reach all ranks of this machine, for firewalls and containers.
+    /// If neither it nor THINWIRE_PORT is set, each rank takes a free port.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Ranks")]
     port: Option<u16>,
     #[command(flatten)]

@@ -12,21 +12,21 @@ use crate::output::{harmless, print_json};
 use crate::training::Model;
 use crate::units;
 
-/// Let a checkpoint's model write.
+/// Generate text with a checkpoint's model.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A checkpoint, or a folder of them: then the newest
+    /// A checkpoint, or a folder, whose newest one is taken
     ///
     /// The folder may be s3://BUCKET/PREFIX.
     #[arg(default_value = "thinwire-checkpoints")]
     checkpoint: PathBuf,
-    /// Initial of the text
+    /// Beginning of the text
     #[arg(long, default_value = "")]
     prompt: String,
     /// Length of the text
     #[arg(long, default_value = "400", value_name = "BYTES", value_parser = units::bytes(0..=1_u32 << 20))]
     length: u32,
-    /// 0 takes the likeliest byte, 1 draws as the model predicts
+    /// 0 takes the likeliest byte, 1 samples from the model's distribution
     #[arg(long, default_value_t = 0.7, value_name = "T")]
     temperature: f32,
     /// Seed of the text; equal seeds give equal texts

@@ -40,11 +40,12 @@ pub struct Args {
     coordinator: Option<String>,
     /// Address of this server [default: a free port]
     ///
-    /// Ranks and other servers reach it there. The default is the address by which this machine reaches the
-    /// coordinator, at THINWIRE_PORT, which ranks and servers of this machine share, else at a free port.
+    /// Ranks and other servers reach it there. The default host is the address from which this machine reaches the
+    /// coordinator. The default port is THINWIRE_PORT, which ranks and servers of this machine share, or a free port
+    /// if that is not set.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Secret of the job; better as THINWIRE_TOKEN
+    /// Secret of the job; better given as THINWIRE_TOKEN
     #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     token: Option<String>,
     /// Folder of the job's snapshots [default: none are taken]
@@ -55,7 +56,7 @@ pub struct Args {
     /// Snapshot or safetensors file to begin with
     ///
     /// Begin with the rows of this snapshot, or of the newest in this folder, or with the values of this safetensors
-    /// file; the same as for the job's ranks.
+    /// file; it must be the same as for the job's ranks.
     #[arg(long, value_name = "PATH")]
     restore: Option<PathBuf>,
     #[command(flatten)]
@@ -71,7 +72,7 @@ pub struct Args {
 struct LimitFlags {
     /// Memory of rows, such as 2GB [default: no limit]
     ///
-    /// Rows beyond it are evicted to a file in --spill-dir.
+    /// Rows beyond the limit are evicted to a file in --spill-dir.
     #[arg(long, value_name = "BYTES", requires = "spill_dir", value_parser = parse_bytes)]
     memory: Option<u64>,
     /// With --memory, folder for that file, on a disk
@@ -81,7 +82,7 @@ struct LimitFlags {
     spill_dir: Option<PathBuf>,
     /// Rate of each client, such as 800mbit [default: no limit]
     ///
-    /// Of its requests and their answers; a client that sends more is read from more slowly.
+    /// Covers its requests and their answers; a client that sends faster is slowed down.
     #[arg(long, value_name = "BANDWIDTH")]
     client_rate: Option<Bandwidth>,
 }

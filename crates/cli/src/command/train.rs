@@ -29,9 +29,9 @@ pub struct Args {
     /// Codec of gradients, such as int8 [default: auto]
     ///
     /// none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your own (./mine.codec:tau=0.02), auto, or
-    /// auto among some (auto:int8+onebit). With --plan, it takes the place of the plan's codecs, and the default is
-    /// as the plan says; with --parallel, the default is nothing, and the plan uses it where that is faster, unless
-    /// no plan can hold it (powersgd:4, a file) or flags say how it travels.
+    /// auto among some (auto:int8+onebit). With --plan, it replaces the plan's codecs, which are the default. With
+    /// --parallel, there is no default. The plan uses the codec where that is faster; if a plan cannot hold the codec
+    /// (powersgd:4, a file), or other flags set how it travels, all gradients use it.
     #[arg(long, help_heading = GRADIENTS, display_order = 0)]
     codec: Option<Codec>,
     #[command(flatten)]
@@ -51,23 +51,23 @@ pub struct Args {
     checkpoint_every: Option<u64>,
     /// Time to wait at the start for folders that are mounted late
     ///
-    /// The places of --resume and --checkpoint-dir.
+    /// Applies to --resume and --checkpoint-dir.
     #[arg(long, default_value = "0s", value_name = "TIME", value_parser = units::time(0..=86_400), help_heading = CHECKPOINTS, hide_short_help = true)]
     checkpoint_wait: Duration,
     /// Adapt batch, ranks or error budget while training
     ///
-    /// noise-scale:max=512 (the batch), goodput, deadline:8h and price:FILE,max=0.5 (the number of ranks of an elastic
-    /// job), wait:max=0.3 (the error budget of auto); may be given several times.
+    /// noise-scale:max=512 (the batch), goodput, deadline:8h and price:FILE,max=0.5 (the number of ranks of an
+    /// elastic job), wait:max=0.3 (the error budget of auto); may be given several times.
     #[arg(long = "policy", value_name = "POLICY", help_heading = TRAINING)]
     policies: Vec<Spec>,
     /// File with flags, such as steps = 400
     ///
-    /// TOML, with the long names of flags as keys. Flags that are typed win over those of the file.
+    /// TOML, with the long names of flags as keys. Flags on the command line override those of the file.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     config: Option<PathBuf>,
     /// Write the given flags to a file
     ///
-    /// --config takes it. The token and the rank are left out. The training then goes on.
+    /// --config takes it. The token and the rank are left out. The training then continues.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     save_config: Option<PathBuf>,
     #[command(flatten)]

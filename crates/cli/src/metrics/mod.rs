@@ -16,9 +16,9 @@ pub use server::server_page;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
-use crate::failure;
+use crate::failure::{self, hinted};
 use crate::output::say;
 
 /// Largest number of ports that a process tries for its metrics.
@@ -45,6 +45,17 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     found.ok_or_else(|| "the name has no address".to_owned())
 }
 
+/// Returns the address that is the text of [`VARIABLE`].
+///
+/// # Errors
+/// If it is no address.
+pub fn of_variable(text: &str) -> Result<SocketAddr> {
+    let hint = "for example 127.0.0.1:9400: ranks of one host take the ports from there on";
+    address(text).map_err(|error| {
+        hinted(anyhow!("{VARIABLE} is '{text}', which is not an address: {error}"), hint)
+    })
+}
+
 /// Starts to export a page at the address that is the text of [`VARIABLE`], as [`Flags::export`] does at that of
 /// the flag. Returns a line with the address where that is another one.
 ///
@@ -55,10 +66,9 @@ pub fn export_by_variable(
     offset: u16,
     page: impl Fn() -> Page + Send + 'static,
 ) -> Result<Option<String>, String> {
-    let hint = "for example 127.0.0.1:9400: ranks of one host take the ports from there on";
-    let address = address(text)
-        .map_err(|error| format!("{VARIABLE} is '{text}', no address: {error} (hint: {hint})"))?;
-    let found = export_after(address, offset, page).map_err(|error| {
+    let exported =
+        of_variable(text).and_then(|address| Ok((address, export_after(address, offset, page)?)));
+    let (address, found) = exported.map_err(|error| {
         let (message, hint) = failure::lines(&error);
         message + &hint.map_or(String::new(), |hint| format!(" (hint: {hint})"))
     })?;
@@ -73,8 +83,8 @@ fn export_after(
 ) -> Result<SocketAddr> {
     if address.port() > 0 {
         let port = address.port().checked_add(offset);
-        let port = port
-            .ok_or_else(|| anyhow::anyhow!("metrics at {address}: no port is {offset} after it"))?;
+        let port =
+            port.ok_or_else(|| anyhow!("metrics at {address}: no port is {offset} after it"))?;
         address.set_port(port);
     }
     responder::start(address, move || page().to_string())
@@ -176,7 +186,7 @@ mod tests {
         let port = line.strip_prefix("metrics: http://127.0.0.1:").unwrap();
         let port: u16 = port.strip_suffix("/metrics").unwrap().parse().unwrap();
         for (text, offset, expected) in [
-            ("nowhere", 0, "THINWIRE_METRICS is 'nowhere', no address: "),
+            ("nowhere", 0, "THINWIRE_METRICS is 'nowhere', which is not an address: "),
             (&format!("127.0.0.1:{}", port - 1), 1, "cannot show metrics at 127.0.0.1:"),
             ("127.0.0.1:65535", 1, "metrics at 127.0.0.1:65535: no port is 1 after it"),
         ] {

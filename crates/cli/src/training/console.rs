@@ -30,8 +30,6 @@ pub struct Console<'a> {
     pub place: &'a Place,
     /// The trace, if one is written.
     pub trace: RefCell<Trace>,
-    /// Lines before the title of the training.
-    pub preface: Vec<String>,
     /// Returns the lines about parameters on servers, by their bytes.
     pub of_servers: &'a dyn Fn(u64) -> Vec<String>,
     progress: RefCell<Progress>,
@@ -47,7 +45,6 @@ impl<'a> Console<'a> {
             codec,
             place,
             trace: RefCell::default(),
-            preface: Vec::new(),
             of_servers: &|_| Vec::new(),
             progress: RefCell::default(),
             growth: RefCell::default(),
@@ -71,7 +68,7 @@ impl<'a> Console<'a> {
                 self.growth.replace(Some(Growth::from_now()));
                 if world.rank() == Rank(0) {
                     if is_first {
-                        self.preface.iter().for_each(say);
+                        self.warn(computation);
                         say(self.title(computation, world));
                     }
                     self.progress.replace(Progress::new(done, steps));
@@ -96,6 +93,14 @@ impl<'a> Console<'a> {
             Event::Pass(_) => {}
         }
         Ok(())
+    }
+
+    /// Warns of what the codec may do in this training.
+    fn warn(&self, computation: &Computation) {
+        let parameters = computation.training.graph.parameters();
+        let names: Vec<&str> = parameters.map(|(_, tensor)| tensor.name.as_str()).collect();
+        let warnings = self.codec.map_or(Vec::new(), |codec| codec.warnings(&names));
+        warnings.into_iter().for_each(|warning| say(format!("warning: {warning}")));
     }
 
     /// Words about the training for its begin.

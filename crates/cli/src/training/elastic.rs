@@ -27,6 +27,9 @@ pub fn train(job: &TrainingJob, codecs: &[Option<&Policy>], address: &JobAddress
         return Err(anyhow!("{} codecs in an elastic job, expected one", codecs.len()));
     };
     job.check(codecs)?;
+    // A rank without a row would end the training of all once it joins.
+    let here = thinwire_job::process("LOCAL_WORLD_SIZE").and_then(|text| text.parse().ok());
+    here.map_or(Ok(()), |ranks| job.check_world(ranks, "the launcher starts"))?;
     job.export_metrics(&place)?;
     let model = job.parallelism.model()?;
     let interrupt = Interrupt::listen()?;

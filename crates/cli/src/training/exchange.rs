@@ -125,6 +125,11 @@ impl Exchange {
                 .map(|steps| format!("--codec-warmup-steps {steps}")),
         ];
         let is_pair = matches!(self.mode, Mode::Pair { .. });
+        if is_pair && self.identity != "none" {
+            let error = anyhow!("codec {} with mode pair, expected none", self.identity);
+            let hint = "leave --codec out: partners send parameters themselves, not their changes";
+            return Err(hinted(error, hint));
+        }
         let of_buckets = [
             asked.algorithm.map(|value| format!("--algorithm {value}")),
             asked.bucket_bytes.map(|value| format!("--bucket-bytes {value}")),

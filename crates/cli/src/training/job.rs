@@ -240,8 +240,8 @@ impl TrainingJob {
             _ => settings.place.find()?,
         };
         match settings.ranks {
-            // A batch is dealt over any number of ranks.
-            Some(Size::Elastic { .. }) => {}
+            // A batch is dealt over any number of ranks that have a row each.
+            Some(Size::Elastic { max, .. }) => self.check_world(max, "--ranks says at most")?,
             _ if is_member => {}
             Some(Size::Fixed(ranks)) => self.check_world(ranks, "--ranks says")?,
             None if found.is_none() => {

@@ -154,10 +154,8 @@ fn runs(
         job.resume.as_ref().map_or(Ok(()), |checkpoint| built.check_resumes(checkpoint))?;
         let config = checkpoints::config(job, model, computation.file.as_ref())?;
         let settings = &job.session(codec, place, config);
-        let warnings = codec.map_or(Vec::new(), Policy::warnings).into_iter();
-        let preface = warnings.map(|warning| format!("warning: {warning}")).collect();
         let mut console = Console::new(job, codec, place);
-        (console.trace, console.preface) = (trace.into(), preface);
+        console.trace = trace.into();
         let session = Session { settings, place, interrupt, observer: &console, resizer: None };
         let of_rows = |rows| Built::computation(model, rows);
         let replicas = Replicas { unit: computation.unit, of_rows: &of_rows };

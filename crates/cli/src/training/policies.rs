@@ -14,6 +14,7 @@ use thinwire_train::session::Resizer;
 use super::job::TrainingJob;
 use super::recipe::Recipe;
 use crate::failure::hinted;
+use crate::ranks;
 
 /// Time within which a coordinator answers rank 0: a step waits so long.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -70,6 +71,13 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
             return refuse(
                 format!("and a batch of {batch} rows, which doubles to more than {most}"),
                 "give a larger max, or a smaller --batch to begin with",
+            );
+        }
+        // Only rank 0 reads the file, and members may be on other machines.
+        if let Some(error) = policy.check().err().filter(|_| !ranks::is_member()) {
+            return refuse(
+                format!("cannot be followed: {error}"),
+                "let a file have the present price, a number, before the training starts",
             );
         }
     }

@@ -55,8 +55,8 @@ pub fn train(job: &TrainingJob, mode: &ServerMode, address: &JobAddress) -> Resu
         let others = names.len() - served.len();
         let of_servers = |bytes| {
             let partial = snapshots::warning(origin, others);
-            let warnings = codec.warnings().into_iter().chain(partial);
-            let mut lines: Vec<_> = warnings.map(|it| format!("warning: {it}")).collect();
+            let warning = partial.map(|it| format!("warning: {it}"));
+            let mut lines: Vec<_> = warning.into_iter().collect();
             lines.extend(origin.map(snapshots::beginning));
             if mode.is_hybrid() {
                 let (on, all) = (served.len(), names.len());

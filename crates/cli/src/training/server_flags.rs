@@ -103,17 +103,17 @@ impl fmt::Display for OptimizerFlag {
 pub struct ServerFlags {
     /// Way in which ranks train [default: all-reduce]
     ///
-    /// all-reduce (gradients are averaged in every step), auto (the same, and a line says which other mode would hide
-    /// what is sent, where no codec does), server (servers keep the parameters), hybrid (servers keep those of
+    /// all-reduce (gradients are averaged in every step), auto (the same; where no codec hides the communication, it
+    /// prints which other mode would), server (servers keep the parameters), hybrid (servers keep those of
     /// --server-params); or each rank trains on its own and parameters are exchanged now and then: local:STEPS
     /// (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser follows their average; also alpha=PART,
     /// outer=RULE, lr=RATE), sma:PULL (drawn towards their mean), pair:STEPS (averaged with one other rank). Under
-    /// delayed:STEPS gradients are averaged in every step and applied so many steps later.
+    /// delayed:STEPS gradients are averaged in every step and applied that many steps later.
     #[arg(long, help_heading = GRADIENTS, value_name = "MODE")]
     mode: Option<ModeFlag>,
     /// With --mode hybrid, parameters on servers; may be repeated
     ///
-    /// Names such as 'embedding.*', where * stands for any letters.
+    /// Names such as 'embedding.*', where * matches any letters.
     #[arg(long, value_name = "NAMES", hide_short_help = true)]
     server_params: Vec<String>,
     /// Servers with which the job begins [default: 2]
@@ -126,10 +126,10 @@ pub struct ServerFlags {
     store: StoreFlags,
     /// Optimiser of ranks, or of servers [default: adamw]
     ///
-    /// Of ranks adamw; onebit-adam, under which gradients travel raw until the variance has settled or
-    /// --codec-warmup-steps are over, and then momenta by --codec [default: onebit]; or zero-one-adam, under which
-    /// momenta travel from the first steps on, and nothing in most steps once the learning rate has fallen. Of servers
-    /// a rule with a constant learning rate [default: adamw:lr=0.001].
+    /// For ranks: adamw; onebit-adam, which sends raw gradients until the variance has settled or
+    /// --codec-warmup-steps are over, and then momenta by --codec [default: onebit]; or zero-one-adam, which sends
+    /// momenta from the first steps on, and nothing in most steps once the learning rate has fallen. For servers: a
+    /// rule with a constant learning rate [default: adamw:lr=0.001].
     #[arg(long, value_name = "OPTIMIZER", help_heading = TRAINING)]
     optimizer: Option<OptimizerFlag>,
     #[command(flatten)]
@@ -147,10 +147,10 @@ pub struct StoreFlags {
     consistency: Option<Consistency>,
     /// Servers that may be lost without losing values [default: 1]
     ///
-    /// At once; the default is 0 with one server.
+    /// Lost at the same time; the default is 0 with one server.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=15))]
     replicas: Option<u32>,
-    /// Format of values and gradients on their way [default: f32]
+    /// Format in which values and gradients are sent [default: f32]
     ///
     /// With servers: f32, f16 or int8.
     #[arg(long, value_name = "FORMAT", value_parser = |text: &str| Format::parse(text), hide_short_help = true)]
@@ -178,7 +178,7 @@ impl StoreFlags {
 struct LimitFlags {
     /// Memory of rows of each server, such as 2GB [default: any]
     ///
-    /// Of each server that is started here; rows beyond it are evicted to a file in --spill-dir.
+    /// Applies to each server that is started here; rows beyond the limit are evicted to a file in --spill-dir.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, hide_short_help = true)]
     server_memory: Option<u64>,
     /// With --server-memory, folder for these files, on a disk

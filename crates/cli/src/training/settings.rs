@@ -38,15 +38,15 @@ pub const CHECKPOINTS: &str = "Checkpoints";
 pub const OUTPUT: &str = "Output";
 
 /// The flags that `train` and `compare` share. Settings that are not given come from the
-/// checkpoint, if one is resumed, else from the defaults.
+/// checkpoint, if one is resumed, otherwise from the defaults.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct Settings {
     /// Text or images to learn from [default: own]
     ///
     /// A text file, a folder or a glob; for a model of images, a folder with a folder of .png or .jpg files for each
-    /// class, or arrays of NumPy: a .npz with x [N, C, H, W] and y [N], or a folder with x.npy and y.npy. Without it,
-    /// a training learns from the sources of this program.
+    /// class, or NumPy arrays: a .npz with x [N, C, H, W] and y [N], or a folder with x.npy and y.npy. Without it, a
+    /// training learns from the sources of this program.
     #[arg(long, value_name = "PATH", help_heading = TRAINING)]
     pub data: Option<PathBuf>,
     /// Ranks to start here, or MIN:MAX [default: 2]
@@ -62,23 +62,23 @@ pub struct Settings {
     pub algorithm: Option<AlgorithmFlag>,
     /// Error that auto may make [default: 0.02]
     ///
-    /// With auto, the relative error, squared or absolute, with twice its excess of energy, that one
-    /// encoding of a bucket may have; three times as much if it is gathered; less in the first 400 steps of a
-    /// training. With --parallel, the mean error of all gradients, whatever the codec.
+    /// With auto, the largest weighted error of one encoding of a bucket: the relative error, squared or absolute,
+    /// plus twice its excess of energy. A gathered bucket may have three times as much; in the first 400 steps of a
+    /// training the limit is lower. With --parallel, the mean error of all gradients, whatever the codec.
     #[arg(long, value_name = "ERROR", value_parser = within(0.0..=f64::MAX, "a number of 0 or more"), help_heading = GRADIENTS)]
     pub error_budget: Option<f64>,
     /// Feedback of the codec's error [default: classic]
     ///
-    /// classic adds the codec's error to the next gradient; ef21, average:BETA and decay:FACTOR are others. Not for
-    /// none, f16, bf16, intsgd and others that leave no residual.
+    /// classic adds the codec's error to the next gradient; ef21, average:BETA and decay:FACTOR are others. Does not
+    /// apply to none, f16, bf16, intsgd and others that leave no residual.
     #[arg(long, value_name = "KIND", help_heading = GRADIENTS, hide_short_help = true)]
     pub feedback: Option<Feedback>,
-    /// Factor of momentum that is added up before encoding
+    /// Factor of momentum that is applied before encoding
     ///
-    /// The optimiser then has none.
+    /// The optimiser then has no momentum of its own.
     #[arg(long, value_name = "FACTOR", value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"), help_heading = GRADIENTS, hide_short_help = true)]
     pub momentum_correction: Option<f32>,
-    /// First steps that travel raw [default: by codec]
+    /// First steps that are sent raw [default: by codec]
     ///
     /// Number of first steps before the codec begins; auto has no such steps. The default is 20 for powersgd, 50 for
     /// topk, blocktopk, dgc and graddrop, unless that exceeds a fifth of the steps.
@@ -97,18 +97,19 @@ pub struct Settings {
     pub report: PathFlag,
     /// File for the times of every step's exchange
     ///
-    /// Under a plan it gets the times of rank 0's instructions. One line of JSON each. Beside it, with the extension
-    /// .trace.json, the same is written as a timeline for Perfetto and speedscope.
+    /// Under a plan, the file has the times of rank 0's instructions. One line of JSON each. A file with the
+    /// extension .trace.json next to it has the same as a timeline for Perfetto and speedscope.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub trace: Option<PathBuf>,
     /// Batches of a validation, or 0
     ///
-    /// The validation loss is measured on at most so many batches, ten times in a training, and in the end the accuracy of a model of images.
+    /// The validation loss is measured on at most this many batches, ten times in a training; at the end also the
+    /// accuracy of a model of images.
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16), help_heading = OUTPUT)]
     pub validation_batches: u16,
-    /// Bytes of text that the trained model writes; 0 for none
+    /// Bytes of text that the trained model generates; 0 for none
     ///
-    /// Models of images write nothing.
+    /// Models of images generate nothing.
     #[arg(long, default_value = "400", value_name = "BYTES", value_parser = units::bytes(0..=u16::MAX), help_heading = OUTPUT, hide_short_help = true)]
     pub sample_bytes: u16,
     /// One JSON object per training on standard output
@@ -176,17 +177,17 @@ pub fn folder<T: From<OsString> + Clone + Send + Sync + 'static>()
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Plan")]
 pub struct PlanFlags {
-    /// Train the model of this plan as it says
+    /// Train the model of this plan according to the plan
     ///
     /// `thinwire plan make --output FILE` writes one.
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
     /// Plan the parallelism for these ranks
     ///
-    /// They train by this plan; none continues without the plan of a checkpoint.
+    /// The ranks train by this plan; none continues a checkpoint without its plan.
     #[arg(long, value_enum, value_name = "HOW", conflicts_with = "plan")]
     pub parallel: Option<Parallel>,
-    /// With --parallel semi, a cut that is decided
+    /// With --parallel semi, a cut that is fixed
     ///
     /// Such as 'block.*.mlp.up: n=tp'; may be repeated.
     #[arg(
@@ -196,7 +197,7 @@ pub struct PlanFlags {
         hide_short_help = true
     )]
     pub pin: Vec<String>,
-    /// With --parallel, ranks and links [default: measured]
+    /// With --parallel, cluster file of ranks and links [default: measured]
     #[arg(long, value_name = "FILE", requires = "parallel")]
     pub cluster: Option<PathBuf>,
     #[command(flatten)]
@@ -253,7 +254,7 @@ pub enum Parallel {
     None,
     /// None of it: every rank has the whole model and a part of the batch
     Data,
-    /// All that --pin does not say
+    /// Everything that --pin leaves open
     Semi,
     /// All of it
     Auto,
@@ -280,19 +281,19 @@ pub fn refuse<const N: usize>(
 pub struct RecipeFlags {
     /// Model, by name or file [default: GPT of bytes]
     ///
-    /// llama2-7b, llama:layers=2,..., model.json, model.onnx; `thinwire model show` tells more. Without it, a GPT of
-    /// bytes by the sizes below.
+    /// llama2-7b, llama:layers=2,..., model.json, model.onnx; `thinwire model show` lists all names. Without it, a
+    /// GPT of bytes by the sizes below.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
     /// With --model or --plan, the name of its input of tokens
     ///
-    /// Where that is not clear.
+    /// Needed only where the model does not make it clear.
     #[arg(long, value_name = "tokens=NAME", hide_short_help = true)]
     pub input: Option<Tokens>,
     /// Begin with the values of this safetensors file
     ///
     /// It has every parameter under its name and in its shape, as transformers writes it. Without it, values are
-    /// drawn.
+    /// drawn at random.
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
     /// Elements of an activation [default: 128]
@@ -321,9 +322,9 @@ pub struct RecipeFlags {
     /// Highest learning rate [default: 0.004]
     #[arg(long, value_name = "RATE")]
     pub lr: Option<f32>,
-    /// Steps of rising rate [default: a tenth]
+    /// Steps in which the rate rises [default: a tenth]
     ///
-    /// The learning rate rises from 0 in so many steps, by default a tenth of them and at least 40.
+    /// The learning rate rises from 0 over this many steps, by default a tenth of them and at least 40.
     #[arg(long, value_name = "N")]
     pub lr_warmup_steps: Option<u64>,
     /// Greatest norm of a gradient, or 0 [default: 1]
@@ -331,7 +332,7 @@ pub struct RecipeFlags {
     /// The norm of the averaged gradient; 0 does not clip.
     #[arg(long, value_name = "NORM")]
     pub clip: Option<f32>,
-    /// Precision of gradients before they leave [default: f32]
+    /// Precision of gradients before they are sent [default: f32]
     #[arg(long, value_enum, value_name = "DTYPE", help_heading = GRADIENTS, hide_short_help = true)]
     pub grad_dtype: Option<GradDtype>,
 }
@@ -369,7 +370,7 @@ impl FromStr for Tokens {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GradDtype {
-    /// As backward gives them
+    /// Unchanged, as backward gives them
     F32,
     /// Matrices rounded to bf16, norms and biases in f32
     Bf16,

@@ -38,7 +38,7 @@ impl Rmat {
         if !(self.chances.iter().all(|chance| *chance >= 0.0) && sum <= 1.0) {
             let [a, b, c] = self.chances;
             return Err(Error::value(format!(
-                "chances {a}, {b} and {c}, expected three from 0 on that sum to at most 1"
+                "chances {a}, {b} and {c}, expected three numbers of at least 0 that sum to at most 1"
             )));
         }
         let vertices = 1_u32 << self.scale;

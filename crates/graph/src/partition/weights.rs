@@ -55,7 +55,7 @@ impl Weights {
                 }
                 Some(true) => {
                     return Err(Error::value(format!(
-                        "training vertex {vertex} twice, expected once"
+                        "training vertex {vertex} is listed twice, expected once"
                     )));
                 }
                 Some(is_training) => *is_training = true,

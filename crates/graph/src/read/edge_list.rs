@@ -110,7 +110,7 @@ impl<R: BufRead> Reader<R> {
             Some(naming) => naming.number(text),
             None => number(text, what).and_then(|number| as_given(number, self.numbering)),
         };
-        let hint = "--relabel numbers vertices that have other ids than numbers from 0 on, and keeps their ids";
+        let hint = "--relabel numbers vertices that have ids other than the numbers from 0, and keeps their ids";
         vertex.map_err(|(found, expected)| {
             let error = self.lines.error(&found, &expected);
             if self.naming.is_none() { error.with_hint(hint) } else { error }
@@ -208,7 +208,7 @@ mod tests {
             (
                 "0 1\n",
                 (1, 1),
-                "columns of source 1, destination 1, expected different ones from 1 on",
+                "columns of source 1, destination 1, expected different ones of at least 1",
             ),
         ] {
             assert_eq!(read_columns(text, columns).unwrap_err(), message);
@@ -305,7 +305,7 @@ mod tests {
         let expected = Edges { vertices: 3, pairs: vec![(0, 1), (1, 2)], ..Edges::default() };
         assert_eq!(read_with("1 2\n2 3\n", from_one).unwrap(), expected);
         let error = read_with("1 2\n0 3\n", from_one).unwrap_err();
-        assert_eq!(error, "line 2: vertex 0, expected vertices from 1 on");
+        assert_eq!(error, "line 2: vertex 0, expected vertices numbered from 1");
         let few = Options { vertices: Some(3), ..Options::default() };
         let error = edges_of_bytes(b"1 2\n2 3\n", Format::EdgeList, few).unwrap_err();
         assert!(error.hint().unwrap().starts_with("--one-based"));

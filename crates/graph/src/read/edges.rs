@@ -7,7 +7,7 @@ use crate::sample::{Weights, is_weight};
 use crate::store::Ids;
 
 /// What to do about a file whose vertices seem to be numbered from 1 on.
-const ONE_BASED: &str = "--one-based, if the file numbers vertices from 1 on";
+const ONE_BASED: &str = "--one-based, if the file numbers vertices from 1";
 /// Vertices that a file without edges may have.
 const VERTICES_FREE: u64 = 1 << 20;
 /// Further vertices that a file may have per edge.

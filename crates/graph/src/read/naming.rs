@@ -75,7 +75,7 @@ pub(super) fn as_given(number: u64, numbering: Numbering) -> Result<u32, Reason>
     let first = u64::from(numbering == Numbering::FromOne);
     let found = || format!("vertex {number}");
     if number < first {
-        return Err((found(), "vertices from 1 on".to_owned()));
+        return Err((found(), "vertices numbered from 1".to_owned()));
     }
     match u32::try_from(number - first) {
         Ok(vertex) if vertex < u32::MAX => Ok(vertex),

@@ -214,7 +214,10 @@ impl Header {
         let header = read_header(stream)?;
         let dtype = Dtype::parse(quoted(&header, "descr").unwrap_or_default())?;
         if !value(&header, "fortran_order").is_some_and(|value| value.starts_with("False")) {
-            return Err(Error::format("an array in the order of Fortran, expected C's, as numpy.ascontiguousarray gives it".to_owned()));
+            return Err(Error::format(
+                "an array in Fortran order, expected C order, as from numpy.ascontiguousarray"
+                    .to_owned(),
+            ));
         }
         Ok(Header { dtype, shape: shape(&header)? })
     }

@@ -100,8 +100,7 @@ fn orientation(format: Option<&str>, said: Option<Orientation>) -> Result<Orient
         }
         (Some(found), _) | (None, Some(found)) => Ok(found),
         (None, None) => {
-            let error =
-                "indptr and indices without a format, expected to know whose lists they are";
+            let error = "indptr and indices without a format, expected an orientation";
             let hint = "--orientation in, if indices has the in-neighbours of each vertex (CSC), or --orientation out (CSR)";
             Err(Error::format(error.to_owned()).with_hint(hint))
         }
@@ -277,7 +276,7 @@ fn named<R: Read + Seek, T>(
     // The checksum of a member is compared where it ends.
     match stream.read(&mut [0]) {
         Ok(0) => Ok(Some(array)),
-        Ok(_) => Err(in_array("bytes behind its numbers, expected its end".to_owned())),
+        Ok(_) => Err(in_array("extra bytes after its numbers, expected the end".to_owned())),
         Err(error) => Err(in_array(error.to_string())),
     }
 }

@@ -115,6 +115,6 @@ impl Columns {
         }
         let weight = weight.map_or_else(String::new, |weight| format!(", weight {weight}"));
         let what = format!("columns of source {source}, destination {destination}{weight}");
-        Err(Error::value(format!("{what}, expected different ones from 1 on")))
+        Err(Error::value(format!("{what}, expected different ones of at least 1")))
     }
 }

@@ -63,6 +63,7 @@ impl Operator {
     pub fn resize(&mut self, target: u32) -> Result<(), Error> {
         match self.ask(&Request::Resize(target))? {
             Reply::Resized(_) => Ok(()),
+            // Only a number beyond the bounds is refused with what was expected.
             Reply::Refused(reason) if reason.contains(" expected ") => Err(Error::invalid(reason)
                 .with_hint("these are the bounds that the job has: --ranks MIN:MAX")),
             Reply::Refused(reason) => Err(Error::invalid(reason)),
@@ -85,6 +86,7 @@ impl Operator {
                     let context = format!("no answer within {:.0} s", self.timeout.as_secs_f64());
                     return Err(link::Error::new(link::Kind::Timeout, context).into());
                 }
+                // The time has passed since `left` was computed, as the next turn sees.
                 None => {}
             }
         }

@@ -80,6 +80,7 @@ impl Presence {
     /// Notes that this process has done `done` steps of the job. The next epoch names the largest such number
     /// of its members.
     pub fn applied(&self, done: u64) {
+        // With fewer steps than the epoch began with, the job would seem to have lost some.
         let begun = self.membership.shared().epoch().map_or(0, |epoch| epoch.done);
         self.membership.applied(done.max(begun));
     }

@@ -334,6 +334,7 @@ fn coordinator_state(
         let cannot = |error| Error::because(format!("reading {place}"), error);
         return restored.map(decided).map_err(|error| cannot(error).with_hint(UNREADABLE));
     }
+    // The bit of servers is for servers only.
     let id = fresh_id(Role::Worker)?;
     Ok(match options.mode {
         CoordinatorMode::Saved => decided(Roster::found(id, options)),

@@ -203,7 +203,8 @@ impl CoordinatorService {
     ) -> Result<(), link::Error> {
         match request {
             Request::Join { id, .. } if id == OPERATOR || self.processes.contains_key(&client) => {
-                let context = format!("wanted to join as {id}, expected one id, which is not zero");
+                let context =
+                    format!("wanted to join as {id}, expected a single id other than zero");
                 return Err(link::Error::new(link::Kind::Corrupt, context));
             }
             Request::Join { id, spec } => self.join(client, id, spec, now, out),

@@ -47,6 +47,7 @@ impl FromStr for Store {
 
     fn from_str(text: &str) -> Result<Store, Error> {
         let wrong = |what: &str| {
+            // The error is one line, whatever the text is.
             let text: String = text.chars().filter(|letter| !letter.is_control()).collect();
             Error::invalid(format!("store is '{text}', {what}"))
                 .with_hint("give etcd://HOST:PORT/JOB, with any name of the job")

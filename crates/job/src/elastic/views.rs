@@ -108,7 +108,7 @@ impl Job {
         // A coordinator that forgot which server keeps what would let others overwrite it.
         if !self.servers.as_ref().is_none_or(is_lasting) {
             return Err(Error::invalid(
-                "the coordinator of a job with servers is one whose state is saved, expected CoordinatorMode::Saved",
+                "a job with servers needs a coordinator that saves its state, expected CoordinatorMode::Saved",
             ));
         }
         Ok(())

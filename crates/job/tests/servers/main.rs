@@ -254,7 +254,7 @@ fn a_coordinator_that_may_forget_what_servers_keep_is_refused() {
         let bound = Coordinator::bind("127.0.0.1:0", "secret", job, None, |_| {});
         let error = bound.unwrap_err().to_string();
         assert!(
-            error.ends_with("whose state is saved, expected CoordinatorMode::Saved"),
+            error.ends_with("that saves its state, expected CoordinatorMode::Saved"),
             "{error}"
         );
     }

@@ -98,7 +98,7 @@ impl Sockets {
                 }
                 Err(error) if error.kind == Kind::AddressInUse => {
                     let context = format!(
-                        "{} is held by another program, expected it free or shared by thinwire",
+                        "{} is in use by another program, expected a port that is free or shared by thinwire",
                         in_words(address)
                     );
                     return Err(Error::new(Kind::AddressInUse, context));

@@ -56,6 +56,7 @@ impl Member {
     /// Returns whether another coordinator may be followed: this process has lost its own, or never had one.
     fn is_free(&self, now: Duration) -> bool {
         let is_stranger = self.epoch.is_none() && self.accepted.is_none();
+        // In half of the silence four heartbeats were sent, and a coordinator that is there answers each.
         is_stranger || self.is_suspect(now) || now > self.heard + self.options.silence / 2
     }
 
@@ -128,11 +129,14 @@ impl Member {
     }
 
     fn enter(&mut self, epoch: Epoch) {
+        // The state of a source counts as one of this epoch: it equals what the others take over from it.
         if epoch.has_state(self.id) {
             self.state = Some(State { epoch: epoch.number, done: epoch.done });
         } else if epoch.state_sources == 0 {
+            // All load the last checkpoint: whoever has not done so shows that no step was applied.
             self.state = None;
         }
+        // Any other member keeps its older state until it is synced: if all sources are lost, it may be the newest.
         self.accepted = None;
         self.lost.clear();
         self.epoch = Some(epoch);

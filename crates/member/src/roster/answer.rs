@@ -63,6 +63,7 @@ impl Roster {
                     && !report.leaving;
                 !is_calm
             }),
+            // The other phases end once nobody is waited for; to adopt, more than half of the promises are enough.
             _ => self.outstanding.is_empty() || self.phase == Phase::Adopting,
         }
     }
@@ -135,10 +136,12 @@ impl Roster {
 
     fn answer_stranger(&mut self, id: Id) -> Message {
         let Some(report) = self.peers.report(id) else { return Message::Heard };
+        // The promise of a process that knows of no epoch excludes none.
         let is_newcomer = report.epoch == 0 && report.accepted == 0;
         if self.has_promised(id) || is_newcomer {
             return Message::Heard;
         }
+        // A member leaves the coordinator that it has promised to only for a larger number.
         if report.promised.to != self.id {
             self.number = self.number.max(report.promised.number + 1);
         }

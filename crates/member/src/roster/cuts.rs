@@ -76,6 +76,7 @@ impl Cuts {
 
     /// Forgets pairs that have been together again for long.
     pub(super) fn prune(&mut self, now: Duration) {
+        // A pair that fails again within ten minutes is kept apart for longer than before.
         self.pairs.retain(|_, cut| now <= cut.until + Duration::from_secs(600));
     }
 }

@@ -145,6 +145,7 @@ impl Peers {
 
     /// Forgets processes outside of the epoch that have been silent for long.
     pub(super) fn prune(&mut self, now: Duration, silence: Duration, epoch: Option<&Epoch>) {
+        // Long after its silence has had consequences (`is_gone`).
         self.all.retain(|id, peer| {
             now <= peer.heard + 4 * silence || epoch.is_some_and(|epoch| epoch.contains(*id))
         });

@@ -132,7 +132,10 @@ pub(super) fn blocks(graph: &mut Graph, blocks: &[Stretch]) -> Result<(), Error>
         return refused(format!("block {at} '{name}' has 0 nodes, expected 1 or more"));
     }
     if next != graph.nodes.len() {
-        return refused(format!("blocks have {next} nodes, expected all {}", graph.nodes.len()));
+        return refused(format!(
+            "blocks have {next} nodes in total, expected {}",
+            graph.nodes.len()
+        ));
     }
     Ok(())
 }

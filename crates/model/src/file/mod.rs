@@ -62,7 +62,8 @@ impl ModelFile {
         let [once, twice] = [build(sizes::SEEN[0])?, build(sizes::SEEN[1])?];
         if once.nodes.len() != twice.nodes.len() || once.tensors.len() != twice.tensors.len() {
             let counts = [once.nodes.len(), twice.nodes.len()];
-            let message = format!("{counts:?} nodes for batches of 1 and 2, expected as many");
+            let message =
+                format!("{counts:?} nodes for batches of 1 and 2, expected equal numbers");
             return Err(Error::new(Kind::Sizes, message));
         }
         let stretch =

@@ -92,7 +92,7 @@ fn grow(number: &Value, batch: usize) -> Result<Value, Error> {
 }
 
 fn wrong(what: &str, found: &Value) -> Error {
-    let message = format!("{what} {found}, expected a whole number from 1 on");
+    let message = format!("{what} {found}, expected a whole number of at least 1");
     Error::new(Kind::Sizes, message)
 }
 

@@ -33,7 +33,7 @@ impl Attention {
         let [_, t, key_features] = dims("k", shapes[1])?;
         if self.causal && s != t {
             let message =
-                format!("q has {s} tokens and k {t}, expected as many where it is causal");
+                format!("q has {s} tokens and k {t}, expected equal numbers in causal attention");
             return Err(Error::new(Kind::Operands, message));
         }
         let width = self.head_size * self.queries_per_key;

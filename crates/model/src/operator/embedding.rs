@@ -60,7 +60,7 @@ fn axes(
     padding: Option<usize>,
 ) -> Result<(Axes, Vec<Dim>, Dim, Dim), Error> {
     if let Some(row) = padding.filter(|row| *row >= rows) {
-        let text = format!("row {row} is padding, expected one of {rows} rows");
+        let text = format!("padding row {row}, expected one of {rows} rows");
         return Err(Error::new(Kind::Operands, text));
     }
     let mut axes = Axes::default();

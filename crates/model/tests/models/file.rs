@@ -159,7 +159,7 @@ fn what_is_wrong_is_named() {
             file["tensors"][2]["shape"] = json!([784, 100]);
             file["tensors"][3]["shape"] = json!([100]);
         }),
-        ("blocks have 8 nodes, expected all 9", |file| {
+        ("blocks have 8 nodes in total, expected 9", |file| {
             file["blocks"][0]["nodes"] = 1.into();
         }),
         ("block 0 'empty' has 0 nodes, expected 1 or more", |file| {
@@ -251,7 +251,12 @@ fn numbers_that_an_operator_cannot_mean_are_refused() {
         ("gpt2", "scale", json!(1e300), "factor is 1e300, expected -3.4028234663852886e38 to"),
         ("gpt2", "scale", json!({"one_over": {"batch": 0}}), "the batch times 0, expected a whole"),
         ("gpt2", "scale", json!({"one_over": {"batch": -2}}), "the batch times -2, expected a"),
-        ("gpt2", "scale", json!({"one_over": {}}), "one over {}, expected a whole number from 1"),
+        (
+            "gpt2",
+            "scale",
+            json!({"one_over": {}}),
+            "one over {}, expected a whole number of at least 1",
+        ),
         ("moe-small", "route", json!({"chosen": 0}), "a token goes to 0 experts, expected 1 to 8"),
         ("moe-small", "dispatch", json!({"capacity": 0}), "expected"),
         ("resnet50", "conv2d", json!({"stride": 0}), "with stride 0"),
@@ -273,7 +278,7 @@ fn numbers_that_an_operator_cannot_mean_are_refused() {
     };
     assert!(padded(json!({"padding": 50256})).is_ok());
     let error = padded(json!({"padding": 50257})).unwrap_err();
-    assert!(error.ends_with("row 50257 is padding, expected one of 50257 rows"), "{error}");
+    assert!(error.ends_with("padding row 50257, expected one of 50257 rows"), "{error}");
     assert!(padded(json!({})).unwrap_err().contains("missing field `padding`"));
     for rate in [json!(-0.1), json!(1)] {
         let error = refusal(|file| {

@@ -56,8 +56,10 @@ pub(super) fn check(importer: &Importer<'_>) -> Result<(), Error> {
     }
     let pair = matches!(call.operator, "Add" | "Sub" | "Mul" | "Div" | "Pow");
     if let (true, Some(axis)) = (pair, call.attribute("axis")) {
-        let message =
-            format!("its second input begins at axis {}, expected its last to fit", axis.i);
+        let message = format!(
+            "its second input begins at axis {}, expected it to be aligned with the last axis",
+            axis.i
+        );
         return Err(refuse(message));
     }
     let to = call.integer("to", 0);

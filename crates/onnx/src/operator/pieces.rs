@@ -33,7 +33,7 @@ fn lengths(sections: &[i64], whole: usize) -> Result<Vec<usize>, Error> {
         lengths.iter().try_fold(0_usize, |sum, n| sum.checked_add(*n)) == Some(whole)
     };
     lengths.filter(fits).ok_or_else(|| {
-        refuse(format!("sections {sections:?}, expected lengths that are {whole} together"))
+        refuse(format!("sections {sections:?}, expected lengths that add up to {whole}"))
     })
 }
 
@@ -99,8 +99,9 @@ pub(crate) fn ranges(
     let steps = importer.list("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
     let counts = [starts.len(), ends.len(), axes.len(), steps.len()];
     if starts.is_empty() || counts != [starts.len(); 4] {
-        let message =
-            format!("{counts:?} starts, ends, axes and steps, expected as many, and some");
+        let message = format!(
+            "{counts:?} starts, ends, axes and steps, expected equal numbers of each, at least 1"
+        );
         return Err(refuse(message));
     }
     let range = |(((start, end), axis), step): (((i64, i64), i64), i64)| {

@@ -12,7 +12,9 @@ const LEADING: &str = "bgtuv";
 pub(super) fn gemm(importer: &mut Importer<'_>) -> Result<Value, Error> {
     let factors = [importer.call.float("alpha", 1.0), importer.call.float("beta", 1.0)];
     if factors != [1.0, 1.0] || importer.call.integer("transA", 0) != 0 {
-        return Err(refuse(format!("alpha and beta are {factors:?}, expected 1, and x as it is")));
+        return Err(refuse(format!(
+            "alpha and beta are {factors:?}, expected 1, and an x that is not transposed"
+        )));
     }
     let turned = importer.call.integer("transB", 0) != 0;
     let x = importer.tensor(0)?;

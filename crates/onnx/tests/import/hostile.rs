@@ -182,7 +182,7 @@ fn numbers_that_are_elsewhere_or_fewer_than_said_are_refused() {
             added(maker, tensor.with_external_data(entries.to_vec()));
         });
         let expected = format!(
-            "mask: its numbers are in '{path}', expected that file beside the model, or export with external_data=False"
+            "mask: its numbers are in '{path}', expected that file next to the model, or export with external_data=False"
         );
         assert!(outside.ends_with(&expected), "{outside}");
     }
@@ -205,7 +205,7 @@ fn external_data_is_a_range_of_a_file_beside_the_model() {
     assert_eq!(found, ("m.onnx.data".to_owned(), 128, 24));
     for path in ["../m.data", "/dev/zero", "a/b", "..", ".", "", "a\u{1b}[2J/b"] {
         let refused = external(&[("location", path)]).unwrap_err();
-        assert!(refused.ends_with("expected a file beside the model"), "{refused}");
+        assert!(refused.ends_with("expected a file next to the model"), "{refused}");
         assert!(!refused.contains(char::is_control), "{refused:?}");
     }
     let refused = external(&[named, ("length", "23")]).unwrap_err();

@@ -306,7 +306,7 @@ fn files_that_contradict_themselves_are_refused() {
     let missing = TensorProto::from_i64("zero", Vec::new(), Vec::new());
     let zero = maker.graph.initializer.iter_mut().find(|tensor| tensor.name() == "zero").unwrap();
     *zero = missing.with_data_location(onnx_rs::ast::DataLocation::External);
-    let expected = "zero: its numbers are in 'another file', expected that file beside the model, or export with external_data=False";
+    let expected = "zero: its numbers are in 'another file', expected that file next to the model, or export with external_data=False";
     assert_eq!(refusal(&maker), expected);
 }
 

@@ -130,7 +130,7 @@ fn unique(what: &str, names: &[&str]) -> Result<(), Error> {
     for (place, name) in names.iter().enumerate() {
         if let Some(first) = places.insert(*name, place) {
             let (first, second) = (first + 1, place + 1);
-            let twice = format!("stands twice, as {what} {first} and {what} {second}");
+            let twice = format!("appears twice, as {what} {first} and {what} {second}");
             return Err(Error::file(format!("{what} '{name}' {twice}")));
         }
     }

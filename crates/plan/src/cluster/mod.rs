@@ -182,7 +182,7 @@ mod tests {
             ("gbit = 800", "gbit = -1", "level 'pod': gbit is -1, expected 1e-6 to 1e6"),
             ("= 3\n", "= -3\n", "level 'node': latency_us is -3, expected 0 or 1e-6 to 1e9"),
             ("= 80", "= nan", "device 'a100': memory_gib is NaN, expected 1e-6 to 1e6"),
-            ("\"pod\"", "\"node\"", "level 'node' stands twice, as level 1 and level 2"),
+            ("\"pod\"", "\"node\"", "level 'node' appears twice, as level 1 and level 2"),
         ] {
             assert_eq!(refusal(from, to), expected);
         }

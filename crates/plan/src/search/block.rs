@@ -29,6 +29,7 @@ pub(super) fn layouts_of(
             let written = written.filter(|(_, tensor)| class.exit == Some(**tensor));
             let ends = read.map(|(at, tensor)| (at, tensor, true));
             for (at, tensor, input) in ends.chain(written.map(|(at, tensor)| (at, tensor, false))) {
+                // By shape, since the block that writes the tensor and the one that reads it name it differently.
                 let known =
                     layouts.entry(prepared.graph.tensors[*tensor].shape.clone()).or_default();
                 for strategy in allowed.strategies(id, &class.work[&id], &costs.mesh) {
@@ -93,7 +94,7 @@ pub(super) struct BlockPricing<'a> {
 /// Returns a number that identifies a layout among those on as many mesh dimensions; none for a
 /// layout that is too large for it.
 fn code(layout: &Layout) -> Option<u64> {
-    // A placement takes four bits, and no code may be the number that separates lists in `key`.
+    // A placement takes four bits. Eight of them are never the number that separates lists in `key`.
     let digit = |placement: &Placement| match placement {
         Placement::Replicated => Some(0),
         Placement::Partial(Reduction::Sum) => Some(1),

@@ -20,6 +20,7 @@ pub fn bound_s(
 ) -> f64 {
     let costs = costs(cluster, candidate, settings);
     let forwards = if settings.recompute == Recompute::Always { 2.0 } else { 1.0 };
+    // Under other rules products may be copied although they could be cut.
     let replication = match candidate.rule {
         Rule::Free => Replication::Never,
         _ => Replication::Allowed,

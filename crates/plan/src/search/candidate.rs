@@ -188,6 +188,7 @@ pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidat
     let most = if expert == Expert::Grid { blocks } else { 1 };
     for stages in divisors(devices).filter(|stages| *stages <= most) {
         for mesh in flat(devices / stages) {
+            // People keep tensor parallelism to the fastest links, those of the innermost level.
             let within = mesh[1..].iter().all(|inner| *inner <= cluster.levels[0].size);
             let allowed = (expert == Expert::Grid && within) || mesh.len() == 1;
             // Experts divide the batch equally, and leave no device idle.
@@ -234,6 +235,7 @@ fn micro_batches(batch: usize, parts: usize) -> Vec<usize> {
     let found = sizes.filter(|size| batch.is_multiple_of(*size)).map(|size| batch / size);
     let found = found.filter(|count| *count <= MICRO_BATCHES_MAX);
     let mut found: Vec<usize> = found.collect();
+    // All of a part's own sequences may be a power of two as well.
     found.sort_unstable_by(|a, b| b.cmp(a));
     found.dedup();
     if found.is_empty() { vec![1] } else { found }

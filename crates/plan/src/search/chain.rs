@@ -240,6 +240,7 @@ impl<'a> Chain<'a> {
     ) -> Option<(&[usize], TensorId, Sides)> {
         let (class, options) = &choice.variants[choice.of_block[user.block]];
         let mut strategies = self.formulations[*class].strategies(options);
+        // It is there: a choice has a strategy for every node of a class.
         let (_, strategy) = strategies.find(|(id, _)| *id == user.node)?;
         let tensor = self.prepared.graph.nodes[user.node].inputs[user.input];
         let work = &self.prepared.classes[*class].work[&user.node];

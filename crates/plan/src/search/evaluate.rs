@@ -31,6 +31,7 @@ pub fn evaluate(
     let more = each && worth(&best, enough_s(), settings);
     let bounds = bounds_of(&best);
     if more {
+        // ZeRO 2 as well: it needs less memory than ZeRO 1, and gathers no parameters as ZeRO 3 does.
         let alike = settings.alike().chain([Sharding::Gradients]);
         for division in alike.map(Division::Alike) {
             let candidate = Candidate { division, ..candidate.clone() };
@@ -169,6 +170,7 @@ pub(super) fn better(one: Evaluated, other: Evaluated) -> Evaluated {
             Found(Box::new(Outcome { infeasible_bound_s, ..faster.beside(*other) }))
         }
         (Impossible, any) | (any, Impossible) => any,
+        // What is too slow is no faster than a plan that is known, so its bound does not count.
         (Found(a), TooSlow(_)) | (TooSlow(_), Found(a)) => Found(a),
         (Found(a), TooLarge(b)) | (TooLarge(b), Found(a)) => {
             let infeasible_bound_s = a.infeasible_bound_s.min(b.bound_s);

@@ -132,7 +132,8 @@ impl<'a> LoadBalance<'a> {
         let last = (0..parts).max_by(|a, b| last(a).total_cmp(&last(b))).unwrap_or(0);
         let all: Vec<Vec<Cost>> = self.chains.iter().map(|chain| chain.costs(choice)).collect();
         let kinds = cuts.iter().zip(&self.kinds).flat_map(|(blocks, kinds)| {
-            // Without uneven shares all wait for the slowest of a stage.
+            // Without uneven shares all wait for the slowest of a stage: that which takes longest for the first block
+            // is taken to do so for all.
             let worst = kinds
                 .iter()
                 .max_by(|a, b| micro[**a][blocks.start].total_cmp(&micro[**b][blocks.start]));

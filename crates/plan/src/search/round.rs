@@ -87,6 +87,7 @@ impl<'a> Round<'a> {
             self.record(one, *least_s);
             None
         };
+        // One by one, since every plan that is found rules others out.
         let verdicts: Vec<Evaluated> =
             self.bounded(list).par_iter().with_max_len(1).filter_map(verdict).collect();
         let mut best: Result<Outcome, f64> = Err(f64::INFINITY);

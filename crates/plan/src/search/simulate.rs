@@ -22,7 +22,7 @@ const SIMULATED: Range<usize> = 20..200;
 /// Factor over its bound below which a plan is not tried with fewer choices.
 const NEAR: f64 = 1.05;
 
-/// Ways to shard all parameters alike.
+/// Ways to shard all parameters alike. ZeRO 2 is left out: `evaluate` tries it where memory is short.
 const ALIKE: [Sharding; 3] = [Sharding::None, Sharding::Optimizer, Sharding::Parameters];
 
 /// Largest factor of the closed form over the simulation: it does not see that waiting stages move

@@ -94,7 +94,7 @@ fn activations(file: &PlanFile) -> Result<(), Error> {
 fn seconds(field: &str, value: f64) -> Result<(), Error> {
     match value.is_finite() && value >= 0.0 {
         true => Ok(()),
-        false => Err(Error::file(format!("{field} is {value}, expected a number from 0 on"))),
+        false => Err(Error::file(format!("{field} is {value}, expected a number of at least 0"))),
     }
 }
 
@@ -123,7 +123,7 @@ fn shares(file: &PlanFile) -> Result<(), Error> {
     let sum = file.shares.iter().try_fold(0_usize, |sum, share| sum.checked_add(*share));
     if shares != 0 && (sum != all || file.shares.contains(&0)) {
         let (found, each) = (&file.shares, file.micro_batches);
-        let expected = format!("expected {parts} of 1 or more that make {parts} times {each}");
+        let expected = format!("expected {parts} of 1 or more that add up to {parts} times {each}");
         return Err(Error::file(format!("shares are {found:?}, {expected}")).with_hint(
             "a share is how many micro-batches a part along the first dimension of the mesh does",
         ));
@@ -160,18 +160,18 @@ fn devices(file: &PlanFile) -> Result<(), Error> {
     if count != 0 && (count < ranks || known.len() < count) {
         let found = format!("devices names {} devices in {count} places", known.len());
         return Err(Error::file(format!(
-            "{found}, expected another one for each of {ranks} ranks"
+            "{found}, expected a different one for each of {ranks} ranks"
         )));
     }
     Ok(())
 }
 
-/// Refuses a name that stands twice.
+/// Refuses a name that appears twice.
 fn once<'a>(what: &str, place: &str, names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for name in names {
         if !seen.insert(name) {
-            let message = format!("{what} '{name}' stands twice in {place}, expected it once");
+            let message = format!("{what} '{name}' appears twice in {place}, expected it once");
             return Err(Error::file(message));
         }
     }

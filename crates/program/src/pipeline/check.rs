@@ -48,7 +48,7 @@ pub fn check(orders: &[Vec<Pass>], chunks: usize, micro_batches: usize) -> Resul
     if done.len() != expected || planned != expected {
         let found = done.len();
         return Err(Error::invalid(format!(
-            "orders come to {found} of {planned} passes, expected {expected}"
+            "orders run {found} of {planned} passes, expected {expected}"
         )));
     }
     Ok(())

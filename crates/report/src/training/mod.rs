@@ -429,6 +429,16 @@ mod tests {
     }
 
     #[test]
+    fn steps_between_rounds_have_no_exchange() {
+        let time = Split { step_s: 0.1, compute_s: 0.1, ..Split::default() };
+        let mode = Some("diloco:30".to_owned());
+        let rounds = Run { mode, time, buckets: Vec::new(), ..run("int4", 0.1) };
+        let text = summary(&report(vec![run("int8", 0.3), rounds]));
+        let waits = text.lines().find(|line| line.contains("wait for the exchange")).unwrap();
+        assert!(waits.ends_with('–') && !text.contains("0 ns"), "{text}");
+    }
+
+    #[test]
     fn a_report_of_nothing_is_a_page() {
         let page = page(&Report { runs: vec![Run::default()], ..Report::default() });
         assert!(page.ends_with("</html>\n"));

@@ -87,11 +87,11 @@ const FIGURES: &[(&str, Figure)] = &[
     ("raw over sent", |run| ratio(run.compression())),
     ("step", |run| seconds(run.time.step_s)),
     ("  compute", |run| seconds(run.time.compute_s)),
-    ("  wait for the exchange", |run| seconds(run.time.wait_s)),
-    ("  decode of the result", |run| seconds(run.time.commit_s)),
-    ("beside it: encode", |run| seconds(run.time.encode_s)),
-    ("beside it: wire", |run| seconds(run.time.wire_s)),
-    ("beside it: decode", |run| seconds(run.time.decode_s)),
+    ("  wait for the exchange", |run| part(run.time.wait_s)),
+    ("  decode of the result", |run| part(run.time.commit_s)),
+    ("beside it: encode", |run| part(run.time.encode_s)),
+    ("beside it: wire", |run| part(run.time.wire_s)),
+    ("beside it: decode", |run| part(run.time.decode_s)),
     (HIDDEN, |run| percent(run.overlap)),
     ("floor: compute alone", |run| seconds(run.floors.compute_s)),
     (WIRE_FLOOR, |run| run.floors.wire_s.map_or("–".to_owned(), seconds)),
@@ -100,6 +100,11 @@ const FIGURES: &[(&str, Figure)] = &[
     ("steps skipped", |run| count(run.skipped_steps)),
     (ROUNDS, |run| count(run.skipped_rounds)),
 ];
+
+/// Time of a part of a step; a dash where most steps have no such part, as steps between rounds.
+fn part(time_s: f64) -> String {
+    if time_s == 0.0 { "–".to_owned() } else { seconds(time_s) }
+}
 
 fn accuracy(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)

@@ -113,6 +113,7 @@ impl Connections {
 
     /// Sends a request on a connection.
     pub fn send(&mut self, number: u64, request: Request, message: Outbound, out: &mut Outbox) {
+        // The client was told that this connection is broken, and sends the request again.
         let Some(connection) = self.connections.get_mut(&number) else { return };
         match request {
             Request::Pull(_) => connection.pulls.push_back(message),

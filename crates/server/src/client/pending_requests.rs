@@ -249,6 +249,7 @@ impl PendingRequests {
         self.unsend(key);
         let Some(ask) = self.asks.remove(&key) else { return false };
         self.done.entry(ask.ticket).or_default().push_back(Done { key, values });
+        // It is there: `add` has counted the request.
         let open = self.open.entry(ask.ticket).or_insert(1);
         *open -= 1;
         if *open == 0 {

@@ -67,6 +67,7 @@ fn feed_back(rule: Rule, mut values: Vec<f32>, residual: &mut [f32], bytes: &mut
     let rows = bytes.chunks_exact_mut(format.width(width)).zip(values.chunks_exact_mut(width));
     for ((row, values), residual) in rows.zip(residual.chunks_exact_mut(width)) {
         residual.copy_from_slice(values);
+        // Together with the residual a value may exceed the format; what is cut off stays in the residual.
         let most = format.max();
         values.iter_mut().for_each(|value| *value = value.clamp(-most, most));
         format.encode(values, row);

@@ -220,7 +220,7 @@ impl TablePartition {
         }
         let (name, most) = (&self.name, self.rows);
         Err(Error::invalid(format!(
-            "{found} rows of table '{name}', expected all {most}, as its optimiser moves all"
+            "{found} rows of table '{name}', expected all {most}, since its optimiser updates all rows"
         ))
         .with_hint("lazyadam, sgd, ftrl and adagrad take any rows"))
     }

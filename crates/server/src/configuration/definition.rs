@@ -261,6 +261,7 @@ impl TableDefinition {
             let (found, has) = (&self.name, &job.name);
             return Some(format!("table {number} is called '{found}', {whose} '{has}'"));
         }
+        // Parsed and written again, texts that mean the same are equal.
         let texts = |table: &TableDefinition| {
             [
                 ("rows", table.rows.to_string()),

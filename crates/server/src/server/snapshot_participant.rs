@@ -78,6 +78,7 @@ impl SnapshotParticipant {
         if number <= self.ended {
             return None;
         }
+        // A server that has come after a failure does not tell its user of that.
         let is_witness = std::mem::replace(&mut self.ended, number) > 0 || number == self.begun.0;
         match &snapshot.stage {
             SnapshotStage::Done(name) => {

@@ -173,6 +173,7 @@ impl ShardReplica {
                     Ok(None) => return false,
                     Ok(incoming) => self.incoming = incoming,
                     Err(error) => {
+                        // The disk here has failed, and not the peer.
                         self.note(Err(error));
                         return true;
                     }
@@ -200,6 +201,7 @@ impl ShardReplica {
         actions: Vec<Action>,
         effects: &mut Effects<'_>,
     ) -> Result<(), Error> {
+        // The state machine has a copy as of now; its tables begin here, unless they come from the primary.
         let begins = self.tables.is_none() && self.shard.committed().is_some();
         if begins && !actions.contains(&Action::Load) {
             let pieces = &self.layout.shards[self.number as usize];

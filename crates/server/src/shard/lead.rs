@@ -339,6 +339,7 @@ impl Shard {
         let sender = Sender { view, copy, beat, now };
         for follower in &mut lead.followers {
             follower.repeat(&sender, actions);
+            // Told again until the next view has it as a replica: the coordinator may have been away.
             if follower.is_learner && follower.is_counted {
                 actions.push(Action::Ready { view, learner: follower.id });
             }

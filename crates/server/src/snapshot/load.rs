@@ -119,6 +119,7 @@ impl Snapshot {
             let pieces = &layout.shards[shard as usize];
             let mut bytes = Vec::new();
             pieces.iter().zip(images).for_each(|(piece, image)| image.write(piece, &mut bytes));
+            // Without a limit: a shard that takes these tables sets that of its server.
             let tables = Tables::read_from(&bytes, pieces, &layout.tables, None)?;
             let twice = || self.sealed.damaged("", "a row is there twice, expected once").into();
             tables.map(|tables| (shard, tables)).ok_or_else(twice)

@@ -116,6 +116,7 @@ fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
             let halves = bytes.as_chunks::<2>().0.iter();
             out.iter_mut().zip(halves).for_each(|(out, half)| *out = upper(*half));
         }
+        // F16: `find` returns tensors of no other type.
         _ => {
             let count = bytes.len() / 2;
             Format::F16.decode(bytes, count, &mut out[..count]);

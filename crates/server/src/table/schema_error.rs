@@ -31,7 +31,7 @@ pub enum SchemaError {
     },
     /// The optimiser also changes rows without a gradient, and the push lacks rows.
     #[error(
-        "{found} rows of table {table}, expected all {expected}, as its optimiser moves all; \
+        "{found} rows of table {table}, expected all {expected}, since its optimiser updates all rows; \
          hint: lazyadam, sgd, ftrl and adagrad take any rows"
     )]
     Partial {

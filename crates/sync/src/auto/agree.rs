@@ -45,6 +45,7 @@ impl Synchronizer {
             return Ok(());
         }
         let is_due = Planner::is_due(age);
+        // A link that may have changed is measured before anything is planned for it, and a trial ends by itself.
         match self.absorb_reports()? {
             Some(slowdown) => self.measure_link(slowdown)?,
             None if is_due && !self.planner_mut().is_trying() => {
@@ -54,6 +55,7 @@ impl Synchronizer {
         }
         self.take_turns()?;
         let planner = self.planner.as_mut().expect("it was there");
+        // The step may have begun with a planning: that before the first step, or that of a state.
         self.record.planning = planner.news().map(Box::new).or(self.record.planning.take());
         Ok(())
     }

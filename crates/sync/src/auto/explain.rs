@@ -179,6 +179,7 @@ pub(crate) fn decisions(
     let buckets = all.iter().zip(&plan.assignments).zip(&measured.buckets);
     let decide = |(bucket, ((of_bucket, chosen), ready)): (usize, ((&Vec<Candidate>, _), &_))| {
         let (chosen, ready): (&Assignment, &timeline::Readiness) = (chosen, ready);
+        // What is no candidate any more counts as raw, as in `choose::priced`.
         let mine = of_bucket.iter().find(|candidate| candidate.assignment == *chosen);
         let current = Current {
             assignment: chosen,

@@ -65,6 +65,7 @@ impl Plan {
             }
             let raw = Choice::Bytes(bucket.raw());
             let choice = named(bucket);
+            // A raw codec that was named is that of the bucket's dtype.
             let plain = matches!(&choice, Choice::Bytes(codec) if codec.is_raw());
             let choice = if bucket.exempt || plain { &raw } else { &choice };
             let suited = bucket.suited(choice);

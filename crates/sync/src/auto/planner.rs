@@ -199,9 +199,7 @@ impl Planner {
         let spans = record.buckets.iter().map(|bucket| (bucket.ready_s, bucket.done_s));
         let computed_s = record.total(|bucket| bucket.encode_s + bucket.decode_s);
         let wire_s = timeline::wire_s(spans, computed_s);
-        // What computing took from backward is in the times that were measured.
-        let seen = Measured { shares_cores: false, ..seen(record) };
-        let predicted = timeline::predict(&seen, &plan.prices);
+        let predicted = timeline::predict(&seen(record), &plan.prices);
         let computed_s = plan.prices.iter().map(|price| price.cpu_s).sum();
         let predicted_s = timeline::wire_s(predicted.spans.into_iter(), computed_s);
         let seconds = record.backward_s + record.wait_s + record.commit_s;
@@ -420,6 +418,7 @@ fn seen(record: &StepRecord) -> Measured {
     Measured {
         backward_s: record.backward_s,
         buckets: record.buckets.iter().map(ready).collect(),
+        // What computing took from backward is in the times that were measured.
         shares_cores: false,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::fragment::{Among, Fragment, Stage, cut};
+use super::fragment::{Among, Fragment, Stage, cut, rows};
 use super::mode::Mode;
 use super::pairs::{Pairs, mean};
 use super::replica::{Replica, RoundRecord, checksum};
@@ -70,8 +70,9 @@ impl Averager {
     /// `options` are those of the exchange. A channel has one averager.
     ///
     /// # Errors
-    /// If the mode has no rounds or impossible settings, options are for gradients alone, ranks differ in mode, options
-    /// or parameters, a codec is asked for where pairs exchange, or a peer is lost.
+    /// If the mode has no rounds, impossible settings or more fragments than parameters have rows, options are for
+    /// gradients alone, ranks differ in mode, options or parameters, a codec is asked for where pairs exchange, or a
+    /// peer is lost.
     pub fn start(
         channel: Channel,
         parameters: &[Parameter],
@@ -104,6 +105,7 @@ impl Averager {
         let parties = match mode.as_diloco() {
             Some(settings) => {
                 let options = &with_feedback(options, settings.alpha)?;
+                check_fragments(parameters, settings.fragments)?;
                 let among = Among { channel: &channel, parameters, options, settings };
                 let start = |(pieces, number)| Fragment::start(&among, number, pieces, replica);
                 let pieces = cut(parameters, settings.fragments).into_iter().zip(0..);
@@ -134,8 +136,8 @@ impl Averager {
     fn agree_on_end(&self, replica: &impl Replica) -> Result<(), Error> {
         match self.agree_on_parameters(replica) {
             Err(Error::Disagreement { rank, .. }) => Err(Error::Invalid(format!(
-                "{rank} ends with other parameters than this rank, which has made {} steps, expected the same number \
-                 on each (hint: give every rank as many steps)",
+                "{rank} ended with different parameters from this rank, which has made {} steps, \
+                 expected the same number on each (hint: give every rank the same number of steps)",
                 self.steps
             ))),
             agreed => agreed,
@@ -257,8 +259,8 @@ impl Averager {
     /// the average change is added as it is, or the mean of all ranks where pairs exchange. A collective call.
     ///
     /// # Errors
-    /// If ranks have made so unequal numbers of steps that the last round of one was not the last of another, or a peer
-    /// is lost.
+    /// If ranks have made so unequal numbers of steps that the last round of one was not the last of another, or a
+    /// peer is lost.
     pub fn finish(&mut self, replica: &mut impl Replica) -> Result<RoundRecord, Error> {
         let mut record = self.settle(replica)?;
         let (started, steps) = (Instant::now(), self.steps);
@@ -319,19 +321,24 @@ impl Averager {
     ///
     /// # Errors
     /// If a round is on its way; on all ranks, if the state of any is of another mode or model, or if they were not
-    /// saved together.
+    /// saved together. Nothing has changed then.
     pub fn load(&mut self, state: &AveragerState, replica: &impl Replica) -> Result<(), Error> {
         self.expect_settled()?;
         if let Parties::Pair(pairs) = &mut self.parties {
             pairs.publish(replica);
         }
+        let before = self.state();
         let taken = self.take_up(state);
         let progress = ("the progress".to_owned(), state.progress.clone());
-        self.channel.agree_on_states(taken, &[progress])?;
-        match self.parties {
+        let agreed = self.channel.agree_on_states(taken, &[progress]);
+        let agreed = agreed.and_then(|()| match self.parties {
             Parties::All(_) => self.agree_on_parameters(replica),
             Parties::Pair(_) => Ok(()),
+        });
+        if agreed.is_err() {
+            self.take_up(&before)?;
         }
+        agreed
     }
 
     fn take_up(&mut self, state: &AveragerState) -> Result<(), Error> {
@@ -385,6 +392,16 @@ fn agree_on_mode(channel: &Channel, mode: Mode, seed: u64) -> Result<(), Error> 
     channel.agree(&facts.map(|(name, value)| (name.to_owned(), value)))
 }
 
+/// Refuses more fragments than parameters can be cut into, most of which would exchange nothing.
+fn check_fragments(parameters: &[Parameter], fragments: u32) -> Result<(), Error> {
+    match rows(parameters) {
+        rows if rows < fragments as usize => Err(Error::Invalid(format!(
+            "{fragments} fragments of parameters with {rows} rows together, expected at most one fragment for each row"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses options that are for gradients alone, and `auto`, which would measure the link beside other exchanges.
 fn check_options(options: &Options, mode: Mode) -> Result<(), Error> {
     let momentum =
@@ -404,8 +421,8 @@ fn check_options(options: &Options, mode: Mode) -> Result<(), Error> {
     })
 }
 
-/// Returns options with the feedback of a mode in which each rank keeps a part of its own parameters. The same part of
-/// what was not sent is in the next round's change, so that only the rest is owed.
+/// Returns options with the feedback of a mode in which each rank keeps a part of its own parameters. The same part
+/// of what was not sent is in the next round's change, so that only the rest is owed.
 fn with_feedback(options: &Options, alpha: f32) -> Result<Options, Error> {
     if alpha == 0.0 || !options.policy.leaves_a_residual() {
         return Ok(options.clone());

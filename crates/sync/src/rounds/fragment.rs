@@ -97,6 +97,11 @@ pub(super) fn cut(parameters: &[Parameter], fragments: u32) -> Vec<Vec<Piece>> {
     all
 }
 
+/// Returns the number of all parts that [`cut`] leaves whole.
+pub(super) fn rows(parameters: &[Parameter]) -> usize {
+    parameters.iter().map(|it| it.elements() / row_of(it)).sum()
+}
+
 /// Returns the number of elements that are not parted: a row of a matrix, one element of a vector.
 fn row_of(parameter: &Parameter) -> usize {
     let rows = parameter.shape.first().copied().unwrap_or(1).max(1);
@@ -341,8 +346,7 @@ impl Fragment {
                         Ok(())
                     }
                     None => Err(Error::Invalid(format!(
-                        "the state has {name} of {} elements, expected {} (hint: continue in the mode in which \
-                         it was saved, or in none)",
+                        "the state has {name} of {} elements, expected {} (hint: continue in the mode in which it was saved, or without a mode)",
                         found.map_or(0, Vec::len),
                         parameter.elements()
                     ))),

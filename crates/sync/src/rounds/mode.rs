@@ -11,6 +11,9 @@ use super::timetable::Timetable;
 const EXPECTED: &str =
     "expected step, delayed:STEPS, local:EVERY, diloco:EVERY, sma:PULL or pair:EVERY";
 
+/// Modes with rounds, as an error lists them.
+const WITH_ROUNDS: &str = "expected local:EVERY, diloco:EVERY, sma:PULL or pair:EVERY";
+
 /// The optimiser whose step adds the average as it is.
 pub(super) const MEAN: Optimizer = Optimizer { rule: Rule::Sgd, learning_rate: 1.0 };
 
@@ -83,6 +86,20 @@ impl Mode {
             Mode::DiLoCo(DiLoCo { every, fragments, delay, .. }) => (every, fragments, delay),
         };
         Some(Timetable { every, fragments, delay })
+    }
+
+    /// Reads a mode that has rounds.
+    ///
+    /// # Errors
+    /// If the text is no such mode.
+    pub fn of_rounds(text: &str) -> Result<Mode, InvalidMode> {
+        match text.parse::<Mode>() {
+            Ok(mode) if mode.timetable().is_none() => {
+                Err(InvalidMode(format!("mode {mode} has no rounds, {WITH_ROUNDS}")))
+            }
+            Err(InvalidMode(why)) => Err(InvalidMode(why.replace(EXPECTED, WITH_ROUNDS))),
+            found => found,
+        }
     }
 
     /// Refuses settings that no text has.

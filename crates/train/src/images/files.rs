@@ -79,7 +79,7 @@ fn check_size(path: &Path, images: usize, form: Form) -> Result<(), Error> {
 fn picture(file: &Path, form: Form) -> Result<Vec<u8>, Error> {
     let end = file.extension().unwrap_or_default().to_string_lossy().to_lowercase();
     if !ENDS.contains(&&end[..]) {
-        return Err(of_file(file, "a name that is no picture's, expected .png, .jpg or .jpeg"));
+        return Err(of_file(file, "not the name of a picture, expected .png, .jpg or .jpeg"));
     }
     let found = fs::metadata(file).map_err(|error| Error::io("read", file, error))?;
     if !found.is_file() || found.len() > FILE_BYTES_MAX {

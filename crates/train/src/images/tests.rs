@@ -91,7 +91,7 @@ fn pictures_that_do_not_fit_are_refused_with_their_file() {
         ("x.png", grey[..20].to_vec(), "a broken PNG: ".to_owned()),
         ("x.jpg", b"\xff\xd8\xff\xe0".to_vec(), "a broken JPEG: ".to_owned()),
         ("x.png", b"GIF89a".to_vec(), "no picture in PNG or JPEG".to_owned()),
-        ("x.txt", grey.clone(), "a name that is no picture's, expected .png".to_owned()),
+        ("x.txt", grey.clone(), "not the name of a picture, expected .png".to_owned()),
     ] {
         let (a, b) = (("a/a.png", grey.clone()), (&*format!("b/{name}"), bytes));
         let kept = folder("refused", &[a, b]);

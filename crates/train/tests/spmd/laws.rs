@@ -241,7 +241,7 @@ fn a_plan_for_another_graph_is_refused() {
     assert_eq!(error, "embedding.token cannot be cut as 'b' on mesh [3]");
     let mut stuck = plans::pipelined(plan(), Schedule::Gpipe, (2, 2, 2));
     stuck.orders[0].pop();
-    assert_eq!(refused(&stuck), "orders come to 7 of 7 passes, expected 8");
+    assert_eq!(refused(&stuck), "orders run 7 of 7 passes, expected 8");
 }
 
 #[test]

@@ -6,6 +6,6 @@
         for batch in loader:
             loss = elastic.step(gradient, update, *batch)      # None after a void step
 
-A step in which a rank is lost is void: the state stays what it was, and the ranks that are left do it again
-with the same samples.
+A step in which a rank is lost is void: the state is unchanged, and the remaining ranks repeat
+it with the same samples.
 """

@@ -1,7 +1,7 @@
 """The averager of an elastic job: a pytree of gradients, averaged over the ranks of an epoch.
 
-It is called between compiled programs: the ranks, and with them the synchronizer, are others in each epoch,
-and a program would have to be compiled anew for each.
+It is called between compiled programs: the ranks, and with them the synchronizer, change with each
+epoch, and a program would have to be recompiled for each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Exchange(exchange.Exchange):
         return self._tree.flat(gradients)
 
     def average(self, leaves: Sequence[Any]) -> list[Any]:
-        """The pytree of averages of these gradients, in a list; an empty one in a void step."""
+        """A list with the pytree of averages of these gradients; empty in a void step."""
         found: list[Any] = []
         if self.attempt(lambda: found.append(self._averaged(leaves))):
             self.complete()

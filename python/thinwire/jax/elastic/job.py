@@ -1,7 +1,7 @@
 """One rank of an elastic job with a state that is a pytree.
 
-A step computes gradients from the state, averages them, and makes the next state from both. A void step
-ends before the last of these: the state is what it was, and nothing has to be put back.
+A step computes gradients from the state, averages them, and makes the next state from both. A void
+step ends before the last of these: the state is unchanged, and nothing has to be restored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PIECES = 8
 
 
 class Elastic(Job):
-    """A pytree of state in an elastic job. Making one joins the job and takes over its state.
+    """A pytree of state in an elastic job. Creating one joins the job and takes over its state.
 
         elastic = thinwire.jax.Elastic(state, state["params"], batch=512, codec="auto")
         loader = elastic.loader((inputs, labels), seed=0)
@@ -44,17 +44,17 @@ class Elastic(Job):
                 loss = elastic.step(gradient, update, *batch)
 
     Args:
-        state: parameters, the optimizer's state, random keys, and whatever else a step changes, as every
-            rank makes it: arrays of any dtype, typed keys included, and Python's numbers. It becomes that
-            of the ranks that are there already, or rank 0's.
-        params: a pytree that gradients are like: float32, float16 or bfloat16, arrays or
+        state: parameters, the optimizer's state, random keys, and whatever else a step changes,
+            created in the same way on every rank: arrays of any dtype, typed keys included, and
+            Python's numbers. It becomes that of the ranks already in the job, or rank 0's.
+        params: a pytree of the same structure as the gradients: float32, float16 or bfloat16, arrays or
             `jax.ShapeDtypeStruct`.
         batch: samples of a step, over all ranks.
         codec: how gradients travel, as in `thinwire.jax.exchange`.
-        rows: samples in one call of the gradient's function, which is compiled for this number; by default
-            an eighth of the batch. A rank calls it as often as its part of the batch needs.
+        rows: samples in one call of the gradient function, which is compiled for this number; by
+            default an eighth of the batch. A rank calls it as often as its part of the batch needs.
         coordinator, token: where the job's coordinator is, as host:port or etcd://HOST:PORT/JOB, and the
-            job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
+            job's secret; by default from the launcher, in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
         timeout_s: how long to wait for the coordinator and the other ranks, in seconds.
         members: a membership to use instead of joining a job, for tests.
         compare_every: the number of steps after which ranks compare checksums of their state, and log what
@@ -111,14 +111,15 @@ class Elastic(Job):
     def loader(
         self, data: Any, *, seed: int = 1, shuffle: bool = True, drop_last: bool = False
     ) -> Loader:
-        """Batches of `data` for this rank, from where the job is: a pytree of arrays with a row for each
+        """Batches of `data` for this rank, from the job's current position: a pytree of arrays with
+        a row for each
         sample, as `(inputs, labels)`.
 
         Every rank makes its loaders in the same order, with equal data and seeds.
 
         # Errors
 
-        InvalidError for other data, and for data that are not the job's.
+        InvalidError for data of another form, and for data that differ from the job's.
         """
         arrays = host(data)
         loader = Loader(self, arrays, Stream(rows_of(arrays), self.batch, seed, shuffle, drop_last))
@@ -128,18 +129,19 @@ class Elastic(Job):
     def step(
         self, gradient: Callable[..., Any], update: Callable[[Any, Any], Any], *data: Any
     ) -> Any:
-        """Makes a step with this rank's part of a batch, as the loader gave it, and returns the value of
-        `gradient`, the mean over this part; None after a void step, which the loader's next batch repeats.
+        """Makes a step with this rank's part of a batch, as the loader returned it, and returns the
+        value of `gradient`, the mean over this part. Returns None after a void step, which the
+        loader's next batch repeats.
 
         Args:
-            gradient: a function of the state, data of as many rows as `rows` says, and the weights of these
-                rows, f32 that add up to 1 over the calls of a step. It returns a value and gradients, as
-                `jax.value_and_grad` of a sum over rows, each times its weight.
+            gradient: a function of the state, data of `rows` rows, and the weights of these rows,
+                f32 that add up to 1 over the calls of a step. It returns a value and gradients,
+                like `jax.value_and_grad` of a weighted sum over rows.
             update: a function from the state and the averages of gradients over all ranks to the next
                 state.
 
-        Both may be compiled; each is compiled once, whoever comes and goes. `update` may donate the state;
-        `gradient` may not, since a void step needs it.
+        Both may be compiled; each is compiled only once, even when ranks come and go. `update` may
+        donate the state; `gradient` may not, since a void step needs it.
 
             @jax.jit
             def gradient(state, inputs, labels, weights):
@@ -148,7 +150,7 @@ class Elastic(Job):
 
         # Errors
 
-        InvalidError without a batch of the loader, for data with other rows than its own, for gradients
+        InvalidError without a batch of the loader, for data with a different number of rows, for gradients
         that are not like `params`, and for a next state that is another pytree.
         """
         steps = self._exchange.steps
@@ -165,7 +167,7 @@ class Elastic(Job):
         found = jax.tree_util.tree_structure(state)
         if found != before:
             raise InvalidError(
-                f"update has returned {found.num_leaves} leaves in other containers than the "
+                f"update has returned {found.num_leaves} leaves in different containers from the "
                 f"{before.num_leaves} of the state"
             )
         self.state = state
@@ -173,14 +175,14 @@ class Elastic(Job):
         return value
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, and steps and positions as plain numbers: the same on all ranks, so that rank 0 saves
-        it for all. The residuals of codecs are not in it."""
+        """The state, with steps and positions as plain numbers. It is the same on all ranks, so
+        rank 0 can save it for all. The residuals of codecs are not in it."""
         if self._is_kept:
             self.keep()
         return {"state": self.state, **self._notice()}
 
     def load_state_dict(self, whole: Mapping[str, Any]) -> None:
-        """Continues from what `state_dict` returned, between steps; all ranks call it alike."""
+        """Continues from what `state_dict` returned, between steps; a collective call."""
         self.state = whole["state"]
         self._follow_notice({**whole, "streams": []})
         self._exchange.steps.synced(whole["steps"])
@@ -191,11 +193,11 @@ class Elastic(Job):
 
         # Errors
 
-        InvalidError if there was no step with the batch before: its samples would be left out.
+        InvalidError if there was no step with the previous batch: its samples would be skipped.
         """
         if self._exchange.steps.is_under_way:
             raise InvalidError(
-                "a batch after one without a step, expected elastic.step with each batch"
+                "a new batch before a step with the last one, expected elastic.step with each batch"
             )
         super().compute(deal)
         self._deal = deal
@@ -215,7 +217,7 @@ class Elastic(Job):
             pair = gradient(self.state, *piece, weights)
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise InvalidError(
-                    f"gradient has returned {shown(pair)}, expected a value and gradients, as of "
+                    f"gradient has returned {shown(pair)}, expected a value and gradients, as from "
                     "jax.value_and_grad"
                 )
             self._expect_kept()
@@ -228,7 +230,8 @@ class Elastic(Job):
         for leaf in jax.tree_util.tree_leaves(self.state):
             if isinstance(leaf, jax.Array) and leaf.is_deleted():
                 raise InvalidError(
-                    "gradient has donated the state, expected that it stays, since a void step needs it "
+                    "gradient has donated the state, expected it to keep the state, which a void "
+                    "step needs "
                     "(hint: donate_argnums for update alone)"
                 )
 

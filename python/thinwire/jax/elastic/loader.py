@@ -1,8 +1,8 @@
 """Batches of an elastic job as arrays, and their parts in pieces of one shape.
 
-A rank's part of a batch has another number of rows whenever a rank comes or goes, and JAX compiles a
-program for each shape. So parts are computed in pieces of as many rows each, the last of which is filled up
-with rows of weight 0.
+The number of rows in a rank's part of a batch changes whenever a rank comes or goes, and JAX
+compiles a program for each shape. So parts are computed in pieces of equal size; the last one is
+padded with rows of weight 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from thinwire.elastic.stream import Stream
 
 
 class Loader(Passes):
-    """Batches for `for inputs, labels in loader`, one pass at a time, from where the job is.
+    """Batches for `for inputs, labels in loader`, one pass at a time, from the job's current position.
 
     A pass that another rank has begun continues in the middle. Made by `Elastic.loader`.
     """
@@ -64,7 +64,7 @@ def rows_of(data: Any) -> int:
     counts = {leaf.shape[0] for leaf in jax.tree_util.tree_leaves(data)}
     if len(counts) != 1:
         raise InvalidError(
-            f"the data have {sorted(counts)} rows, expected arrays of as many rows each"
+            f"the data have {sorted(counts)} rows, expected the same number of rows in each"
         )
     return int(counts.pop())
 
@@ -72,7 +72,7 @@ def rows_of(data: Any) -> int:
 def pieces(data: Any, rows: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
     """Pieces of `rows` rows, each with the weights of its rows, which add up to 1 over all pieces.
 
-    Rows that fill up the last piece are copies of the last row, with which every function can compute.
+    Rows that pad the last piece are copies of the last row, so that every function can compute with them.
     """
     total = rows_of(data)
     for start in range(0, total, rows):

@@ -5,6 +5,6 @@
     model = Model(network, loss, elastic.optimizer)
     model.train(epochs, data, callbacks=[elastic.callback()])
 
-A step in which a rank is lost is void: nothing of it is applied, and the ranks that are left do it
-again with the same samples.
+A step in which a rank is lost is void: nothing of it is applied, and the remaining ranks repeat it
+with the same samples.
 """

@@ -24,10 +24,10 @@ class Job(Protocol):
         """Optimizer steps that the job has made."""
 
     def begin_step(self) -> None:
-        """Begins a step, whose batch is there."""
+        """Begins a step whose batch has arrived."""
 
     def end_step(self) -> Outcome:
-        """Ends a step, and returns how it has ended."""
+        """Ends a step, and returns its outcome."""
 
     def end(self) -> None:
         """Waits for all ranks at the end of the training, after which the job is over."""
@@ -37,9 +37,9 @@ class Job(Protocol):
 
 
 class ElasticCallback(Callback):
-    """Counts steps as the job does, so that callbacks after it see the same numbers on all ranks.
+    """Counts steps like the job, so that later callbacks see the same numbers on all ranks.
 
-    `Model.train` counts a void step, which this takes back, and begins at 0 on a rank that joins.
+    `Model.train` counts void steps, which this callback undoes, and counts from 0 on a rank that joins.
     """
 
     def __init__(self, job: Job) -> None:
@@ -51,7 +51,7 @@ class ElasticCallback(Callback):
 
         # Errors
 
-        InvalidError for another optimizer or dataset than the job's, or a second training.
+        InvalidError for an optimizer or dataset that is not the job's, or a second training.
         """
         self._job.refuse_ended()
         told = run_context.original_args()

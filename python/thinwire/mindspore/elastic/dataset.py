@@ -1,7 +1,7 @@
-"""Batches of an elastic job for `Model.train`: every sample once in a pass, whoever joins or leaves.
+"""Batches of an elastic job for `Model.train`: every sample once in a pass, even if ranks join or leave.
 
-`Model.train` cannot do a step again, but it asks for a batch before each step. After a void step it gets
-that step's samples again, dealt over the ranks that are there then. Batches that threads have loaded ahead
+`Model.train` cannot repeat a step, but it asks for a batch before each step. After a void step it gets
+that step's samples again, dealt over the ranks present then. Batches that threads have loaded ahead
 for an earlier place are dropped.
 """
 
@@ -31,23 +31,24 @@ class Job(Protocol):
         """This rank's place."""
 
     def settle(self) -> None:
-        """Ends the step before, and enters the next epoch if that is due."""
+        """Ends the previous step, and enters the next epoch if that is due."""
 
     def compute(self, deal: Deal) -> None:
-        """Says which part of a batch comes next."""
+        """Records the part of the batch that comes next."""
 
     def keep(self) -> None:
-        """Undoes what the program changes up to `resume`, or the next batch."""
+        """Undoes the changes that the program makes up to `resume`, or up to the next batch."""
 
     def resume(self) -> None:
-        """From here on, what the program changes counts."""
+        """Keeps the program's changes from here on."""
 
 
 class Dataset:
-    """Batches for `Model.train` and `Model.fit`, from where the job is. Made by `Elastic.dataset`.
+    """Batches for `Model.train` and `Model.fit`, from the job's current position. Made by
+    `Elastic.dataset`.
 
-    It has the methods of a `mindspore.dataset.Dataset` that a training calls. It is no such pipeline: the
-    source does what its operations would do.
+    It has the methods of a `mindspore.dataset.Dataset` that a training calls. It is not such a
+    pipeline: the source does the work of the pipeline's operations.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Dataset:
         collate: Callable[[Sequence[Any]], Any] | None = None,
         workers: int = 0,
     ) -> None:
-        """`workers` threads load ahead; without any a batch is loaded when it is asked for."""
+        """`workers` threads load ahead; without any, a batch is loaded when it is requested."""
         self._job = job
         self._source = source
         self._collate = collate or collated
@@ -79,15 +80,15 @@ class Dataset:
         return self._cursor.position
 
     def commit(self) -> None:
-        """Moves the position over all batches handed out; an optimizer step was made with them."""
+        """Moves the position past all batches handed out, after an optimizer step with them."""
         self._cursor.commit()
 
     def seek(self, position: Position | None = None) -> None:
-        """Goes back to the last optimizer step, or to another position, for the place of now.
+        """Goes back to the last optimizer step, or to another position, for this rank's current place.
 
         # Errors
 
-        InvalidError if no batch begins there; nothing has changed then.
+        InvalidError if no batch begins there; nothing is changed in that case.
         """
         self._cursor.seek(position)
         for _, loading in self._loading:
@@ -112,7 +113,7 @@ class Dataset:
         return self
 
     def reset(self) -> None:
-        """Does nothing: the next pass has another order anyway."""
+        """Does nothing: the next pass has a different order anyway."""
 
     def __iter__(self) -> Dataset:
         return self
@@ -155,14 +156,15 @@ def collated(samples: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
 
 
 def refuse_source(source: Any) -> None:
-    """Refuses data without samples by number.
+    """Refuses data whose samples cannot be read by number.
 
     # Errors
 
-    InvalidError for a pipeline of MindSpore, or an iterator.
+    InvalidError for a MindSpore pipeline, or an iterator.
     """
     if not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
         raise InvalidError(
-            f"a {type(source).__name__} has no samples by number, expected a source with __getitem__ "
+            f"a {type(source).__name__} has no samples that can be read by number, expected a "
+            "source with __getitem__ "
             "and __len__, as GeneratorDataset takes them"
         )

@@ -1,7 +1,7 @@
 """The averager of an elastic job, called by operators of a graph while it runs.
 
-A graph cannot be run again after an operator of it has failed. So operators of a void step return as others
-do, and the last one returns beside the averages whether the optimizer may apply them.
+A graph cannot be run again after an operator of it has failed. So operators of a void step return
+like others, and the last one returns the averages, and whether the optimizer may apply them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Exchange(exchange.Exchange):
         self._outcome = Outcome.VOID
 
     def buckets(self) -> list[list[int]]:
-        """Parameters of each bucket, the last one of the optimizer being 0, once an epoch has begun."""
+        """Parameters of each bucket, numbered from the optimizer's last parameter, which is 0;
+        available once an epoch has begun."""
         return [bucket for bucket in self.sync.buckets() if bucket != [len(self._averages)]]
 
     def prepare(self) -> None:
@@ -65,7 +66,8 @@ class Exchange(exchange.Exchange):
         self.attempt(give)
 
     def finish(self) -> tuple[np.ndarray[Any, Any], ...]:
-        """Waits for all averages, and returns them and whether they may be applied, above zero if so."""
+        """Waits for all averages, and returns them with a number that is above zero if they may be
+        applied."""
         self._outcome = Outcome.VOID
         averaged = []
         if self.attempt(lambda: averaged.append(self._finish())):
@@ -77,7 +79,7 @@ class Exchange(exchange.Exchange):
         return (*self._averages, applies)
 
     def outcome(self) -> Outcome:
-        """Waits for the end of the step, and returns how it has ended."""
+        """Waits for the end of the step, and returns its outcome."""
         self._ended.wait()
         return self._outcome
 

@@ -29,7 +29,7 @@ from .optimizer import ElasticOptimizer
 
 
 class Elastic(Job):
-    """A network and its optimizer in an elastic job. Making one joins the job and takes over its state.
+    """A network and its optimizer in an elastic job. Creating one joins the job and takes over its state.
 
         elastic = thinwire.mindspore.Elastic(network, optimizer, batch=512, codec="auto")
         data = elastic.dataset(source, seed=0)
@@ -37,13 +37,13 @@ class Elastic(Job):
         model.train(epochs, data, callbacks=[elastic.callback()])
 
     Args:
-        network: the network as every rank makes it; its state is that of the ranks that are there already,
-            or rank 0's.
-        optimizer: of this network's parameters.
+        network: the network, created in the same way on every rank; its state becomes that of the
+            ranks already in the job, or rank 0's.
+        optimizer: the optimizer of this network's parameters.
         batch: samples of a step, over all ranks.
         codec: how gradients travel, as in `GradExchange`.
         coordinator, token: where the job's coordinator is, as host:port or etcd://HOST:PORT/JOB, and the
-            job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
+            job's secret; by default from the launcher, in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
         timeout_s: how long to wait for the coordinator and the other ranks, in seconds.
         members: a membership to use instead of joining a job, for tests.
         compare_every: the number of steps after which ranks compare checksums of their parameters and the
@@ -105,7 +105,7 @@ class Elastic(Job):
         collate: Callable[[Sequence[Any]], Any] | None = None,
         workers: int = 0,
     ) -> Dataset:
-        """Batches of `source` for this rank, from where the job is.
+        """Batches of `source` for this rank, from the job's current position.
 
         Every rank makes its datasets in the same order, with equal sources and seeds.
 
@@ -114,12 +114,12 @@ class Elastic(Job):
                 sample is a tuple with a value for each column.
             collate: makes the columns of a batch, as arrays, from a list of samples; by default the values
                 of each column are stacked.
-            workers: threads that load ahead, which call the source at the same time.
+            workers: threads that load ahead and call the source concurrently.
 
         # Errors
 
-        InvalidError for a source without `__getitem__` or `__len__`, data that are not the job's, or a
-        position of the job that the source does not have.
+        InvalidError for a source without `__getitem__` or `__len__`, data that differ from the
+        job's, or a position of the job that the source does not have.
         """
         refuse_source(source)
         stream = Stream(len(source), self.batch, seed, shuffle, drop_last)
@@ -128,15 +128,15 @@ class Elastic(Job):
         return dataset
 
     def callback(self) -> ElasticCallback:
-        """The callback for `Model.train`, before those that look at the number of steps."""
+        """The callback for `Model.train`; put it before callbacks that use the number of steps."""
         return ElasticCallback(self)
 
     def begin_step(self) -> None:
-        """Begins a step, whose batch is there. The callback calls it."""
+        """Begins a step whose batch has arrived. The callback calls it."""
         self._averager.prepare()
 
     def end_step(self) -> Outcome:
-        """Ends a step, and returns how it has ended. The callback calls it."""
+        """Ends a step, and returns its outcome. The callback calls it."""
         outcome = self._averager.outcome()
         if outcome is Outcome.APPLIED:
             self._stepped()

@@ -17,10 +17,10 @@ from .exchange import Exchange
 
 
 class ElasticOptimizer(Holding):
-    """An optimizer whose update is made from the averages of all ranks, or not at all."""
+    """An optimizer that updates from the averages of all ranks, or not at all."""
 
     def __init__(self, optimizer: nn.Optimizer, exchange: Exchange) -> None:
-        """Made after the first epoch of `exchange` has begun."""
+        """Create it after the first epoch of `exchange` has begun."""
         super().__init__(optimizer)
         parameters = list(optimizer.parameters)
         self.count = len(parameters)

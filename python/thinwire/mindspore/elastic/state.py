@@ -1,7 +1,7 @@
-"""The state of a network and its optimizer, as arrays in an order that all ranks have.
+"""The state of a network and its optimizer, as arrays in an order that is the same on all ranks.
 
-An optimizer of MindSpore keeps everything in parameters: the network's, moments, learning rate, its count
-of steps. Parameters that only the network has, such as running statistics, are each rank's own.
+A MindSpore optimizer keeps everything in parameters: the network's own, moments, learning rate, and
+its count of steps. Parameters that only the network has, such as running statistics, are each rank's own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from .. import memory
 
 
 class State:
-    """Parameters that are `alike` on all ranks, those that are each rank's `own`, and the few beside the
-    weights that a program may change, such as a learning rate: what a void step must not change."""
+    """Parameters that are `alike` on all ranks, parameters that are each rank's `own`, and the few
+    besides the weights that a program may change, such as a learning rate, and that a void step
+    must not change."""
 
     def __init__(self, network: nn.Cell, optimizer: nn.Optimizer) -> None:
-        """Gives every parameter its memory."""
+        """Allocates the memory of every parameter."""
         alike = {id(each): each for each in (*optimizer.parameters, *optimizer.get_parameters())}
         self.alike = list(alike.values())
         self.own = [each for each in network.get_parameters() if id(each) not in alike]

@@ -2,8 +2,9 @@
 
     thinwire.mindspore.export_graph(network, ids, path="model.json")
 
-MindSpore compiles the network as `mindspore.export` does, for two batches; what grows with the batch is
-written so. The only output is logits: the file gets a cross-entropy over its last dimension.
+MindSpore compiles the network as `mindspore.export` does, for two batches; dimensions that grow
+with the batch are marked as such. The only output is logits: the file gets a cross-entropy over its
+last dimension.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ def export_graph(
     """Writes a network as a model file.
 
     `inputs` are examples as the network is called. The first dimension of the first one is the batch;
-    whatever else begins with a dimension of this length has it, too. `sequence` is the tokens of a
-    sequence, unless said the second dimension of the first example if that is a tensor of integers,
-    and else 1. Values of parameters are not written. Dropouts are written of a network in training.
+    every other example whose first dimension has this length is batched, too. `sequence` is the
+    number of tokens in a sequence; by default the second dimension of the first example if that is
+    a tensor of integers, and otherwise 1. Values of parameters are not written. Dropouts are
+    written only if the network is in training mode.
 
     Raises InvalidError, which names the operator and its place, if an operator is not supported, and
     if MindSpore cannot compile the network for these examples.

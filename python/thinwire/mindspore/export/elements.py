@@ -1,4 +1,4 @@
-"""Functions of every element, and sums."""
+"""Elementwise functions, and sums."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def same(walk: Walk, x: Any, *_: Any) -> Any:
 
 @converts("Cast")
 def cast(walk: Walk, x: Any, dtype: int) -> Any:
-    """Nothing happens where a tensor stays one of single precision, or one of indices."""
+    """Casts that keep single precision, or keep indices, do nothing."""
     if dtype not in (INTEGERS if walk.is_index(x) else REALS):
-        raise ValueError("it casts to another type than float32, which is not supported")
+        raise ValueError("it casts to a type other than float32, which is not supported")
     return x
 
 
 @folds("Cast")
 def known_cast(x: Any, dtype: int) -> Any:
-    """Known whole numbers stay what they are."""
+    """Integer constants stay integers."""
     if np.asarray(x).dtype.kind != "i" and dtype not in REALS:
-        raise ValueError("it casts known numbers to whole ones, which is not supported")
+        raise ValueError("it casts constants to integers, which is not supported")
     return x
 
 
 @converts(*ACTIVATIONS)
 def activation(walk: Walk, x: Any, *_: Any) -> int:
-    """A function of every element."""
+    """An elementwise function."""
     return _activation(walk, ACTIVATIONS[walk.node.operator], walk.tensor(x))
 
 
@@ -79,7 +79,7 @@ def relu6(walk: Walk, x: Any) -> int:
 
 @converts("HSigmoid", "HSwish")
 def hard(walk: Walk, x: Any) -> int:
-    """A sigmoid of three lines, or what x times it is."""
+    """A hard sigmoid (three straight lines), or x times it."""
     x = walk.tensor(x)
     gate = layers.hard_sigmoid(walk.graph, walk.name, x)
     if walk.node.operator == "HSigmoid":
@@ -92,13 +92,13 @@ def erf(walk: Walk, x: Any) -> Bell:
     """The error function, in GELU."""
     scaled = walk.graph.made_by(walk.tensor(x), "scale")
     if scaled is None or not math.isclose(scaled["operator"]["scale"], 0.5**0.5, rel_tol=NEAR):
-        raise ValueError("Erf is only supported of x / √2, in GELU")
+        raise ValueError("Erf is only supported on x / √2, in GELU")
     return Bell(scaled["inputs"][0])
 
 
 @converts("Neg")
 def negative(walk: Walk, x: Any) -> int:
-    """The same with the other sign."""
+    """Negation."""
     return walk.graph.scale(walk.name, walk.tensor(x), -1.0)
 
 
@@ -110,7 +110,7 @@ def square(walk: Walk, x: Any) -> int:
 
 @converts("Pow")
 def power(walk: Walk, x: Any, exponent: Any) -> int:
-    """A small whole power."""
+    """A small integer power."""
     exponent = _number(exponent)
     if exponent not in (1, 2, 3):
         raise ValueError(f"a power of {exponent}, expected 1, 2 or 3")
@@ -143,7 +143,7 @@ def _dims(walk: Walk, x: int, dims: Any) -> list[int]:
 
 @converts(*KINDS)
 def arithmetic(walk: Walk, x: Any, y: Any) -> Any:
-    """Arithmetic of two tensors, or of a tensor and a number; the larger one first."""
+    """Arithmetic of two tensors, or of a tensor and a number; the larger operand comes first."""
     kind = KINDS[walk.node.operator]
     if kind in ("add", "mul") and (_number(x) is not None or isinstance(y, Bell)):
         x, y = y, x
@@ -172,7 +172,7 @@ def _number(value: Any) -> float | None:
 
 
 def _operand(walk: Walk, kind: str, value: Any) -> int:
-    """An operand of arithmetic; a row that elements are multiplied by begins at one."""
+    """An operand of arithmetic; a trained row that multiplies elements is initially one."""
     gain = isinstance(value, Weight) and value.is_row and kind in ("mul", "div")
     value = lessened(value) if isinstance(value, np.ndarray) else value
     return walk.tensor(value, "ones" if gain else None)

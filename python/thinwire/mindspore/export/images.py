@@ -32,14 +32,14 @@ def _check_format(walk: Walk) -> None:
 
 @converts("BatchNorm")
 def batch_norm(walk: Walk, x: Any, gain: Any, bias: Any, *rest: Any) -> list[int]:
-    """Batch norm as it is in training."""
+    """Batch norm in training."""
     affine = [walk.tensor(gain, "ones"), walk.tensor(bias, "zeros")]
     return [layers.batch_norm(walk.graph, walk.name, walk.tensor(x), affine, rest[3])]
 
 
 @converts("MaxPool")
 def max_pool(walk: Walk, x: Any) -> int:
-    """The largest of windows."""
+    """Max pooling."""
     _check_format(walk)
     size, stride = walk.attribute("kernel_size")[2:], walk.attribute("strides")[2:]
     return _pool(walk, ("max", walk.tensor(x)), (size, stride), _padding(walk, x, (size, stride)))
@@ -47,16 +47,16 @@ def max_pool(walk: Walk, x: Any) -> int:
 
 @converts("AvgPool")
 def mean_pool(walk: Walk, x: Any, size: Any, stride: Any, pad_mode: int, *_: Any) -> int:
-    """The mean of windows without padding."""
+    """Average pooling without padding."""
     sizes = layers.both("windows", size), layers.both("windows", stride)
     if pad_mode == 1 and any(_padding_of(walk.shape(x), walk.result, *sizes)):
-        raise ValueError("means of windows do not count their padding, expected none of it")
+        raise ValueError("average pooling does not count its padding, expected no padding")
     return _pool(walk, ("mean", walk.tensor(x)), sizes, [0] * 4)
 
 
 @converts("MaxPool3DWithArgmax", "AvgPool3D")
 def deep_pool(walk: Walk, x: Any) -> Any:
-    """Windows of images that MindSpore gives a depth of one, for the sake of their padding."""
+    """Pooling of images to which MindSpore adds a depth of one, in order to pad them."""
     _check_format(walk)
     is_max = walk.node.operator == "MaxPool3DWithArgmax"
     names = ("ksize", "strides", "pads") if is_max else ("kernel_size", "strides", "pad_list")
@@ -64,7 +64,7 @@ def deep_pool(walk: Walk, x: Any) -> Any:
     shape = walk.shape(x)
     deep = is_max and list(walk.attribute("dilation")) != [1] * len(walk.attribute("dilation"))
     if shape[2] != 1 or size[-3] != 1 or deep or walk.attribute("ceil_mode"):
-        raise ValueError("windows with depth, dilation or a rounded end, expected none of these")
+        raise ValueError("pooling with depth, dilation or ceil_mode, expected none of these")
     if not is_max and not walk.attribute("count_include_pad") and any(padding):
         raise ValueError("count_include_pad is False, expected True where there is padding")
     # One number for each of three directions, or two: before and after.
@@ -102,5 +102,5 @@ def _padding_of(image: list[int], result: list[int], size: Any, stride: Any) -> 
 
 @converts("AdaptiveAvgPool2D")
 def adaptive(walk: Walk, x: Any, *_: Any) -> int:
-    """Windows as large as the output asks for."""
+    """Adaptive pooling, whose windows follow from the size of the output."""
     return layers.adaptive_mean(walk.graph, walk.name, walk.tensor(x), walk.result[2:])

@@ -16,7 +16,7 @@ from thinwire.model_file.masks import FAR, seen
 def layer_norm(
     walk: Walk, x: Any, gain: Any, bias: Any, begin: int, of_gain: int, epsilon: float
 ) -> list[int]:
-    """Mean zero and variance one, then gain and bias."""
+    """Layer norm: mean zero and variance one, then gain and bias."""
     last = len(walk.shape(x)) - 1
     if begin not in (-1, last) or of_gain not in (-1, last):
         raise ValueError(f"a norm from dimension {begin} on, expected the last dimension")
@@ -28,13 +28,13 @@ def layer_norm(
 def layer_norm_of_shape(
     walk: Walk, x: Any, shape: Any, gain: Any, bias: Any, epsilon: float
 ) -> list[int]:
-    """The same, by the lengths of the dimensions that it is over."""
+    """Layer norm, given the lengths of its dimensions."""
     return layer_norm(walk, x, gain, bias, -len(shape), -len(shape), epsilon)
 
 
 @converts("Softmax")
 def softmax(walk: Walk, x: Any, dims: Any) -> int:
-    """Exponentials that sum to one."""
+    """Softmax."""
     causal = isinstance(x, Causal)
     x = x.scores if isinstance(x, Causal) else walk.tensor(x)
     shape = walk.graph.shape(x)
@@ -46,7 +46,7 @@ def softmax(walk: Walk, x: Any, dims: Any) -> int:
 
 @converts("LogSoftmax")
 def log_softmax(walk: Walk, x: Any, dim: int) -> Any:
-    """Only as the output, where the loss replaces it."""
+    """Log-softmax, only as the output, where the loss replaces it."""
     if walk.node.name != _last(walk) or dim not in (-1, len(walk.shape(x)) - 1):
         raise ValueError("LogSoftmax is only supported as the output, over the last dimension")
     return x
@@ -67,12 +67,12 @@ def masked_fill(walk: Walk, x: Any, mask: Any, value: Any) -> Causal:
     known = isinstance(mask, np.ndarray) and mask.dtype == bool
     if known and np.all(np.asarray(value) <= FAR) and seen(~mask) == "earlier":
         return Causal(walk.tensor(x))
-    raise ValueError("MaskedFill is only supported with a known causal mask and minus infinity")
+    raise ValueError("MaskedFill is only supported with a constant causal mask and minus infinity")
 
 
 @converts("Dropout")
 def dropout(walk: Walk, x: Any, kept: float, *_: Any) -> Any:
-    """Some elements zero, while training."""
+    """Dropout in training."""
     if kept == 1.0:
         return (x,)
     walk.graph.dropouts += 1

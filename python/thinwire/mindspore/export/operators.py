@@ -1,4 +1,4 @@
-"""All operators that are supported, by importing the files that say so."""
+"""All supported operators; importing the files registers them."""
 
 from thinwire.mindspore.export import elements, images, norms, products, shapes
 

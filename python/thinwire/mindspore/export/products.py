@@ -13,7 +13,7 @@ from thinwire.model_file.graph import NORMAL, Weight
 
 @converts("MatMul", "BatchMatMul")
 def matmul(walk: Walk, x: Any, y: Any, turned_x: bool = False, turned_y: bool = False) -> int:
-    """A product whose operands may be the other way round."""
+    """A product whose operands may be transposed."""
     if turned_x:
         raise ValueError("transpose_a is True, expected False")
     if not turned_y:
@@ -28,7 +28,7 @@ def matmul(walk: Walk, x: Any, y: Any, turned_x: bool = False, turned_y: bool = 
 
 @converts("MatMulExt")
 def product(walk: Walk, x: Any, y: Any) -> int:
-    """A product over the last dimension of x and the one before the last of y."""
+    """A product over the last dimension of x and the second to last of y."""
     if isinstance(y, Weight) and len(y.shape) == 2:
         return linear(walk, x, y.turn())
     return layers.product(walk.graph, walk.name, walk.tensor(x), walk.tensor(y))
@@ -42,9 +42,9 @@ def dense(walk: Walk, x: Any, weight: Any, bias: Any = None) -> int:
 
 
 def linear(walk: Walk, x: Any, weight: Weight) -> int:
-    """A linear layer, or a product with a table that is also read otherwise.
+    """A linear layer, or a product with a table that is also used elsewhere.
 
-    Rows of all sequences that were put side by side for it stay apart.
+    Rows of sequences that were concatenated for it are kept separate.
     """
     graph, x = walk.graph, _unflattened(walk, walk.tensor(x))
     if walk.uses[weight.name] == 1:
@@ -93,7 +93,7 @@ def gather(walk: Walk, table: Any, ids: Any, *rest: Any) -> int:
     """Rows of a table."""
     if any(rest):
         raise ValueError(
-            f"it gathers along dimension {rest[0]}, expected 0 for all sequences alike"
+            f"it gathers along dimension {rest[0]}, expected 0, the same for all sequences"
         )
     return looked_up(walk, table, ids)
 
@@ -109,19 +109,21 @@ def embedding(
     scale_grad_by_freq: Any = None,
     *_: Any,
 ) -> int:
-    """Rows of a table, of which one may be padding."""
+    """Rows of a table, one of which may be padding."""
     if max_norm is not None or scale_grad_by_freq:
         raise ValueError(
             f"max_norm is {max_norm} and scale_grad_by_freq {scale_grad_by_freq}, expected neither"
         )
     padding = None if padding_idx is None else padding_idx % walk.shape(table)[0]
     if padding is not None and isinstance(ids, np.ndarray) and padding in ids:
-        raise ValueError(f"row {padding} is padding and is looked up by known ids, expected none")
+        raise ValueError(
+            f"row {padding} is padding and is looked up by constant ids, expected other rows"
+        )
     return looked_up(walk, table, ids, padding)
 
 
 def looked_up(walk: Walk, table: Any, ids: Any, padding: int | None = None) -> int:
-    """Rows of a table, known or not."""
+    """Rows of a table, constant or trained."""
     table = walk.tensor(table, NORMAL)
     if isinstance(ids, np.ndarray):
         found = _row(walk, ids.reshape(-1))

@@ -1,7 +1,7 @@
-"""A network as MindSpore compiles it: one list of operators, whose scopes say where they come from.
+"""A network as MindSpore compiles it: one list of operators, whose scopes tell where they come from.
 
-`mindspore.export` hands its MindIR to a function before it writes a file, and the values of parameters are
-taken out there, so that the file is small and thrown away.
+`mindspore.export` hands its MindIR to a function before it writes a file, and the values of
+parameters are removed there, so that the file, which is discarded, is small.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Program:
-    """Operators in an order in which they can be computed, and what they read."""
+    """Operators in an order in which they can be computed, with their inputs."""
 
     nodes: list[Node]
     inputs: dict[str, tuple[list[int], str]]
@@ -56,9 +56,9 @@ class Program:
 
 
 def compiled(network: ms.nn.Cell, examples: list[Any]) -> Program:
-    """The program that a network is for its examples.
+    """The program that MindSpore compiles from a network for its examples.
 
-    Raises ValueError if MindSpore cannot compile it, or if it chooses between operators by values.
+    Raises ValueError if MindSpore cannot compile it, or if the choice of operators depends on values.
     """
     model = _exported(network, examples)
     _check_straight(model)

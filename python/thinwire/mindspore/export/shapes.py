@@ -1,4 +1,4 @@
-"""The same elements in another shape, order or number of parts."""
+"""Operators that change shape, order or division of elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reshape(walk: Walk, x: Any, *_: Any) -> int:
 
 @converts("Transpose")
 def transpose(walk: Walk, x: Any, order: Any) -> Any:
-    """Dimensions in another order; a weight is used the other way round."""
+    """A transpose; a weight is used transposed."""
     order = [dim % len(order) for dim in order]
     if isinstance(x, Weight) and order == [1, 0]:
         return x.turn()
@@ -36,7 +36,7 @@ def together(walk: Walk, *values: Any) -> tuple[Any, ...]:
 
 @converts("TupleGetItem")
 def item(walk: Walk, values: Any, at: int) -> Any:
-    """One of several values."""
+    """One of several results."""
     if at >= len(values):
         raise ValueError(f"result {at} of an operator, of which {len(values)} are supported")
     return values[at]
@@ -44,7 +44,7 @@ def item(walk: Walk, values: Any, at: int) -> Any:
 
 @converts("Split")
 def split(walk: Walk, x: Any, dim: int, parts: int) -> list[int]:
-    """A dimension taken apart."""
+    """A dimension split into several."""
     x = walk.tensor(x)
     shape = walk.graph.shape(x)
     dim %= len(shape)
@@ -53,20 +53,20 @@ def split(walk: Walk, x: Any, dim: int, parts: int) -> list[int]:
 
 @converts("Concat")
 def cat(walk: Walk, parts: Any, dim: int) -> int:
-    """Tensors as one dimension."""
+    """Concatenation of tensors along one dimension."""
     inputs = [walk.tensor(part) for part in parts]
     return walk.graph.pack(walk.name, inputs, dim % len(walk.result))
 
 
 @converts("BroadcastTo")
 def expand(walk: Walk, x: Any, *_: Any) -> int:
-    """The same values along more dimensions."""
+    """Broadcast to more dimensions."""
     return walk.graph.repeat(walk.name, walk.tensor(x), walk.result)
 
 
 @converts("StridedSlice")
 def cut(walk: Walk, x: Any, start: Any, end: Any, step: Any, *masks: int) -> int:
-    """Ranges of dimensions, of which some are one place."""
+    """Ranges of dimensions, some of which are a single index."""
     from_begin, to_end, ellipsis, new, one = masks
     x = walk.tensor(x)
     if ellipsis or new or any(length != 1 for length in step):
@@ -84,17 +84,17 @@ def cut(walk: Walk, x: Any, start: Any, end: Any, step: Any, *masks: int) -> int
 
 @folds("Reshape")
 def known_reshape(x: Any, shape: Any) -> Any:
-    """Known numbers in another shape."""
+    """Constants in another shape."""
     return np.reshape(x, shape)
 
 
 @folds("ExpandDims")
 def known_unsqueeze(x: Any, dim: int) -> Any:
-    """Known numbers with one more dimension, of length 1."""
+    """Constants with one more dimension, of length 1."""
     return np.expand_dims(x, dim)
 
 
 @folds("BroadcastTo")
 def known_expand(x: Any, shape: Any) -> Any:
-    """Known numbers along more dimensions."""
+    """Constants broadcast to more dimensions."""
     return np.broadcast_to(x, shape)

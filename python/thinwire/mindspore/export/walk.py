@@ -1,4 +1,4 @@
-"""The way through a compiled network, operator by operator."""
+"""The traversal of a compiled network, operator by operator."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def converts(*names: str) -> Callable[[Converter], Converter]:
 
 
 def folds(*names: str) -> Callable[[Converter], Converter]:
-    """Registers a function of known numbers, where an operator reads nothing else."""
+    """Registers a function that folds constants, for an operator that reads nothing else."""
 
     def register(function: Converter) -> Converter:
         FOLDED.update(dict.fromkeys(names, function))
@@ -57,7 +57,7 @@ def folds(*names: str) -> Callable[[Converter], Converter]:
 
 
 class Walk:
-    """An operator at its place, with what its inputs have become."""
+    """An operator in its place, with its converted inputs."""
 
     def __init__(self, graph: Graph, program: Program, batch: int) -> None:
         self.graph = graph
@@ -69,24 +69,24 @@ class Walk:
 
     @property
     def name(self) -> str:
-        """What the operator's nodes are called."""
+        """The name for the operator's nodes."""
         return self.node.path
 
     @property
     def result(self) -> list[int]:
-        """The shape that MindSpore found; of several results that of the first."""
+        """The shape that MindSpore found, for several results that of the first."""
         shape = self.node.shape
         return list(shape[0] if shape and isinstance(shape[0], list) else shape)
 
     def attribute(self, name: str) -> Any:
-        """A number or word that belongs to the operator itself."""
+        """An attribute of the operator: a number or a word."""
         return self.node.attributes[name]
 
     def tensor(self, value: Any, initial: Any = None) -> int:
-        """A value as a tensor; known numbers are constants.
+        """A value as a tensor; plain numbers become constants.
 
-        `initial` describes the values of a parameter in this place before the first step. Without it
-        a parameter of one row is zero, as biases are, and a larger one is drawn at random.
+        `initial` describes the values of a parameter in this place before the first step. Without
+        it a parameter of one row is zero, like a bias, and a larger one is random.
         """
         if isinstance(value, Weight):
             usual = "zeros" if value.is_row else NORMAL
@@ -99,7 +99,7 @@ class Walk:
         return value.tensor
 
     def shape(self, value: Any) -> list[int]:
-        """The lengths of a value's dimensions."""
+        """The shape of a value."""
         return self.graph.shape(value.tensor) if isinstance(value, Made) else list(value.shape)
 
     def is_index(self, value: Any) -> bool:

@@ -20,8 +20,8 @@ class ServerOptimizer(Callback):
     """Pushes the gradients of a network's embeddings after every step. Creating one joins the job.
 
     server: connection to the servers; network: network whose `ServerEmbedding`s are connected to them;
-    weight: factor of this worker's gradients, by default 1 / the number of workers. All other parameters
-    are left to an optimizer of MindSpore, and to `GradExchange` if there are several workers.
+    weight: factor of this worker's gradients, by default 1 / the number of workers. A MindSpore
+    optimizer trains all other parameters, with `GradExchange` if there are several workers.
 
         model.train(epochs, data, callbacks=[stepper])
 
@@ -58,7 +58,7 @@ class ServerOptimizer(Callback):
 
     @property
     def synchronizer(self) -> ServerOptimizer:
-        """What `guard` tells of a failure."""
+        """The failure that `guard` reports."""
         return self
 
     def step(self) -> None:
@@ -99,7 +99,7 @@ class ServerOptimizer(Callback):
         return next((error for error in errors if error is not None), None)
 
     def abort(self, reason: str) -> None:
-        """Does nothing: leaving the job, as `with server` does, is what tells the other workers."""
+        """Does nothing: the other workers learn of a failure because `with server` leaves the job."""
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if error is not None:

@@ -7,6 +7,6 @@
         criterion(elastic.model(inputs), labels).backward()
         optimizer.step()                                       # does nothing after a void step
 
-A step in which a rank is lost is void: nothing of it is applied, and the ranks that are left do it
-again with the same samples.
+A step in which a rank is lost is void: nothing of it is applied, and the remaining ranks repeat it
+with the same samples.
 """

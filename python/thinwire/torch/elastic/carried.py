@@ -1,7 +1,7 @@
-"""State of schedulers and the like as another rank can load it, and a file that `torch.load` opens.
+"""State of schedulers and similar objects, in a form that another rank and `torch.load` can read.
 
-`torch.load` makes no objects of a program's own types out of bytes that come from elsewhere. NumPy's values
-travel as their bytes; what would not arrive as it was is refused, before anybody depends on it.
+`torch.load` does not create objects of a program's own types from foreign bytes. NumPy values
+travel as their bytes; values that would not arrive unchanged are refused, before any rank depends on them.
 
 Law: `found(carried(state))` is the state.
 """
@@ -27,7 +27,7 @@ def carried(value: Any, path: str) -> Any:
 
     # Errors
 
-    InvalidError for a type that does not travel.
+    InvalidError for a type that cannot be sent.
     """
     kind = type(value)
     if kind in PLAIN or kind in TENSORS:
@@ -47,7 +47,7 @@ def carried(value: Any, path: str) -> Any:
 
 
 def found(value: Any) -> Any:
-    """The value that `carried` has put into its form."""
+    """The value, restored from the form that `carried` returned."""
     kind = type(value)
     if kind is dict and value.keys() == {NUMPY}:
         name, shape, raw = value[NUMPY]
@@ -61,11 +61,11 @@ def found(value: Any) -> Any:
 
 
 def known(value: Any, path: str) -> Any:
-    """A key of a dict or an element of a set, which has no form but its own.
+    """A key of a dict or an element of a set, which must be sent unchanged.
 
     # Errors
 
-    InvalidError for a type that does not travel.
+    InvalidError for a type that cannot be sent.
     """
     if type(value) not in PLAIN:
         raise refused(value, path)
@@ -73,7 +73,7 @@ def known(value: Any, path: str) -> Any:
 
 
 def refused(value: Any, path: str) -> InvalidError:
-    """What to say of a value that does not travel."""
+    """The error text for a value that cannot be sent."""
     text = " ".join(repr(value).split())
     return InvalidError(
         f"the state of {path} is a {type(value).__name__}, {text[:60]}, expected numbers, text, tensors, "

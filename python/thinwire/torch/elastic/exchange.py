@@ -1,6 +1,6 @@
 """The averager of an elastic job: gradients of DDP's buckets, averaged over the ranks of an epoch.
 
-A void step ends as any other does, but with gradients of zero.
+A void step ends like any other, but with gradients of zero.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Exchange(exchange.Exchange):
         return {"plan": plan, "tensors": state.unpacked(raw)}
 
     def load_shared(self, found: Mapping[str, Any]) -> None:
-        """Loads what `shared` has returned on another rank, between steps."""
+        """Loads, between steps, what `shared` returned on another rank."""
         self.sync.load_shared(found["plan"], state.packed(found["tensors"]))
 
     def add_used(self, used: torch.Tensor) -> None:
@@ -98,7 +98,7 @@ class Exchange(exchange.Exchange):
             number = self._numbers.get(id(parameter))
             if number is None:
                 raise InvalidError(
-                    f"a parameter of shape {list(parameter.shape)} was not there when the job began"
+                    f"a parameter of shape {list(parameter.shape)} did not exist when the job began"
                 )
             places.append(flat.target(number, start, parameter.numel()))
             start += parameter.numel()

@@ -1,4 +1,5 @@
-"""The guard of an optimizer in an elastic job: its step counts, unless it is void or a scaler skips it."""
+"""The guard of an optimizer in an elastic job: its step is counted unless it is void or skipped by
+a scaler."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ import torch
 def guard(
     optimizer: torch.optim.Optimizer, may: Callable[[], bool], stepped: Callable[[], None]
 ) -> None:
-    """Makes `optimizer.step` do nothing unless `may` returns true, and call `stepped` afterwards.
+    """Makes `optimizer.step` do nothing unless `may` returns true, and calls `stepped` after it.
 
-    The attribute by which schedulers recognise a `step` that one of them has wrapped is kept.
+    Keeps the attribute by which schedulers recognise a `step` that one of them has wrapped.
     """
     inner = optimizer.step
 

@@ -1,8 +1,8 @@
 """The hand-over of a job's state, from the state sources to the joiners of an epoch.
 
-Rank 0 sends all that is small: steps, positions, schedulers, and the form of everything else. Parameters,
-moments and the factors of codecs are bit-identical on all state sources, each of which sends a part.
-Buffers differ between ranks; all take those of rank 0, the oldest state source.
+Rank 0 sends everything that is small: steps, positions, schedulers, and the form of everything
+else. Parameters, moments and the factors of codecs are bit-identical on all state sources, each of
+which sends a part. Buffers differ between ranks; all ranks take those of rank 0, the oldest state source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from thinwire.torch.elastic.tree import Shapes, Tensors
 
 
 def notice(epoch: Epoch, mine: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns rank 0's `mine` on all ranks; that of other ranks is ignored."""
+    """Returns rank 0's `mine` on all ranks; the `mine` of other ranks is ignored."""
     file = io.BytesIO()
     if epoch.rank == 0:
         torch.save(dict(mine), file)
@@ -30,7 +30,7 @@ def notice(epoch: Epoch, mine: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shapes(tensors: Tensors) -> dict[str, tuple[torch.dtype, list[int]]]:
-    """Dtypes and shapes by path, as `notice` can carry them."""
+    """Dtypes and shapes by path, in a form that `notice` can send."""
     return {path: (each.dtype, list(each.shape)) for path, each in tree.described(tensors).items()}
 
 
@@ -39,7 +39,7 @@ def taken(epoch: Epoch, state_sources: int, said: Mapping[str, Any], mine: Tenso
 
     # Errors
 
-    InvalidError if a state source has others than rank 0.
+    InvalidError if a state source's tensors differ from rank 0's.
     """
     form: Shapes = {
         path: tree.Described(dtype, tuple(shape)) for path, (dtype, shape) in said.items()

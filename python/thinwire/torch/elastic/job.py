@@ -1,10 +1,10 @@
 """One rank of an elastic job with a model, an optimizer and loaders of PyTorch.
 
 In each step the loader hands out a batch, DDP's hook averages gradients, and `optimizer.step` applies them;
-only then the step is done. If a rank is lost before that, the step is void: `optimizer.step` does nothing,
-and this rank enters the next epoch before the next batch is handed out. There all ranks take over the
-newest state, because one may have applied a step that is void on others. If nobody has applied it, the
-ranks that are there do it again.
+only then is the step done. If a rank is lost before that, the step is void: `optimizer.step` does nothing,
+and this rank enters the next epoch before the next batch is handed out. In the next epoch all ranks
+take over the newest state, because one may have applied a step that is void on others. If nobody
+has applied it, the present ranks repeat it.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from thinwire.torch.signature import options_of
 
 
 class Elastic(Job):
-    """A model and its optimizer in an elastic job. Making one joins the job and takes over its state.
+    """A model and its optimizer in an elastic job. Creating one joins the job and takes over its state.
 
     Args:
-        model: the model as every rank makes it; its state is that of the ranks that are there already, or
-            rank 0's.
-        optimizer: of this model's parameters. Its `step` does nothing after a void step.
+        model: the model, created in the same way on every rank; its state becomes that of the ranks
+            already in the job, or rank 0's.
+        optimizer: the optimizer of this model's parameters. Its `step` does nothing after a void step.
         batch: samples of a step, over all ranks.
         codec: how gradients travel, as in `thinwire.torch.hook`.
         coordinator, token: where the job's coordinator is, as host:port or etcd://HOST:PORT/JOB, and the
-            job's secret; by default as the launcher says in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
+            job's secret; by default from the launcher, in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
         timeout_s: how long to wait for the coordinator and the other ranks, in seconds.
         members: a membership to use instead of joining a job, for tests.
         compare_every: the number of steps after which ranks compare checksums of their parameters,
-            optimizers and what is followed, and log what differs; 0 never does.
+            optimizers and followed objects, and log what differs; 0 never does.
         find_unused_parameters, gradient_as_bucket_view, bucket_cap_mb: as in DDP.
         options: those of `thinwire.torch.hook` that are about codecs, from `bucket_bytes` to
             `unchecked`, and `device`.
@@ -135,7 +135,8 @@ class Elastic(Job):
         drop_last: bool = False,
         **options: Any,
     ) -> Loader:
-        """Batches of `data` for this rank, from where the job is; `options` are those of a DataLoader.
+        """Batches of `data` for this rank, from the job's current position; `options` are those of
+        a DataLoader.
 
         Every rank makes its loaders in the same order, with equal data and seeds.
 
@@ -149,15 +150,15 @@ class Elastic(Job):
         return loader
 
     def follow(self, **objects: Stateful) -> None:
-        """Keeps schedulers, scalers and the like with the job, each under a name: a rank that joins gets
-        their state, and a void step leaves no trace in them.
+        """Keeps schedulers, scalers and similar objects with the job, each under a name: a rank
+        that joins gets their state, and a void step does not change them.
 
             elastic.follow(scheduler=scheduler, scaler=scaler)
 
         # Errors
 
-        InvalidError for a state that has other than numbers, text, tensors, values of NumPy, and containers
-        of them; a later batch raises it if the state becomes such.
+        InvalidError for a state that has anything but numbers, text, tensors, NumPy values and
+        containers of these; a later batch raises it if the state comes to have something else.
         """
         for name, each in objects.items():
             carried(each.state_dict(), name)
@@ -167,8 +168,8 @@ class Elastic(Job):
                 self._rollback.add(name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer, what is followed, steps and positions: the same on all ranks, so that rank 0
-        saves it for all. The residuals of codecs are not in it."""
+        """Model, optimizer, followed objects, steps and positions. It is the same on all ranks, so
+        rank 0 can save it for all. The residuals of codecs are not in it."""
         if self._is_kept:
             self.keep()
         rest, tensors = tree.split(self._alike())
@@ -177,7 +178,7 @@ class Elastic(Job):
         return whole
 
     def load_state_dict(self, whole: dict[str, Any]) -> None:
-        """Continues from what `state_dict` returned, between steps; all ranks call it alike."""
+        """Continues from what `state_dict` returned, between steps; a collective call."""
         self._take_over({**whole, "streams": []})
         load_buffers(self._module, plain(whole["buffers"].items()))
         self._exchange.steps.synced(whole["steps"])
@@ -260,7 +261,7 @@ class Elastic(Job):
 def facts(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
-    """Returns what all members must have in common, as pairs of name and value."""
+    """Returns the facts that all members must have in common, as pairs of name and value."""
     parameters = [
         f"{name} {value.dtype} {list(value.shape)} {value.requires_grad}"
         for name, value in plain(model.named_parameters()).items()
@@ -276,7 +277,7 @@ def facts(
 
 
 class ElasticHook(Hook):
-    """The state of DDP's hook, over the ranks of the present epoch."""
+    """The state of DDP's hook, for the ranks of the current epoch."""
 
     def __init__(self, exchange: Exchange, options: dict[str, Any], device: str | None) -> None:
         super().__init__({**options, "codec": "elastic"}, {}, None, 0.0, device=device)

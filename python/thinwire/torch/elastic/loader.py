@@ -1,12 +1,11 @@
-"""Batches of an elastic job: every sample once in a pass, whoever joins or leaves meanwhile.
+"""Batches of an elastic job: every sample once in a pass, even if ranks join or leave in between.
 
-The position in the data moves with `optimizer.step` alone. A batch whose step was void is dealt again
-over the ranks that are there then, and gradient accumulation is repeated as a whole, since all batches
-since the last step are.
+The position in the data moves with `optimizer.step` alone. A batch whose step was void is divided
+again over the ranks present then; with gradient accumulation, all batches since the last step are repeated.
 
-Workers load ahead, for the place that this rank has when a batch is requested. Each batch carries the deal
-that it was made for. When the place changes, batches for the earlier one are dropped as they come, and
-workers skip requests for it that they have not begun.
+Workers load ahead, for the place that this rank has when a batch is requested. Each batch records
+the division that it was loaded for. When the place changes, batches for the earlier place are
+dropped when they arrive, and workers skip its requests that they have not begun.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ OURS = ("batch_size", "sampler", "batch_sampler")
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A deal for a worker; one of another turn than the loader's is stale."""
+    """A request for a worker; one from an earlier turn of the loader is stale."""
 
     turn: int
     deal: Deal
@@ -44,7 +43,7 @@ class Request:
 
 
 class Loader(Passes):
-    """Batches for `for inputs, labels in loader`, one pass at a time, from where the job is.
+    """Batches for `for inputs, labels in loader`, one pass at a time, from the job's current position.
 
     A pass that another rank has begun continues in the middle. Made by `Elastic.loader`.
     """
@@ -57,7 +56,7 @@ class Loader(Passes):
         collate_fn: Callable[[list[Any]], Any] | None = None,
         **options: Any,
     ) -> None:
-        """`options` are those of a DataLoader; `collate`, an older name of `collate_fn`, is taken too.
+        """`options` are those of a DataLoader; `collate`, an older name of `collate_fn`, also works.
 
         # Errors
 
@@ -74,11 +73,11 @@ class Loader(Passes):
         self._arrivals: Iterator[tuple[int, Deal, Any]] | None = None
 
     def seek(self, position: Position | None = None) -> None:
-        """Goes back to the last optimizer step, or to another position, for the place of now.
+        """Goes back to the last optimizer step, or to another position, for this rank's current place.
 
         # Errors
 
-        InvalidError if no batch begins there; nothing has changed then.
+        InvalidError if no batch begins there; nothing is changed in that case.
         """
         super().seek(position)
         self._turn.fill_(self._cursor.turn)
@@ -102,7 +101,7 @@ class Loader(Passes):
 
 
 class Requests:
-    """The sampler of the DataLoader: requests without end, as far ahead as it asks."""
+    """The sampler of the DataLoader: endless requests, as far ahead as the DataLoader asks."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -114,7 +113,7 @@ class Requests:
 
 
 class Dealt(Dataset[Any]):
-    """The data as workers see it, by request instead of index. `data` is the user's."""
+    """The data as workers read it, by request instead of index. `data` is the user's dataset."""
 
     def __init__(
         self, data: Dataset[Any], collate: Callable[[list[Any]], Any], turn: torch.Tensor
@@ -134,12 +133,13 @@ class Dealt(Dataset[Any]):
 
 @dataclasses.dataclass(frozen=True)
 class Orphan:
-    """Initialisation of a worker: it asks to end with its parent and by no other signal, then calls the
-    user's `first`.
+    """Initialisation of a worker: it arranges to end with its parent and by no other signal, then
+    calls the user's `first`.
 
-    A worker that is forked has copies of the parent's connections. While it lives, the other ranks do not
-    see that its parent was killed; by itself it would notice after seconds. When torchrun ends, it sends
-    SIGTERM to the whole process group; a rank that then leaves needs its workers to the end.
+    A worker that is forked has copies of the parent's connections. While it lives, the other ranks
+    do not see that its parent was killed, which the worker itself would notice only after seconds.
+    When torchrun ends, it sends SIGTERM to the whole process group; a rank that then leaves needs
+    its workers until the end.
     """
 
     first: Callable[[int], None] | None
@@ -154,7 +154,7 @@ class Orphan:
 
 
 def unchanged(batch: Any) -> Any:
-    """Batches are collated by whoever loads them."""
+    """Batches are collated in the process or thread that loads them."""
     return batch
 
 
@@ -167,12 +167,15 @@ def refuse(data: Any, options: dict[str, Any]) -> None:
     """
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise InvalidError(
-            f"a {type(data).__name__} has no samples by number, expected a map-style dataset "
+            f"a {type(data).__name__} has no samples that can be read by number, expected a "
+            "map-style dataset "
             "(hint: one with __getitem__ and __len__)"
         )
     for name in OURS:
         if name in options:
-            raise InvalidError(f"{name} is no option here: the job deals batches over its ranks")
+            raise InvalidError(
+                f"{name} is not an option here: the job divides batches among its ranks"
+            )
     # Batches in the order of their arrival would not be in that of the job's steps.
     if not options.get("in_order", True):
         raise InvalidError("in_order is False, expected True: batches come in the order of the job")

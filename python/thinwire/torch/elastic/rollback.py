@@ -1,8 +1,8 @@
-"""Copies of the state that a step changes apart from parameters and moments, to undo a void step.
+"""Copies of the state, other than parameters and moments, that a step changes; they undo a void step.
 
 A void step has gone through forward and backward: running statistics have moved, random numbers were
-drawn, and a scheduler or a GradScaler may have counted it. All of that is put back before the step is done
-again. Parameters and moments need no copy, since `optimizer.step` did nothing.
+drawn, and a scheduler or a GradScaler may have counted it. All of that is restored before the step
+is repeated. Parameters and moments need no copy, since `optimizer.step` did nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thinwire.torch.elastic.carried import carried
 
 
 class Stateful(Protocol):
-    """Schedulers, scalers, and whatever else has a small state."""
+    """An object with a small state, such as a scheduler or a scaler."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `load_state_dict` needs."""
@@ -35,7 +35,7 @@ class Rollback:
         optimizer: torch.optim.Optimizer,
         followed: Mapping[str, Stateful],
     ) -> None:
-        """Nothing kept yet; `followed` may grow later."""
+        """Creates it without copies; `followed` may grow later."""
         self._model = model
         self._optimizer = optimizer
         self._followed = followed
@@ -51,7 +51,7 @@ class Rollback:
 
         # Errors
 
-        InvalidError for a state that no rank could take over.
+        InvalidError for a state that other ranks could not take over.
         """
         buffers = dict(self._model.named_buffers())
         if self._buffers.keys() != buffers.keys():
@@ -72,7 +72,7 @@ class Rollback:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Puts back the state that `remember` has copied, if it was called."""
+        """Restores the state that `remember` has copied, if it was called."""
         for name, buffer in self._model.named_buffers():
             if name in self._buffers:
                 buffer.copy_(self._buffers[name])
@@ -87,7 +87,7 @@ class Rollback:
 
 
 def rates(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Learning rate and whatever else schedulers change in a group of parameters."""
+    """Learning rate and other options of a parameter group that schedulers change."""
     return {name: value for name, value in group.items() if name != "params"}
 
 
@@ -97,7 +97,7 @@ def random_to_hand_over(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def take_random(states: list[torch.Tensor], model: torch.nn.Module) -> None:
-    """Continues from the random state of another rank, whose GPUs may have other numbers."""
+    """Continues from the random state of another rank, whose GPUs may be numbered differently."""
     torch.set_rng_state(states[0])
     for state, device in zip(states[1:], gpus_of(model)):
         torch.cuda.set_rng_state(state, device)

@@ -1,8 +1,9 @@
 """The process group of one rank over which DDP runs in an elastic job.
 
-DDP's own group lives as long as DDP does, so it must not span ranks. Gradients leave by the hook. The one
-thing that DDP asks its group for besides is which parameters any rank has used
-(`find_unused_parameters`); that is passed on to the job, or ranks would differ in what they update.
+DDP's own group lives as long as DDP does, so it must not span ranks. Gradients leave by the hook.
+The only other thing that DDP asks its group for is which parameters any rank has used
+(`find_unused_parameters`); that request is passed on to the job, since otherwise ranks would differ
+in what they update.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ NOBODY = "127.0.0.1:0"
 
 
 class Single(ProcessGroup):
-    """One rank, for CPU and CUDA tensors; unknown to c10d, whose default group stays the user's."""
+    """A group of one rank, for CPU and CUDA tensors; it is not registered with c10d, whose default
+    group remains the user's."""
 
     def __init__(self, add_used: Callable[[torch.Tensor], None]) -> None:
         """`add_used` adds up over all ranks of the job how often each parameter was used, in place."""
@@ -41,8 +43,8 @@ class Single(ProcessGroup):
 
 
 class Used(dist.Work):
-    """The sum of used parameters, made when DDP waits for it, at the end of backward: gradients are
-    through then, on all ranks."""
+    """The sum of used parameters, computed when DDP waits for it at the end of backward: by then
+    all ranks have exchanged their gradients."""
 
     def __init__(self, used: torch.Tensor, add_used: Callable[[torch.Tensor], None]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""State dicts taken apart: their tensors by path, and the rest with places for them.
+"""State dicts split into their tensors by path, and the rest with placeholders.
 
-Holders of one state have equal tensors, but not always equal numbers beside them, and their dicts may
-differ in order. So tensors travel from all state sources, in the order of their paths, and the
-rest from one.
+Holders of one state have equal tensors, but not always equal plain numbers, and their dicts may
+differ in order. So tensors travel from all state sources, in the order of their paths, and the rest
+from one.
 
 Law: `join(*split(tree))` is the tree.
 """
@@ -40,7 +40,7 @@ PLACE = "thinwire.tensor"
 
 
 def split(tree: Any) -> tuple[Any, Tensors]:
-    """The tree with paths in the place of its tensors, and the tensors by their paths."""
+    """The tree with paths in place of its tensors, and the tensors by their paths."""
     tensors: Tensors = {}
     return taken(tree, "", tensors), tensors
 
@@ -58,7 +58,7 @@ def taken(tree: Any, path: str, tensors: Tensors) -> Any:
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What is in a tree that is no container, each with its path."""
+    """The leaves of a tree, each with its path."""
     if isinstance(tree, Mapping):
         parts: Iterable[tuple[Any, Any]] = tree.items()
     elif isinstance(tree, (list, tuple)):

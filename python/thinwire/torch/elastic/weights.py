@@ -1,8 +1,8 @@
-"""The weight of this rank's gradients: each backward has that of its own batch.
+"""The weight of this rank's gradients: each backward pass has the weight of its own batch.
 
-Parts of a batch differ by a sample, and those of two batches that are accumulated differ otherwise. So
-gradients are weighted as they are computed, before they are added to `grad`, and the sum over all ranks is
-that of one rank that computes the whole batches.
+Parts of one batch may differ by a sample, and differ again between accumulated batches. So
+gradients are weighted as they are computed, before they are added to `grad`, and the sum over all
+ranks equals that of a single rank that computes the whole batches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Weights:
     """Multiplies the gradients of parameters by `factor`."""
 
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
-        """With a factor of 1, which changes nothing."""
+        """Creates it with a factor of 1, which changes nothing."""
         self.factor = 1.0
         for parameter in parameters:
             if parameter.requires_grad:

@@ -2,8 +2,8 @@
 
     thinwire.torch.export_graph(module, (tokens,), "model.json")
 
-The module is traced by `torch.export` for two batches; what grows with the batch is written so. The
-only output is logits: the file gets a cross-entropy over its last dimension.
+The module is traced by `torch.export` for two batches; dimensions that grow with the batch are
+marked as such. The only output is logits: the file gets a cross-entropy over its last dimension.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def export_graph(
 ) -> None:
     """Writes a module as a model file.
 
-    The first dimension of the first example is the batch; whatever else begins with a dimension of
-    this length has it, too. `sequence` is the tokens of a sequence, unless said the second
-    dimension of the first example if that is a tensor of integers, and else 1. Values of
-    parameters are not written.
+    The first dimension of the first example is the batch; every other example whose first dimension
+    has this length is batched, too. `sequence` is the number of tokens in a sequence; by default
+    the second dimension of the first example if that is a tensor of integers, and otherwise 1.
+    Values of parameters are not written.
 
-    Module and file are then run forward and backward on random numbers, in torch: logits and gradients
-    have to be equal. `verify=False` leaves this out, for a module that is too large for it.
+    Module and file are then run forward and backward on random numbers, in torch: logits and
+    gradients must be equal. `verify=False` skips this check, for a module that is too large for it.
 
     Raises InvalidError, which names the node and its place, if an operator is not supported, if the
-    module cannot be traced for these examples, and if the file would be trained as something else.
+    module cannot be traced for these examples, and if the file would train differently from the module.
     """
     check(module, example_inputs, path, sequence)
     first = example_inputs[0]
@@ -82,7 +82,7 @@ def _traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
         said = lines[0][:LINE] if lines else type(error).__name__
         raise InvalidError(
             f"torch.export cannot trace {type(module).__name__}: {said} (hint: call the module with "
-            "the examples; what it does may depend on shapes, not on values)"
+            "the examples; it may depend on shapes, but not on values)"
         ) from error
 
 

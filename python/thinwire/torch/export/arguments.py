@@ -1,4 +1,4 @@
-"""Arguments of ATen's operators, of which a converter takes those that it knows and no others."""
+"""Arguments of ATen's operators; a converter accepts only those that it knows."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ LAYOUT = ("cudnn_enable", "cudnn_enabled", "implicit", "memory_format", "sparse"
 
 
 def taken(node: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments of a node as its converter takes them, by the operator's schema.
+    """The arguments of a node in the form that its converter takes, according to the operator's schema.
 
-    Raises ValueError, which names the operator and the argument, where the converter does not take an
-    argument that is not the operator's default.
+    Raises ValueError, which names the operator and the argument, if an argument differs from the
+    operator's default and the converter does not support it.
     """
     schema = getattr(node.target, "_schema", None)
     if schema is None:
@@ -64,15 +64,15 @@ def taken(node: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> tu
 
 
 def check_numbers(node: Any, name: str, computed: list[Any]) -> None:
-    """Refuses numbers of another precision than single, numbers that become whole ones or come from them.
+    """Refuses numbers that are not in single precision, and conversions to or from integers.
 
-    `computed` are the nodes that a node reads and whose values are not known.
+    `computed` are the nodes that a node reads whose values are not constant.
     """
     tokens = [x for source in computed for x in _tensors(source) if not x.dtype.is_floating_point]
     if tokens and name not in OF_TOKENS:
         raise ValueError(
-            f"operator {node.target} of whole numbers that the module is given is not supported (hint: "
-            "tables look them up, without arithmetic)"
+            f"operator {node.target} on integer inputs of the module is not supported (hint: "
+            "integers can only look up rows of tables)"
         )
     found = {value.dtype for value in _tensors(node)}
     read = {value.dtype for source in node.all_input_nodes for value in _tensors(source)}

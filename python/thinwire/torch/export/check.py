@@ -1,4 +1,4 @@
-"""What can be exported, before anything is traced."""
+"""Checks of what can be exported, before anything is traced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thinwire.model_file import check_file
 
 
 def check(module: Any, examples: Any, path: Any, sequence: Any) -> None:
-    """Refuses in one line what is no module, examples, path of a model file, or length."""
+    """Refuses, in one line, an invalid module, example, path of a model file, or length."""
     if not isinstance(module, torch.nn.Module):
         raise InvalidError(f"module is {type(module).__name__}, expected a torch.nn.Module")
     _check_norms(module)

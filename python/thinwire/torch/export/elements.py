@@ -1,4 +1,4 @@
-"""Functions of every element, and means."""
+"""Elementwise functions, and means."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from thinwire.torch.export.walk import Walk, converts, known
 
 @converts("alias", "clone", "contiguous", "lift_fresh_copy", "to", "_to_copy", "type_as")
 def same(walk: Walk, x: Any, *_: Any, **__: Any) -> Any:
-    """Nothing happens: conversions of numbers are refused before, and memory is torch's alone."""
+    """An operator that does nothing: conversions of numbers were refused before, and memory matters
+    only to torch."""
     return x
 
 
 @converts("detach")
 def detach(walk: Walk, x: Any) -> Any:
-    """Nothing happens where no gradient would go."""
+    """Detach, which does nothing where no gradient would flow."""
     if not walk.is_trained(x):
         return x
     raise ValueError(
@@ -32,13 +33,13 @@ def detach(walk: Walk, x: Any) -> Any:
 
 @converts("_assert_tensor_metadata")
 def nothing(walk: Walk, *_: Any, **__: Any) -> None:
-    """It is there for torch alone."""
+    """A node that matters only to torch."""
     return None
 
 
 @converts("gelu", "relu", "sigmoid", "silu", "tanh")
 def activation(walk: Walk, x: Any, *, approximate: str = "none") -> int:
-    """A function of every element."""
+    """An elementwise function."""
     name = str(walk.node.target).removeprefix("aten.").split(".")[0].removesuffix("_")
     name = "gelu_erf" if name == "gelu" and approximate == "none" else name
     x = walk.tensor(x)
@@ -47,7 +48,7 @@ def activation(walk: Walk, x: Any, *, approximate: str = "none") -> int:
 
 @converts("hardtanh", "clamp", "relu6")
 def bounded(walk: Walk, x: Any, low: float = -1.0, high: float = 1.0) -> int:
-    """Elements that leave a range become its end."""
+    """Clamps elements to a range."""
     if low is None or high is None:
         raise ValueError(f"bounds {low} and {high}, expected two numbers")
     if "relu6" in str(walk.node.target):
@@ -57,7 +58,7 @@ def bounded(walk: Walk, x: Any, low: float = -1.0, high: float = 1.0) -> int:
 
 @converts("hardsigmoid", "hardswish")
 def hard(walk: Walk, x: Any) -> int:
-    """A sigmoid of three lines, or what x times it is."""
+    """A hard sigmoid (three straight lines), or x times it."""
     x = walk.tensor(x)
     gate = layers.hard_sigmoid(walk.graph, walk.name, x)
     if "hardsigmoid" in str(walk.node.target):
@@ -67,7 +68,7 @@ def hard(walk: Walk, x: Any) -> int:
 
 @converts("pow")
 def power(walk: Walk, x: Any, exponent: Any) -> Any:
-    """A small whole power; a square may be the begin of an RMS norm."""
+    """A small integer power; a square may be the beginning of an RMS norm."""
     x = walk.tensor(x)
     if exponent == 2:
         return Root(x, "square")
@@ -81,9 +82,9 @@ def power(walk: Walk, x: Any, exponent: Any) -> Any:
 
 @converts("rsqrt")
 def inverse_root(walk: Walk, x: Any) -> Root:
-    """One over a root, in an RMS norm."""
+    """The inverse root in an RMS norm."""
     if not isinstance(x, Root) or x.stage != "mean":
-        raise ValueError("rsqrt is only supported of the mean square in an RMS norm")
+        raise ValueError("rsqrt is only supported on the mean square in an RMS norm")
     return Root(x.x, "inverse root", x.epsilon)
 
 
@@ -100,7 +101,7 @@ def mean(walk: Walk, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 @converts("neg")
 def negative(walk: Walk, x: Any) -> int:
-    """The same with the other sign."""
+    """Negation."""
     return walk.graph.scale(walk.name, walk.tensor(x), -1.0)
 
 
@@ -123,7 +124,7 @@ def number(walk: Walk, value: Any, at: int) -> float | None:
 
 
 def operand(walk: Walk, name: str, value: Any) -> int:
-    """An operand of arithmetic; a row that elements are multiplied by begins at one."""
+    """An operand of arithmetic; a trained row that multiplies elements is initially one."""
     gain = isinstance(value, Weight) and value.is_row and name in ("mul", "div")
     if isinstance(value, torch.Tensor):
         return walk.graph.constant(f"{walk.name}.constant", lessened(known(value)))
@@ -131,7 +132,7 @@ def operand(walk: Walk, name: str, value: Any) -> int:
 
 
 def normal(walk: Walk, x: Any, y: Any) -> int | None:
-    """x over the root of its mean square, and that times a gain: an RMS norm."""
+    """An RMS norm: x over the root of its mean square, times a gain."""
     graph = walk.graph
     if isinstance(y, Root) and y.stage == "inverse root" and x == y.x:
         ones = graph.fill(f"{walk.name}.ones", graph.shape(x)[-1:], 1.0)
@@ -152,7 +153,7 @@ def normal(walk: Walk, x: Any, y: Any) -> int | None:
 
 
 def formula(walk: Walk, name: str, x: Any, y: Any) -> Any:
-    """What ends with this sum or product: an RMS norm, rotary positions, masked scores."""
+    """The pattern that ends with this sum or product: an RMS norm, rotary positions, masked scores."""
     for one, other in ((x, y), (y, x)):
         found = None
         if name == "mul" and type(one) is int:
@@ -167,7 +168,7 @@ def formula(walk: Walk, name: str, x: Any, y: Any) -> Any:
 
 
 def arithmetic(walk: Walk, name: str, x: Any, y: Any) -> Any:
-    """Arithmetic of two tensors, or of a tensor and a number; the larger one first."""
+    """Arithmetic of two tensors, or of a tensor and a number; the larger operand comes first."""
     graph = walk.graph
     if name in ("add", "mul") and number(walk, x, 0) is not None:
         x, y = y, x

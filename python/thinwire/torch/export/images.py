@@ -47,14 +47,14 @@ def batch_norm(
     _momentum: float = 0.1,
     epsilon: float = 1e-5,
 ) -> int:
-    """Batch norm as it is in training."""
+    """Batch norm in training."""
     x = walk.tensor(x)
     affine = (walk.tensor(*pair) for pair in ((gain, "ones"), (bias, "zeros")))
     return layers.batch_norm(walk.graph, walk.name, x, affine, epsilon)
 
 
 def pool(walk: Walk, x: Any, kind: str, size: int, stride: int, padding: int) -> int:
-    """The largest or the mean of windows."""
+    """Max or average pooling."""
     operator = {"kind": kind, "size": size, "stride": stride, "padding": padding}
     return walk.graph.one(walk.name, {"pool": operator}, [walk.tensor(x)], walk.result)
 
@@ -63,7 +63,7 @@ def pool(walk: Walk, x: Any, kind: str, size: int, stride: int, padding: int) ->
 def largest(
     walk: Walk, x: Any, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1
 ) -> int:
-    """The largest of windows of the module's own size."""
+    """Max pooling with the module's own window size."""
     if square("dilation", dilation) != 1:
         raise ValueError(f"dilation is {dilation}, expected 1")
     size, padding = square("kernel_size", size), square("padding", padding)
@@ -80,7 +80,7 @@ def means(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> int:
-    """The mean of windows of the module's own size."""
+    """Average pooling with the module's own window size."""
     size, padding = square("kernel_size", size), square("padding", padding)
     if padding > 0 and not count_include_pad:
         raise ValueError("count_include_pad is False, expected True where there is padding")
@@ -91,5 +91,5 @@ def means(
 
 @converts("adaptive_avg_pool2d")
 def adaptive(walk: Walk, x: Any, size: Any) -> int:
-    """Windows as large as the output asks for."""
+    """Adaptive pooling, whose windows follow from the size of the output."""
     return layers.adaptive_mean(walk.graph, walk.name, walk.tensor(x), walk.result[2:])

@@ -24,7 +24,7 @@ def layer_norm(
     bias: Any = None,
     epsilon: float = 1e-5,
 ) -> int:
-    """Mean zero and variance one, then gain and bias."""
+    """Layer norm: mean zero and variance one, then gain and bias."""
     if len(shape) != 1:
         raise ValueError(f"a norm over {list(shape)}, expected the last dimension")
     fill = walk.graph.fill
@@ -35,7 +35,7 @@ def layer_norm(
 
 @converts("rms_norm")
 def rms_norm(walk: Walk, x: Any, shape: Any, gain: Any = None, epsilon: float | None = None) -> int:
-    """Mean square one, then gain."""
+    """RMS norm: mean square one, then gain."""
     if len(shape) != 1:
         raise ValueError(f"a norm over {list(shape)}, expected the last dimension")
     fill = walk.graph.fill
@@ -46,7 +46,7 @@ def rms_norm(walk: Walk, x: Any, shape: Any, gain: Any = None, epsilon: float | 
 
 @converts("softmax", "_softmax")
 def softmax(walk: Walk, x: Any, dim: int) -> int:
-    """Exponentials that sum to one."""
+    """Softmax."""
     causal = isinstance(x, Causal)
     x = x.scores if isinstance(x, Causal) else walk.tensor(x)
     if dim not in (-1, len(walk.graph.shape(x)) - 1):
@@ -56,7 +56,7 @@ def softmax(walk: Walk, x: Any, dim: int) -> int:
 
 @converts("log_softmax")
 def log_softmax(walk: Walk, x: Any, dim: int) -> Any:
-    """Only as the output, where the loss replaces it."""
+    """Log-softmax, only as the output, where the loss replaces it."""
     if any(user.op != "output" for user in walk.node.users):
         raise ValueError("log_softmax is only supported as the output")
     if dim not in (-1, len(walk.result) - 1):
@@ -90,10 +90,10 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> int:
-    """Every query's mean of the values; in parts where weights are dropped."""
+    """Attention; written as separate nodes if it has dropout."""
     if attn_mask is not None and not isinstance(attn_mask, torch.Tensor):
         raise ValueError(
-            "attention with a mask that is computed is not supported, only a known one"
+            "attention with a computed mask is not supported, only one with a constant mask"
         )
     found = "all" if attn_mask is None else seen(known(attn_mask))
     causal = is_causal or found == "earlier"
@@ -106,7 +106,7 @@ def attention(
     if found is None or dropout_p > 0.0:
         if groups != heads:
             raise ValueError(
-                f"{heads} heads of queries and {groups} of keys, expected as many here"
+                f"{heads} heads of queries and {groups} of keys, expected equal numbers here"
             )
         scores = graph.matmul(f"{name}.scores", q, k, ("bgsd", "bgtd", "bgst"))
         scores = graph.scale(f"{name}.scale", scores, 1.0 / math.sqrt(size))
@@ -136,7 +136,7 @@ def _merged(walk: Walk, value: int) -> int:
 
 @converts("alpha_dropout", "feature_alpha_dropout", "feature_dropout")
 def off(walk: Walk, x: Any, rate: float, train: bool) -> Any:
-    """Nothing outside of training."""
+    """Dropout outside of training, which does nothing."""
     if train and rate > 0.0:
         raise ValueError(
             f"operator {walk.node.target} is not supported in training (hint: export module.eval())"
@@ -146,7 +146,7 @@ def off(walk: Walk, x: Any, rate: float, train: bool) -> Any:
 
 @converts("dropout")
 def dropout(walk: Walk, x: Any, rate: float, train: bool) -> Any:
-    """Some elements zero, while training."""
+    """Dropout in training."""
     if not train or rate == 0.0:
         return x
     walk.graph.dropouts += 1

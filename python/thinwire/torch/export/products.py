@@ -14,7 +14,7 @@ from thinwire.torch.export.walk import Walk, converts
 
 @converts("linear")
 def linear(walk: Walk, x: Any, weight: Any, bias: Any = None) -> int:
-    """A linear layer, or a product with a table that is also read otherwise."""
+    """A linear layer, or a product with a table that is also used elsewhere."""
     graph, x = walk.graph, walk.tensor(x)
     if isinstance(weight, Weight) and walk.users_of(weight) == 1:
         known = bias is None or isinstance(bias, Weight)
@@ -25,7 +25,7 @@ def linear(walk: Walk, x: Any, weight: Any, bias: Any = None) -> int:
 
 @converts("matmul", "mm", "bmm")
 def matmul(walk: Walk, x: Any, y: Any) -> int:
-    """A product over the last dimension of x and the one before the last of y."""
+    """A product over the last dimension of x and the second to last of y."""
     if isinstance(y, Weight) and len(y.shape) == 2:
         found: int = linear(walk, x, y.turn())
         return found
@@ -34,7 +34,7 @@ def matmul(walk: Walk, x: Any, y: Any) -> int:
 
 @converts("addmm")
 def addmm(walk: Walk, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> int:
-    """A linear layer whose weight is the other way round."""
+    """A linear layer whose weight is transposed."""
     if (beta, alpha) != (1, 1):
         raise ValueError(f"beta and alpha are {beta} and {alpha}, expected 1")
     if isinstance(weight, Weight) and isinstance(bias, Weight):
@@ -51,7 +51,7 @@ def embedding(
     padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
 ) -> int:
-    """Rows of a table, of which one may be padding."""
+    """Rows of a table, one of which may be padding."""
     if scale_grad_by_freq:
         raise ValueError("scale_grad_by_freq is True, expected False")
     padding = padding_idx if padding_idx >= 0 else None
@@ -61,7 +61,11 @@ def embedding(
         return walk.graph.one(walk.name, operator, [table, walk.tensor(ids)], walk.result)
     row = ids.reshape(-1, ids.shape[-1])
     if bool((row != row[:1]).any()):
-        raise ValueError("it looks up known rows that differ between sequences, expected the same")
+        raise ValueError(
+            "it looks up constant rows that differ between sequences, expected equal rows"
+        )
     if padding is not None and padding in row[0]:
-        raise ValueError(f"row {padding} is padding and is looked up by known ids, expected none")
+        raise ValueError(
+            f"row {padding} is padding and is looked up by constant ids, expected other rows"
+        )
     return layers.rows(walk.graph, walk.name, table, row[0].numpy(), walk.result)

@@ -1,4 +1,5 @@
-"""Meaning of a graph's operators in torch, by which a file runs beside the module that it was made of."""
+"""Meaning of a graph's operators in torch, to run a file and compare it with the module that it was
+made from."""
 
 from __future__ import annotations
 
@@ -28,9 +29,10 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def run(graph: dict[str, Any], sources: dict[str, torch.Tensor], known: Values) -> Values:
-    """All tensors of a graph, by its inputs and parameters; nodes whose results are known are not run.
+    """All tensors of a graph, computed from its inputs and parameters; nodes with given results are
+    not run.
 
-    Dropouts keep all elements. Raises ValueError where a result is not of the shape that the graph says.
+    Dropouts keep all elements. Raises ValueError if the shape of a result differs from the graph's.
     """
     like = next(value for value in sources.values() if value.is_floating_point())
     values = dict(known)
@@ -57,7 +59,7 @@ def run(graph: dict[str, Any], sources: dict[str, torch.Tensor], known: Values) 
 
 
 def means(name: str) -> Callable[[Meaning], Meaning]:
-    """Registers what an operator of one result does, by its settings and inputs."""
+    """Registers the function of an operator with one result, from its settings and inputs."""
 
     def register(function: Meaning) -> Meaning:
         def one(settings: Any, *inputs: Any, like: torch.Tensor) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of features that turn with the token's place, put together again."""
+"""Rotary positions: pairs of features rotated by the token's position, recognised from several nodes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ USUAL = 1e4  # the base where there is but one pair, which turns alike with any
 
 
 def turned(walk: Walk, straight: int, across: int) -> int | None:
-    """What two products sum up to: x · cosines + (other halves of x) · sines, as one operator.
+    """The sum of two products, x · cosines + (other halves of x) · sines, as one operator.
 
-    Tables of anything else than places counted from 0 and one base, such as stretched positions, stay
-    constants.
+    All other tables, such as those of stretched positions, stay constants: only positions counted
+    from 0 with a single base are recognised.
     """
     graph = walk.graph
     one, other = _factors(graph, straight), _factors(graph, across)

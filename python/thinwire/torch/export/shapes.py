@@ -1,4 +1,4 @@
-"""The same elements in another shape, order or number of parts."""
+"""Operators that change shape, order or division of elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def reshape(walk: Walk, x: Any, *_: Any) -> int:
 
 @converts("transpose", "permute", "t", "numpy_T")
 def transpose(walk: Walk, x: Any, *dims: Any) -> Any:
-    """Dimensions in another order; a weight is used the other way round."""
+    """A transpose; a weight is used transposed."""
     count = len(walk.shape(x))
     order = list(range(count))
     if len(dims) == 2:
@@ -33,7 +33,7 @@ def transpose(walk: Walk, x: Any, *dims: Any) -> Any:
 
 @converts("split", "split_with_sizes", "chunk", "tensor_split")
 def split(walk: Walk, x: Any, *_: Any, **__: Any) -> list[int]:
-    """A dimension taken apart."""
+    """A dimension split into several."""
     x = walk.tensor(x)
     shapes = [list(value.shape) for value in walk.node.meta["val"]]
     pairs = enumerate(zip(walk.graph.shape(x), shapes[0], strict=True))
@@ -43,7 +43,7 @@ def split(walk: Walk, x: Any, *_: Any, **__: Any) -> list[int]:
 
 @converts("unbind")
 def unbind(walk: Walk, x: Any, dim: int = 0) -> list[int]:
-    """Each place of a dimension."""
+    """All indices of a dimension, as separate tensors."""
     x = walk.tensor(x)
     shape = walk.graph.shape(x)
     dim %= len(shape)
@@ -54,7 +54,7 @@ def unbind(walk: Walk, x: Any, dim: int = 0) -> list[int]:
 
 @converts("select")
 def select(walk: Walk, x: Any, dim: int, index: int) -> int:
-    """One place of a dimension."""
+    """One index of a dimension."""
     x = walk.tensor(x)
     shape = walk.graph.shape(x)
     dim, index = dim % len(shape), index % shape[dim]
@@ -76,12 +76,12 @@ def cut(walk: Walk, x: Any, dim: int = 0, start: Any = None, end: Any = None, st
 
 @converts("cat")
 def cat(walk: Walk, parts: Any, dim: int = 0) -> int:
-    """Tensors as one dimension."""
+    """Concatenation of tensors along one dimension."""
     inputs = [walk.tensor(part) for part in parts]
     return walk.graph.pack(walk.name, inputs, dim % len(walk.result))
 
 
 @converts("expand")
 def expand(walk: Walk, x: Any, *_: Any) -> int:
-    """The same values along more dimensions."""
+    """Broadcast to more dimensions."""
     return walk.graph.repeat(walk.name, walk.tensor(x), walk.result)

@@ -1,4 +1,4 @@
-"""Who makes a module differ from its file: the words of a refusal."""
+"""The possible reasons why a module differs from its file, for the text of the error."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from thinwire.torch.export.walk import Exported, path
 
 
 class Witness:
-    """While it is entered, dropouts keep all elements, and hooks on tensors are counted.
+    """A context in which dropouts keep all elements, and hooks on tensors are counted.
 
-    Random numbers of Python and of NumPy are as if nobody had drawn any; `drawn` says whose were.
+    The random states of Python and of NumPy are restored; `drawn` tells which of them were used.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class _Kept(TorchDispatchMode):
 
 
 def suspects(module: torch.nn.Module, logits: torch.Tensor, witness: Witness) -> str:
-    """What may have changed a gradient, and what to do about it."""
+    """The possible causes of a changed gradient, and what to do about them."""
     found = [f"autograd.Function {name}" for name in _functions(logits)]
     if witness.hooks.count:
         found.append("Tensor.register_hook in forward")
@@ -102,7 +102,7 @@ def first_other(
     inputs: list[Any],
     near: Any,
 ) -> str:
-    """The first operator whose result in torch is another than in the file."""
+    """The first operator whose result in torch differs from that in the file."""
     runner = _Runner(exported, near)
     signature = exported.program.graph_signature
     held = {

@@ -1,7 +1,7 @@
 """A module and its file, run side by side on random numbers.
 
-Logits and the gradient of every parameter have to be equal. Whatever the trace does not show, such as a
-custom `autograd.Function` or a hook that changes gradients, is found here.
+Logits and the gradient of every parameter must be equal. This finds everything that the trace does
+not show, such as a custom `autograd.Function` or a hook that changes gradients.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Found:
 
 
 def verify(module: torch.nn.Module, inputs: tuple[Any, ...], exported: Exported) -> None:
-    """Refuses a file that computes something else than its module, or has other gradients.
+    """Refuses a file whose results or gradients differ from its module's.
 
-    Both are compared in single precision. If they differ, as where rounding decides what passes a ReLU,
-    double precision decides.
+    Both are compared in single precision. If they differ, for example because rounding decides what
+    passes a ReLU, both are compared in double precision.
     """
     parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
     for name, value in parameters.items():
         if value.is_meta:
             raise ValueError(
                 f"parameter '{name}' has no values, so that the file cannot be compared with the "
-                "module (hint: verify=False writes the file unseen)"
+                "module (hint: verify=False writes the file without this check)"
             )
         if getattr(value, "_post_accumulate_grad_hooks", None):
             raise ValueError(
@@ -62,7 +62,7 @@ def verify(module: torch.nn.Module, inputs: tuple[Any, ...], exported: Exported)
         said = (str(error).splitlines() or [""])[0][:LINE]
         raise ValueError(
             f"the file cannot be compared with the module: {type(error).__name__}: {said} (hint: "
-            "verify=False writes the file unseen)"
+            "verify=False writes the file without this check)"
         ) from error
 
 
@@ -97,7 +97,7 @@ def _compare(
         if not _is_near(ours.logits, theirs.logits):
             other = first_other(module, exported, drawn, lambda at, x: _is_near(values[at], x))
             raise ValueError(
-                f"{other} computes something else in a file, so that it is not supported with these "
+                f"{other} computes a different result in a file, so it is not supported with these "
                 "arguments"
             )
         _check_gradients(theirs, ours, suspects(module, logits, witness))
@@ -128,7 +128,7 @@ def _check_calls(module: torch.nn.Module, witness: Witness, is_same: bool) -> No
         )
     if not is_same:
         raise ValueError(
-            f"the forward of {name}, called again, computes something else, which is not supported "
+            f"the forward of {name}, called again, gives a different result, which is not supported "
             "(hint: a model file has no state but its parameters)"
         )
 
@@ -271,8 +271,8 @@ def _check_rows(
         if not change <= NEAR * logits[own].norm().item() + ROUNDING:
             raise ValueError(
                 f"the logits of row {row} of the batch depend on other rows of the batch (hint: the "
-                "first dimension of the first example is the batch, also where a module has "
-                "batch_first=False; what mixes examples is not supported)"
+                "first dimension of the first example is the batch, even if a module has "
+                "batch_first=False; operators that mix examples are not supported)"
             )
 
 

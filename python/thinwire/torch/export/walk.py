@@ -1,4 +1,4 @@
-"""The way through a traced module, node by node."""
+"""The traversal of a traced module, node by node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REGIONS = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
 
 @dataclass(frozen=True)
 class Exported:
-    """A graph, and where its tensors come from.
+    """A graph, and the origin of its tensors.
 
     `inputs` are the names of the module's inputs, `ending` is the softmax that the loss replaces, and
     `nodes` are the last nodes of the program that became a tensor.
@@ -37,7 +37,8 @@ class Exported:
 
 
 def converts(*names: str) -> Callable[[Converter], Converter]:
-    """Registers a function for operators; in-place ones are those without the underscore."""
+    """Registers a function for operators; in-place operators are treated as those without the
+    underscore."""
 
     def register(function: Converter) -> Converter:
         SUPPORTED.update(dict.fromkeys(names, function))
@@ -47,7 +48,7 @@ def converts(*names: str) -> Callable[[Converter], Converter]:
 
 
 class Walk:
-    """A node at its place, with what its arguments have become."""
+    """A node in its place, with its converted arguments."""
 
     def __init__(self, graph: Graph, program: Any) -> None:
         self.graph = graph
@@ -58,10 +59,10 @@ class Walk:
         self.ending: str | None = None  # the softmax at the end, which the loss replaces
 
     def tensor(self, value: Any, initial: Any = None) -> int:
-        """A value as a tensor; known numbers are constants.
+        """A value as a tensor; plain numbers become constants.
 
-        `initial` describes the values of a parameter in this place before the first step. Without it
-        a parameter of one row is zero, as biases are, and a larger one is drawn at random.
+        `initial` describes the values of a parameter in this place before the first step. Without
+        it a parameter of one row is zero, like a bias, and a larger one is random.
         """
         if isinstance(value, Weight):
             usual = "zeros" if value.is_row else NORMAL
@@ -75,7 +76,7 @@ class Walk:
         return value
 
     def rooted(self, value: Root) -> int:
-        """Squares, or their mean, where no norm divides by its root."""
+        """Squares, or their mean, that turned out not to be part of a norm."""
         if value.stage not in ("square", "mean"):
             raise ValueError(f"{value.stage} of a mean square, expected it in an RMS norm")
         square = self.graph.one(
@@ -91,7 +92,7 @@ class Walk:
         )
 
     def shape(self, value: Any) -> list[int]:
-        """The lengths of a value's dimensions."""
+        """The shape of a value."""
         if isinstance(value, Root):
             whole = self.graph.shape(value.x)
             return whole if value.stage == "square" else [*whole[:-1], 1]
@@ -100,7 +101,7 @@ class Walk:
     def value(self, node: Any) -> Any:
         """The value of a converted node of the program."""
         if node not in self.values:
-            raise ValueError(f"it reads '{node}', which is no tensor that the module computes")
+            raise ValueError(f"it reads '{node}', which is not a tensor that the module computes")
         return self.values[node]
 
     def is_trained(self, value: Any) -> bool:
@@ -113,7 +114,7 @@ class Walk:
         return [int(length) for length in self.node.meta["val"].shape]
 
     def users_of(self, weight: Weight) -> int:
-        """How many nodes read a parameter."""
+        """Number of nodes that read a parameter."""
         own = weight.turn() if weight.turned else weight
         values = self.values.items()
         nodes = [node for node, value in values if isinstance(value, Weight) and value == own]
@@ -121,21 +122,21 @@ class Walk:
 
 
 def known(value: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Known numbers as NumPy has them, in single precision or as they are true or false."""
+    """Constants as NumPy arrays, in single precision or as booleans."""
     value = value.detach().cpu()
     return (value if value.dtype is torch.bool else value.float()).numpy()
 
 
 def convert(program: Any, names: dict[str, str], batch: int) -> Exported:
-    """The graph of a program that was traced for a batch, whose parameters have these names."""
+    """The graph of a program traced for a batch; its parameters have these names."""
     graph = Graph()
     walk = Walk(graph, program)
     places(walk, names)
     outputs = [out for out in through(walk, program.graph_module) if out is not None]
     if len(outputs) != 1:
         raise ValueError(
-            f"the module has {len(outputs)} outputs, expected one (hint: return the logits alone; of "
-            "a model of transformers, config.use_cache = False)"
+            f"the module has {len(outputs)} outputs, expected one (hint: return the logits alone; "
+            "for a model of transformers, set config.use_cache = False)"
         )
     if outputs[0] not in walk.values:
         raise ValueError(f"the module returns {type(outputs[0]).__name__}, expected a tensor")
@@ -169,14 +170,14 @@ def through(walk: Walk, module: Any) -> Any:
 
 
 def attribute(module: Any, name: str) -> Any:
-    """A part of a traced module, or a tensor that it has."""
+    """A submodule of a traced module, or one of its tensors."""
     for part in name.split("."):
         module = getattr(module, part)
     return module.clone() if isinstance(module, torch.Tensor) else module
 
 
 def places(walk: Walk, names: dict[str, str]) -> None:
-    """What the placeholders stand for."""
+    """The values of the placeholders."""
     signature = walk.program.graph_signature
     for node in walk.program.graph.nodes:
         if node.op != "placeholder":
@@ -200,7 +201,7 @@ def places(walk: Walk, names: dict[str, str]) -> None:
 
 
 def path(node: Any) -> str:
-    """The module that a node belongs to, and what it does there."""
+    """The module that a node belongs to, and the node's name there."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     module = stack[-1][0] if stack else ""
     target = getattr(node.target, "_opname", node.name)
@@ -208,7 +209,7 @@ def path(node: Any) -> str:
 
 
 def visit(walk: Walk) -> Any:
-    """What a node becomes."""
+    """The converted value of a node."""
     node = walk.node
     name = str(node.target).removeprefix("aten.")
     short = name.split(".")[0].removesuffix("_")
@@ -240,19 +241,19 @@ def visit(walk: Walk) -> Any:
 
 
 def is_pure(node: Any) -> bool:
-    """Whether a node may be run here: ATen's operators have no effect but their result, whereas what begins
-    a region of vmap changes how torch itself works."""
+    """Whether a node may be run during export: ATen's operators have no effect but their result,
+    whereas a node that begins a vmap region changes the state of torch itself."""
     return isinstance(node.target, torch._ops.OpOverload) or node.target in vars(python).values()
 
 
 def named(node: Any) -> str:
-    """The name of what a node calls."""
+    """The name of the function that a node calls."""
     target = node.target
     return str(target if isinstance(target, torch._ops.OpOverload) else target.__name__)
 
 
 def draws(node: Any) -> bool:
-    """Whether a node draws random numbers; what drops elements draws them in training alone."""
+    """Whether a node draws random numbers; dropouts draw them only in training."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     names = [argument.name for argument in node.target._schema.arguments]
@@ -262,7 +263,7 @@ def draws(node: Any) -> bool:
 
 
 def region(walk: Walk, name: str) -> Any:
-    """What a region without gradients or with other precisions becomes."""
+    """The conversion of a region without gradients or with other precisions."""
     node = walk.node
     inputs = node.args[REGIONS[name] :]
     values = [walk.value(value) for value in inputs]
@@ -283,7 +284,7 @@ def region(walk: Walk, name: str) -> Any:
 
 
 def before_softmax(walk: Walk, output: int) -> int:
-    """What a softmax at the end is of: the loss has its own."""
+    """The input of a softmax at the end, which is dropped because the loss has its own."""
     node = walk.graph.made_by(output, "softmax")
     if node is None or node["operator"]["softmax"]["causal"]:
         return output

@@ -1,8 +1,8 @@
-"""Attributes of a graph that mini-batches have their part of: tensors with an entry per vertex or edge.
+"""Attributes of a graph that are sliced for mini-batches: tensors with an entry per vertex or edge.
 
-The rules are PyG's, for data of any type: entries lie along the last dimension of `*index*` and `face`,
-along the first one of all others; where a graph has as many edges as vertices, names with `edge` are those
-of edges.
+The rules are PyG's, for data of any type: entries lie along the last dimension of `*index*` and
+`face`, and along the first dimension of all others; if a graph has equal numbers of edges and vertices,
+attributes with `edge` in their name belong to edges.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Attributes(NamedTuple):
 
     @staticmethod
     def of(data: Any, vertices: int, edges: int) -> Attributes:
-        """Finds them in `data`."""
+        """Finds the attributes in `data`."""
         found = Attributes({}, {})
         for name, value in entries(data).items():
             if name in OWN or not is_dense(value) or value.dim() == 0:
@@ -41,7 +41,7 @@ class Attributes(NamedTuple):
         return found
 
     def write(self, data: Any, batch: Lazy, n_id: Later, e_id: Later) -> None:
-        """Gives a batch the entries of its vertices and edges, which are looked up when they are read."""
+        """Adds the entries of its vertices and edges to a batch, to be looked up when they are read."""
         for names, numbers in ((self.nodes, n_id), (self.edges, e_id)):
             for name, dimension in names.items():
                 values = getattr(data, name)
@@ -50,7 +50,7 @@ class Attributes(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """An attribute as it is when a batch is drawn."""
+    """An attribute in its state when a batch is drawn."""
 
     name: str
     values: torch.Tensor

@@ -1,4 +1,4 @@
-"""Mini-batch of data that is no object of PyG."""
+"""Mini-batch of data that is not a PyG object."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Batch:
         return list(self._attributes)
 
     def apply(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        """Returns a batch with `function` of all tensors, those of blocks included."""
+        """Returns a batch with `function` applied to all tensors, those of blocks included."""
         return Batch(**{name: applied(value, function) for name, value in vars(self).items()})
 
     def to(self, device: Any, non_blocking: bool = False) -> Batch:
@@ -100,7 +100,7 @@ def restored(attributes: dict[str, Any]) -> Batch:
 
 
 def applied(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Returns a function of a tensor or of the tensors of blocks; anything else as it is."""
+    """Applies a function to a tensor or to the tensors of blocks; returns anything else unchanged."""
     if torch.is_tensor(value):
         return function(value)
     if isinstance(value, list) and value and isinstance(value[0], Block):

@@ -67,12 +67,12 @@ class Block(tuple[Any, ...]):
 
 
 def value_of(value: Any) -> Any:
-    """Returns what a `Later` stands for, and anything else as it is."""
+    """Returns the value of a `Later`, and anything else unchanged."""
     return value.get() if isinstance(value, Later) else value
 
 
 class Edges(NamedTuple):
-    """Edges of all hops, that of the seeds first."""
+    """Edges of all hops, beginning with the seeds' hop."""
 
     index: torch.Tensor  # type: ignore[assignment]  # tuples have a method of that name
     counts: list[int]
@@ -104,7 +104,7 @@ def positions_of(batch: GraphBatch) -> torch.Tensor:
 
 
 def blocks_of(edges: Edges, e_id: Later, seeds: int) -> list[Block]:
-    """Returns the blocks in the order of the network's layers: that of the seeds is the last."""
+    """Returns the blocks in the order of the network's layers: the block of the seeds is the last."""
     blocks, start, destinations = [], 0, seeds
     for count, sources in zip(edges.counts, edges.sources):
         part = slice(start, start + count)
@@ -115,6 +115,6 @@ def blocks_of(edges: Edges, e_id: Later, seeds: int) -> list[Block]:
 
 
 def part_of(numbers: Later, part: slice) -> torch.Tensor:
-    """Returns a part of numbers."""
+    """Returns a slice of numbers."""
     found: torch.Tensor = numbers.get()[part]
     return found

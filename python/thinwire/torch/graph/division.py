@@ -1,7 +1,7 @@
-"""Division of seeds over ranks: who has which, and that all ranks say the same of them.
+"""Division of seeds over ranks: which rank has which, and the check that all ranks agree on them.
 
-Law: no rank begins a pass of divided seeds before all ranks have told each other what they divide, and all
-raise, or none.
+Law: no rank begins a pass of divided seeds before all ranks have compared their seeds, and
+either all raise or none.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ ALONE = "hint: split=False for a loader of one rank, or of seeds that the script
 
 
 class Place(NamedTuple):
-    """A rank among those that divide seeds."""
+    """The number of a rank, and the number of ranks, that divide seeds."""
 
     rank: int
     world: int
 
 
 def found_place() -> Place:
-    """Returns the place that `torch.distributed` says now; that of a rank alone without it."""
+    """Returns this rank's current place in `torch.distributed`; without it, that of a single rank."""
     if dist.is_available() and dist.is_initialized():
         return Place(dist.get_rank(), dist.get_world_size())
     return Place(0, 1)
 
 
 def checksum(tensor: torch.Tensor | None) -> str:
-    """Returns a short text that differs where tensors do: the last dimension and a checksum."""
+    """Returns a short string that differs if tensors do: the last dimension and a checksum."""
     if tensor is None:
         return "none"
     return f"{tensor.shape[-1]} with checksum {zlib.crc32(raw_bytes(tensor).data):08x}"
@@ -53,7 +53,8 @@ def agree(lines: Sequence[str], place: Place) -> None:
 
     # Errors
 
-    InvalidError on all ranks if those of any rank differ from rank 0's; PeerError if a rank says nothing.
+    InvalidError on all ranks if those of any rank differ from rank 0's; PeerError if a rank does
+    not answer.
     """
     store = dist.distributed_c10d._get_default_store()
     with store_used():
@@ -67,7 +68,7 @@ def agree(lines: Sequence[str], place: Place) -> None:
 
 
 def heard(store: dist.Store, rank: int) -> list[str]:
-    """Returns what a rank says, once it does."""
+    """Waits for a rank's report, and returns it."""
     begun = time.monotonic()
     pauses, has_warned = Pauses(begun + MOST_S), False
     while not store.check([str(rank)]):

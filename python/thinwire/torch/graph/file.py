@@ -39,14 +39,15 @@ def save(
 ) -> None:
     """Writes a graph to a file, which ranks open with `StoredGraph`.
 
-    `data` is as for `Loader`. The file gets `edge_index`, without the order of its edges, `x` [V, F] of
-    finite float32 or float16, `y` (whole numbers [V]; below 0, such as -100, for none, which is -1 in the
-    file), `train_mask`, `val_mask` and `test_mask` (bool [V]), of which a vertex is in one at most,
-    `edge_weight` [E], finite and 0 or more, and `node_type` (whole numbers [V], 0 to 65535). `bounds` are
-    the first vertices of parts, and the number of vertices; `thinwire graph partition` makes parts with few
-    edges between them. `codec` is how features are kept: None as `x` has them, "int8" with a scale per row
-    and a byte per value. `ids` are the vertices' ids in their source, all int64 or all str, by default
-    `data.vertex_ids`, as `read_parquet` returns them; `StoredGraph.ids` returns them.
+    `data` is as for `Loader`. The file contains `edge_index`, without the order of its edges, `x` [V, F] of
+    finite float32 or float16, `y` (whole numbers [V]; a number below 0, such as -100, means no
+    label, and becomes -1 in the file), `train_mask`, `val_mask` and `test_mask` (bool [V]; a vertex
+    is in at most one of them), `edge_weight` [E], finite and 0 or more, and `node_type` (whole
+    numbers [V], 0 to 65535). `bounds` are the first vertices of parts, and the number of vertices;
+    `thinwire graph partition` makes parts with few edges between them. `codec` is the storage
+    format of features: None keeps that of `x`; "int8" has a scale per row and a byte per value.
+    `ids` are the vertices' ids in their source, all int64 or all str, by default `data.vertex_ids`,
+    as `read_parquet` returns them; `StoredGraph.ids` returns them.
 
     # Errors
 
@@ -85,7 +86,7 @@ def ids_of(ids: Any, vertices: int) -> list[int] | list[str] | None:
 
     # Errors
 
-    InvalidError if there is not an int64 or a str per vertex.
+    InvalidError unless there is one int64 or str per vertex.
     """
     if ids is None:
         return None
@@ -162,7 +163,7 @@ def check_rows(name: str, tensor: torch.Tensor, vertices: int) -> None:
 
 
 def split_of(data: Any, vertices: int) -> torch.Tensor:
-    """Returns the use of every vertex, uint8 [vertices]: the number of its mask from 1 on, or 0."""
+    """Returns the use of every vertex, uint8 [vertices]: the number of its mask, counted from 1, or 0."""
     split = torch.zeros(vertices, dtype=torch.uint8)
     for number, name in enumerate(MASKS, 1):
         mask = getattr(data, name, None)
@@ -208,7 +209,7 @@ class StoredGraph:
 
         # Errors
 
-        InvalidError if there is no such file, or it is damaged.
+        InvalidError if the file is missing or damaged.
         """
         path = arguments.path("path", path)
         if os.path.isdir(path):
@@ -246,8 +247,8 @@ class StoredGraph:
 
     @property
     def ids(self) -> list[int] | list[str] | None:
-        """The id of each vertex in the graph's source, if `thinwire graph import --relabel` or `save` has
-        kept it; a new list with every use."""
+        """The id of each vertex in the graph's source, if `thinwire graph import --relabel` or
+        `save` has stored it; every access returns a new list."""
         return self._file.ids()
 
     def verify(self) -> None:
@@ -277,7 +278,7 @@ class StoredGraph:
 
         # Errors
 
-        InvalidError if there are none, or their format is no dtype of PyTorch.
+        InvalidError if there are none, or their format is not a PyTorch dtype.
         """
         if self._file.format is None:
             raise InvalidError("the graph has no features")

@@ -3,8 +3,8 @@
     features = thinwire.torch.graph.graphbolt.feature_store(shared)
     pipe = sampler.sample_neighbor(graph, fan_outs).fetch_feature(features, node_feature_keys=["feat"])
 
-GraphBolt samples, and reads the rows of a batch at once. `thinwire.torch.graph.Loader` samples and reads
-ahead itself, and has a cache.
+GraphBolt samples, and reads all rows of a batch together. `thinwire.torch.graph.Loader` samples and
+reads ahead itself, and has a cache.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def sampling_graph(graph: StoredGraph) -> graphbolt.FusedCSCSamplingGraph:
 
 
 class Feature(graphbolt.Feature):
-    """Rows of vertices, which cannot be changed."""
+    """Read-only rows of vertices."""
 
     def __init__(self, source: Source) -> None:
         """Creates the feature over shared features, a graph's file, some of its rows, or a tensor
-        [rows, ...] on the CPU, which may not change.
+        [rows, ...] on the CPU, which must not change.
 
         # Errors
 
@@ -86,7 +86,7 @@ class Feature(graphbolt.Feature):
         return self._rows.like.shape[1:]
 
     def update(self, value: Any, ids: Any = None) -> None:
-        """Refuses: rows are those of a file or of a rank's tensor.
+        """Raises an error: rows are those of a file or of a rank's tensor, and read-only.
 
         # Errors
 

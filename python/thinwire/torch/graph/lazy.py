@@ -18,7 +18,7 @@ class Later:
         self._value: Any = None
 
     def get(self) -> Any:
-        """Returns the value, and lets go of what it is made of."""
+        """Returns the value, and releases what it is made from."""
         make = self._make
         if make is not None:
             self._value, self._make = make(), None
@@ -26,10 +26,10 @@ class Later:
 
 
 class Lazy(dict[str, Any]):
-    """Dictionary in which a `Later` stands for its value, which is all that readers see.
+    """Dictionary whose readers see the values of its `Later` objects.
 
-    A value is computed when it is read, all of them by what reads all, such as a pickle. `copy` computes
-    nothing.
+    A value is computed when it is read; operations that read everything, such as pickling, compute
+    all values. `copy` computes nothing.
     """
 
     def __getitem__(self, name: str) -> Any:

@@ -44,44 +44,46 @@ class Loader:
     Batches are a pure function of (seed, pass, step), whatever the number of threads. `data` is a
     `torch_geometric.data.Data`, a `StoredGraph`, or any object with `edge_index`, int64 [2, E], and, if
     there are features, `x` [V, ...]; other tensors with an entry per vertex or edge are sliced too, as PyG
-    does. All of them are in main memory and may not change while the loader is used, except an `x` that
-    requires a gradient: a batch takes its rows when it is yielded, and the gradient flows back to them.
-    Reading an attribute of a batch whose tensor was changed in place since is an InvalidError.
+    does. All of them are in main memory and must not change while the loader is used, except an `x`
+    that requires a gradient: a batch takes its rows when it is yielded, and the gradient flows back
+    to `x`. Reading an attribute of a batch raises InvalidError if its tensor was changed in place since.
 
     A batch has `x`, `edge_index` by the batch's own vertex numbers, `n_id` (vertices, seeds first),
     `e_id` (edges), `input_id` (places of the seeds in `input_nodes`), `batch_size` (number of seeds),
-    `num_seeds` (those of this step on all ranks), `num_sampled_nodes` and `num_sampled_edges` (lists, per
-    hop). With `layout="blocks"` it has `blocks`, one `Block` per layer, in place of `edge_index`. All
-    tensors but `x` and edges are made when they are first read, or together by `to`, `clone` or pickle.
+    `num_seeds` (number of seeds of this step on all ranks), `num_sampled_nodes` and
+    `num_sampled_edges` (lists, per hop). With `layout="blocks"` it has `blocks`, one `Block` per
+    layer, in place of `edge_index`. All tensors except `x` and edges are created when they are
+    first read, or together by `to`, `clone` or pickle.
 
     Arguments:
-        num_neighbors: Fan-out of each hop, that of the seeds first; -1 takes all in-neighbours.
-        batch_size: Most seeds per batch and rank; lengths of batches differ by at most one.
-        input_nodes: Seeds: a bool mask [V] or vertices, as a tensor, an array of NumPy, a list or a range;
-            None for all vertices. With `split`, those of all ranks together.
+        num_neighbors: Fan-out of each hop, beginning with the seeds' hop; -1 takes all in-neighbours.
+        batch_size: Largest number of seeds per batch and rank; lengths of batches differ by at most one.
+        input_nodes: Seeds: a bool mask [V] or vertices, as a tensor, a NumPy array, a list or a range;
+            None for all vertices. With `split`, the seeds of all ranks together.
         replace: Whether to draw with replacement.
-        weight_attr: Name of the attribute of `data` with the weights of edges [E], in proportion to which
-            neighbours are drawn; finite, 0 and more. An edge of weight 0 is never drawn, except where all
-            in-neighbours are taken.
-        shuffle: Whether each pass has another order.
+        weight_attr: Name of the attribute of `data` with the weights of edges [E]; neighbours are
+            drawn in proportion to them. Weights are finite and at least 0. An edge of weight 0 is
+            never drawn, except where all in-neighbours are taken.
+        shuffle: Whether each pass has a different order.
         drop_last: Whether every batch has `batch_size` seeds; a pass then leaves some seeds out.
         seed: Seed of orders and samples; equal on all ranks. Loaders with the same seed have the same
             passes, whatever `torch.manual_seed` says.
-        layout: "edges" as PyG's `NeighborLoader`: every vertex draws once, and all layers use all edges.
-            "blocks" as DGL: every vertex draws anew in each layer.
+        layout: "edges" like PyG's `NeighborLoader`: neighbours of every vertex are drawn once, and
+            all layers use all edges. "blocks" like DGL: they are drawn separately for each layer.
         bounds: First vertices of parts, one per rank, and the number of vertices, such as
-            `StoredGraph.bounds`: each rank's seeds are those of its own part. All ranks have as many
-            batches. None deals all seeds to all ranks.
+            `StoredGraph.bounds`: each rank's seeds are those of its own part. All ranks have the
+            same number of batches. None divides all seeds among all ranks.
         features: Features of all vertices that the ranks share, in place of `data.x`.
-        cache: Most bytes of a cache, such as "1GB", before shared features or an `x` that is a mapped file.
-            It holds what the next batches use. None reads every batch's rows.
+        cache: Largest size of a cache, such as "1GB", for shared features or for an `x` that is a
+            mapped file. It holds rows that the next batches use. None reads the rows of every batch
+            without a cache.
         threads: Number of sampling threads, up to 1024; None for one per core.
         split: Whether seeds are divided over the ranks. They compare graph, seeds and options before the
-            first batch, and end with an error where these differ. False gives this rank all of
+            first batch, and end with an error if these differ. False gives this rank all of
             `input_nodes`, such as for an evaluation on one rank or seeds that the script has divided.
         transform: Function of every batch.
         pin_memory: Whether batches are in pinned memory, if there is CUDA.
-        rank, world: This rank and the number of ranks, which then compare nothing; None asks
+        rank, world: This rank and the number of ranks, in which case ranks compare nothing; None asks
             `torch.distributed` before each pass.
         others: Options of PyG's `NeighborLoader` that change nothing here, such as `num_workers`.
     """
@@ -114,7 +116,7 @@ class Loader:
 
         # Errors
 
-        InvalidError for arguments of the wrong type, or that do not fit the graph.
+        InvalidError for arguments that have the wrong type or do not fit the graph.
         """
         check_others(others)
         if layout not in LAYOUTS:
@@ -188,20 +190,21 @@ class Loader:
 
     @property
     def dataset(self) -> range:
-        """The places of the seeds in `input_nodes`, of all ranks."""
+        """The positions in `input_nodes` of the seeds of all ranks."""
         return range(len(self._seeds))
 
     def weight(self, batch: Any) -> float:
         """Returns the factor for a rank's loss that is summed over the seeds of a batch.
 
-        With it the average of all ranks' gradients is the gradient of the mean over all seeds of the step.
-        Batches of ranks differ in length, and those of uneven parts may be empty, whose mean loss is NaN.
+        With this factor, the average of all ranks' gradients is the gradient of the mean over all
+        seeds of the step. Ranks' batches differ in length, and with uneven parts they may be empty,
+        so that their mean loss is NaN.
         """
         return self._place.world / max(batch.num_seeds, 1)
 
     @property
     def cache_stats(self) -> dict[str, int]:
-        """Rows that the cache had and that it had not, since the loader's threads started."""
+        """Numbers of rows found in the cache and not found in it, since the loader's threads started."""
         hits, misses = self._core.hits()
         return {"hits": hits, "misses": misses}
 
@@ -210,7 +213,7 @@ class Loader:
         return {"pass": max(self._ahead[0], 0), "step": self._ahead[1]}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Lets the next pass begin at a position.
+        """Makes the next pass begin at a position.
 
         # Errors
 

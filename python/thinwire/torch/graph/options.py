@@ -37,11 +37,11 @@ _said = False
 
 
 def check_others(options: Mapping[str, Any]) -> None:
-    """Takes options that change nothing; says once that threads do the work of workers.
+    """Accepts options that change nothing; logs once that threads do the work of workers.
 
     # Errors
 
-    InvalidError for an option that is unknown, or would change what batches have.
+    InvalidError for an option that is unknown or would change the content of batches.
     """
     global _said
     for name, value in options.items():

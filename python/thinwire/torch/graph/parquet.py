@@ -32,13 +32,13 @@ def read_parquet(
 
     It has `edge_index`, int64 [2, E], and `num_nodes`; with the columns that are asked for `edge_weight`,
     float32 [E], `x`, float32 [V, F], and `y`, int64 [V], below 0 where a vertex has none, -1 for null.
-    Vertices are numbered from 0 on, unless `relabel` or `ids` is given; `vertex_ids` is then a list, of int
+    Vertices are numbered from 0, unless `relabel` or `ids` is given; `vertex_ids` is then a list, of int
     or of str, of their ids in `edges`.
 
     Arguments:
-        columns: Columns of source and destination in `edges`, and perhaps of the weight.
-        vertices: File with a row per vertex, in their order; or the number of vertices; None for the
-            highest vertex and those before it.
+        columns: Columns of source and destination in `edges`, and optionally of the weight.
+        vertices: File with a row per vertex, in their order; or the number of vertices; None for
+            the highest vertex and all before it.
         features: Column of `vertices` with a list of numbers per vertex, or columns of numbers.
         labels: Column of `vertices` with a class per vertex.
         relabel: Whether `edges` identifies vertices by any integers or strings, in whose order vertices
@@ -47,14 +47,14 @@ def read_parquet(
 
     # Errors
 
-    InvalidError if a file cannot be read, lacks a column, or has a value that is no vertex, weight, feature
-    or class; the message has the column and the row, from 0 on.
+    InvalidError if a file cannot be read, lacks a column, or has a value that is not a valid
+    vertex, weight, feature or class; the message names the column and the row, counted from 0.
     """
     edges = arguments.path("edges", edges)
     if not isinstance(columns, (list, tuple)) or len(columns) not in (2, 3):
         found = shown(columns) if isinstance(columns, str) else columns
         raise InvalidError(
-            f"columns {found}, expected those of source, destination and perhaps weight"
+            f"columns {found}, expected those of source, destination and optionally weight"
         )
     data = SimpleNamespace()
     if relabel or ids is not None:
@@ -73,7 +73,7 @@ def read_parquet(
         raise InvalidError("features and labels without a file of vertices, expected vertices=FILE")
     if relabel and vertices is not None:
         raise InvalidError(
-            "relabel with vertices, expected ids, their column with the ids that edges use"
+            "relabel with vertices, expected ids: the column of vertices with the ids that edges use"
         )
     if of_vertices:
         vertices = arguments.path("vertices", vertices)
@@ -134,8 +134,8 @@ def named(vertices: Any, ids: str) -> pyarrow.Array:
 def relabelled(
     edges: Any, columns: Sequence[str], known: pyarrow.Array | None
 ) -> tuple[torch.Tensor, list[Any]]:
-    """Returns edges between numbers of vertices, int64 [2, E], and the ids of these: the known ones, or all
-    that edges use in ascending order."""
+    """Returns edges between numbers of vertices, int64 [2, E], and the vertices' ids: the given
+    ones, or all that edges use, in ascending order."""
     places = [f"{edges}: {name}" for name in columns]
     ends = [callable_by(read(edges, name), at) for name, at in zip(columns, places, strict=True)]
     if ends[0].type != ends[1].type or (known is not None and known.type != ends[0].type):
@@ -160,7 +160,7 @@ def callable_by(column: pyarrow.ChunkedArray, place: str) -> pyarrow.Array:
     kind = column.type
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
         if not pyarrow.types.is_integer(kind):
-            raise InvalidError(f"{place} is {kind}, expected whole numbers or texts")
+            raise InvalidError(f"{place} is {kind}, expected integers or strings")
         return cast(column, place).combine_chunks()
     return column.cast(pyarrow.large_string()).combine_chunks()
 
@@ -184,7 +184,7 @@ def whole(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
     """Returns vertices, int64."""
     refuse_nulls(column, place)
     values = as_int64(column, place)
-    refuse(values < 0, values, place, "vertices from 0 on")
+    refuse(values < 0, values, place, "vertices numbered from 0")
     return values
 
 
@@ -209,7 +209,7 @@ def numbers(column: pyarrow.ChunkedArray, place: str) -> torch.Tensor:
 def matrix(path: Any, features: str | Sequence[str]) -> torch.Tensor:
     """Returns features, float32 [V, F]."""
     if not instance("features", features, str, list, tuple):
-        raise InvalidError("features of no column, expected at least 1")
+        raise InvalidError("features names no column, expected at least 1")
     if not isinstance(features, str):
         return torch.stack([numbers(read(path, name), f"{path}: {name}") for name in features], 1)
     column, place = read(path, features), f"{path}: {features}"

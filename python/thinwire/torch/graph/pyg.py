@@ -2,8 +2,8 @@
 
     loader = NeighborLoader(thinwire.torch.graph.pyg.stores(graph, features), [15, 10], input_nodes=seeds)
 
-PyG samples, and reads the rows of a batch at once. `thinwire.torch.graph.Loader` samples and reads ahead
-itself, and has a cache.
+PyG samples, and reads all rows of a batch together. `thinwire.torch.graph.Loader` samples and reads
+ahead itself, and has a cache.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def stores(
 
 
 class Features(FeatureStore):
-    """Rows `x` and labels `y` of vertices, which cannot be changed."""
+    """Read-only rows `x` and labels `y` of vertices."""
 
     def __init__(
         self, rows: Rows, y: torch.Tensor | None = None, node_type: str | None = None
@@ -93,7 +93,7 @@ class Features(FeatureStore):
 
 
 class Topology(GraphStore):
-    """In-neighbours of all vertices, in compressed sparse columns, which cannot be changed."""
+    """Read-only in-neighbours of all vertices, in compressed sparse columns."""
 
     def __init__(self, graph: StoredGraph, edge_type: tuple[str, str, str] | None = None) -> None:
         """Creates the store of one type of edges."""

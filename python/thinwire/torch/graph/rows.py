@@ -1,4 +1,4 @@
-"""Feature rows: what a row is, and where rows are."""
+"""Feature rows: their format and their location."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Rows(NamedTuple):
         return f"{self.format or self.like.dtype} {list(self.like.shape[1:])}"
 
     def of(self, batch: GraphBatch) -> torch.Tensor | None:
-        """Returns the rows of a batch: in the core's own memory, which the tensor keeps, if their format
-        is that of the dtype."""
+        """Returns the rows of a batch: in the core's own memory, which the tensor keeps alive, if
+        the format equals the dtype."""
         if self.like is None:
             return None
         address, count = batch.rows
@@ -81,7 +81,7 @@ class Rows(NamedTuple):
 
 
 def rows_of_tensor(x: torch.Tensor, codec: str | None = None) -> Rows:
-    """Returns the rows of a tensor [rows, ...], which may not change; with a codec a copy of them.
+    """Returns the rows of a tensor [rows, ...], which must not change; with a codec a copy of them.
 
     # Errors
 
@@ -132,7 +132,7 @@ def count_vertices(data: Any) -> int:
 
 
 def rows_of_data(data: Any, vertices: int) -> Rows:
-    """Returns the rows of a graph's `x`; those of a graph without it are one byte each."""
+    """Returns the rows of a graph's `x`; for a graph without `x`, rows of one byte each."""
     x = getattr(data, "x", None)
     if x is not None:
         return rows_of_tensor(x)
@@ -184,7 +184,7 @@ def check_vertices(name: str, numbers: torch.Tensor, vertices: int) -> None:
 def refuse(
     wrong: torch.Tensor, values: torch.Tensor, name: str, expected: str, place: str = "in row"
 ) -> None:
-    """Refuses values of which any is wrong, with the first such value and its row in the message."""
+    """Refuses values if any is wrong; the message has the first such value and its row."""
     if wrong.any():
         row = int(wrong.int().argmax())
         found = values[row].item()

@@ -1,4 +1,5 @@
-"""Features that the ranks of a job share: each has a part of the rows and asks others for theirs."""
+"""Features that the ranks of a job share: each rank has a part of the rows, and requests the other
+rows from other ranks."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ TIMEOUT_S_MIN, TIMEOUT_S_MAX = 2.0, 1e9
 
 
 class SharedFeatures:
-    """Feature rows of all vertices, of which every rank has its own part in memory.
+    """Feature rows of all vertices; every rank has its own part in memory.
 
-    Ranks make it together, under `torch.distributed`. Parts are consecutive: rank 0 has the first
+    Ranks create it together, under `torch.distributed`. Parts are consecutive: rank 0 has the first
     vertices. `Loader(data, ..., features=SharedFeatures(x), cache="1GB")` reads rows of other ranks
-    over the network, each batch's at once and each row at most once per batch, and with a cache those
-    that the next batches use are kept.
+    over the network: the rows of a batch together, and each row at most once per batch. With a
+    cache, it keeps rows that the next batches use.
 
     Arguments:
-        x: Rows of this rank: a tensor [own vertices, ...] on the CPU, which may not change, or
+        x: Rows of this rank: a tensor [own vertices, ...] on the CPU, which must not change, or
             `StoredGraph.part`.
-        codec: How a tensor's rows are in memory, in caches and on the network. "int8" has a scale per row
-            and a byte per value, of finite values; batches have float32. None leaves them as they are.
+        codec: Format of a tensor's rows in memory, in caches and on the network. "int8" has a scale per row
+            and a byte per value, of finite values; batches have float32. None leaves them unchanged.
         host: Name or address of this machine for the other ranks; None finds one. It listens on all
             interfaces, or on loopback alone if that is the address.
         timeout: Longest wait for another rank, in seconds or as a timedelta, at least 2 s: a rank that
@@ -64,7 +65,9 @@ class SharedFeatures:
             )
         if codec is not None and not isinstance(x, torch.Tensor):
             hint = "hint: thinwire graph import --format"
-            raise InvalidError(f"codec {shown(codec)} of rows that have one, {x.about} ({hint})")
+            raise InvalidError(
+                f"codec {shown(codec)} for rows that already have one, {x.about} ({hint})"
+            )
         own = rows_of_tensor(x, codec) if isinstance(x, torch.Tensor) else x
         if own.like is None:
             raise InvalidError("a graph without features has nothing to share")

@@ -1,4 +1,4 @@
-"""Graph of the core from PyTorch's edge lists."""
+"""Graph of the core from PyTorch edge lists."""
 
 from __future__ import annotations
 

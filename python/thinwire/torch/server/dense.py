@@ -1,4 +1,4 @@
-"""Dense parameters of a model: trained by servers, with a full copy on every worker.
+"""Dense parameters of a model, which servers train; every worker has a full copy.
 
 Initial values are PyTorch's and known only to workers, so servers store each parameter's change since the
 beginning, which starts at zero. Rules that use the value itself, such as weight decay, would use the change
@@ -31,7 +31,7 @@ class Dense:
         if named and optimizer.partition(":")[0] in LOOK_AT_VALUES:
             rule = optimizer.partition(":")[0]
             raise InvalidError(
-                f"{rule} for dense parameters, of which servers store only the change (hint: adam, "
+                f"{rule} for dense parameters, for which servers store only the change (hint: adam, "
                 "adagrad, momentum or sgd)"
             )
         for name, each in named.items():
@@ -99,7 +99,9 @@ def named(
     strangers = wanted.keys() - {id(each) for each in found.values()}
     for stranger in strangers:
         shape = list(wanted[stranger].shape)
-        raise InvalidError(f"a parameter of shape {shape} is none of {type(model).__name__}")
+        raise InvalidError(
+            f"a parameter of shape {shape} does not belong to {type(model).__name__}"
+        )
     return {name: each for name, each in found.items() if each.requires_grad}
 
 

@@ -1,10 +1,11 @@
 """Embedding whose table is on servers.
 
-The unique rows of a lookup are a small dense leaf of the graph, in which autograd sums the gradients. All
-leaves since the last step add up in the gradient of one parameter, so that whatever changes gradients
-between backward and step (clipping, a loss scaler, `requires_grad_`, hooks) changes those of the table.
+The unique rows of a lookup are a small dense leaf of the graph, in which autograd sums the
+gradients. All leaves since the last step accumulate in the gradient of one parameter, so that
+anything that changes gradients between backward and step (clipping, a loss scaler,
+`requires_grad_`, hooks) also changes those of the table.
 
-Law: with `sgd`, the table moves as `nn.Embedding` in the same loop does.
+Law: with `sgd`, the table changes exactly like `nn.Embedding` in the same loop.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ class ServerEmbedding(torch.nn.Module):
     A forward pass pulls the rows of its ids, and `ServerOptimizer.step` pushes their gradients. Create the
     optimizer before the first forward pass: it connects the module to the servers.
 
-    The only parameter, `batch`, stands for the rows with a gradient since the last step: its value and its
-    gradient are theirs, [number of rows, width], and it is empty before the first backward. It is not in
-    `state_dict`. While `batch.requires_grad` is false, the table does not change.
+    The only parameter, `batch`, stands for the rows with a gradient since the last step: its value
+    and gradient are those of these rows, [number of rows, width], and it is empty before the first
+    backward. It is not in `state_dict`. While `batch.requires_grad` is false, the table does not change.
 
     Args:
         rows: number of rows.
         width: f32 values per row.
         initial: initial values of the rows: "normal:DEVIATION", "uniform:BOUND", "constant:VALUE", "zeros",
-            or "checkpoint" for those in the safetensors file of `ParameterServer(restore=…)`. The name of
-            the tensor is that of this module in the model, with or without ".weight".
+            or "checkpoint" for the values in the safetensors file of `ParameterServer(restore=…)`.
+            The name of the tensor is that of this module in the model, with or without ".weight".
         optimizer: rule of this table; by default that of the `ParameterServer`.
         codec: how rows and gradients travel: "none" (as f32), "f16" or "int8"; by default that of the
             `ParameterServer`.
         cache: memory for cached rows, in bytes or as text such as "64MB"; by default no row is cached.
         staleness: number of this worker's own steps for which a cached row is used; 0 means until the next
-            step. Cached rows contain all gradients of this worker. Those of other workers may be missing
-            for `staleness` steps, in addition to what the consistency allows. A worker that makes no steps
-            never sees its cached rows change.
+            step. Cached rows contain all gradients of this worker. Gradients of other workers may
+            be missing for `staleness` steps, in addition to the delay that the consistency allows.
+            A worker that makes no steps never sees its cached rows change.
     """
 
     @renamed(values="codec")
@@ -82,7 +83,7 @@ class ServerEmbedding(torch.nn.Module):
 
         # Errors
 
-        InvalidError if an id is no row of the table; PeerError if no server answers.
+        InvalidError if an id is not a row of the table; PeerError if no server answers.
         """
         # Dynamo would compile the lookup without the hooks and the frozen state of later ones.
         rows, places = torch.unique(self._checked(ids), return_inverse=True)
@@ -97,9 +98,9 @@ class ServerEmbedding(torch.nn.Module):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Returns none if not `recurse`.
+        """Returns no parameters unless `recurse` is true.
 
-        So DDP and FSDP look for the parameters whose gradients they exchange.
+        DDP and FSDP search that way for the parameters whose gradients they exchange.
         """
         found = super().named_parameters(prefix, recurse, remove_duplicate)
         return found if recurse else iter(())
@@ -109,8 +110,8 @@ class ServerEmbedding(torch.nn.Module):
         return f"{self.rows}, {self.width}"
 
     def owe(self, factor: float) -> None:
-        """Hands the gradients since the last step, multiplied by `factor`, to the next push. A frozen table
-        has none."""
+        """Passes the gradients since the last step, multiplied by `factor`, to the next push. A
+        frozen table has no gradients."""
         gradient = self._held.grad
         if gradient is not None and self.batch.requires_grad:
             values = (gradient.detach() * factor).float().cpu().contiguous()
@@ -122,15 +123,16 @@ class ServerEmbedding(torch.nn.Module):
         self._held.data = self._held.new_empty(0, self.width)
 
     def keep_apart(self) -> None:
-        """Holds gradients elsewhere than in `batch`, where other ranks see other rows.
+        """Keeps gradients outside of `batch`, since other ranks see other rows.
 
-        Ranks that clip by a norm of all parameters would clip those that they have in common differently.
+        Otherwise, ranks that clip by the norm of all parameters would clip their common parameters
+        differently.
         """
         self._own = torch.empty(0, self.width)
 
     @property
     def is_finite(self) -> bool:
-        """Whether the gradients since the last step are."""
+        """Whether the gradients since the last step are kept outside of `batch`."""
         return self._held.grad is None or bool(self._held.grad.isfinite().all())
 
     @property

@@ -1,7 +1,7 @@
-"""Parameters of tables, which PyTorch's optimizers leave alone.
+"""Parameters of tables, which are hidden from PyTorch's optimizers.
 
-`torch.optim.Adam(model.parameters())` for the other parameters gets those of tables as well. It must not
-apply their gradients, which servers do, nor have a state of rows that change with each batch.
+`torch.optim.Adam(model.parameters())` for the other parameters gets those of tables as well. It
+must not apply their gradients, since servers do that, nor keep state for rows that change with each batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Hidden:
     def __init__(
         self, parameters: Iterable[torch.nn.Parameter], owner: torch.optim.Optimizer
     ) -> None:
-        """Begins, and ends when the object does. `owner` is the optimizer that may see the gradients."""
+        """Begins to hide gradients, until the object is deleted. `owner` is the optimizer that may
+        see the gradients."""
         self._parameters = list(parameters)
         self._owner = weakref.ref(owner)
         self._gradients: dict[int, list[torch.Tensor | None]] = {}
@@ -42,13 +43,13 @@ class Hidden:
 
         # Errors
 
-        InvalidError if an optimizer of PyTorch has a table, which it would unscale a second time.
+        InvalidError if a PyTorch optimizer has a table, which it would unscale a second time.
         """
         self._is_scaled = True
         self._expect_once()
 
     def forget(self) -> None:
-        """Records a step without a GradScaler, before which anybody may have had the tables."""
+        """Records a step without a GradScaler; before it, any optimizer may have had the tables."""
         self._sharer, self._is_scaled = None, False
 
     def _hide(self, other: torch.optim.Optimizer, closure: object = None) -> None:
@@ -84,12 +85,12 @@ class Hidden:
 def called(
     method: weakref.WeakMethod[Any], other: torch.optim.Optimizer, *arguments: object
 ) -> None:
-    """Calls a method of an object if it is still there."""
+    """Calls a method of an object if the object still exists."""
     found = method()
     if found is not None:
         found(other, *arguments)
 
 
 def closure(arguments: tuple[object, ...], named: dict[str, object]) -> object:
-    """The closure among the arguments of an optimizer's step, of which the first is the optimizer."""
+    """The closure among the arguments of an optimizer's step; the first argument is the optimizer."""
     return named.get("closure", arguments[1] if len(arguments) > 1 else None)

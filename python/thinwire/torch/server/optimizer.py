@@ -1,11 +1,11 @@
 """Optimizer of a model on servers: workers push gradients, and servers apply them.
 
-Servers have the learning rate with which the job begins. Under `sgd` a scheduler works all the same: its
-update is linear in the gradient, which is pushed times the ratio of both rates.
+Servers have the learning rate with which the job begins. A scheduler still works under `sgd`, whose
+update is linear in the gradient: the gradient is multiplied by the ratio of both rates before the push.
 
-By default the gradients of a worker are divided by the number of workers, under every consistency. For
-rules that are linear in the gradient, such as sgd, another consistency therefore needs no other learning
-rate.
+By default the gradients of a worker are divided by the number of workers, under every consistency.
+For rules that are linear in the gradient, such as sgd, the learning rate therefore need not change
+with the consistency.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from thinwire.torch.server.hidden import Hidden
 class ServerOptimizer(torch.optim.Optimizer):
     """Pushes the gradients of a model to servers in every step. Creating one joins the job.
 
-    Between backward and `step`, clipping and `torch.amp.GradScaler` change the gradients of tables and of
-    dense parameters as those of a local model. Parameters of one `rule` are one of `param_groups`, with its
-    `lr`. A scheduler may change that of `sgd`, on all workers alike; the rates of other rules are constant.
+    Between backward and `step`, clipping and `torch.amp.GradScaler` change the gradients of tables
+    and of dense parameters like those of a local model. Parameters of one `rule` are one of
+    `param_groups`, with its `lr`. A scheduler may change the `lr` of `sgd`, in the same way on all
+    workers; the rates of other rules are constant.
 
     Args:
         server: connection to the servers.
         model: model whose `ServerEmbedding`s are connected to the servers.
         parameters: dense parameters that servers update, too, such as `model.parameters()`; they are pulled
-            after every push. Their initial values must be equal on all workers. Other parameters are left
-            to another optimizer and to DDP.
+            after every push. Their initial values must be equal on all workers. Another optimizer
+            and DDP train the other parameters.
         optimizer: rule of these parameters; by default that of `server`.
         weight: factor of this worker's gradients, by default 1 / the number of workers.
 
@@ -98,12 +99,12 @@ class ServerOptimizer(torch.optim.Optimizer):
         return self._stepper.steps
 
     def other_parameters(self) -> list[torch.nn.Parameter]:
-        """Returns the model's parameters that no server trains, for an optimizer of their own."""
+        """Returns the model's parameters that no server trains, for a separate optimizer."""
         served = {id(each) for group in self.param_groups for each in group["params"]}
         return [each for each in self._model.parameters() if id(each) not in served]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Takes the groups of the job's tables alone.
+        """Accepts only the groups of the job's tables.
 
         # Errors
 
@@ -128,9 +129,10 @@ class ServerOptimizer(torch.optim.Optimizer):
         )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over the learning rates of `state_dict`, which a ServerOptimizer of these rules has given.
+        """Takes over the learning rates of `state_dict`, which a ServerOptimizer with these rules
+        has returned.
 
-        Values and the state of their rules are those of the servers.
+        Values, and the state of rules, stay on the servers.
 
         # Errors
 
@@ -140,23 +142,23 @@ class ServerOptimizer(torch.optim.Optimizer):
         if found != self._rules:
             raise InvalidError(
                 f"the state has rules {', '.join(map(str, found)) or 'none'}, expected "
-                f"{', '.join(self._rules)} (hint: load what state_dict() of this ServerOptimizer has given)"
+                f"{', '.join(self._rules)} (hint: load the result of state_dict() of this ServerOptimizer)"
             )
         super().load_state_dict(state_dict)
 
     def step(self, closure: Any = None) -> Any:
-        """Pushes all gradients since the last step and pulls the dense parameters. Returns what `closure`
-        does, which computes the gradients if there is one.
+        """Pushes all gradients since the last step and pulls the dense parameters. Returns the
+        result of `closure`, which computes the gradients if it is given.
 
         The push is sent in the background, and later pulls contain it. In "sync" and "bounded", all workers
-        must make the same number of steps, or leave. A step in which `GradScaler.step` has found infinity
-        or NaN pushes nothing, but counts, so that no other worker waits.
+        must make the same number of steps, or leave. A step in which `GradScaler.step` has found
+        infinity or NaN pushes nothing, but is counted, so that no other worker waits.
 
         # Errors
 
-        InvalidError if another optimizer has unscaled the gradients of a table, too, or if they were
-        unscaled by themselves beside parameters that ranks train together; and for another learning rate
-        under a rule whose rate is constant.
+        InvalidError if another optimizer has also unscaled the gradients of a table, or if these
+        were unscaled separately while ranks also train parameters together; and for a changed
+        learning rate under a rule whose rate is constant.
         """
         loss = None
         if closure is not None:
@@ -183,8 +185,8 @@ class ServerOptimizer(torch.optim.Optimizer):
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """Returns the state of the model, with all rows of its embeddings, pulled from the servers, as
-        `NAME.weight`. The same model with `nn.Embedding` can load it. Saved as a safetensors file and given
-        as `restore`, it is the checkpoint with which a job begins.
+        `NAME.weight`. The same model with `nn.Embedding` can load it. Saved as a safetensors file
+        and passed as `restore`, it is a checkpoint with which a job can begin.
         """
         state = plain(self._model.state_dict().items())
         rows = {each: torch.from_numpy(each.served.pull_all()) for each in self._embeddings}
@@ -246,7 +248,7 @@ class ServerOptimizer(torch.optim.Optimizer):
         """
         if scale is None:
             raise InvalidError(
-                "GradScaler.unscale_ of a ServerOptimizer beside parameters that ranks train together, "
+                "GradScaler.unscale_ of a ServerOptimizer while ranks also train parameters together, "
                 "expected GradScaler.step alone (hint: unscale_ the other optimizer)"
             )
         for each in self._embeddings:
@@ -261,7 +263,7 @@ def rate_of(rule: str) -> float:
 
 
 def is_one_of_several() -> bool:
-    """Whether other processes train with this one by torch.distributed."""
+    """Whether other processes train with this one through torch.distributed."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
@@ -273,6 +275,6 @@ def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def embeddings(model: torch.nn.Module) -> dict[str, ServerEmbedding]:
-    """Returns the tables of a model by their plain names; one that is there twice has two."""
+    """Returns the tables of a model by their plain names; a table that appears twice has two names."""
     found = model.named_modules(remove_duplicate=False)
     return plain((name, each) for name, each in found if isinstance(each, ServerEmbedding))

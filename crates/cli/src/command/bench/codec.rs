@@ -8,7 +8,7 @@ use thinwire_report::figures::{bytes, bytes_per_s, ratio};
 use crate::output::{print_lines, say};
 use crate::units;
 
-/// Encode and decode, beside a plain copy.
+/// Encode and decode, compared with a plain copy.
 #[derive(clap::Args)]
 pub struct Args {
     /// The codecs to measure [default: one of every kind]

@@ -28,7 +28,7 @@ const BUDGET: Duration = Duration::from_secs(1);
 const SMALL_TENSORS: usize = 10_000;
 const SMALL_ELEMENTS: usize = 8;
 
-/// All-reduce, beside the bytes over the bandwidth of a plain TCP stream.
+/// All-reduce, compared with its bytes over the bandwidth of a plain TCP stream.
 #[derive(clap::Args)]
 pub struct Args {
     /// Ranks to start here [default: 2]
@@ -37,7 +37,7 @@ pub struct Args {
     /// Sizes of the tensor
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', default_value = "32KiB,1MiB,4MiB,25MiB,100MiB", value_parser = units::bytes(0..=usize::MAX))]
     sizes: Vec<usize>,
-    /// Algorithms [default: what a call would take]
+    /// Algorithms [default: what a call would choose]
     ///
     /// ring, halving, two-shot, gather, ring-gather; trees (computed for the measured rates of the ranks), or
     /// trees:WEIGHT*PARENTS+… with the parent of each rank, as in trees:2*0.0.0+1*1.1.1; hierarchical:UNIT:ALGORITHM
@@ -49,7 +49,7 @@ pub struct Args {
     codec: Choice,
     /// Reduce ten thousand tensors of 8 elements, too
     ///
-    /// And one of the same total size.
+    /// And one tensor of the same total size.
     #[arg(long)]
     small: bool,
     #[command(flatten)]

@@ -20,7 +20,7 @@ const RUNS: usize = 3;
 const MESSAGES_MAX: usize = 1 << 14;
 const QUEUE_BYTES: usize = 64 << 20;
 
-/// A link between two ranks, beside a plain TCP stream.
+/// A link between two ranks, compared with a plain TCP stream.
 #[derive(clap::Args)]
 pub struct Args {
     /// Sizes of messages

@@ -12,14 +12,14 @@ mod rates;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Measure what is fast and what is not, beside its limit.
+/// Measure codecs, links and collectives against their limits.
 #[derive(Subcommand)]
 pub enum What {
-    /// Encode and decode, beside a plain copy
+    /// Encode and decode, compared with a plain copy
     Codec(codec::Args),
-    /// A link between two ranks, beside a plain TCP stream
+    /// A link between two ranks, compared with a plain TCP stream
     Link(link::Args),
-    /// All-reduce, beside the bytes over the bandwidth of a plain TCP stream
+    /// All-reduce, compared with its bytes over the bandwidth of a plain TCP stream
     Collective(collective::Args),
 }
 

@@ -5,10 +5,10 @@ use thinwire_codec::Choice;
 
 use crate::command::bench::codec;
 
-/// Encode and decode, beside a plain copy.
+/// Encode and decode, compared with a plain copy.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file, perhaps with parameters: mine.codec:tau=0.02; or the name of any codec
+    /// File, optionally with parameters (mine.codec:tau=0.02), or the name of any codec
     #[arg(value_name = "FILE")]
     codec: Choice,
     #[command(flatten)]

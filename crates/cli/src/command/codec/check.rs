@@ -12,10 +12,10 @@ use thinwire_report::figures::bytes_per_s;
 use crate::failure::hinted;
 use crate::output::{print, print_json, say, short};
 
-/// Run every law on it, and say what it sends and what it loses.
+/// Check a codec against every law, and show its bytes and its error.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file, perhaps with parameters: mine.codec:tau=0.02; or the name of any codec
+    /// File, optionally with parameters (mine.codec:tau=0.02), or the name of any codec
     #[arg(value_name = "FILE")]
     codec: String,
     /// One JSON object

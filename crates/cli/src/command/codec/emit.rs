@@ -6,10 +6,10 @@ use super::check::{bytes, parsed};
 use crate::failure::hinted;
 use crate::output::{print, say, short};
 
-/// Print what a text becomes for a device.
+/// Print the source code that a codec becomes on a device.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file, perhaps with parameters: mine.codec:tau=0.02
+    /// File, optionally with parameters: mine.codec:tau=0.02
     #[arg(value_name = "FILE")]
     codec: String,
     /// Kernels in CUDA C, which a training compiles when it starts

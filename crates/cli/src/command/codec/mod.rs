@@ -10,11 +10,11 @@ use clap::Subcommand;
 /// Try a codec that is written as text.
 #[derive(Subcommand)]
 pub enum What {
-    /// Run every law on it, and say what it sends and what it loses
+    /// Check a codec against every law, and show its bytes and its error
     Check(check::Args),
-    /// Encode and decode, beside a plain copy
+    /// Encode and decode, compared with a plain copy
     Bench(bench::Args),
-    /// Print what a text becomes for a device
+    /// Print the source code that a codec becomes on a device
     Emit(emit::Args),
 }
 

@@ -4,13 +4,14 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, Error};
 use thinwire_job::{Form, Host, Overrides, Place, is_loopback, process, resolved};
 use thinwire_link::tcp::{Connections, address_towards};
 use thinwire_plan::report::counted;
 use thinwire_report::figures::seconds;
 
 use super::finding::Finding;
+use crate::metrics;
 use crate::place::Flags;
 use crate::ranks::threads;
 
@@ -26,7 +27,8 @@ pub fn findings(flags: &Flags) -> Vec<Finding> {
     let place = match flags.find() {
         Ok(place) => place,
         Err(error) => {
-            return vec![Finding::error("place", error, "see the flags of thinwire train --help")];
+            let place = Finding::error("place", error, "see the flags of thinwire train --help");
+            return [place].into_iter().chain(variables(flags)).collect();
         }
     };
     let (here, coordinator) = match &place {
@@ -39,7 +41,7 @@ pub fn findings(flags: &Flags) -> Vec<Finding> {
         }
     };
     let mut found = vec![Finding::ok("place", here), token(flags, &coordinator), port()];
-    found.extend(variables());
+    found.extend(variables(flags));
     let place = place.filter(|place| place.world > 1);
     let round_trip = place.as_ref().and_then(|place| {
         let (finding, round_trip) = meeting(place);
@@ -81,17 +83,24 @@ fn port() -> Finding {
             "fine if by ranks of Thinwire: they share it",
         ),
         Err(error) => {
-            let error = anyhow::Error::new(error).context(format!("cannot listen at {told}"));
+            let error = Error::new(error).context(format!("cannot listen at {told}"));
             Finding::error("port", error, "choose another one: THINWIRE_PORT=29418")
         }
     }
 }
 
 /// Returns the variables that jobs refuse.
-fn variables() -> Vec<Finding> {
+fn variables(flags: &Flags) -> Vec<Finding> {
     let heartbeat = thinwire_job::heartbeat_timeout(None, TIMEOUT, &process).map(drop);
     let sharing = thinwire_job::shared_memory(&process).map(drop);
-    let all = [("heartbeat", heartbeat), ("sharing", sharing)];
+    let metrics = process(metrics::VARIABLE).map(|text| metrics::of_variable(&text));
+    let all = [
+        ("member", flags.member().map(drop)),
+        ("heartbeat", heartbeat.map_err(Error::from)),
+        ("sharing", sharing.map_err(Error::from)),
+        ("checkpoints", thinwire_checkpoint::check_variables().map_err(Error::from)),
+        ("metrics", metrics.transpose().map(drop)),
+    ];
     let refused = all.into_iter().filter_map(|(check, it)| Some((check, it.err()?)));
     refused.map(|(check, error)| Finding::error(check, error, "unset the variable")).collect()
 }
@@ -129,7 +138,7 @@ fn meeting(place: &Place) -> (Finding, Option<Duration>) {
             )
         }
         Err(error) => {
-            let error = anyhow::Error::new(error).context(format!("cannot reach {address}"));
+            let error = Error::new(error).context(format!("cannot reach {address}"));
             (
                 Finding::error("coordinator", error, "let the firewalls in between pass its port"),
                 None,

@@ -14,9 +14,9 @@ use crate::output::{Format, print, print_json};
 use crate::place::Flags;
 use finding::{Finding, Severity};
 
-/// Check this machine: what would keep a job from starting, and what a job would choose.
+/// Check this machine for problems that would keep a job from starting, and show what a job would choose.
 ///
-/// Give the flags that the ranks will be started with. The exit code is 1 if they could not be.
+/// Give the flags that the ranks will be started with. The exit code is 1 if they could not start.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

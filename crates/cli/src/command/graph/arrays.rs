@@ -39,7 +39,7 @@ pub fn ensure_held(path: &Path, matrix: &Matrix, format: Format) -> Result<()> {
     let Some(at) = (0..matrix.len()).find(|at| !is_held(at)) else { return Ok(()) };
     let (value, columns) = (matrix.real(at), matrix.columns as usize);
     let (path, row, column, most) = (path.display(), at / columns, at % columns, format.max());
-    let error = anyhow!("{path}: {value} in row {row}, column {column}, from 0 on");
+    let error = anyhow!("{path}: {value} in row {row}, column {column}, counted from 0");
     match value.is_finite() {
         true => {
             Err(hinted(error.context(format!("{format} holds at most {most}")), "--format f32"))

@@ -30,7 +30,7 @@ pub struct Flags {
     checkpoint_dir: Option<PathBuf>,
     /// Time to wait at the start for folders that are mounted late
     ///
-    /// The places of --resume and --checkpoint-dir.
+    /// Applies to --resume and --checkpoint-dir.
     #[arg(long, default_value = "0s", value_name = "TIME", value_parser = units::time(0..=86_400), hide_short_help = true)]
     checkpoint_wait: Duration,
 }

@@ -36,7 +36,7 @@ pub struct Common {
     output: PathBuf,
     /// Share of vertices to train on
     ///
-    /// Half of the others each are for validation and test.
+    /// The others are split evenly between validation and test.
     #[arg(long, value_name = "SHARE", default_value = "0.1", value_parser = share::parse)]
     train: f32,
     /// Seed of the random numbers
@@ -63,7 +63,7 @@ pub struct BlockArgs {
     /// Number of vertices
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     vertices: u32,
-    /// Number of blocks, which are the classes
+    /// Number of blocks; each is a class
     #[arg(long, value_name = "N", default_value_t = 4)]
     blocks: u32,
     /// Mean number of neighbours in a vertex's own block
@@ -72,12 +72,12 @@ pub struct BlockArgs {
     /// Mean number of neighbours in other blocks
     #[arg(long, value_name = "N", default_value_t = 2.0)]
     between: f64,
-    /// Numbers of a vertex's features
+    /// Number of features per vertex
     ///
-    /// Numbers beyond that of blocks are noise, and with fewer the last blocks look alike.
+    /// Features beyond the number of blocks are noise; with fewer features than blocks, the last blocks look alike.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=1 << 24))]
     columns: u32,
-    /// Standard deviation of features around the place of their block
+    /// Standard deviation of features around the centre of their block
     #[arg(long, value_name = "SIGMA", default_value_t = 1.0, value_parser = parse_deviation)]
     noise: f32,
     /// Format of features: f32, f16 or int8
@@ -93,7 +93,7 @@ pub struct AttachmentArgs {
     /// Number of vertices
     #[arg(long, value_name = "N")]
     vertices: u32,
-    /// Edges of a vertex to earlier ones
+    /// Edges from each vertex to earlier ones
     #[arg(long, value_name = "N", default_value_t = 8)]
     degree: u32,
     #[command(flatten)]

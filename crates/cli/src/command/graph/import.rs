@@ -18,7 +18,7 @@ use crate::{file, memory};
 pub struct Args {
     /// File to read
     ///
-    /// .txt .csv .tsv .el .edges .mtx .graph-txt .npy, each perhaps with .gz, or .npz.
+    /// .txt .csv .tsv .el .edges .mtx .graph-txt .npy, each optionally with .gz, or .npz.
     #[arg(value_name = "FILE")]
     input: PathBuf,
     /// File to write
@@ -29,66 +29,66 @@ pub struct Args {
     from: Option<From>,
     /// Number of vertices [default: as the file says]
     ///
-    /// Or the highest vertex and those before it.
+    /// If the file does not say: the highest vertex and all before it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..4_294_967_295))]
     vertices: Option<u32>,
-    /// Columns of an edge list [default: the only two]
+    /// Columns of an edge list [default: its two columns]
     ///
-    /// Columns of source, destination and perhaps weight, from 1 on.
+    /// Columns of source, destination and optionally weight, counted from 1.
     #[arg(long, value_name = "N,N[,N]", value_parser = parse_columns)]
     columns: Option<Columns>,
     /// Whether the first line of an edge list names columns
     ///
-    /// By default if it begins with a letter.
+    /// By default, a first line that begins with a letter is taken as names.
     #[arg(long, value_name = "yes|no", hide_possible_values = true)]
     header: Option<Answer>,
     /// Number vertices in the order of their ids
     ///
-    /// Vertices of an edge list or an edge index may have any whole numbers or texts as ids; the file keeps them.
+    /// Vertices of an edge list or an edge index may have any integers or strings as ids; the file keeps them.
     #[arg(long, conflicts_with_all = ["vertices", "one_based"])]
     relabel: bool,
-    /// Vertices of an edge list or an edge index are numbered from 1 on
+    /// Vertices of an edge list or an edge index are numbered from 1
     #[arg(long)]
     one_based: bool,
     /// Neighbours in an .npz file: in (CSC) or out (CSR)
     ///
-    /// indptr and indices list these, where the file has no format.
+    /// Says which of them indptr and indices list, where the file has no format.
     #[arg(long, value_name = "in|out", hide_possible_values = true)]
     orientation: Option<Orientation>,
     /// Leave out the weights of edges
     ///
-    /// A matrix or an index may have some.
+    /// A matrix or an edge index may have weights.
     #[arg(long)]
     unweighted: bool,
     /// Add the other direction of every edge
     ///
-    /// Of equal edges, one is kept, with the largest weight.
+    /// Of duplicate edges, the one with the largest weight is kept.
     #[arg(long)]
     symmetric: bool,
-    /// Features: an array of NumPy with a row per vertex
+    /// Features: a NumPy array with a row per vertex
     #[arg(long, value_name = "FILE.npy")]
     features: Option<PathBuf>,
     /// Format of features in the file: f32, f16 or int8
     #[arg(long, value_name = "FORMAT", default_value = "f32", requires = "features", value_parser = |text: &str| Format::parse(text))]
     format: Format,
-    /// Labels: an array of NumPy with a class per vertex
+    /// Labels: a NumPy array with a class per vertex
     ///
     /// Below 0 where a vertex has none.
     #[arg(long, value_name = "FILE.npy")]
     labels: Option<PathBuf>,
-    /// Types: an array of NumPy with a number per vertex
+    /// Types: a NumPy array with a number per vertex
     ///
     /// From 0 on.
     #[arg(long, value_name = "FILE.npy")]
     types: Option<PathBuf>,
-    /// Uses: an array of NumPy with a number per vertex
+    /// Uses: a NumPy array with a number per vertex
     ///
     /// 0 for none, 1 training, 2 validation, 3 test.
     #[arg(long, value_name = "FILE.npy", conflicts_with = "train")]
     split: Option<PathBuf>,
     /// Share of vertices that is drawn for training
     ///
-    /// Half of the others each are for validation and test.
+    /// The others are split evenly between validation and test.
     #[arg(long, value_name = "SHARE", value_parser = share::parse)]
     train: Option<f32>,
     /// Seed of --train
@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let read = arrays.into_iter().flatten().chain([&*args.input]);
     file::ensure_other("--output", &args.output, read)?;
     let given = args.vertices.map_or(0, u64::from);
-    memory::ensure_graph(given, 0.0, "number vertices from 0 on, without gaps")?;
+    memory::ensure_graph(given, 0.0, "number vertices from 0, without gaps")?;
     let (graph, weights, ids) = topology(args)?;
     let vertices = graph.vertices();
     let array = |path: &Option<PathBuf>, read: fn(&Path, u32) -> Result<Vec<u32>>| {
@@ -192,7 +192,7 @@ fn say_gaps(labels: &[u32]) {
     if classes > 2 * found.len() as u64 {
         let (classes, found) = (count(classes), count(found.len() as u64));
         say(format!(
-            "labels are of {classes} classes, of which {found} have a vertex: number classes from 0 on"
+            "labels are of {classes} classes, of which {found} have a vertex: number classes from 0"
         ));
     }
 }
@@ -219,7 +219,7 @@ fn topology(args: &Args) -> Result<(Adjacency, Option<Weights>, Option<Ids>)> {
     let edges = read::edges(&args.input, format, options(args))?;
     if edges.seems_one_based && !args.one_based {
         say(
-            "vertex 0 has no edges, and vertex 1 has: add --one-based if the file numbers vertices from 1 on",
+            "vertex 0 has no edges, and vertex 1 has: add --one-based if the file numbers vertices from 1",
         );
     }
     let (graph, weights) = edges.weighted()?;

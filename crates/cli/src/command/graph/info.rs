@@ -11,7 +11,7 @@ use thinwire_report::figures::{binary, count, digits};
 use crate::failure::hinted;
 use crate::output::{print, print_json, print_lines};
 
-/// Show what a file has.
+/// Show what a file contains.
 #[derive(clap::Args)]
 pub struct Args {
     /// File of a graph
@@ -22,10 +22,10 @@ pub struct Args {
     verify: bool,
     /// Show the id of every vertex
     ///
-    /// As `thinwire graph import --relabel` has kept them.
+    /// As kept by `thinwire graph import --relabel`.
     #[arg(long, conflicts_with = "verify")]
     ids: bool,
-    /// One JSON object; of --ids one per vertex
+    /// One JSON object; with --ids, one per vertex
     #[arg(long)]
     json: bool,
 }

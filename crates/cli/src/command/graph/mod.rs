@@ -23,9 +23,9 @@ pub enum What {
     Generate(generate::Model),
     /// Import a graph from an edge list, Matrix Market, NumPy or WebGraph
     Import(import::Args),
-    /// Show what a file has: vertices, edges, degrees, features
+    /// Show what a file contains: vertices, edges, degrees, features
     Info(info::Args),
-    /// Cut a graph into parts for ranks, and compare ways to do so
+    /// Cut a graph into parts for ranks, and compare methods
     Partition(partition::Args),
     /// Train a graph neural network: GraphSAGE, GCN or GAT
     Train(Box<train::Args>),

@@ -13,7 +13,7 @@ use super::supply;
 use crate::file;
 use crate::output::{Format, print_lines, say};
 
-/// Cut a graph into parts for ranks. Prints what every way to do so costs.
+/// Cut a graph into parts for ranks. Prints the cost of every method.
 #[derive(clap::Args)]
 pub struct Args {
     /// File of a graph, with training vertices
@@ -31,7 +31,7 @@ pub struct Args {
     /// training vertices are balanced.
     #[arg(long, value_name = "METHOD", default_value = "auto", value_parser = parse)]
     method: Choice,
-    /// Largest part by the mean
+    /// Largest part, relative to the mean
     #[arg(long, value_name = "RATIO", default_value_t = 1.02)]
     balance: f64,
     /// Seed of random choices
@@ -59,7 +59,7 @@ struct Line {
     method: String,
     /// Vertices of all closures by those of their union.
     redundancy: f64,
-    /// Largest part by the mean: of training vertices, vertices and closures.
+    /// Largest part, relative to the mean: of training vertices, vertices and closures.
     training_balance: f64,
     vertex_balance: f64,
     closure_balance: f64,

@@ -25,8 +25,8 @@ use crate::training::{self, ServerFlags, ServerMode, StoreFlags};
 pub struct Flags {
     /// Servers of the rows of --features learned:WIDTH
     ///
-    /// They are started on this machine (256 at most) unless THINWIRE_MEMBER=new makes this process a rank that joins.
-    /// Without them, every rank keeps all rows.
+    /// They are started on this machine (256 at most) unless THINWIRE_MEMBER=new makes this process a rank that
+    /// joins. Without servers, every rank keeps all rows.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     servers: Option<u32>,
     #[command(flatten)]

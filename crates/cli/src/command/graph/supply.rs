@@ -27,10 +27,10 @@ const AHEAD: u32 = 32;
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Fan-outs of the hops, of which bytes are predicted
+    /// Fan-outs of the hops, to predict bytes for
     ///
-    /// That of the seeds first, -1 for all: predicts the bytes of features that ranks send, for copies of whole closures
-    /// and for remote rows, and chooses.
+    /// The seeds' fan-out comes first; -1 takes all neighbours. Predicts the bytes of features that ranks send with
+    /// copies of whole closures and with remote rows, and chooses one.
     #[arg(
         long,
         value_name = "N,N",

@@ -43,9 +43,9 @@ const BATCH: u32 = 256;
 /// Heads of attention, unless they are given.
 const HEADS: usize = 4;
 
-/// Train a graph neural network on mini-batches. Every rank opens FILE; where the file has as many parts as there
-/// are ranks, each trains the vertices of its own part. These models are outside of --plan: a sampled batch has
-/// other sizes in every step, so each rank has the whole model and gradients are averaged.
+/// Train a graph neural network on mini-batches. Every rank opens FILE; if the file has one part for each rank, each
+/// rank trains on the vertices of its own part. --plan does not cover these models: the sizes of a sampled batch
+/// change with every step, so each rank has the whole model and gradients are averaged.
 #[derive(clap::Args)]
 pub struct Args {
     /// File of a graph, with features, labels and training vertices
@@ -58,18 +58,18 @@ pub struct Args {
     model: Model,
     /// Features where the file has none: learned:WIDTH
     ///
-    /// It trains a row per vertex, which every rank keeps, or servers (--servers).
+    /// Trains a row per vertex, kept by every rank or by servers (--servers).
     #[arg(long, value_name = "HOW", value_parser = parse_learned)]
     features: Option<Learned>,
     /// Outputs of all layers but the last
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     hidden: u32,
-    /// Heads of gat, which divide --hidden [default: 4]
+    /// Heads of gat; they divide --hidden [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     heads: Option<u32>,
     /// Fan-outs of the layers, -1 for all in-neighbours
     ///
-    /// That of the seeds first; validation and test use them too.
+    /// The seeds' fan-out comes first; validation and test use them too.
     #[arg(
         long,
         value_name = "N,N",
@@ -91,7 +91,7 @@ pub struct Args {
     /// Learning rate of Adam
     #[arg(long, value_name = "RATE", default_value_t = 0.01, value_parser = within(0.0_f32..=1e3, "a number from 0 to 1000"))]
     lr: f32,
-    /// Part of matrices that is added to their gradients
+    /// Weight decay: part of each matrix that is added to its gradient
     #[arg(long, value_name = "FACTOR", default_value_t = 0.0, value_parser = within(0.0_f32..=1e3, "a number from 0 to 1000"))]
     weight_decay: f32,
     /// Share of the inputs of every layer that is dropped
@@ -100,7 +100,7 @@ pub struct Args {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Codec of gradients, as of `thinwire train`
+    /// Codec of gradients, as in `thinwire train`
     #[arg(long, default_value = "none")]
     codec: Codec,
     /// Train with a codec from a file without checking its laws
@@ -110,7 +110,7 @@ pub struct Args {
     unchecked: bool,
     /// Ranks to start here [default: the file's parts]
     ///
-    /// The default is as many as the file has parts, at most 8 per core, else 1.
+    /// The default is the file's number of parts, at most 8 per core; 1 if it has none.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), help_heading = RANKS)]
     ranks: Option<u32>,
     /// File for the trained parameters, as safetensors
@@ -119,7 +119,7 @@ pub struct Args {
     /// Page of loss, accuracy and times, or none
     #[arg(long, default_value = "report.html", value_name = "PATH", help_heading = OUTPUT)]
     report: PathFlag,
-    /// One JSON object per pass, and one of the test
+    /// One JSON object per pass, and one for the test
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
     /// There is none of these models.

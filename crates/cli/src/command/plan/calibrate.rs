@@ -12,7 +12,7 @@ use crate::ranks::{self, Start};
 use crate::training::plan;
 use crate::{file, link};
 
-/// Measures ranks and links, and writes them down as a cluster.
+/// Measures ranks and links, and writes them as a cluster file.
 #[derive(clap::Args)]
 pub struct Args {
     /// Ranks to start here [default: 2]

@@ -12,8 +12,8 @@ use crate::codings::{self, Activations, fraction, one_of};
 pub struct Choices {
     /// Precision of numbers in training: single or mixed
     ///
-    /// single, as thinwire train runs it, or mixed, half precision with exact parameters beside it, which it does not
-    /// run; both with Adam.
+    /// single, which thinwire train runs, or mixed (half precision with an exact copy of the parameters), which it
+    /// does not; both with Adam.
     #[arg(long, value_name = "NUMBERS", default_value = "single", hide_possible_values = true, value_parser = one_of(PRECISION))]
     precision: Numbers,
     /// The part of a device's memory that stays free
@@ -26,13 +26,13 @@ pub struct Choices {
     pin: Vec<String>,
     /// Codecs that gradients may be encoded with
     ///
-    /// They are planned together with everything else; auto stands for those of bf16, int8, int4, int3, int2 and onebit
-    /// that keep to the budget.
+    /// They are planned together with everything else; auto stands for those of bf16, int8, int4, int3, int2 and
+    /// onebit that stay within the budget.
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',')]
     codecs: Vec<String>,
     /// Error that codecs may make in gradients
     ///
-    /// The mean of relative squared errors.
+    /// The limit is on the mean of relative squared errors.
     #[arg(long, value_name = "ERROR", default_value_t = thinwire_sync::Options::default().error_budget, value_parser = fraction(), requires = "codecs")]
     error_budget: f64,
     #[command(flatten)]

@@ -18,9 +18,9 @@ pub enum What {
     Make(make::Args),
     /// Cost of a plan whose mesh and schedule are given
     Price(price::Args),
-    /// Measure ranks and links, and write them down as a cluster file
+    /// Measure ranks and links, and write them as a cluster file
     Calibrate(calibrate::Args),
-    /// Every bucket's alternatives, predicted and measured, and why one was taken
+    /// Every bucket's alternatives, predicted and measured, and why one was chosen
     Sync(sync::Args),
 }
 

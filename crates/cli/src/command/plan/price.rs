@@ -16,7 +16,7 @@ use crate::failure::OrHint;
 use crate::output::{print, print_json, say};
 use crate::word_wrap::wrapped;
 
-/// Plans only how operators are cut, and says what that takes. Members of the cluster stand in the
+/// Plans only how operators are cut, and shows the time and memory that this takes. Members of the cluster are in the
 /// order of its file.
 #[derive(clap::Args)]
 pub struct Args {
@@ -33,14 +33,14 @@ pub struct Args {
     micro_batches: NonZeroUsize,
     /// ZeRO stage: 0, 1, 2, 3 or each
     ///
-    /// Parts of a parameter that are divided among the ranks which share its work, 0, 1, 2 or 3 for all parameters
-    /// alike, or 'each' for the fastest stage of each parameter.
+    /// Parts of a parameter that are divided among the ranks which share its work: 0, 1, 2 or 3 for all parameters,
+    /// or 'each' for the fastest stage of each parameter.
     #[arg(long, value_name = "STAGE", default_value = "0", value_parser = division)]
     zero: Division,
     /// Axes that may be cut: free, data, grid or plain
     ///
-    /// All (free), the batch alone (data), the batch on the first dimension of the mesh and any other axis on the second
-    /// (grid), or batch and features without sequences (plain).
+    /// All axes (free), only the batch (data), the batch on the first dimension of the mesh and any other axis on the
+    /// second (grid), or batch and features without sequences (plain).
     #[arg(long, value_name = "AXES", default_value = "free", hide_possible_values = true, value_parser = one_of(CUTS))]
     cuts: Rule,
     /// Order of micro-batches, such as gpipe

@@ -24,7 +24,7 @@ pub struct Subject {
     /// Sequences or images of a step, all ranks together
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub batch: NonZeroUsize,
-    /// Tokens of a sequence [default: the model's usual ones]
+    /// Tokens of a sequence [default: the model's usual number]
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     sequence: Option<NonZeroUsize>,
     /// File for the plan

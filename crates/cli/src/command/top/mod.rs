@@ -26,11 +26,11 @@ const COLUMNS: usize = 80;
 /// Show an elastic job: its ranks, its servers, its links, how gradients travel, and where the time of a step
 /// goes.
 ///
-/// On a terminal it is drawn anew every second until the job is over or Ctrl-C. Elsewhere, and with --once
+/// On a terminal, it is redrawn every second until the job is over or Ctrl-C is pressed. Elsewhere, and with --once
 /// or --json, it is printed once, unless --every is given.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Show it again after so long [default: 1s on a terminal]
+    /// Interval between updates [default: 1s on a terminal]
     #[arg(long, value_name = "TIME", value_parser = units::time(1..=86_400))]
     every: Option<Duration>,
     /// Show it once, on a terminal too

@@ -1,6 +1,6 @@
 //! Simulated device: streams whose work is done late, and in any order that the streams leave open.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::c_void;
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,10 +33,11 @@ pub(super) enum Operation {
 }
 
 /// Event: how often it was recorded, and how many of these records were reached.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Event {
     pub recorded: u64,
-    pub reached: u64,
+    /// Turns of records that were reached, which may be of several streams and in any order.
+    pub reached: BTreeSet<u64>,
     pub at: Option<Instant>,
 }
 
@@ -174,7 +175,8 @@ impl Machine {
             },
             Operation::Record { event, turn } => {
                 let event = &mut self.state().events[event];
-                (event.reached, event.at) = (turn, Some(Instant::now()));
+                event.reached.insert(turn);
+                event.at = Some(Instant::now());
             }
             Operation::Wait { .. } => {}
             Operation::Call { function, argument } => {
@@ -201,7 +203,9 @@ impl State {
     /// Chooses a stream that can go on.
     fn choose(&mut self) -> Option<Number> {
         let can_go_on = |stream: &VecDeque<Operation>| match stream.front() {
-            Some(Operation::Wait { event, turn }) => self.events[*event].reached >= *turn,
+            Some(Operation::Wait { event, turn }) => {
+                *turn == 0 || self.events[*event].reached.contains(turn)
+            }
             first => first.is_some(),
         };
         let streams = self.streams.iter().enumerate().filter(|(_, stream)| can_go_on(stream));

@@ -351,16 +351,17 @@ unsafe extern "C" fn event_record(event: Event, stream: Stream) -> Status {
 
 unsafe extern "C" fn event_query(event: Event) -> Status {
     call("cuEventQuery", |machine| {
-        let event = machine.state().events[number(machine, event)?];
-        require!(event.reached == event.recorded, NOT_READY)
+        let event = number(machine, event)?;
+        let event = &machine.state().events[event];
+        require!(event.recorded == 0 || event.reached.contains(&event.recorded), NOT_READY)
     })
 }
 
 unsafe extern "C" fn event_elapsed_time(ms: *mut f32, start: Event, end: Event) -> Status {
     call("cuEventElapsedTime", |machine| {
         let at = |event| {
-            let event = machine.state().events[number(machine, event)?];
-            event.at.ok_or(NOT_READY)
+            let event = number(machine, event)?;
+            machine.state().events[event].at.ok_or(NOT_READY)
         };
         let elapsed = at(end)?.saturating_duration_since(at(start)?);
         put(ms, elapsed.as_secs_f32() * 1e3);

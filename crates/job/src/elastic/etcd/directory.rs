@@ -13,7 +13,7 @@ use crate::address::{check, joined};
 use crate::elastic::store::Store;
 use crate::error::Error;
 
-/// Most bytes of an address.
+/// Most bytes of an address: a name has at most 253, and a port and a key may follow it.
 const ADDRESS_BYTES_MAX: usize = 300;
 /// Longest time of an attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(1);

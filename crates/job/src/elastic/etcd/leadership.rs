@@ -86,7 +86,7 @@ impl Leadership {
         Arc::clone(&self.held)
     }
 
-    /// Returns the time between two calls of [`Leadership::keep`].
+    /// Returns the time between two calls of [`Leadership::keep`]: one may fail before the lease runs out.
     pub fn period(&self) -> Duration {
         self.time / 3
     }

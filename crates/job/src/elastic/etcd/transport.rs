@@ -89,12 +89,14 @@ fn refusal(server: &str, status: u16, answer: &[u8]) -> Failure {
         return Failure::Final { text, hint: TLS_HINT };
     }
     let json: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
+    // Not every version of etcd's gateway has both.
     let reason = json["message"].as_str().or_else(|| json["error"].as_str());
     let Some(reason) = reason else {
         // A server that is in trouble may answer otherwise later.
         if status >= 500 {
             return Failure::away(server, &format!("it answers {status}"));
         }
+        // Earlier versions do not know the paths `/v3/...`.
         let text = format!("{server} is no etcd of version 3.4 or later: it answers {status}");
         return Failure::Final { text, hint: "give the address at which etcd's clients reach it" };
     };

@@ -146,6 +146,7 @@ impl Worker {
                     }
                 }
                 Err(TryRecvError::Empty) => break,
+                // Never: this thread has a sender, too.
                 Err(TryRecvError::Disconnected) => return Flow::Over,
             }
         }
@@ -165,6 +166,7 @@ impl Worker {
             return match self.commands.recv_timeout(timeout) {
                 Ok(command) => self.obey(command),
                 Err(RecvTimeoutError::Timeout) => Flow::On,
+                // Never: this thread has a sender, too.
                 Err(RecvTimeoutError::Disconnected) => Flow::Over,
             };
         };
@@ -273,6 +275,7 @@ impl Worker {
         self.shared.idle();
         let leavers = std::mem::take(&mut self.leavers);
         let members = self.member.epoch().map_or(&[][..], |epoch| &epoch.members);
+        // Where all leave, the next epoch would keep them for their state, although nobody is there to take it over.
         let nobody_stays = !leavers.is_empty() && members.iter().all(|id| leavers.contains(id));
         self.on(MemberEvent::Halted);
         if self.end.is_some() || (self.wants_to_leave && nobody_stays) {

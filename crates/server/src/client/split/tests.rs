@@ -47,7 +47,7 @@ fn refusals_name_both_values() {
     let gradient = Gradient { table: 0, rows: &[1, 1], values: &[0.0; 4] };
     assert_eq!(
         refusal(partition_map.parts(&[gradient])),
-        "1 rows of table 'a', expected all 40, as its optimiser moves all"
+        "1 rows of table 'a', expected all 40, since its optimiser updates all rows"
     );
 }
 
