@@ -91,9 +91,12 @@ need_bench() {
     export GLIBC_TUNABLES=glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=18446744073709551615
 }
 
-need_plugin() {
-    "$PYTHON" -c 'import torch, thinwire' 2>/dev/null || fail "$PYTHON has no torch or no thinwire (set PYTHON)"
+# Whether PYTHON has some packages, none of which is imported: that takes seconds.
+has() { # PACKAGE ...
+    "$PYTHON" -c 'import sys; from importlib.util import find_spec; sys.exit(None in map(find_spec, sys.argv[1:]))' "$@" 2>/dev/null
 }
+
+need_plugin() { has torch thinwire || fail "$PYTHON has no torch or no thinwire (set PYTHON)"; }
 
 machine() {
     say "machine: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"

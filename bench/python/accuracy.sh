@@ -6,8 +6,10 @@ accuracy() { # [--methods LIST|all] [--world N] [--network NETWORK] [--json FILE
     local json=$SCRATCH/accuracy.json world=2 network=20mbit methods='' fixed auto rest=()
     take_flags 'json world network methods ...' "$@"
     need_plugin
-    methods=$(PYTHONPATH=$BENCH/python${PYTHONPATH:+:$PYTHONPATH} "$PYTHON" -c \
-        'import sys, accuracy; print({"": accuracy.METHODS, "all": accuracy.ALL + ",auto"}.get(sys.argv[1], sys.argv[1]))' "$methods")
+    case "$methods" in
+        '' | all) methods=$(PYTHONPATH=$BENCH/python${PYTHONPATH:+:$PYTHONPATH} "$PYTHON" -c \
+            'import sys, accuracy; print(accuracy.ALL + ",auto" if sys.argv[1] else accuracy.METHODS)' "$methods") ;;
+    esac
     fixed=$(tr , '\n' <<<"$methods" | grep -v '^auto' | paste -s -d , -)
     auto=$(tr , '\n' <<<"$methods" | grep '^auto' | paste -s -d , -)
     : >"$json"

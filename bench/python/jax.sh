@@ -6,10 +6,10 @@ jax() { # [--parts overlap,training] [--networks LIST] [--frameworks LIST] [--da
     take_flags 'parts networks frameworks json data methods target codecs rounds overlap-steps overlap-batch ...' "$@"
     local overlap=(${codecs:+--codecs "$codecs"} ${rounds:+--rounds "$rounds"})
     overlap+=(${overlap_steps:+--steps "$overlap_steps"} ${overlap_batch:+--batch "$overlap_batch"})
-    "$PYTHON" -c 'import jax, thinwire' 2>/dev/null || fail "$PYTHON has no JAX or no thinwire (set PYTHON)"
+    has jax thinwire || fail "$PYTHON has no JAX or no thinwire (set PYTHON)"
     if [ -z "$methods" ]; then
         methods=compute,gloo,none,int8,auto
-        if mpi_available && "$PYTHON" -c 'import importlib.util as u; assert u.find_spec("mpi4jax")' 2>/dev/null; then
+        if mpi_available && has mpi4jax; then
             methods+=,mpi4jax
         else
             say "skipped mpi4jax: $PYTHON has no mpi4jax, or there is no mpirun"

@@ -83,9 +83,9 @@ def loaded(modes: Records) -> dict[str, float]:
 
 ROWS: list[tuple[str, tuple[str, ...], Callable[..., dict]]] = [
     (
-        "DDP of a GPT of 10.7 M parameters at 100 Mbit/s: a step takes {int3:.2f} times as long as computing "
-        "alone with `int3`, and {plain:.2f} times with raw gradients; validation losses after 120 steps are "
-        "{int3_loss:.4f} and {plain_loss:.4f}",
+        "DDP of a GPT of 10.7 M parameters at 100 Mbit/s: a step takes {int3:.2f} times as long as "
+        "computing alone with `int3`, and {plain:.2f} times with raw gradients; validation losses after "
+        "120 steps are {int3_loss:.4f} and {plain_loss:.4f}",
         ("steps", "losses"),
         thin,
     ),
@@ -96,8 +96,8 @@ ROWS: list[tuple[str, tuple[str, ...], Callable[..., dict]]] = [
         chosen,
     ),
     (
-        "Time to a validation loss at 100 Mbit/s: {least:.2f} to {most:.2f} times as fast as PyTorch's best "
-        "hook for three models; at 1 Gbit/s equally fast, or up to {slower:.2f} times slower",
+        "Time to a validation loss at 100 Mbit/s: {least:.2f} to {most:.2f} times as fast as PyTorch's "
+        "best hook for three models; at 1 Gbit/s equally fast, or up to {slower:.2f} times slower",
         ("seconds",),
         seconds,
     ),

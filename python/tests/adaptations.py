@@ -39,4 +39,6 @@ def expect_by_function(results, batch):
     """Checks that all ranks have followed `by_function`."""
     for seen, *_ in results:
         assert seen[5] == [batch, 1.0] and seen[7] == [8, 1.5]
-    assert results[0][2] == [{"step": 5, "batch": 8, "rate": 1.5, "reason": "five steps are enough"}]
+    assert results[0][2] == [
+        {"step": 5, "batch": 8, "rate": 1.5, "reason": "five steps are enough"}
+    ]

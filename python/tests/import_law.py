@@ -6,6 +6,7 @@ of `thinwire train`, and gives `check_training` what it found.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -93,6 +94,7 @@ def check_training(
     flags += ["--lr-warmup-steps", WARMUP, "--seed", SEED, "--report", "none"]
     alone = ["--model", "model.json", "--batch", batch, "--ranks", "1", "--codec", "none"]
     run = json.loads(command("train", *alone, *flags, "--steps", "1"))
+    training = functools.cache(training)
     expected = training(1)
     assert found(run) == pytest.approx(expected.losses[:1], abs=1e-4)
     kept = command.folder / "thinwire-checkpoints" / "step-000001"

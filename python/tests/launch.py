@@ -10,8 +10,8 @@ stands before it ends.
 
 A function is one at the top of its file; its result is what it returns, as JSON. A script's result is
 the last line of its stdout, where that is JSON. Ranks of a framework are forked from a process that has
-imported it (fork_server.py), if nothing is added to their environment but their place and Thinwire's own
-variables: others may be read when the framework is imported.
+imported it (fork_server.py), if nothing is added to their environment but their place, Thinwire's own
+variables and those of `IMPORTED_BY`: others may be read when the framework is imported.
 """
 
 from __future__ import annotations
@@ -40,16 +40,23 @@ Environment = Mapping[str, str | None]
 FOREIGN = ("OMPI_", "PMI_", "MPI_", "SLURM_", "MS_", "THINWIRE_", "TORCHELASTIC_", "GROUP_")
 # Variables that say which rank it is, and Thinwire's own: no framework reads them when it is imported.
 OURS = ("THINWIRE_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+# Read when a framework is imported: for each value a process of its own imports it.
+IMPORTED_BY = ("KERAS_BACKEND",)
+# The environment of ranks that import everything themselves.
+ANEW = {"IMPORTS": "anew"}
 IMPORTS = re.compile(r"^\s*(?:import|from) (\w+)", re.MULTILINE)
-# What ranks of a framework import sooner or later.
+# What ranks of a framework import sooner or later, ours last, as programs do.
 TORCH = ("torch", "torch.distributed.fsdp", "torch.distributed.checkpoint", "torch._dynamo")
+OUR_TORCH = ("thinwire.torch", "pytest")
 IMPORTED = {
-    "transformers": (*TORCH, "transformers.trainer"),
-    "lightning": (*TORCH, "lightning"),
-    "accelerate": (*TORCH, "accelerate"),
-    "torch": TORCH,
-    "mindspore": ("mindspore",),
-    "tensorflow": ("tensorflow",),
+    "transformers": (*TORCH, "transformers.trainer", *OUR_TORCH),
+    "lightning": (*TORCH, "lightning", *OUR_TORCH),
+    "accelerate": (*TORCH, "accelerate", *OUR_TORCH),
+    "torch": (*TORCH, *OUR_TORCH),
+    "mindspore": ("mindspore", "thinwire.mindspore", "pytest"),
+    "keras": ("keras", "thinwire.keras", "pytest"),
+    "jax": ("jax", "optax", "thinwire.jax", "pytest"),
+    "tensorflow": ("tensorflow", "thinwire.tensorflow", "pytest"),
 }
 # Whatever takes longer hangs, on a machine that is busy with something else too.
 PATIENCE_S = 300.0
@@ -189,8 +196,11 @@ def start(
     variables = environment(rank, world, port, added)
     stdout, stderr = (folder / f"{rank}.{name}" for name in ("stdout", "stderr"))
     modules = imported(Path(task["file"]))
-    if modules and all(name.startswith(OURS) for name in added):
-        server = fork_server.server(modules, surroundings(), rank)
+    known = all(name.startswith((*OURS, *IMPORTED_BY)) for name in added)
+    # A torch of another environment starts threads when Keras imports it.
+    if modules and known and "THINWIRE_LAST_PATH" not in added:
+        given = {name: variables[name] for name in IMPORTED_BY if name in variables}
+        server = fork_server.server(modules, surroundings() | given, rank)
         order = {"task": task, "environment": variables}
         order |= {"stdout": str(stdout), "stderr": str(stderr)}
         return Forked(server, server.ask("start", order))

@@ -67,7 +67,7 @@ def test_rows_of_the_readme_have_the_figures_that_were_measured(tmp_path):
     program = [sys.executable, ROOT / "bench/python/readme.py", ROOT / "README.md", tmp_path]
     printed = subprocess.run(program, check=True, capture_output=True, text=True).stdout
     assert printed.count("not measured. README has ") == 5
-    assert "next step 0.12 s later in the median, 7.00 s at worst, over 3 kills. README" in printed
+    assert "0.12 s later in the median, and 7.00 s later in the worst of 3 kills. README" in printed
     assert "\n   bench/run.sh churn\n" in printed
 
 
@@ -77,7 +77,7 @@ def test_the_readme_has_the_figures_of_its_picture(monkeypatch):
     drawn = diagram.ratios()
     assert (ROOT / "docs/pictures/ddp.svg").read_text() == diagram.drawn(drawn)
     int3, plain = drawn["Thinwire, int3"], drawn["DDP, plain"]
-    row = f"{int3:.2f} times computing alone with `int3`, {plain:.2f} raw"
+    row = f"{int3:.2f} times as long as computing alone with `int3`, and {plain:.2f} times with raw"
     assert row in (ROOT / "README.md").read_text()
 
 

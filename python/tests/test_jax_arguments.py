@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import launch
 import public_names
 
 pytestmark = pytest.mark.needs("jax", "optax")
@@ -242,7 +243,7 @@ def of_another_jaxlib(which: str) -> list:
     ],
 )
 def test_importing_names_it_before_a_backend_starts(ranks, which, said):
-    ((text, backends),) = ranks(1, of_another_jaxlib, arguments=[which])
+    ((text, backends),) = ranks(1, of_another_jaxlib, arguments=[which], env=launch.ANEW)
     assert said in text and "\n" not in text
     assert backends == 0
 
@@ -260,7 +261,7 @@ def imported() -> list[str]:
 
 
 def test_importing_brings_little_besides_jax(ranks):
-    (found,) = ranks(1, imported)
+    (found,) = ranks(1, imported, env=launch.ANEW)
     strange = [name for name in found if not name.startswith("thinwire")]
     lazy = ("thinwire.elastic", "thinwire.jax.elastic", "thinwire.jax.rounds", "thinwire.gradients")
     assert [name for name in found if name.startswith(lazy)] == []

@@ -112,7 +112,7 @@ gc.collect()  # nothing of the exchange is left
 def test_steps_that_nobody_has_read_are_finished_at_exit(tmp_path, order):
     script = tmp_path / "unread.py"
     script.write_text(UNREAD.format(first=order[0], second=order[1], steps=20))
-    for outcome in launch.run(2, script):
+    for outcome in launch.run(2, script, env=launch.ANEW):
         assert (outcome.code, outcome.stderr) == (0, ""), launch.report(outcome)
 
 

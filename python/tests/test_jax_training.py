@@ -93,6 +93,8 @@ def broadcast() -> list:
         "old key": jax.random.PRNGKey(group.rank),
         "count": jnp.int32(group.rank),
         "numpy": np.full(2, group.rank, np.float64),
+        # As weights of another framework, which rank 1 alone has loaded.
+        "turned": np.arange(6.0).reshape(2, 3).T if group.rank == 1 else np.zeros((3, 2)),
         "number": 0.5 + group.rank,
         "none": None,
         "empty": jnp.zeros((0, 4)),
@@ -106,6 +108,7 @@ def broadcast() -> list:
         int(found["count"]),
         found["number"],
         np.asarray(found["f16"], "f4").tolist(),
+        found["turned"].tolist(),
         [str(each.dtype) for each in (found["f16"], found["key"], found["numpy"])],
     ]
 
@@ -113,7 +116,8 @@ def broadcast() -> list:
 def test_a_broadcast_gives_all_ranks_the_same(ranks):
     for answer in ranks(2, broadcast):
         kinds = ["bfloat16", "key<fry>", "float64"]
-        assert answer == [True, True, 1, 1.5, [[1.0] * 3] * 2, kinds]
+        turned = [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
+        assert answer == [True, True, 1, 1.5, [[1.0] * 3] * 2, turned, kinds]
 
 
 def restarted() -> list:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import launch
+
 pytestmark = pytest.mark.needs("keras")
 BACKENDS = ("tensorflow", "jax", "torch")
 BATCH, BATCHES, EPOCHS = 8, 4, 2
@@ -152,7 +154,8 @@ def test_laws(ranks, backend, tmp_path):
     assert all(
         first["given"] == GIVEN.setdefault(name, first["given"]) for name in (backend, *GIVEN)
     )
-    (loaded,) = ranks(1, without_thinwire, arguments=[first["saved"]], env=env)
+    anew = {**env, **launch.ANEW}
+    (loaded,) = ranks(1, without_thinwire, arguments=[first["saved"]], env=anew)
     assert loaded == ["Adam", first["bits"]["topk:0.25"][0]]
 
 

@@ -67,7 +67,7 @@ def test_failure_of_one_rank_ends_all_and_is_shown(ranks):
 
 
 def test_hanging_rank_shows_where_and_takes_its_children_along():
-    (outcome,) = launch.run(1, hang_with_a_child, timeout=16)
+    (outcome,) = launch.run(1, hang_with_a_child, timeout=6)
     assert outcome.code != 0 and "in hang_with_a_child" in outcome.stderr
     deadline = time.monotonic() + launch.PATIENCE_S
     while launch.runs(int(outcome.stdout)):

@@ -25,7 +25,9 @@ def adapted(policies, steps):
     import thinwire.mindspore
 
     group = thinwire.init()
-    adaptation = thinwire.mindspore.Adaptation(policies, batch=4, rows=adaptations.ROWS, group=group)
+    adaptation = thinwire.mindspore.Adaptation(
+        policies, batch=4, rows=adaptations.ROWS, group=group
+    )
     seen = []
     for step in range(steps):
         seen.append((adaptation.batch, adaptation.rate))

@@ -39,12 +39,14 @@ class Numbered:
         return self.inputs[index], self.labels[index]
 
 
-def watching(elastic, fate, file, expected, late):
+def watching(elastic, fate, file, options):
     """A callback that writes the samples of each step that was made to a file, a line for each.
 
     It calls `fate` with the number of each try. Tries count from the first with as many ranks as expected.
-    Steps take long until then, and until ranks that come late have written to their files.
+    Steps take long until then, and while ranks that come late have begun and not yet written a file.
     """
+    expected, after = options.get("expected", 1), options.get("after", 1)
+    late = [file.parent / each for each in options.get("late", [])]
     from mindspore.train import Callback
 
     class Watching(Callback):
@@ -57,8 +59,8 @@ def watching(elastic, fate, file, expected, late):
             if self.tries >= 0 or elastic.world >= expected:
                 self.tries += 1
                 fate(self.tries)
-            complete = self.tries >= 0 and all(each.exists() for each in late)
-            time.sleep(PAUSE_S if complete else 20 * PAUSE_S)
+            waits = elastic.steps >= after and not all(each.exists() for each in late)
+            time.sleep(20 * PAUSE_S if self.tries < 0 or waits else PAUSE_S)
 
         def on_train_step_end(self, run_context):
             told = run_context.original_args()
@@ -163,8 +165,7 @@ def train(mode, folder, deaths, options):
         raise PeerError("lost after the others had all")
 
     file = Path(folder, me)
-    files = [Path(folder, each) for each in late]
-    watcher = watching(elastic, fate, file, options.get("expected", 1), files)
+    watcher = watching(elastic, fate, file, options)
     model = Model(cell, loss, elastic.optimizer)
     callbacks = [elastic.callback(), watcher] + [changing(optimizer)] * options.get("changes", 0)
     model.train(PASSES, data, callbacks=callbacks, dataset_sink_mode=False)
@@ -227,11 +228,11 @@ def once(seen, calm):
 def calm():
     found = {}
 
-    def of(samples=96):
-        if samples not in found:
-            (result,), (seen,) = run(1, "pynative", samples=samples)
-            found[samples] = result, seen
-        return found[samples]
+    def of(samples=96, changes=0):
+        if (samples, changes) not in found:
+            (result,), (seen,) = run(1, "pynative", samples=samples, changes=changes)
+            found[samples, changes] = result, seen
+        return found[samples, changes]
 
     return of
 
@@ -280,17 +281,17 @@ def test_running_statistics_are_put_back_after_a_void_step():
 
 
 @pytest.mark.parametrize("leaves_at", [7, 9, 11])  # of 16 steps, 8 in a pass
-def test_a_rate_that_callbacks_change_is_that_of_one_rank_whoever_joins(leaves_at):
+def test_a_rate_that_callbacks_change_is_that_of_one_rank_whoever_joins(calm, leaves_at):
     # One of two ranks leaves, and the other waits for a third, as two have to be there.
-    (calm,), _ = run(1, "pynative", changes=1)
+    calm, _ = calm(changes=1)
     options = {"deadly": signal.SIGTERM, "least": 2, "late": ["2"], "after": leaves_at + 1}
     results, _ = run(3, "pynative", {1: leaves_at}, expected=2, changes=1, **options)
     check(results, calm)
     assert [result and result["rate"] for result in results] == [calm["rate"], None, calm["rate"]]
 
 
-def test_a_void_step_leaves_no_trace_in_a_rate():
-    (calm,), _ = run(1, "pynative", changes=1)
+def test_a_void_step_leaves_no_trace_in_a_rate(calm):
+    calm, _ = calm(changes=1)
     results, _ = run(3, "pynative", {1: 5}, changes=1, expected=3)
     check(results, calm)
     assert {result["rate"] for result in results if result} == {calm["rate"]}

@@ -541,7 +541,7 @@ def test_ranks_of_a_host_are_reached_behind_one_port(ranks):
             with socket.create_server(("127.0.0.1", port)):
                 # Rank 1 says the same, unless it comes when rank 0 has ended.
                 first, second = ranks(2, behind, arguments=[argument, 10.0], env=env)
-                assert f"port {port} of 127.0.0.1 is held by another program" in first
+                assert f"port {port} of 127.0.0.1 is in use by another program" in first
                 assert str(port) in second or "cannot reach the coordinator" in second
     for wrong in (0, 65_536, "http", True):
         with pytest.raises(thinwire.InvalidError, match="port"):

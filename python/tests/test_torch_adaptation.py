@@ -71,6 +71,51 @@ def test_functions_are_policies(ranks):
     adaptations.expect_by_function(ranks(2, by_function), batch=6)
 
 
+def alone(answers):
+    """One rank, which tells itself, with policies that have `answers` by the number of steps before."""
+    from thinwire.adaptation import Adapting
+
+    class Alone(Adapting):
+        def _tell(self, asked):
+            return lambda: [list(asked)]
+
+    policies = [lambda seen, each=each: each.get(seen["step"] - 1) for each in answers]
+    return Alone(policies, 4, 1000, (0, 1), None, None)
+
+
+def test_of_several_policies_the_first_that_asks_for_something_counts():
+    answers = [
+        {0: {"batch": 8, "rate": 2.0}, 1: {"batch": 16}},
+        {0: {"batch": 32, "rate": 9.0}, 1: {"rate": 0.5, "reason": "cooled"}},
+        {0: {"rate": 7.0}},
+    ]
+    adaptation, seen = alone(answers), []
+    for _ in range(4):
+        adaptation._end_step(0.0)
+        seen.append((adaptation.batch, adaptation.rate))
+    assert seen == [(4, 1.0), (4, 1.0), (8, 2.0), (16, 0.5)]
+    assert adaptation.changes == [
+        {"step": 1, "batch": 8, "rate": 2.0},
+        {"step": 2, "batch": 16},
+        {"step": 2, "rate": 0.5, "reason": "cooled"},
+    ]
+
+
+def test_an_adaptation_continues_from_its_state():
+    answers = [{0: {"batch": 8, "rate": 2.0}, 2: {"batch": 16}}]
+    ends = set()
+    for saved_at in range(6):
+        adaptation = alone(answers)
+        for step in range(6):
+            if step == saved_at:
+                state = adaptation.state_dict()
+                adaptation = alone(answers)
+                adaptation.load_state_dict(state)
+            adaptation._end_step(0.0)
+        ends.add((adaptation.batch, adaptation.rate, adaptation.rows_left))
+    assert ends == {(16, 2.0, 1000 - 3 * 4 - 2 * 8 - 16)}
+
+
 def test_sketches_of_devices_are_linear_and_right_on_average():
     import torch
 

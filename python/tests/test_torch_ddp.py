@@ -17,16 +17,15 @@ def both(name, steps, codec="none", accumulate=1, dtype=None, **options):
     import torch
 
     import thinwire.torch
-    from torch_models import Training, digest, weights, wrapped
+    from torch_models import Training, digest, weights, without_hook, wrapped
 
     dtype = dtype and getattr(torch, dtype)
-    plain = wrapped(name, dtype=dtype, **options)
-    Training(name, plain).run(steps, accumulate)
+    expected = without_hook(name, steps, accumulate, dtype, **options)
     hook = thinwire.torch.hook(codec, warmup_steps=0)
     model = wrapped(name, hook, dtype=dtype, **options)
     training = Training(name, model).run(steps, accumulate)
     return {
-        "difference": (weights(plain) - weights(model)).abs().max().item(),
+        "difference": (expected - weights(model)).abs().max().item(),
         "digest": digest(model),
         "fell": training.fell(),
         "codecs": [each["codec"] for each in hook[0].exchange_plan()["assignments"]],

@@ -1,5 +1,6 @@
 """The examples for PyTorch run, learn, and say what they miss."""
 
+import importlib
 import json
 import os
 import re
@@ -122,11 +123,16 @@ def test_an_example_of_another_framework_runs(example):
     assert "loss" in outcomes[0].stdout + outcomes[0].stderr
 
 
+def without(module):
+    """Imports the adapter of a framework that is not installed."""
+    sys.modules[module] = None
+    importlib.import_module(f"thinwire.torch.{module}")
+
+
 @pytest.mark.parametrize("module", ADAPTERS.values())
 def test_a_framework_that_is_missing_is_named_with_the_way_to_get_it(module):
-    program = f"import sys; sys.modules['{module}'] = None; import thinwire.torch.{module}"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ended.returncode == 1
+    (ended,) = launch.run(1, without, arguments=[module])
+    assert ended.code == 1
     last = ended.stderr.strip().rpartition("\n")[2]
     assert last.startswith(f"ImportError: thinwire.torch.{module} needs ")
     assert "(hint: pip install " in last
@@ -143,7 +149,11 @@ def restarted(folder, *arguments):
 
 
 def test_a_training_that_restarts_ends_as_if_no_rank_had_died(tmp_path):
-    (expected,) = restarted(tmp_path / "whole")
+    whole = launch.run(
+        2, EXAMPLES / "torch_restart.py", arguments=["--folder", str(tmp_path / "whole")]
+    )
+    launch.results(whole)
+    (expected,) = whole[0].stdout.splitlines()
     going_on, ended = restarted(tmp_path / "killed", "--kill", "25")
     assert going_on == "going on from step 20"
     assert ended == expected and ended.startswith("step 60 loss ")

@@ -523,7 +523,7 @@ def test_parameters_that_would_not_be_exchanged_are_refused(ranks):
         for said in (first[mode], second[mode]):
             line = "ranks disagree: rank 1 has 1.weight torch.float32 [2, 2] frozen"
             assert line in said["on one rank"]
-            assert said["copy"].startswith("InvalidError: connections to other ranks have")
+            assert said["copy"].startswith("InvalidError: connections to other ranks cannot be")
         assert first[mode]["unfrozen"].startswith("InvalidError: 1.weight")
     # Rank 1 waits for the round in which rank 0 refuses.
     assert second["LocalSGD"]["unfrozen"].startswith("PeerError: ")

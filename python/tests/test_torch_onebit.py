@@ -142,6 +142,123 @@ def test_the_warm_up_ends_and_a_state_continues_bit_for_bit(ranks):
     assert results[0][2] == results[1][2]
 
 
+def rescheduled():
+    """By dtype: digests of a training that went on and of one that continues from a state, with another
+    learning rate from there on."""
+    import copy
+    import hashlib
+
+    import torch
+
+    import thinwire
+    import thinwire.torch
+
+    group, found = thinwire.init(), {}
+    for dtype in (torch.float32, torch.bfloat16):
+
+        def start(rate, dtype=dtype):
+            model = model_of(group.rank).to(dtype)
+            halves = [{"params": each.parameters()} for each in (model[0], model[2])]
+            optimizer = thinwire.torch.OneBitAdam(halves, lr=rate, warm_up=4, group=group)
+            return model, optimizer
+
+        def steps(model, optimizer, numbers):
+            for number in numbers:
+                generator = torch.Generator().manual_seed(1000 * group.rank + number)
+                for each in model.parameters():
+                    each.grad = 1e-3 * torch.randn(each.shape, generator=generator).to(each.dtype)
+                optimizer.step()
+
+        def go_on(model, optimizer):
+            steps(model, optimizer, range(6, 9))
+            optimizer.param_groups[1]["lr"] = 0.25
+            steps(model, optimizer, range(9, 12))
+            values = flat(model).float().numpy().tobytes()
+            return hashlib.sha256(values).hexdigest()
+
+        model, optimizer = start(0.01)
+        steps(model, optimizer, range(6))
+        saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        went_on = go_on(model, optimizer)
+        model, optimizer = start(0.5)
+        model.load_state_dict(saved[0])
+        optimizer.load_state_dict(saved[1])
+        found[str(dtype)] = (went_on, go_on(model, optimizer))
+    group.close()
+    return found
+
+
+def test_a_state_has_rates_and_exact_moments(ranks):
+    first, second = ranks(2, rescheduled)
+    assert first == second
+    for went_on, again in first.values():
+        assert went_on == again
+
+
+def scaled():
+    """Parameters after steps with a GradScaler, of which one overflows on rank 1 alone, and without it."""
+    import torch
+
+    import thinwire
+    import thinwire.torch
+
+    group, found = thinwire.init(), []
+    for scaler in (None, torch.amp.GradScaler("cpu", init_scale=1024.0)):
+        model = model_of(0)
+        optimizer = thinwire.torch.OneBitAdam(model.parameters(), warm_up=3, group=group)
+        for step in range(6):
+            backward(model, group.rank, step)
+            for each in model.parameters():
+                each.grad *= 1.0 if scaler is None else scaler.scale(torch.ones(())).item()
+                each.grad += float("inf") if group.rank and step in (1, 4) else 0.0
+            if scaler is None:
+                optimizer.step()
+                continue
+            if step == 2:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+        found.append(flat(model).tolist())
+    group.close()
+    return found
+
+
+def test_an_overflow_on_one_rank_is_skipped_by_all(ranks):
+    (alone, under), other = ranks(2, scaled)
+    assert alone == under
+    assert other == [alone, under]
+
+
+def unseen():
+    """How far an embedding has moved of whose rows half come after the warm-up, and a frozen parameter."""
+    import torch
+
+    import thinwire
+    import thinwire.torch
+
+    group = thinwire.init()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(32, 16), torch.nn.Linear(16, 4))
+    model[1].requires_grad_(False)
+    begun = [each.detach().clone() for each in model.parameters()]
+    optimizer = thinwire.torch.OneBitAdam(
+        model.parameters(), lr=0.01, weight_decay=0.1, warm_up=10, group=group
+    )
+    for step in range(20):
+        ids = torch.arange(0, 32, 2 if step < 10 else 1)
+        model.zero_grad()
+        model(ids).square().mean().backward()
+        optimizer.step()
+    group.close()
+    return [(each - then).abs().max().item() for each, then in zip(model.parameters(), begun)]
+
+
+def test_elements_without_a_variance_and_frozen_ones_stay_where_they_are(ranks):
+    for embedding, weight, bias in ranks(2, unseen):
+        assert 0.05 < embedding < 1
+        assert weight == bias == 0
+
+
 def skipped():
     """Whether a step with a gradient that is not finite on rank 1 leaves all as it was; and errors."""
     import torch
@@ -168,6 +285,8 @@ def skipped():
         lambda: thinwire.torch.OneBitAdam(model.parameters(), betas=(0.9, 1.0), group=group),
         lambda: thinwire.torch.OneBitAdam(model.parameters(), codec="twobit", group=group),
         lambda: optimizer.load_state_dict(torch.optim.AdamW(model.parameters()).state_dict()),
+        lambda: optimizer.load_state_dict({**optimizer.state_dict(), "param_groups": []}),
+        lambda: optimizer.add_param_group({"params": [torch.zeros(1, requires_grad=True)]}),
     )
     for attempt in attempts:
         try:
@@ -179,7 +298,14 @@ def skipped():
 
 
 def test_what_is_not_finite_is_skipped_and_what_does_not_fit_refused(ranks):
-    expected = ["warm_up is 0", "beta2 is 1.0", "twobit", "the state has no thinwire"]
+    expected = [
+        "warm_up is 0",
+        "beta2 is 1.0",
+        "twobit",
+        "the state has no thinwire",
+        "groups of [] parameters",
+        "takes no more parameters",
+    ]
     for same, errors in ranks(2, skipped):
         assert same == [True, True]
         assert len(errors) == len(expected), errors

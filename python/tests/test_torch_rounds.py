@@ -89,6 +89,69 @@ def test_a_state_continues_bit_for_bit_and_ranks_end_alike(ranks):
         }
 
 
+def turned():
+    """By mode: parameters in the end of a training in channels-last memory, and of one that continues from
+    its state in the other order."""
+    import copy
+
+    import torch
+
+    import thinwire
+    import thinwire.torch
+
+    group, found = thinwire.init(), {}
+    for mode in ("local:2", "diloco:2", "sma:0.3"):
+
+        def steps(model, rounds, numbers):
+            for number in numbers:
+                generator = torch.Generator().manual_seed(1000 * group.rank + number)
+                with torch.no_grad():
+                    model.weight.add_(torch.randn(model.weight.shape, generator=generator))
+                rounds.step()
+
+        model = torch.nn.Conv2d(3, 4, 2, bias=False).to(memory_format=torch.channels_last)
+        rounds = thinwire.torch.Rounds(model, mode, codec="none", group=group)
+        steps(model, rounds, range(3))
+        state = copy.deepcopy(rounds.state_dict())
+        steps(model, rounds, range(3, 8))
+        again = torch.nn.Conv2d(3, 4, 2, bias=False)
+        rounds = thinwire.torch.Rounds(again, mode, codec="none", group=group)
+        rounds.load_state_dict(state)
+        steps(again, rounds, range(3, 8))
+        found[mode] = [each.weight.detach().flatten().tolist() for each in (model, again)]
+    group.close()
+    return found
+
+
+def test_a_state_does_not_depend_on_the_order_of_memory(ranks):
+    for found in ranks(2, turned):
+        for model, again in found.values():
+            assert model == again
+
+
+def restored():
+    """A rounded parameter after one rank had a NaN, and its program has replaced it."""
+    import torch
+
+    import thinwire
+    import thinwire.torch
+
+    group = thinwire.init()
+    model = torch.nn.Linear(4, 4, bias=False).half()
+    torch.nn.init.zeros_(model.weight)
+    rounds = thinwire.torch.Rounds(model, "pair:1", group=group)
+    for value in (float("nan") if group.rank else 0.0, float(group.rank)):
+        torch.nn.init.constant_(model.weight, value)
+        rounds.step()
+    rounds.finish()
+    group.close()
+    return model.weight.detach().unique().tolist()
+
+
+def test_a_parameter_is_exchanged_again_once_it_is_finite(ranks):
+    assert ranks(2, restored) == [[0.5], [0.5]]
+
+
 def refused():
     """The errors of states and modes that do not fit."""
     import thinwire

@@ -35,16 +35,15 @@ def trained(name, steps, codec="none", within="host", accumulate=1, dtype=None, 
     import torch
 
     import thinwire.torch
-    from torch_models import Training, digest, weights, wrapped
+    from torch_models import Training, digest, weights, without_hook, wrapped
 
     dtype = dtype and getattr(torch, dtype)
-    plain = wrapped(name, dtype=dtype, **options)
-    Training(name, plain).run(steps, accumulate)
+    expected = without_hook(name, steps, accumulate, dtype, **options)
     model = wrapped(name, dtype=dtype, **options)
     hook = thinwire.torch.attach(model, codec, within=within, warmup_steps=0)
     training = Training(name, model).run(steps, accumulate)
     return {
-        "difference": (weights(plain) - weights(model)).abs().max().item(),
+        "difference": (expected - weights(model)).abs().max().item(),
         "digest": digest(model),
         "fell": training.fell(),
         "codecs": [each["codec"] for each in hook.exchange_plan().get("assignments", [])],

@@ -1,6 +1,7 @@
 """Small models for the tests of PyTorch, with data that each rank draws for itself, and training loops."""
 
 import contextlib
+import functools
 import hashlib
 from types import SimpleNamespace
 
@@ -200,3 +201,11 @@ def past_a_barrier() -> None:
     store = dist.distributed_c10d._get_default_store()
     store.set(f"past the barrier {dist.get_rank()}", "")
     store.wait([f"past the barrier {rank}" for rank in range(dist.get_world_size())])
+
+
+@functools.cache
+def without_hook(name, steps, accumulate, dtype, **options):
+    """The parameters after a training with DDP alone."""
+    model = wrapped(name, dtype=dtype, **options)
+    Training(name, model).run(steps, accumulate)
+    return weights(model)

@@ -525,8 +525,8 @@ class Synchronizer:
     least one, each with a unique name; those of one bucket become ready together. `device` has the
     gradients, so that "auto" measures codecs there. `peers` are the ranks that exchange these
     parameters with this one, none for all ranks; `beside` are ranks with other peers: a step takes
-    effect on all of them or on none. `named` are the names that patterns of codecs may match, none for those
-    of `parameters`. All ranks create it together.
+    effect on all of them or on none. `named` are the names that patterns of codecs may match, none for
+    those of `parameters`. All ranks create it together.
     """
 
     def __new__(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from thinwire import _core
@@ -82,6 +82,37 @@ class Adapting:
             return None
         signal, variance = noise
         return variance / signal if signal > 0 else float("inf")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns batch, rate, rows that are left and what is asked for, between steps; those of rank
+        0 are for all. The noise of gradients and the times of steps are not in it: they are seen anew."""
+        told = [0.0, 0.0] if self._under_way is None else self._under_way[0]()[0][:ASKED]
+        return {
+            "batch": self.batch,
+            "first_batch": self._first_batch,
+            "rate": self.rate,
+            "rows_left": self.rows_left,
+            "steps": self._steps,
+            "elapsed_s": time.monotonic() - self._begun,
+            "told": told,
+            "asked": list(self._asked),
+        }
+
+    def load_state_dict(self, entries: Mapping[str, Any]) -> None:
+        """Continues from what `state_dict` returned on rank 0, before the first step; every rank loads it.
+
+        # Errors
+
+        InvalidError for a batch that is no multiple of the number of ranks.
+        """
+        self._expect_even(entries["batch"])
+        self.batch, self._first_batch = entries["batch"], entries["first_batch"]
+        self.rate, self.rows_left = entries["rate"], entries["rows_left"]
+        self._steps, self._begun = entries["steps"], time.monotonic() - entries["elapsed_s"]
+        batch, rate = entries["asked"]
+        self._asked = (batch, rate)
+        told = [*entries["told"]]
+        self._under_way = (lambda: [told], self._parts())
 
     @property
     def _is_sketched(self) -> bool:
@@ -165,10 +196,12 @@ class Adapting:
                 f"a policy has asked for {answer}, expected batch, rate, ranks or reason, none negative"
             )
         self._expect_even(batch)
-        kinds = ("batch", "rate", "reason")
-        changed: dict[str, Any] = {name: answer[name] for name in kinds if name in answer}
-        if self._asked == (0.0, 0.0):
-            self._asked = (float(batch), float(rate))
+        changed: dict[str, Any] = {}
+        batch_asked, rate_asked = self._asked
+        # The first answer counts. A rate beside a batch is for that batch.
+        if (batch_asked if batch else rate_asked) == 0:
+            self._asked = (float(batch or batch_asked), float(rate or rate_asked))
+            changed = {name: answer[name] for name in ("batch", "rate") if answer.get(name)}
         ranks = answer.get("ranks")
         if ranks is not None and ranks != self._ranks_asked:
             if self._resize is None:
@@ -176,4 +209,6 @@ class Adapting:
             self._ranks_asked = ranks
             self._resize(ranks)
             changed["ranks"] = ranks
-        self.changes.append({"step": self._steps, **changed})
+        if changed:
+            reason = {"reason": answer["reason"]} if "reason" in answer else {}
+            self.changes.append({"step": self._steps, **changed, **reason})

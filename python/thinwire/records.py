@@ -1,10 +1,7 @@
 """Records of the exchange of gradients, as curves in TensorBoard and in trackers of experiments.
 
 log = thinwire.torch.tensorboard(SummaryWriter())
-for batch in data:
-    ...
-    optimizer.step()
-    log(hook)                       # whatever has `record()`: a hook, an exchange, rounds
+log(hook)  # after each step, with whatever has `record()`: a hook, an exchange, rounds
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Copy:
         **options: Any,
     ) -> None:
         self._read, self._write, self._rounded = read, write, rounded
-        self._exact = {name: numpy.array(each, numpy.float32) for name, each in read().items()}
+        self._exact = as_arrays(read())
         self._given = {name: self._exact[name].copy() for name in rounded}
         described = [(name, list(each.shape), "f32", 0) for name, each in self._exact.items()]
         self._core = Averager(group, described, self._addresses(), mode, **options)
@@ -113,7 +113,7 @@ class Copy:
 
     def load(self, progress: str, tensors: Any, exact: Arrays) -> None:
         """Continues from a state that was checked; a collective call before the first step."""
-        loaded = {name: numpy.array(exact[name], numpy.float32) for name in self._exact}
+        loaded = as_arrays({name: exact[name] for name in self._exact})
         self._core.load(progress, tensors, addresses(loaded))
         for name, value in self._exact.items():
             value[...] = loaded[name]
@@ -126,7 +126,9 @@ class Copy:
         """Brings what is exchanged to where the model is."""
         for name, now in self._read().items():
             if name in self._given:
-                self._exact[name] += now - self._given[name]
+                exact = self._exact[name] + (now - self._given[name])
+                # What was not finite has no rest, and the program may have replaced it since.
+                self._exact[name][...] = numpy.where(numpy.isfinite(exact), exact, now)
                 self._given[name] = numpy.array(now)
             else:
                 self._exact[name][...] = now
@@ -137,6 +139,12 @@ class Copy:
         if self._rounded:
             now = self._read()
             self._given = {name: numpy.array(now[name]) for name in self._rounded}
+
+
+def as_arrays(found: Arrays) -> dict[str, numpy.ndarray[Any, Any]]:
+    """Copies as f32 in the order of dimensions, which the core exchanges and keeps: that of memory may be
+    another one on other ranks, or when a state is loaded."""
+    return {name: numpy.array(each, numpy.float32, order="C") for name, each in found.items()}
 
 
 def addresses(arrays: Arrays) -> list[int]:

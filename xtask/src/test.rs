@@ -10,20 +10,18 @@ mod programs;
 mod results;
 
 use std::process::{Command, Stdio};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Context, Result, bail};
 
 use crate::process::{cargo, cargo_of_all, follow};
-use crate::python::{self, Built};
+use crate::python;
 use crate::summary::Summary;
 use results::Results;
 
 /// Runs all tests; with `arguments`, which go to `cargo test`, those in Rust alone.
 ///
-/// Tests in Python run beside those in Rust, since most of a test's time is that of processes which start and wait:
-/// those of PyTorch from the beginning, those of JAX once the programs in Rust have ended.
+/// Tests in Python run beside those in Rust, since most of a test's time is that of processes which start and wait.
 pub fn run(arguments: &[String]) -> Result<()> {
     let (mut summary, in_python) =
         if arguments.is_empty() { all()? } else { (rust(arguments)?, Ok(Summary::default())) };
@@ -46,23 +44,21 @@ pub fn run(arguments: &[String]) -> Result<()> {
 
 /// Runs all tests in Rust, and beside them those in Python, which may fail to start.
 fn all() -> Result<(Summary, Result<Summary>)> {
-    let (send, receive) = mpsc::channel::<Arc<Built>>();
+    // Tests in Python take longest: what they run is compiled first, and tests in Rust are compiled beside them.
+    programs::build_commands()?;
+    let built = match python::build() {
+        Ok(Ok(built)) => built,
+        Ok(Err(missing)) => return Ok((rust_beside(|| {})?, Ok(python::skipped(&missing)))),
+        Err(error) => return Ok((rust_beside(|| {})?, Err(error))),
+    };
     thread::scope(|scope| {
-        let torch = scope.spawn(move || match python::build()? {
-            Ok(built) => {
-                let built = Arc::new(built);
-                // Nobody receives it where the tests in Rust do not compile.
-                let _ = send.send(Arc::clone(&built));
-                built.test_torch(&[])
-            }
-            Err(missing) => Ok(python::skipped(&missing)),
-        });
-        let in_rust = rust(&[])?;
-        // Without a package the other thread says why.
-        let jax = receive.recv().map_or_else(|_| Ok(Summary::default()), |it| it.test_jax(&[]));
-        let torch = torch.join().expect("it does not panic");
-        let in_python = torch.and_then(|mut summary| {
-            summary.add(jax?);
+        let torch = scope.spawn(|| built.test_torch(&[]));
+        let jax = scope.spawn(|| built.test_jax(&[]));
+        let join = |run: ScopedJoinHandle<Result<Summary>>| run.join().expect("it does not panic");
+        let mut in_jax = Ok(Summary::default());
+        let in_rust = rust_beside(|| in_jax = join(jax))?;
+        let in_python = join(torch).and_then(|mut summary| {
+            summary.add(in_jax?);
             Ok(summary)
         });
         Ok((in_rust, in_python))
@@ -77,14 +73,16 @@ fn retry(summary: &mut Summary, run: impl FnOnce(&[String]) -> Result<Summary>) 
     Ok(())
 }
 
-/// Runs unit, integration and documentation tests of the workspace: programs several at a time, or, with arguments,
-/// as `cargo test` does.
+/// Runs unit, integration and documentation tests of the workspace: two programs at a time, and one until `other`
+/// returns.
+fn rust_beside(other: impl FnOnce() + Send) -> Result<Summary> {
+    let mut summary = programs::run(other)?;
+    summary.add(cargo_test(cargo_of_all("test").arg("--doc"), &[])?);
+    Ok(summary)
+}
+
+/// Runs tests in Rust as `cargo test` does.
 fn rust(arguments: &[String]) -> Result<Summary> {
-    if arguments.is_empty() {
-        let mut summary = programs::run()?;
-        summary.add(cargo_test(cargo_of_all("test").arg("--doc"), &[])?);
-        return Ok(summary);
-    }
     let mut command = match names_packages(arguments) {
         true => cargo(&["test", "--locked"]),
         false => cargo_of_all("test"),

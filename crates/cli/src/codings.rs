@@ -202,8 +202,9 @@ mod tests {
             let all = of_names(&names, 0.1).map_err(|error| error.to_string())?;
             Ok::<_, String>(all.iter().map(Coding::to_string).collect::<Vec<_>>().join(","))
         };
-        assert_eq!(names(&["auto"]).unwrap(), "bf16,int8,int4");
-        assert_eq!(names(&["topk:0.01", "int8", "auto"]).unwrap(), "topk:0.01,int8,bf16,int4");
+        assert_eq!(names(&["auto"]).unwrap(), "bf16,int8,int4,int4:least-squares");
+        let both = names(&["topk:0.01", "int8", "auto"]).unwrap();
+        assert_eq!(both, "topk:0.01,int8,bf16,int4,int4:least-squares");
         assert!(names(&["auto", "int9"]).unwrap_err().starts_with("unknown codec 'int9'"));
     }
 
@@ -213,10 +214,10 @@ mod tests {
             ("none", 0.1, ""),
             ("int8:stochastic", 0.0, "int8:stochastic"),
             ("auto:none+int8+onebit", 0.1, "int8,onebit"),
-            ("auto", 0.1, "bf16,int8,int4"),
+            ("auto", 0.1, "bf16,int8,int4,int4:least-squares"),
             ("auto", 1e-3, "bf16,int8"),
             ("auto", 0.0, ""),
-            ("auto", 1.0, "bf16,int8,int4,int3,int2,onebit"),
+            ("auto", 1.0, "bf16,int8,int4,int3,int4:least-squares,int3:least-squares,int2,onebit"),
             ("powersgd:4", 0.1, "codec powersgd:4 sends sums, expected one that sends bytes"),
         ] {
             assert_eq!(names(policy, budget), expected, "{policy}");

@@ -30,7 +30,7 @@ pub struct Flags {
     /// The same as given to its launchers.
     #[arg(long, value_name = "etcd://HOST:PORT/JOB", conflicts_with = "coordinator")]
     store: Option<Store>,
-    /// Secret of the job; better given as THINWIRE_TOKEN
+    /// Secret of the job; better as THINWIRE_TOKEN
     #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     token: Option<String>,
 }

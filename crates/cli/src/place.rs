@@ -18,12 +18,12 @@ pub struct Flags {
     /// Number of ranks, started by hand
     #[arg(long, value_name = "N")]
     pub world: Option<u32>,
-    /// Address at which all ranks reach rank 0
+    /// Address of rank 0 for all ranks
     ///
     /// With --ranks MIN:MAX, the address at which this command's coordinator listens.
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
-    /// Secret of the job; better given as THINWIRE_TOKEN
+    /// Secret of the job; better as THINWIRE_TOKEN
     ///
     /// All ranks have the same one.
     #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]

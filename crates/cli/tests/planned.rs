@@ -100,7 +100,9 @@ fn a_checkpoint_loads_with_and_without_a_plan() {
     let straight = run(&[&of_model[..], &["9", "--checkpoint-dir", "none"]].concat());
     let mut found = run(&[&of_model[..], &["3", "--lr-warmup-steps", "40"]].concat());
     let resume = ["--resume", "thinwire-checkpoints", "--steps"];
-    found.extend(run(&[&resume[..], &["6", "--parallel", "data"]].concat()));
+    std::fs::write(folder.path().join("cluster.toml"), cluster(2)).unwrap();
+    let planned = ["6", "--parallel", "data", "--cluster", "cluster.toml"];
+    found.extend(run(&[&resume[..], &planned].concat()));
     let plain = ["9", "--parallel", "none", "--codec", "none"];
     found.extend(run(&[&resume[..], &plain[..]].concat()));
     assert_eq!(found.len(), straight.len());
@@ -285,7 +287,9 @@ fn a_checkpoint_of_one_plan_goes_on_under_another() {
     // A checkpoint knows its model and its batch.
     let on = ["--resume", "half/step-000003", "--data", "text.txt", "--report", "none", "--json"];
     let on = [&["train", "--link", "none", "--checkpoint-dir", "none"][..], &on].concat();
-    let resumed = folder.run(&[&on[..], &["--parallel", "auto", "--ranks", "2"]].concat()).json();
+    std::fs::write(folder.path().join("two.toml"), cluster(2)).unwrap();
+    let two = ["--parallel", "auto", "--cluster", "two.toml", "--ranks", "2"];
+    let resumed = folder.run(&[&on[..], &two].concat()).json();
     for (one, other) in whole[3..].iter().zip(losses(&resumed[0])) {
         assert!((one - other).abs() < 1e-4, "{whole:?}, {resumed:?}");
     }
@@ -430,8 +434,12 @@ fn ranks_plan_for_themselves() {
     let fixed =
         ["train", "--data", "text.txt", "--report", "none", "--link", "none", "--steps", "3"];
     let run = |flags: &[&str]| folder.run(&[&fixed[..], &SMALL[..], flags].concat());
-    let pin = ["--parallel", "semi", "--pin", "block.*.mlp.up: n=tp"];
-    for flags in [&["--parallel", "data"][..], &["--parallel", "auto"], &pin] {
+    std::fs::write(folder.path().join("cluster.toml"), cluster(2)).unwrap();
+    let given = ["--cluster", "cluster.toml", "--parallel"];
+    let data = [&given[..], &["data"]].concat();
+    let semi = [&given[..], &["semi", "--pin", "block.*.mlp.up: n=tp"]].concat();
+    // Without a cluster file ranks measure for half a minute; one of the ways to plan is enough.
+    for flags in [&["--parallel", "auto"][..], &data, &semi] {
         let flags = [flags, &["--json", "--ranks", "2"]].concat();
         let [run] = &run(&flags).json()[..] else { panic!("one line per training") };
         assert_eq!(losses(run).len(), 3);

@@ -165,7 +165,8 @@ impl<V: Buffer + Send + 'static> Driver<V> {
 
     /// Takes part from now on in the counted exchanges of a tensor that other ranks begin: `answer` says what this
     /// rank does when the first bytes of one have come, or lets that rank wait, with all that it sends on the same
-    /// connection, and is asked again. There is one such tensor; a later call replaces it.
+    /// connection, and is asked again. That rank waits beyond the timeout. There is one such tensor; a later call
+    /// replaces it.
     pub fn answer(
         &self,
         tensor: u32,

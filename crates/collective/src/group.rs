@@ -17,7 +17,7 @@ use crate::Buffer;
 use crate::buffer::Pool;
 use crate::driver::Stop;
 use crate::error::{
-    BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, SUBGROUPS, different_steps, is_call,
+    BETWEEN, CALLS, COUNTS, Error, MESSAGES, NUMBERS, SUBGROUPS, counted, different_steps, is_call,
 };
 use crate::inbox::Inbox;
 use crate::run::{Address, Asked, Run};
@@ -311,7 +311,11 @@ impl Group {
 
     /// Fails if there was no progress for too long although `runs` are waiting.
     fn judge<V: Buffer>(&mut self, runs: &[Run<V>]) -> Result<(), Error> {
-        let waiting = runs.iter().any(|run| !run.is_done());
+        // Another rank answers once it has answered others, which may take any time: it is lost by its silence alone.
+        let is_asked = |run: &Run<V>| {
+            counted(run.address().step).is_some() && self.answered == Some(run.address().tensor)
+        };
+        let waiting = runs.iter().any(|run| !run.is_done() && !is_asked(run));
         match waiting && self.moved.elapsed() > self.timeout {
             true => Err(self.timed_out(runs)),
             false => Ok(()),

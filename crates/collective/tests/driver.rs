@@ -1,7 +1,7 @@
 //! The laws of a group with a thread of its own: order, errors, stops, idleness, the end.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use thinwire_collective::{
@@ -155,6 +155,28 @@ fn a_rank_takes_part_in_an_exchange_when_another_one_begins_it() {
             meet();
         });
     }
+}
+
+#[test]
+fn a_rank_that_asks_waits_for_a_busy_one_beyond_the_timeout() {
+    let (timeout, met) = (Duration::from_millis(20), Barrier::new(2));
+    testkit::spawn(Network::Mem, 2, |link| {
+        let driver = Driver::start(Group::new(link).with_timeout(timeout));
+        let (world, (reply, answer)) = (driver.world(), channel());
+        let (answering, begun) = (reply.clone(), Instant::now());
+        driver.answer(7, move |Asked { count, .. }| {
+            let is_free = begun.elapsed() > 10 * timeout;
+            is_free.then(|| counted(world, count, vec![2.0; 9], answering.clone()))
+        });
+        driver.call(|_| Ok(())).unwrap();
+        met.wait();
+        if world.rank() == Rank(0) {
+            driver.run(move |_| counted(world, 0, vec![1.0; 9], reply));
+            assert_eq!(answer.recv().unwrap(), vec![3.0; 9]);
+        }
+        // Rank 1 answers until both are done.
+        (driver, answer)
+    });
 }
 
 #[test]

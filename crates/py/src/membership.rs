@@ -198,7 +198,7 @@ pub(crate) fn job_address(
     let Some(coordinator) = given.coordinator.clone() else {
         return Err(Failure::invalid(
             "this process belongs to no elastic job (hint: thinwire run --ranks MIN:MAX -- python \
-             train.py, or coordinator=\"host:port\")",
+             train.py, coordinator=\"host:port\", or THINWIRE_MEMBER=new with THINWIRE_COORDINATOR)",
         ));
     };
     let token = thinwire_job::token(&given, &coordinator, &process)?;

@@ -47,7 +47,7 @@ pub(crate) fn check_names(parameters: &[Parameter]) -> Result<(), Error> {
 pub(crate) fn check_rules(options: &Options, parameters: &[Parameter]) -> Result<(), Error> {
     let Policy::Named(rules) = &options.policy else { return Ok(()) };
     let is_left = |it: &&Parameter| {
-        it.transport.is_none() && !rules.iter().any(|rule| rule.matches(&it.name))
+        it.transport.is_none() && !rules.iter().any(|rule| rule.matches(it.whole_name()))
     };
     match parameters.iter().find(is_left) {
         Some(Parameter { name, .. }) => Err(Error::Invalid(format!(

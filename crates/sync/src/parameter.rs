@@ -1,5 +1,6 @@
 //! Parameters of a model, and their gradients.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
@@ -64,6 +65,24 @@ impl Parameter {
             target: Target::Whole,
             transport: None,
         }
+    }
+
+    /// Some rows of the parameter, as a parameter of their own.
+    pub(crate) fn of_rows(&self, rows: Range<usize>) -> Parameter {
+        let Range { start, end } = rows;
+        let mut shape = self.shape.clone();
+        shape[0] = end - start;
+        Parameter { name: format!("{}[{start}..{end}]", self.name), shape, ..self.clone() }
+    }
+
+    /// The name of the parameter, of which this may be [some rows](Parameter::of_rows).
+    pub(crate) fn whole_name(&self) -> &str {
+        let is_number = |text: &str| text.parse::<usize>().is_ok();
+        let rows = self.name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
+        let of = rows.filter(|(_, rows)| {
+            rows.split_once("..").is_some_and(|(start, end)| is_number(start) && is_number(end))
+        });
+        of.map_or(&self.name, |(name, _)| name)
     }
 
     /// The number of elements.

@@ -26,13 +26,15 @@ pub enum Policy {
 
 impl Policy {
     /// The names of the codecs that `auto` chooses from besides raw, unless codecs are named.
-    pub const AUTO: [&str; 15] = [
+    pub const AUTO: [&str; 17] = [
         "bf16",
         "lossless",
         "lossless:bf16",
         "int8",
         "int4",
         "int3",
+        "int4:least-squares",
+        "int3:least-squares",
         "int2",
         "onebit",
         "ecsq:0.25",

@@ -3,14 +3,13 @@
 mod made;
 
 use std::sync::{Barrier, Mutex};
-use std::time::Instant;
 
 use made::normal;
 use thinwire_collective::Group;
 use thinwire_link::mem;
 use thinwire_sync::{
-    Averager, AveragerState, Channel, Delayed, DelayedRows, DiLoCo, Mode, Options, Outcome,
-    Parameter, RoundRecord, Synchronizer, Tensors,
+    Averager, AveragerState, Channel, DelayedRows, DiLoCo, Mode, Options, Parameter, RoundRecord,
+    Tensors,
 };
 use thinwire_testkit::{Network, spawn};
 use thinwire_update::Rule;
@@ -311,6 +310,20 @@ fn fragments_with_delays_follow_the_algorithm() {
 }
 
 #[test]
+fn codecs_by_name_are_those_of_whole_parameters() {
+    spawn(Network::Mem, 2, |link| {
+        let (channel, options) = (Channel::new(Group::new(link)), options("*ide=none,*=int4"));
+        let mut trained = Trained::start(channel, "diloco:4,fragments=2", &options);
+        trained.steps(4);
+        let state = trained.averager.state();
+        let is_part = |name: &&String| name.starts_with("common.wide[");
+        assert_eq!(state.tensors.keys().filter(is_part).count(), 2);
+        let owed = state.tensors.keys().filter(|name| name.starts_with("residual."));
+        assert_eq!(owed.collect::<Vec<_>>(), ["residual.tall"]);
+    });
+}
+
+#[test]
 fn rounds_of_several_fragments_are_under_way_at_once() {
     let records = spawn(Network::Mem, 2, |link| {
         let channel = Channel::new(Group::new(link));
@@ -329,60 +342,6 @@ fn rounds_of_several_fragments_are_under_way_at_once() {
         .collect();
     assert_eq!(underway, [1, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]);
     assert!(records[0].iter().all(|record| record.ended == 0 || record.sent_bytes > 0));
-}
-
-#[test]
-fn without_a_delay_gradients_are_those_of_a_step() {
-    for codec in ["none", "int4", "topk:0.1", "powersgd:2"] {
-        let averages = |sync: &Synchronizer| -> Values {
-            (0..parameters().len()).map(|index| sync.gradient(index).to_vec()).collect()
-        };
-        let gradients = |rank: Rank, step: u64| -> Values {
-            let one = |(index, it): (usize, &Parameter)| normal(rank.0, step, index, it.elements());
-            parameters().iter().enumerate().map(one).collect()
-        };
-        let by_steps = spawn(Network::Mem, 3, |link| {
-            let mut sync = Synchronizer::start(link, parameters(), options(codec)).unwrap();
-            let rank = sync.world().rank();
-            let step = |step| {
-                sync.begin(step).unwrap();
-                for (index, gradient) in gradients(rank, step).iter().enumerate() {
-                    sync.ready(index, gradient).unwrap();
-                }
-                assert_eq!(sync.finish().unwrap(), Outcome::Averaged);
-                averages(&sync)
-            };
-            (0..4).map(step).collect::<Vec<_>>()
-        });
-        for steps in [0, 1, 3] {
-            let delayed = spawn(Network::Mem, 3, |link| {
-                let channel = Channel::new(Group::new(link));
-                let rank = channel.world().rank();
-                let mut delayed =
-                    Delayed::start(&channel, &parameters(), steps, &options(codec)).unwrap();
-                let mut all = Vec::new();
-                for step in 0..4 {
-                    let gradients = gradients(rank, step);
-                    let gradients: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
-                    let due = delayed.exchange(&gradients, Instant::now()).unwrap();
-                    assert_eq!(due.is_some(), step >= steps);
-                    all.extend(due.map(|due| (due.step, averages(due.sync))));
-                }
-                while let Some(due) = delayed.end().unwrap() {
-                    all.push((due.step, averages(due.sync)));
-                }
-                all
-            });
-            for (found, expected) in delayed.iter().zip(&by_steps) {
-                assert_eq!(found.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2, 3]);
-                // What a codec owes depends on the steps that it has seen.
-                let known = if steps == 0 || codec == "none" { 4 } else { 1 };
-                for (step, found) in &found[..known] {
-                    assert_eq!(*found, expected[*step as usize], "{codec}, {steps} late, {step}");
-                }
-            }
-        }
-    }
 }
 
 /// What a codec owes of a parameter, of all ranks together: changes travel times one over the number of ranks.

@@ -109,11 +109,12 @@ impl AdamW {
         });
         let momenta: Vec<Vec<f32>> = momenta.collect();
         let (pace, squared) = (Pace { gradient_scale: 1.0, ..pace }, self.squared() + 1);
+        let unseen = self.largest_square();
         self.move_by(
             parameters,
             values,
             |index| &momenta[index][..],
-            |updates, options| MomentumStep::new(pace.step(updates), squared, options),
+            |updates, options| MomentumStep::new(pace.step(updates), squared, unseen, options),
             options,
         );
     }
@@ -128,14 +129,14 @@ impl AdamW {
         pace: Pace,
         options: &AdamWOptions,
     ) {
-        let squared = self.squared();
+        let (squared, unseen) = (self.squared(), self.largest_square());
         let local = std::mem::take(&mut self.local);
         self.move_by(
             parameters,
             values,
             momentum,
             |updates, options| {
-                let step = MomentumStep::new(pace.step(updates), squared, options);
+                let step = MomentumStep::new(pace.step(updates), squared, unseen, options);
                 MomentumStep { rate: local.rate + step.rate, ..step }
             },
             options,
@@ -151,11 +152,11 @@ impl AdamW {
         pace: Pace,
         options: &AdamWOptions,
     ) {
-        let squared = self.squared();
+        let (squared, unseen) = (self.squared(), self.largest_square());
         self.updates += 1;
         for (index, parameter) in parameters.iter().enumerate() {
             let options = options_of(parameter, options);
-            let step = MomentumStep::new(pace.step(self.updates), squared, &options);
+            let step = MomentumStep::new(pace.step(self.updates), squared, unseen, &options);
             let means = momentum(index).iter().map(|momentum| momentum * step.scale);
             self.means[index] = means.collect();
             values[index].iter_mut().for_each(|value| *value *= step.keep);
@@ -184,6 +185,12 @@ impl AdamW {
         }
     }
 
+    /// Returns the largest mean of squares, which is that of elements without any.
+    fn largest_square(&self) -> f32 {
+        let largest = |squares: &Vec<f32>| squares.par_iter().copied().reduce(|| 0.0, f32::max);
+        self.squares.iter().map(largest).fold(0.0, f32::max)
+    }
+
     fn move_by<'m>(
         &mut self,
         parameters: &[Parameter],
@@ -209,10 +216,7 @@ impl AdamW {
     pub(crate) fn travel(&mut self, adam: Adam, rate: f32) -> Travel {
         match adam {
             Adam::AdamW => Travel::Gradients,
-            Adam::OneBit => {
-                self.variance.fix(self.updates);
-                Travel::Momenta
-            }
+            Adam::OneBit => Travel::Momenta,
             Adam::ZeroOne if self.variance.fixed.is_none() => {
                 if changes_variance(self.updates) {
                     Travel::Gradients
@@ -243,7 +247,7 @@ impl AdamW {
 
     /// Returns the rate of the update of this number, with its bias correction.
     pub(crate) fn rate(&self, number: u64, pace: Pace, options: &AdamWOptions) -> f32 {
-        MomentumStep::new(pace.step(number), self.squared(), options).rate
+        MomentumStep::new(pace.step(number), self.squared(), 0.0, options).rate
     }
 
     /// Returns the number of updates that have changed the squares, where momenta travel.

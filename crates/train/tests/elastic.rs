@@ -202,3 +202,34 @@ fn who_joins_has_the_parameters_of_the_others() {
         assert!(histories.iter().all(|history| *history == histories[0]), "{codec}: {histories:?}");
     }
 }
+
+/// Ranks with the same state hand over the same bytes, whether they had begun the step in which a peer was lost or not.
+#[test]
+fn a_lost_step_leaves_no_trace_in_what_joiners_take_over() {
+    for codec in ["int8", ONEBIT_ADAM] {
+        let later: Vec<_> =
+            mem::mesh_of_epoch(1, 2).into_iter().map(|l| Mutex::new(Some(l))).collect();
+        let calm = Barrier::new(3);
+        let snapshots = thinwire_testkit::spawn(thinwire_testkit::Network::Mem, 3, |link| {
+            let world = link.world();
+            let rank = Rank::new(world, Position::default());
+            let mut executor = rank.start(link, codec);
+            // The first momenta of 1-bit Adam would travel in the step that is lost.
+            rank.steps(&mut executor, LOST - 1);
+            calm.wait();
+            match world.rank().0 {
+                0 => drop(rank.step(&mut executor).unwrap_err()),
+                1 => {}
+                _ => {
+                    executor.sync().stop().stop("killed");
+                    return None;
+                }
+            }
+            let mut detached = executor.into_detached();
+            let link = later[world.rank().index()].lock().unwrap().take().unwrap();
+            detached.reform(&Channel::new(Group::new(link))).unwrap();
+            Some(detached.snapshot("").unwrap())
+        });
+        assert_eq!(snapshots[0], snapshots[1], "{codec}");
+    }
+}

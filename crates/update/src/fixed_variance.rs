@@ -22,11 +22,14 @@ pub struct MomentumStep {
     pub keep: f32,
     /// Factor of the momentum, such as that of clipping.
     pub scale: f32,
+    /// Mean of squares of an element that had no gradient while these means changed. A codec gives it a momentum, which
+    /// over `epsilon` alone would move it far away.
+    pub unseen: f32,
 }
 
 impl MomentumStep {
     /// Numbers of an update of AdamW whose means of squares have changed in `squared` updates.
-    pub fn new(step: Step, squared: u64, options: &AdamWOptions) -> MomentumStep {
+    pub fn new(step: Step, squared: u64, unseen: f32, options: &AdamWOptions) -> MomentumStep {
         let AdamWOptions { beta1, beta2, epsilon, weight_decay } = *options;
         let power = |beta: f32, number: u64| beta.powi(number.min(i32::MAX as u64) as i32);
         MomentumStep {
@@ -35,11 +38,13 @@ impl MomentumStep {
             epsilon,
             keep: 1.0 - step.learning_rate * weight_decay,
             scale: step.gradient_scale,
+            unseen,
         }
     }
 
     /// Returns what the momentum is divided by, from the mean of squares of an element.
     pub fn denominator(&self, square: f32) -> f32 {
+        let square = if square == 0.0 { self.unseen } else { square };
         square.sqrt() * self.root_scale + self.epsilon
     }
 }
@@ -75,6 +80,17 @@ pub fn adamw_by_momentum(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elements_without_a_gradient_until_then_move_as_those_with_the_largest_variance() {
+        let options = AdamWOptions { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.0 };
+        let step = Step { learning_rate: 0.1, number: 100, gradient_scale: 1.0 };
+        let step = MomentumStep::new(step, 100, 4.0, &options);
+        let (mut values, mut means) = ([1.0; 2], [0.0; 2]);
+        adamw_by_momentum(&mut values, &[0.5; 2], &mut means, &[0.0, 4.0], step);
+        assert_eq!(values[0], values[1]);
+        assert!((values[0] - 1.0).abs() < 0.1, "{values:?}");
+    }
 
     #[test]
     fn variances_that_differ_by_four_percent_are_not_settled() {

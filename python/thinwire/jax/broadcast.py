@@ -46,15 +46,15 @@ def broadcast(tree: Any, group: thinwire.Group | None = None, root: int = 0) -> 
 
 
 def copied(name: str, leaf: Any) -> np.ndarray[Any, Any]:
-    """A copy of a leaf's values in host memory."""
+    """A copy of a leaf's values in host memory, in the order of dimensions on all ranks."""
     if isinstance(leaf, jax.core.Tracer):
         raise InvalidError(
             f"{name} is traced, expected an array (hint: broadcast outside of jax.jit)"
         )
     if is_key(leaf):
-        return np.array(jax.random.key_data(leaf))
+        return np.array(jax.random.key_data(leaf), order="C")
     if hasattr(leaf, "dtype") and hasattr(leaf, "shape") or isinstance(leaf, NUMBERS):
-        array = np.array(leaf)
+        array = np.array(leaf, order="C")
         if not array.dtype.hasobject:
             return array
     raise InvalidError(f"{name} is {shown(leaf)}, expected an array or a number")

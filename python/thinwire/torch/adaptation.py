@@ -19,6 +19,7 @@ class Adaptation(Adapting):
 
         adaptation = thinwire.torch.Adaptation(model, ["noise-scale:max=1024"], batch=64, rows=10**6)
         while adaptation.rows_left > 0:
+            optimizer.zero_grad()
             loss(model, next_rows(adaptation.part)).backward()
             for group in optimizer.param_groups:
                 group["lr"] = 1e-3 * adaptation.rate

@@ -129,12 +129,12 @@ def fsdp(
                 )
         names = [each.name for each in every.values()]
 
-        def options() -> dict[str, Any]:
+        def of_core() -> dict[str, Any]:
             """Options of the core; a function of names may raise here."""
             text = check_codec(arguments.codec(codec, names), seed)
             return {"codec": text, "seed": seed, "unchecked": unchecked}
 
-        return between(units, every, replicas, options, device == cuda.HOST, *timeouts_s)
+        return between(units, every, replicas, of_core, device == cuda.HOST, *timeouts_s)
     options = Options(codecs, gather_codec, group, seed, unchecked, *timeouts_s, device)
     exchange = Exchange(every, options)
     for name, module in units.items():

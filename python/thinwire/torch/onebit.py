@@ -16,9 +16,11 @@ it would average gradients a second time.
 
 - Warm-up: gradients are averaged as f32, and every step is AdamW's.
 - It ends after `warm_up` steps or, by default, when the sum of all variances has changed by less
-  than 4 % in 1 / (1 - beta2) steps, the rule of section 4.
+  than 4 % in 1 / (1 - beta2) steps, the rule of section 4. Elements without a gradient
+  until then, as in the row of a token that has not occurred, get the largest variance of their
+  parameter.
 - Afterwards each rank updates the momentum with its own gradient, and the momenta of all ranks are
-averaged through `codec`.
+  averaged through `codec`.
 
 Laws: all ranks have the same parameters and moments after every step. With codec "none" a step during the
 warm-up is AdamW's with the average gradient, and afterwards AdamW's with a fixed variance.
@@ -34,7 +36,7 @@ import torch
 
 from thinwire import arguments
 from thinwire._core import Group, InvalidError, Synchronizer, is_settled, settling_updates
-from thinwire.agreement import agree
+from thinwire.agreement import agree, together
 from thinwire.arguments import Seconds, shown, whole
 from thinwire.torch import group as groups
 from thinwire.torch import state
@@ -59,6 +61,9 @@ class OneBitAdam(torch.optim.Optimizer):
         group: the ranks, as in `thinwire.torch.hook`.
         bucket_bytes, seed, unchecked, timeout_s, heartbeat_timeout_s: as in `thinwire.torch.hook`.
     """
+
+    _step_supports_amp_scaling = True
+    """Has `GradScaler.step` call `step` after an overflow on this rank alone, too: the others exchange."""
 
     def __init__(
         self,
@@ -93,7 +98,6 @@ class OneBitAdam(torch.optim.Optimizer):
         super().__init__(params, defaults)
         self._warm_up = warm_up
         self._options: dict[str, Any] = {"codec": codec, **options}
-        self._places = [(group, each) for group in self.param_groups for each in group["params"]]
         for index, (_, each) in enumerate(self._places):
             expect_whole(f"parameter {index}", each)
         self._connection = groups.of(group, timeout_s, heartbeat_timeout_s)
@@ -119,17 +123,37 @@ class OneBitAdam(torch.optim.Optimizer):
         """Whether the warm-up is over: momenta are exchanged, and the variance is frozen."""
         return self._frozen
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Takes the groups with which the optimizer is made.
+
+        # Errors
+
+        InvalidError for a later one.
+        """
+        if hasattr(self, "_momenta"):
+            raise InvalidError(
+                "a OneBitAdam takes no more parameters, expected all of them when it is made (hint: "
+                "requires_grad_(False) on those that are trained later)"
+            )
+        super().add_param_group(param_group)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Makes a step with the gradients of all ranks; a collective call.
 
-        A step in which some rank's gradient is not finite changes nothing on any rank.
+        A step in which some rank's gradient is not finite changes nothing on any rank, also under
+        `torch.amp.GradScaler`. Parameters that require no gradient stay as they are.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         gradients = [flat(each.grad, each) for _, each in self._places]
+        # Of a GradScaler, unless `unscale_` was called.
+        scale = getattr(self, "grad_scale", None)
+        if scale is not None:
+            for each in gradients:
+                each.div_(float(scale))
         if self._frozen:
             self._step_with_momenta(gradients)
         else:
@@ -163,12 +187,14 @@ class OneBitAdam(torch.optim.Optimizer):
         self._update()
 
     def _update(self) -> None:
-        """Moves the parameters by their moments, as AdamW does. The variance is that of the last step that
+        """Moves what is trained by its moments, as AdamW does. The variance is that of the last step that
         changed it."""
         for group, each in self._places:
             kept = self._kept(each)
             beta1, beta2 = group["betas"]
             kept["step"] += 0 if self._frozen else 1
+            if not each.requires_grad:
+                continue
             root = (kept[VARIANCE] / (1 - beta2 ** kept["step"].item())).sqrt_().add_(group["eps"])
             rate = group["lr"] / (1 - beta1**self._steps)
             values = each.detach().float().cpu() * (1 - group["lr"] * group["weight_decay"])
@@ -176,14 +202,20 @@ class OneBitAdam(torch.optim.Optimizer):
 
     def _end_warm_up(self) -> None:
         """Ends the warm-up after its steps, or where the variance has settled; the same on all ranks."""
+        variances = [self._kept(each)[VARIANCE] for _, each in self._places]
         if self._warm_up is not None:
             self._frozen = self._steps >= self._warm_up
-            return
-        total = sum(self._kept(each)[VARIANCE].double().sum().item() for _, each in self._places)
-        self._variances.append(total)
-        slowest = max(group["betas"][1] for group in self.param_groups)
-        if len(self._variances) > settling_updates(slowest):
-            self._frozen = is_settled(self._variances.popleft(), total)
+        else:
+            total = sum(each.double().sum().item() for each in variances)
+            self._variances.append(total)
+            slowest = max(group["betas"][1] for group in self.param_groups)
+            if len(self._variances) > settling_updates(slowest):
+                self._frozen = is_settled(self._variances.popleft(), total)
+        if self._frozen:
+            # Over epsilon alone, momenta as a codec gives them would throw these elements far away.
+            largest = [each.max().item() if each.numel() else 0.0 for each in variances]
+            for variance, most in zip(variances, largest):
+                variance[variance == 0] = most or max(largest)
 
     def _average(self, sync: Synchronizer | None, values: list[torch.Tensor]) -> bool:
         """Averages values of all ranks in place; False if some are not finite."""
@@ -199,6 +231,11 @@ class OneBitAdam(torch.optim.Optimizer):
             zeros = torch.zeros(each.numel())
             kept.update({"step": torch.tensor(0.0), MEAN: zeros, VARIANCE: zeros.clone()})
         return kept
+
+    @property
+    def _places(self) -> list[tuple[dict[str, Any], torch.Tensor]]:
+        """Each parameter with its group, of which there are others once a state is loaded."""
+        return [(group, each) for group in self.param_groups for each in group["params"]]
 
     def _numbered(self) -> list[tuple[int, torch.Tensor]]:
         return [(index, each) for index, (_, each) in enumerate(self._places)]
@@ -231,11 +268,7 @@ class OneBitAdam(torch.optim.Optimizer):
         InvalidError on all ranks if the state of any rank is of a different optimizer or codec, or
         if the states were not saved together.
         """
-        if EXCHANGE not in state_dict:
-            raise InvalidError(
-                f"the state has no {EXCHANGE}, expected the result of state_dict of a OneBitAdam"
-            )
-        entries = dict(state_dict[EXCHANGE])
+        entries = together(self.group, lambda: self._entries(state_dict))
         steps, frozen, variances = entries.pop("progress")
         agree(
             [f"steps {steps} in the state", f"end of the warm-up {frozen} in the state"], self.group
@@ -245,14 +278,37 @@ class OneBitAdam(torch.optim.Optimizer):
         super().load_state_dict(
             {name: each for name, each in state_dict.items() if name != EXCHANGE}
         )
-        for _, each in self._places:
-            kept = self.state[each]
-            # torch.optim gives moments the dtype and the device of their parameter.
-            kept.update({name: value.detach().float().cpu() for name, value in kept.items()})
+        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
+        for index, (_, each) in zip(indices, self._places):
+            # torch.optim has rounded moments to the dtype of their parameter.
+            kept = state_dict["state"].get(index, {})
+            self.state[each] = {
+                name: value.detach().to("cpu", torch.float32, copy=True)
+                for name, value in kept.items()
+            }
         if self._momenta is not None and saved is not None:
             state.write(self._momenta, saved.plan, saved.tensors)
         self._steps, self._frozen = steps, frozen
         self._variances = collections.deque(variances)
+
+    def _entries(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """What exchanges have kept in a state.
+
+        # Errors
+
+        InvalidError if it is of another optimizer.
+        """
+        if EXCHANGE not in state_dict:
+            raise InvalidError(
+                f"the state has no {EXCHANGE}, expected the result of state_dict of a OneBitAdam"
+            )
+        both = (state_dict["param_groups"], self.param_groups)
+        found, expected = ([len(group["params"]) for group in groups] for groups in both)
+        if found != expected:
+            raise InvalidError(
+                f"the state has groups of {found} parameters, this optimizer of {expected}"
+            )
+        return dict(state_dict[EXCHANGE])
 
 
 def flat(gradient: torch.Tensor | None, each: torch.Tensor) -> torch.Tensor:

@@ -35,8 +35,8 @@ pub fn of_torch(arguments: &[String]) -> Option<Vec<String>> {
     own.iter().any(|each| is_file(each)).then_some(own)
 }
 
-/// Returns arguments for the environment of JAX; none if no file is meant that runs there. Its files are few and
-/// start a JAX for each rank, so they run one after the other.
+/// Returns arguments for the environment of JAX; none if no file is meant that runs there. Its files are few, so they
+/// run one after the other.
 pub fn of_jax(arguments: &[String]) -> Result<Option<Vec<String>>> {
     let named = arguments.iter().any(|each| is_file(each));
     let mut own: Vec<String> =

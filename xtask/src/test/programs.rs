@@ -12,11 +12,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::results::Results;
-use crate::process::{cargo_of_all, root};
+use crate::process::{cargo_of_all, root, succeed};
 use crate::summary::Summary;
-
-/// Number of test programs that run at a time.
-const AT_A_TIME: usize = 2;
 
 /// One test program: the unit tests of a target, or a file of integration tests.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,8 +25,8 @@ struct Program {
     package: PathBuf,
 }
 
-/// Builds every test program of the workspace and runs all of them.
-pub fn run() -> Result<Summary> {
+/// Builds every test program of the workspace and runs all of them, two at a time, and one until `other` returns.
+pub fn run(other: impl FnOnce() + Send) -> Result<Summary> {
     let mut programs = build()?;
     programs.reverse();
     let waiting = Mutex::new(programs);
@@ -42,13 +39,20 @@ pub fn run() -> Result<Summary> {
         Ok(summary)
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
-        let mut summary = Summary::default();
-        for worker in workers {
-            summary.add(worker.join().expect("no worker panics")?);
-        }
+        let second = scope.spawn(|| {
+            other();
+            work()
+        });
+        let mut summary = work()?;
+        summary.add(second.join().expect("no worker panics")?);
         Ok(summary)
     })
+}
+
+/// Builds the commands that tests in Python run, with the features of the test programs.
+pub fn build_commands() -> Result<()> {
+    let commands = ["--bin", "thinwire", "--bin", "thinwire-bench", "--example", "wire"];
+    succeed(cargo_of_all("build").args(commands))
 }
 
 /// Builds all test programs, in the order in which cargo names them.

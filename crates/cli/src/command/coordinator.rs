@@ -47,7 +47,7 @@ pub struct Args {
     /// `thinwire server` starts them elsewhere.
     #[arg(long)]
     servers: bool,
-    /// Secret of the job; better given as THINWIRE_TOKEN
+    /// Secret of the job; better as THINWIRE_TOKEN
     #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     token: Option<String>,
     /// Print one JSON object per event to standard output

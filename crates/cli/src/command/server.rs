@@ -45,7 +45,7 @@ pub struct Args {
     /// if that is not set.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Secret of the job; better given as THINWIRE_TOKEN
+    /// Secret of the job; better as THINWIRE_TOKEN
     #[arg(long, env = "THINWIRE_TOKEN", hide_env = true, value_name = "SECRET")]
     token: Option<String>,
     /// Folder of the job's snapshots [default: none are taken]

@@ -78,7 +78,7 @@ pub struct Settings {
     /// The optimiser then has no momentum of its own.
     #[arg(long, value_name = "FACTOR", value_parser = within(0.0_f32..1.0, "a number from 0 to below 1"), help_heading = GRADIENTS, hide_short_help = true)]
     pub momentum_correction: Option<f32>,
-    /// First steps that are sent raw [default: by codec]
+    /// First steps sent raw [default: by codec]
     ///
     /// Number of first steps before the codec begins; auto has no such steps. The default is 20 for powersgd, 50 for
     /// topk, blocktopk, dgc and graddrop, unless that exceeds a fifth of the steps.
@@ -197,7 +197,7 @@ pub struct PlanFlags {
         hide_short_help = true
     )]
     pub pin: Vec<String>,
-    /// With --parallel, cluster file of ranks and links [default: measured]
+    /// With --parallel, file of ranks and links [default: measured]
     #[arg(long, value_name = "FILE", requires = "parallel")]
     pub cluster: Option<PathBuf>,
     #[command(flatten)]

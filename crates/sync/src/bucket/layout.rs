@@ -64,7 +64,7 @@ pub(crate) fn layout(
         if framework_bucket.replace(parameter.bucket) != Some(parameter.bucket) {
             buckets.extend(std::mem::take(&mut open).into_values());
         }
-        let rule = policy.rule(&parameter.name);
+        let rule = policy.rule(parameter.whole_name());
         if parameter.is_alone() {
             let exempt = parameter.transport.is_none() && parameter.is_exempt();
             buckets.push(Bucket { exempt, rule, ..Bucket::of_one(index, parameter) });

@@ -99,7 +99,12 @@ impl Delayed {
             let own = tensors.iter().filter_map(|(name, tensor)| {
                 let (kind, rest) = name.split_once('.')?;
                 let parameter = rest.strip_prefix(&format!("{turn}/"))?;
-                Some((format!("{kind}.{parameter}"), tensor.clone()))
+                // What counts the steps of a warm-up is of no parameter.
+                let name = match parameter {
+                    "" => kind.to_owned(),
+                    parameter => format!("{kind}.{parameter}"),
+                };
+                Some((name, tensor.clone()))
             });
             sync.load_tensors(&State { tensors: own.collect(), plan: String::new() })?;
         }

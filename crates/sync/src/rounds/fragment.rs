@@ -116,10 +116,7 @@ fn described(piece: &Piece, parameters: &[Parameter]) -> Parameter {
         return Parameter { bucket: 0, ..whole.clone() };
     }
     let row = row_of(whole);
-    let (first, end) = (elements.start / row, elements.end / row);
-    let mut shape = whole.shape.clone();
-    shape[0] = end - first;
-    Parameter { name: format!("{}[{first}..{end}]", whole.name), shape, bucket: 0, ..whole.clone() }
+    Parameter { bucket: 0, ..whole.of_rows(elements.start / row..elements.end / row) }
 }
 
 impl Fragment {

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use thinwire_collective::Group;
+use thinwire_link::Link;
 use thinwire_sync::Options;
 use thinwire_testkit::{Network, spawn};
 
@@ -66,23 +67,38 @@ fn rows(seed: u64, rank: u32, step: u64) -> Batch {
     batch(4, 8, 1000 * seed + 100 * u64::from(rank) + step)
 }
 
+/// The learning rate of a step.
+fn pace(step: u64) -> Pace {
+    let learning_rate = if step < LATE { RATE } else { RATE / 4.0 };
+    Pace { learning_rate, gradient_scale: 1.0 }
+}
+
+/// A rank before the first step.
+fn started<'m>(
+    model: &'m GraphModel,
+    link: Link,
+    seed: u64,
+    adam: Adam,
+    codec: &str,
+) -> Executor<'m> {
+    let warm_up_steps = if adam == Adam::OneBit { RAW } else { 0 };
+    let policy = codec.parse().unwrap();
+    let sync = Options { policy, warm_up_steps, bucket_bytes: 2_000, ..Options::default() };
+    let options = ExchangeOptions { sync, adam, ..ExchangeOptions::default() };
+    let start = initial(&model.training().graph, seed);
+    let (plan, group) = (model.plan(1), Group::new(link));
+    Executor::new(model.training(), &plan, group, &start, options).unwrap()
+}
+
 /// What each of two ranks has before the first step and after each one.
 fn trained(seed: u64, adam: Adam, codec: &str, steps: u64) -> Vec<Vec<After>> {
     spawn(Network::Mem, 2, |link| {
         let (model, rank) = (model(8), link.world().rank().0);
-        let warm_up_steps = if adam == Adam::OneBit { RAW } else { 0 };
-        let policy = codec.parse().unwrap();
-        let sync = Options { policy, warm_up_steps, bucket_bytes: 2_000, ..Options::default() };
-        let options = ExchangeOptions { sync, adam, ..ExchangeOptions::default() };
-        let start = initial(&model.training().graph, seed);
-        let (plan, group) = (model.plan(1), Group::new(link));
-        let mut executor = Executor::new(model.training(), &plan, group, &start, options).unwrap();
+        let mut executor = started(&model, link, seed, adam, codec);
         let mut all = vec![After::of(&model, &mut executor)];
         for step in 0..steps {
-            let learning_rate = if step < LATE { RATE } else { RATE / 4.0 };
-            let pace = Pace { learning_rate, gradient_scale: 1.0 };
             let inputs = model.micro_batches(&rows(seed, rank, step));
-            executor.step(&inputs, pace, &ADAMW).unwrap();
+            executor.step(&inputs, pace(step), &ADAMW).unwrap();
             all.push(After::of(&model, &mut executor));
         }
         executor.settle().unwrap();
@@ -213,6 +229,41 @@ proptest! {
             }
         }
     }
+}
+
+/// A training may end, or have a checkpoint, after any step.
+#[test]
+fn steps_of_ranks_alone_end_after_an_exchange_that_was_skipped() {
+    let ranks = spawn(Network::Mem, 2, |link| {
+        let (model, rank) = (model(8), link.world().rank().0);
+        let mut executor = started(&model, link, 3, Adam::ZeroOne, "onebit");
+        let (mut step, mut alone) = (0, 0);
+        // Momenta travel in every fourth step in the end.
+        while alone < 3 {
+            let inputs = model.micro_batches(&rows(3, rank, step));
+            executor.step(&inputs, pace(step), &ADAMW).unwrap();
+            let is_alone = executor.record().total(|it| it.sent_bytes) == 0;
+            (step, alone) = (step + 1, if is_alone { alone + 1 } else { 0 });
+            assert!(step < LONG, "ranks take no steps alone");
+        }
+        let kept = executor.values().clone();
+        if rank == 1 {
+            executor.values_mut()[0].fill(f32::NAN);
+            executor.use_values();
+        }
+        let inputs = model.micro_batches(&rows(3, rank, step));
+        executor.step(&inputs, pace(step), &ADAMW).unwrap();
+        assert!(executor.record().total(|it| it.sent_bytes) > 0);
+        assert!(executor.gradient_norm().is_nan());
+        *executor.values_mut() = kept;
+        executor.use_values();
+        let apart = After::of(&model, &mut executor);
+        executor.settle().unwrap();
+        (apart, After::of(&model, &mut executor))
+    });
+    let [one, other] = [0, 1].map(|rank| &ranks[rank]);
+    assert!(one.0.shown != other.0.shown);
+    assert_eq!(one.1.bits(), other.1.bits());
 }
 
 #[test]

@@ -204,8 +204,11 @@ impl Adaptation {
             if seconds > self.elapsed_s() {
                 self.set_elapsed(seconds);
             }
-            // A sketch of a batch before the present one has other parts.
-            if first.get(NOTES).is_some_and(|square| *square > 0.0) && noted >= terms.since {
+            // A sketch of a batch before the present one has other parts, and one that is not finite may be told as
+            // zeros.
+            let is_sketched =
+                |notes: &Vec<f32>| notes.get(NOTES).is_some_and(|square| *square > 0.0);
+            if notes.iter().all(is_sketched) && noted >= terms.since {
                 let ranks = notes.len() as u32;
                 let worlds = (0..ranks).map_while(|rank| World::new(rank, ranks).ok());
                 let parts = worlds.zip(&notes).map(|(world, notes)| Part {
@@ -220,6 +223,11 @@ impl Adaptation {
                 self.proposal = Proposal::default();
             }
         }
+    }
+
+    /// Forgets what this rank has asked for, since another one asks from now on.
+    pub fn forget_proposal(&mut self) {
+        (self.proposal, self.ranks) = (Proposal::default(), None);
     }
 
     /// Whether something was asked for that is not in force yet.
@@ -337,6 +345,26 @@ mod tests {
     }
 
     #[test]
+    fn a_step_in_which_a_rank_has_no_sketch_tells_nothing() {
+        let policies = ["noise-scale:max=64".parse().unwrap()];
+        let noise = |of_rank_1: f32| {
+            let (mut adaptation, mut terms) = (Adaptation::new(&policies), Terms::new(8));
+            let row = |square: f32| -> Vec<f32> {
+                let counters = [square / 64.0; Sketch::ROW - 1];
+                [0.0; NOTES].into_iter().chain([square]).chain(counters).collect()
+            };
+            for step in 1..=20 {
+                let notes = vec![row(48.0), row(of_rank_1)];
+                adaptation.take(vec![Told { step: step - 1, notes }], &mut terms, step, 1);
+            }
+            adaptation.noise()
+        };
+        assert!(noise(24.0).is_some());
+        // Rounds tell what is not finite as zeros.
+        assert_eq!(noise(0.0), None);
+    }
+
+    #[test]
     fn proposals_are_in_force_once() {
         let policies = ["noise-scale:max=64".parse().unwrap()];
         let mut adaptation = Adaptation::new(&policies);
@@ -349,6 +377,10 @@ mod tests {
         told.take(of(1), &mut terms, 1, 1);
         assert_eq!((terms.batch, terms.rate), (32, 1.0));
         assert!(adaptation.is_pending());
+        // What another rank asks for from now on counts.
+        let mut former = Adaptation { proposal: adaptation.proposal, ..Adaptation::new(&policies) };
+        former.forget_proposal();
+        assert!(!former.is_pending());
         for step in 2..=20 {
             adaptation.take(of(step), &mut terms, step, 1);
         }

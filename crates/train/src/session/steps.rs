@@ -150,6 +150,10 @@ impl<'a> TrainingLoop<'a> {
         change: Option<Change>,
     ) -> Result<TrainingLoop<'a>, Error> {
         progress.steps.synced(progress.done());
+        // In the last epoch this may have been rank 0.
+        if !session.decides(world) {
+            progress.adaptation.forget_proposal();
+        }
         let settings = session.settings;
         engine.set_terms(settings, progress.terms)?;
         let sampling = engine.sampling(settings, world);
@@ -227,6 +231,8 @@ impl<'a> TrainingLoop<'a> {
             }
             self.rest(Some(&batch))?;
             if wish != Wish::Continue {
+                // A rank that goes while others have steps to take before this one would be lost to them.
+                self.engine.settle()?;
                 self.say_stopped()?;
             }
         }

@@ -78,6 +78,10 @@ impl Optimizer {
                 state.update_with_squares(parameters, values, given, pace, options);
             }
             (Travel::Momenta, _) => {
+                // Not when the step begins: one that is lost with a peer leaves no trace.
+                if adam == Adam::OneBit {
+                    state.variance.fix(state.updates);
+                }
                 state.update_by_momenta(parameters, values, given, pace, options);
             }
             (Travel::Nothing, _) => state.update_locally(parameters, values, given, pace, options),

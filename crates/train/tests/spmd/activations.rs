@@ -18,9 +18,9 @@ use thinwire_wire::{HEADER_BYTES, Rank, World};
 use crate::codecs::{around, transport};
 use crate::laws::{GPT, LLAMA, MOE, Model, VGG};
 use crate::plans;
-use crate::ranks::{STEPS, data, train};
+use crate::ranks::{MORE_STEPS, STEPS, data, train};
 
-/// A codec, and how far a loss may come off in twenty steps. One encoding of numbers that scatter
+/// A codec, and how far a loss may come off. One encoding of numbers that scatter
 /// normally loses about this much of their norm: at most 2⁻¹¹ by f16 and 2⁻⁸ by bf16, 0.7 % by int8,
 /// twice that where it rounds at random, 3 % by e4m3. Logits are of the order of one, so what they
 /// lose moves a loss by about as much; the errors of some ten encodings on the way to them, and back,
@@ -82,8 +82,8 @@ fn units_of_neighbours_exchange_as_it_is() {
         };
         let [all, outer, none, raw] = [&within(1), &within(2), &within(ranks), &plan].map(sent);
         assert!(all < outer && outer < raw && none == raw, "{what}: {all} {outer} {none} {raw}");
-        let losses = train(&GPT.training, &within(2), STEPS).losses;
-        assert!(losses[STEPS - 1] < losses[0], "{what}: {losses:?}");
+        let losses = train(&GPT.training, &within(2), MORE_STEPS).losses;
+        assert!(losses[MORE_STEPS - 1] < losses[0], "{what}: {losses:?}");
     }
 }
 

@@ -14,7 +14,7 @@ use thinwire_wire::Rank;
 
 use crate::laws::{GPT, VGG};
 use crate::plans;
-use crate::ranks::{STEPS, data, train};
+use crate::ranks::{MORE_STEPS, STEPS, data, train};
 
 pub fn transport(name: &str, within: usize) -> Transport {
     let Choice::Bytes(codec) = Choice::parse(name).unwrap() else { panic!("{name} is bytes") };
@@ -40,7 +40,7 @@ const SHARDINGS: [Sharding; 4] =
 
 #[test]
 fn every_codec_teaches_nearly_as_none_does() {
-    let alone = train(&GPT.training, &plans::data(&GPT.graph, &[4]), STEPS).losses;
+    let alone = train(&GPT.training, &plans::data(&GPT.graph, &[4]), MORE_STEPS).losses;
     for (name, bound) in [
         ("int8", 0.01),
         ("int8:stochastic", 0.02),
@@ -54,7 +54,7 @@ fn every_codec_teaches_nearly_as_none_does() {
         for sharding in [Sharding::None, Sharding::Optimizer] {
             let plan = sharded(plans::data(&GPT.graph, &[4]), sharding);
             let plan = encoded(&GPT.training, plan, &transport(name, 1));
-            let losses = train(&GPT.training, &plan, STEPS).losses;
+            let losses = train(&GPT.training, &plan, MORE_STEPS).losses;
             for (a, b) in losses.iter().zip(&alone) {
                 assert!((a - b).abs() < bound, "{name}, {sharding:?}: {losses:?}, raw {alone:?}");
             }
@@ -66,24 +66,27 @@ fn every_codec_teaches_nearly_as_none_does() {
 fn every_plan_takes_codecs() {
     let letter = |name: &str, dim| if dim == 0 { 'b' } else { plans::operator_letter(name) };
     for sharding in SHARDINGS {
-        for (sizes, within) in [(&[2][..], 1), (&[4], 2), (&[2, 2], 1), (&[2, 2], 2), (&[4, 2], 4)]
-        {
+        let meshes: [(&[usize], &[usize]); 4] =
+            [(&[2], &[1]), (&[4], &[2]), (&[2, 2], &[1, 2]), (&[4, 2], &[4])];
+        for (sizes, units) in meshes {
             let plan = sharded(plans::on_mesh(&GPT.graph, sizes, letter), sharding);
             let plan = plans::pipelined(plan, Schedule::Gpipe, (1, 1, 2));
             let raw = train(&GPT.training, &plan, STEPS).losses;
-            let plan = encoded(&GPT.training, plan, &transport("int8", within));
-            let losses = train(&GPT.training, &plan, STEPS).losses;
-            for (a, b) in losses.iter().zip(&raw) {
-                let what = format!("{sharding:?} on {sizes:?} within {within}");
-                assert!((a - b).abs() < 0.02, "{what}: {losses:?}, raw {raw:?}");
+            for within in units {
+                let plan = encoded(&GPT.training, plan.clone(), &transport("int8", *within));
+                let losses = train(&GPT.training, &plan, STEPS).losses;
+                for (a, b) in losses.iter().zip(&raw) {
+                    let what = format!("{sharding:?} on {sizes:?} within {within}");
+                    assert!((a - b).abs() < 0.02, "{what}: {losses:?}, raw {raw:?}");
+                }
             }
         }
     }
     let plan = sharded(plans::data(&GPT.graph, &[2]), Sharding::Gradients);
     let plan = plans::pipelined(plan, Schedule::ZeroBubble, (2, 2, 4));
     let plan = encoded(&GPT.training, plan, &transport("int4", 1));
-    let losses = train(&GPT.training, &plan, STEPS).losses;
-    assert!(losses[STEPS - 1] < losses[0], "{losses:?}");
+    let losses = train(&GPT.training, &plan, MORE_STEPS).losses;
+    assert!(losses[MORE_STEPS - 1] < losses[0], "{losses:?}");
 }
 
 #[test]

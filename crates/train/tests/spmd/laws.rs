@@ -1,4 +1,4 @@
-//! Loss and parameters of twenty steps, under every sort of plan.
+//! Loss and parameters of some steps, under every sort of plan.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -13,7 +13,7 @@ use crate::models;
 use crate::plans;
 use crate::ranks::{Outcome, STEPS, assert_equal, train};
 
-/// How far encoded activations may move a loss of about `ln 8` in twenty steps. It is wide, since a
+/// How far encoded activations may move a loss of about `ln 8` in these steps. It is wide, since a
 /// token whose experts are nearly tied may go to others.
 const NEAR: f32 = 0.2;
 
@@ -45,7 +45,7 @@ impl Model {
         assert_equal(&train(&self.training, plan, STEPS), &alone, what);
     }
 
-    /// The same of a plan whose activations lose something: twenty losses, each near.
+    /// The same of a plan whose activations lose something: every loss is near.
     pub fn is_near_alone(&self, plan: &Plan, what: &str) {
         let alone = &self.alone(plan.micro_batches).losses;
         let losses = train(&self.training, plan, STEPS).losses;

@@ -12,7 +12,10 @@ use thinwire_wire::random::Key;
 
 use crate::models::CLASSES;
 
-pub const STEPS: usize = 20;
+/// Enough for AdamW to have used the means of its first steps.
+pub const STEPS: usize = 8;
+/// Enough for losses to fall, and for what is owed to come back.
+pub const MORE_STEPS: usize = 20;
 
 /// What training came to.
 pub struct Outcome {

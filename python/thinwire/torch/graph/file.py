@@ -191,7 +191,8 @@ def checked_bounds(bounds: Sequence[int], vertices: int) -> list[int]:
     """
     found = wholes("bounds", bounds)
     if not found or found[0] != 0 or found[-1] != vertices or found != sorted(found):
-        raise InvalidError(f"bounds {found}, expected ascending numbers from 0 to {vertices}")
+        hint = "" if found else " (hint: thinwire graph partition --parts N cuts a graph)"
+        raise InvalidError(f"bounds {found}, expected ascending numbers from 0 to {vertices}{hint}")
     return found
 
 

@@ -315,23 +315,24 @@ impl Exchange {
         Ok(())
     }
 
-    /// Averages the momenta of all ranks between two steps, before step `next`.
+    /// Averages the momenta of all ranks between two steps, before step `next`, as gradients of 0/1 Adam are averaged.
     pub fn average_momenta(
         &mut self,
         next: u64,
         momentum: impl Fn(usize) -> Vec<f32>,
     ) -> Result<Outcome, Error> {
-        self.sending.travel = Travel::Momenta;
-        // The last step has exchanged nothing, so that its number is free.
-        self.sync.begin(next - 1)?;
-        self.predicted_bytes += self.sync.step_bytes();
+        self.sending.travel = Travel::Gradients;
+        let raw = self.raw.as_mut().expect("ranks take steps on their own under 0/1 Adam alone");
+        // In the last step no gradients have travelled, so that its number is free; momenta may have, and been skipped.
+        raw.begin(next - 1)?;
+        self.predicted_bytes += raw.step_bytes();
         for (index, place) in self.places.iter().enumerate() {
             if let Some(place) = place {
-                self.sync.ready(*place, &momentum(index)[..])?;
+                raw.ready(*place, &momentum(index)[..])?;
             }
         }
-        let outcome = self.sync.finish()?;
-        self.sent_bytes += self.sync.record().total(|bucket| bucket.sent_bytes);
+        let outcome = raw.finish()?;
+        self.sent_bytes += raw.record().total(|bucket| bucket.sent_bytes);
         Ok(outcome)
     }
 

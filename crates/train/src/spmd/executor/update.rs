@@ -267,7 +267,6 @@ impl Executor<'_> {
         if self.optimizer.state.local.steps == 0 {
             return Ok(());
         }
-        self.rescale(0.0)?;
         let state = &self.optimizer.state;
         let momentum = |index: usize| {
             let mut momentum = state.means[index].clone();
