@@ -12,11 +12,14 @@ import argparse
 import ctypes
 import logging
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import launch
 
 pytestmark = pytest.mark.needs("jax")
 
@@ -24,6 +27,8 @@ KERNELS = Path(__file__).parents[2] / "target" / "kernels"
 CODECS = ("none", "int4:stochastic", "powersgd:2", "randomk:0.1")
 """The last one has no kernels, and is staged by the core."""
 STEPS, WITH_NAN = 4, 2
+BEHIND = 500
+"""Copies that the stream has still to do when averages are there: enough of them to see a missing wait."""
 FAULTS = {
     "XLA's own": "XLA has given no stream, expected that of a GPU",
     "no stream": "XLA has given no stream, expected that of a GPU",
@@ -44,16 +49,17 @@ enum Fault { NONE, OF_XLA, NO_STREAM, API, FRAME };
 static XLA_FFI_Handler *ready, *finish;
 static size_t (*allocate)(size_t elements);
 static void (*copy)(size_t from, size_t to, size_t elements);
-static void (*drain)(void);
+static void (*drain)(void), (*fall_behind)(void);
 static void* stream;
 static enum Fault fault;
 
-void prepare(void* handlers[2], void* functions[3]) {
+void prepare(void* handlers[2], void* functions[4]) {
   ready = (XLA_FFI_Handler*)handlers[0];
   finish = (XLA_FFI_Handler*)handlers[1];
   allocate = (size_t (*)(size_t))functions[0];
   copy = (void (*)(size_t, size_t, size_t))functions[1];
   drain = (void (*)(void))functions[2];
+  fall_behind = (void (*)(void))functions[3];
 }
 
 void give(void* given, int wrong) {
@@ -95,8 +101,13 @@ static XLA_FFI_Error* late(XLA_FFI_Handler* handler, XLA_FFI_CallFrame* frame) {
     others[at] = allocate(elements);
     memset((void*)others[at], 0xff, bytes);
     if (!writes) memcpy((void*)values, host[at], bytes);
-    copy(writes ? others[at] : values, device, elements);
+    if (!writes) copy(values, device, elements);
     arrays[at]->data = (void*)device;
+  }
+  // The memory of results is still in use.
+  if (writes) fall_behind();
+  for (int64_t at = 0; writes && at < count; at++) {
+    copy(others[at], (size_t)arrays[at]->data, elements_of(arrays[at]));
   }
   XLA_FFI_Error* error = handler(frame);
   for (int64_t at = 0; at < count; at++) {
@@ -152,11 +163,13 @@ class Late:
         device = _core.Cuda.simulated(seed)
         assert device is not None
         self.device, self.stream, self.allocated = device, device.new_stream(), 0
+        self.spare = device.allocate(1)
         self.library = ctypes.CDLL(path)
         self._functions = [
             ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_size_t)(self._allocate),
             ctypes.CFUNCTYPE(None, *[ctypes.c_size_t] * 3)(self._copy),
             ctypes.CFUNCTYPE(None)(self._drain),
+            ctypes.CFUNCTYPE(None)(self._fall_behind),
         ]
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -165,7 +178,7 @@ class Late:
             (ctypes.c_void_p * 2)(
                 *(pointer(each, b"xla._CUSTOM_CALL_TARGET") for each in capsules)
             ),
-            (ctypes.c_void_p * 3)(
+            (ctypes.c_void_p * 4)(
                 *(ctypes.cast(each, ctypes.c_void_p) for each in self._functions)
             ),
         )
@@ -191,6 +204,10 @@ class Late:
     def _copy(self, source: int, target: int, elements: int) -> None:
         self.device.queue_copy(source, target, elements, self.stream)
 
+    def _fall_behind(self) -> None:
+        for _ in range(BEHIND):
+            self._copy(self.spare, self.spare, 1)
+
     def _drain(self) -> None:
         self.device.after(self.stream)
         self.device.synchronize()
@@ -212,6 +229,7 @@ def both(path: str) -> dict[str, list[Any]]:
         "b": jnp.ones(50, jnp.float16),
         "c": jnp.ones((12, 12), jnp.bfloat16),
         "d": jnp.float32(1.0),
+        "e": jnp.ones((0, 3)),
         "layers": jnp.ones((3, 8, 40)),
     }
 
@@ -230,7 +248,12 @@ def both(path: str) -> dict[str, list[Any]]:
             rest = [jnp.sum(jnp.sin(params[name]) * inputs[name]) for name in "abcd"]
             return jnp.sum(hidden) + sum(each.astype("f4") for each in rest)
 
-        step = jax.jit(lambda params, inputs: exchange(jax.grad(loss)(params, inputs)))
+        @jax.jit
+        def step(params: Any, inputs: Any) -> Any:
+            averages = exchange(jax.grad(loss)(params, inputs))
+            # They have the dtypes of the gradients, whatever XLA computes with them.
+            return jax.tree.map(lambda each: each.astype("f4"), averages)
+
         draw, found = np.random.default_rng(group.rank), []
         for number in range(STEPS):
             inputs = models.drawn(params, draw)
@@ -302,6 +325,40 @@ def test_calls_that_are_wrong_are_refused_in_one_line(ranks: Any, library: str) 
     assert said.keys() == FAULTS.keys()
     for name, text in FAULTS.items():
         assert text in said[name] and "INVALID_ARGUMENT" in said[name], said[name]
+
+
+def lost(path: str) -> list[str]:
+    """Errors of rank 0 in two steps after rank 1 was killed."""
+    import jax
+    import jax.numpy as jnp
+
+    import thinwire
+    import thinwire.jax
+
+    group = thinwire.init()
+    late = Late(path, 1 + group.rank)
+    tree = {"w": jnp.ones(1000)}
+    exchange = thinwire.jax.exchange(tree, "int4", group, warmup_steps=0)
+    step = jax.jit(exchange)
+    jax.block_until_ready(step(tree))
+    assert late.allocated
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    said = []
+    for _ in range(2):
+        try:
+            with thinwire.jax.guard(exchange):
+                jax.block_until_ready(step(tree))
+        except thinwire.PeerError as error:
+            said.append(str(error))
+    return said
+
+
+def test_a_lost_rank_is_named(library: str) -> None:
+    first, _ = launch.run(2, lost, arguments=[library], env={"THINWIRE_KERNELS": str(KERNELS)})
+    assert first.code == 0, launch.report(first)
+    said, again = first.result
+    assert said.startswith("lost rank 1") and said == again, said
 
 
 class Place:

@@ -152,7 +152,7 @@ class Cuda:
     @staticmethod
     def open(ordinal: int, libraries: str) -> Cuda:
         """Takes a device into use, once in a process. Kernels are compiled by the NVRTC that is in
-        `libraries`, the folder of a framework's libraries, or beside it. InvalidError where there is no
+        `libraries`, the folder of a framework's libraries, or next to it. InvalidError where there is no
         driver, no NVRTC or no such device."""
     def allocate_by(self, allocate: Callable[[int], int], free: Callable[[int], object]) -> None:
         """Takes memory from a framework's allocator from now on, if none is set yet: `allocate`
@@ -584,8 +584,8 @@ class Synchronizer:
     def fault(self) -> str | None:
         """The gradient for which the last step must be skipped, as far as this rank knows."""
     def staged(self) -> str | None:
-        """A line on what a device did not do in the last step, for which gradients were copied to host
-        memory."""
+        """A line about work for which gradients were copied to host memory in the last step, because
+        the device cannot do it."""
     def finish(self) -> bool:
         """Waits for all averages. False: a gradient of some rank was not finite, the step must be
         skipped, and no residual has changed."""

@@ -1,7 +1,7 @@
 """CUDA devices on which the core encodes gradients, for all frameworks.
 
-A framework names a device by its number among those that this process sees, and gives the core its streams.
-Where the core cannot use a device, gradients are copied to host memory, and one line says so.
+A framework names a device by its number among those that this process sees. Where the core cannot use
+a device, a warning says so in one line, and gradients are copied to host memory.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from thinwire._core import InvalidError
 from thinwire.arguments import shown
 
 HOST = "host"
-"""The value of options `device` that encodes gradients in host memory."""
+"""The value of an option `device` that encodes gradients in host memory."""
 
 
 def opened(number: int, name: str, libraries: Path) -> _core.Cuda | None:
-    """Takes a device into use; says so in one line where the core cannot use it.
+    """Takes a device into use; None, with a warning in one line, where the core cannot use it.
 
-    `name` is what the framework calls the device; `libraries` is the folder of the framework's libraries,
-    beside which its packages have NVRTC.
+    `name` is what the framework calls the device. `libraries` is the folder of the framework's own
+    libraries, next to which NVIDIA's packages have NVRTC.
     """
     try:
         return _core.Cuda.open(number, str(libraries))

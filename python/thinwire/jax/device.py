@@ -1,7 +1,7 @@
-"""CUDA devices on which gradients of JAX's programs are encoded where they are.
+"""CUDA devices that encode the gradients of JAX's programs in their own memory.
 
-XLA gives its stream to the core's handlers, which make it and the core's stream wait for each other. Where
-the core cannot use a device, `thinwire.jax.callbacks` copies gradients to host memory.
+XLA gives its stream to the core's handlers, which make it and the core's stream wait for each other.
+Where the core cannot use a device, `thinwire.jax.callbacks` copies gradients to host memory.
 """
 
 from __future__ import annotations
@@ -34,4 +34,5 @@ def default(mesh: jax.sharding.Mesh | None) -> jax.Device:
     if mesh is not None:
         return mesh.devices.flat[0]
     chosen = jax.config.jax_default_device
-    return chosen if isinstance(chosen, jax.Device) else jax.local_devices()[0]
+    # It may be the name of a platform, too.
+    return chosen if isinstance(chosen, jax.Device) else jax.local_devices(backend=chosen)[0]

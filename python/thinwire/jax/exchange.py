@@ -78,8 +78,8 @@ def exchange(
         mesh: the mesh of this process's devices, if it has several: gradients are then replicated
             over them, as XLA leaves them after summing over a sharded batch, and are exchanged once
             for all.
-        device: None encodes gradients where they are, on the CPU or on a CUDA device; "host" copies them to
-            host memory and encodes them there.
+        device: None encodes gradients where they are, on the CPU or on a CUDA device; "host" copies
+            them to host memory and encodes them there.
 
     # Errors
 
@@ -143,7 +143,7 @@ class Exchange:
         self._buckets = list(enumerate(buckets))
         self._compiled = jax.jit(self._traced)
         self._host: OnHost | None = None
-        """What programs call for which the core has no handlers."""
+        """The object that programs for which the core has no handlers call."""
         if core is None and jax.default_backend() != "cpu":
             from thinwire.jax.callbacks import OnHost
 
@@ -334,8 +334,7 @@ class Exchange:
         if self._host is not None:
             return self._host.start(bucket, gradients)
         if self._on_device:
-            # What the core takes there, as it would widen them itself in host memory.
-            gradients = [each.astype(jnp.float32) for each in gradients]
+            gradients = [rounded(each).astype(jnp.float32) for each in gradients]
         return handlers.ready(self.synchronizer.key, bucket, gradients)
 
     def _finished(
@@ -348,7 +347,15 @@ class Exchange:
             return handlers.finish(self.synchronizer.key, tokens, averages)
         wide = [jax.ShapeDtypeStruct(each.shape, jnp.float32) for each in averages]
         found = handlers.finish(self.synchronizer.key, tokens, wide)
-        return [value.astype(each.dtype) for value, each in zip(found, averages)]
+        return [rounded(value.astype(each.dtype)) for value, each in zip(found, averages)]
+
+
+def rounded(value: jax.Array) -> jax.Array:
+    """A value that its dtype has, on its way to or from float32.
+
+    XLA may otherwise leave out the rounding, and ranks without a device would have other bits.
+    """
+    return jax.lax.optimization_barrier(value)
 
 
 def described(params: Any, scanned: Sequence[str]) -> Tree:

@@ -147,8 +147,8 @@ def parts(params: dict[str, Any]) -> list[Any]:
 
 
 def lowered(context: Any, *values: Any, platform: str | None, meshed: bool, kept: Any) -> list[Any]:
-    """Refuses a program that would exchange more than once in a step, or that is for another platform than
-    that of its handlers, and keeps the exchange."""
+    """Refuses a program that would exchange more than once in a step, or that is for another platform
+    than its handlers, and keeps the exchange."""
     others = sorted({*context.module_context.platforms} - {platform})
     if platform and others:
         raise InvalidError(

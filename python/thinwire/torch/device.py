@@ -138,6 +138,6 @@ def of(tensor: torch.Tensor) -> Device | None:
 
 
 def opened(device: torch.device) -> Device | None:
-    """Takes a device into use; says so in one line where the core cannot use it."""
+    """Takes a device into use; None, with a warning in one line, where the core cannot use it."""
     core = cuda.opened(device.index, str(device), Path(torch.__file__).parent / "lib")
     return None if core is None else Device(core, device)

@@ -148,10 +148,16 @@ impl Cuda {
         region: &Region,
         queue: impl FnOnce(Address, Stream) -> Status,
     ) -> Result<(), Fault> {
-        let stream = self.0.work.0;
-        Memory::of(region).wait_for_outer(stream)?;
-        self.0.driver.check(queue(self.address(region), stream))?;
-        self.0.drain(stream)
+        let (owner, memory) = (&self.0, Memory::of(region));
+        let mut stream = owner.work.0;
+        if memory.is_foreign() {
+            // The framework may still compute what is there, or read it.
+            stream = owner.outer.0;
+            owner.order(owner.work.0, stream)?;
+        }
+        memory.wait_for_outer(stream)?;
+        owner.driver.check(queue(self.address(region), stream))?;
+        owner.drain(stream)
     }
 
     /// Returns the address of a region's first element.
@@ -306,7 +312,7 @@ impl Cuda {
     ) -> Result<Verdict, Fault> {
         let length = values.len();
         let values = launch.region(self, values);
-        let (driver, stream) = (&self.0.driver, self.0.work.0);
+        let (driver, stream) = (&self.0.driver, launch.stream);
         let (raw, cast) = (Cast::RAW, launch.cast(values, length));
         let arguments = match change {
             Change::Fill(value) => {

@@ -32,12 +32,12 @@ pub(super) enum Operation {
     Call { function: HostFunction, argument: Place },
 }
 
-/// Event: how often it was recorded, and how many of these records were reached.
-#[derive(Clone, Debug, Default)]
+/// Event: how often it was recorded, and which of these records no stream has reached yet.
+#[derive(Debug, Default)]
 pub(super) struct Event {
     pub recorded: u64,
-    /// Turns of records that were reached, which may be of several streams and in any order.
-    pub reached: BTreeSet<u64>,
+    /// Records may be of several streams, which reach them in any order.
+    pub pending: BTreeSet<u64>,
     pub at: Option<Instant>,
 }
 
@@ -175,7 +175,7 @@ impl Machine {
             },
             Operation::Record { event, turn } => {
                 let event = &mut self.state().events[event];
-                event.reached.insert(turn);
+                event.pending.remove(&turn);
                 event.at = Some(Instant::now());
             }
             Operation::Wait { .. } => {}
@@ -203,9 +203,7 @@ impl State {
     /// Chooses a stream that can go on.
     fn choose(&mut self) -> Option<Number> {
         let can_go_on = |stream: &VecDeque<Operation>| match stream.front() {
-            Some(Operation::Wait { event, turn }) => {
-                *turn == 0 || self.events[*event].reached.contains(turn)
-            }
+            Some(Operation::Wait { event, turn }) => !self.events[*event].pending.contains(turn),
             first => first.is_some(),
         };
         let streams = self.streams.iter().enumerate().filter(|(_, stream)| can_go_on(stream));

@@ -341,8 +341,10 @@ unsafe extern "C" fn event_record(event: Event, stream: Stream) -> Status {
     call("cuEventRecord", |machine| {
         let (stream, event) = (number(machine, stream)?, number(machine, event)?);
         let mut state = machine.state();
-        state.events[event].recorded += 1;
-        let turn = state.events[event].recorded;
+        let recorded = &mut state.events[event];
+        recorded.recorded += 1;
+        let turn = recorded.recorded;
+        recorded.pending.insert(turn);
         drop(state);
         machine.queue(stream, Operation::Record { event, turn });
         Ok(())
@@ -353,7 +355,7 @@ unsafe extern "C" fn event_query(event: Event) -> Status {
     call("cuEventQuery", |machine| {
         let event = number(machine, event)?;
         let event = &machine.state().events[event];
-        require!(event.recorded == 0 || event.reached.contains(&event.recorded), NOT_READY)
+        require!(!event.pending.contains(&event.recorded), NOT_READY)
     })
 }
 
