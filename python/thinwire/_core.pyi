@@ -128,12 +128,13 @@ def sockets() -> list[tuple[int, int]]:
 def settle() -> None:
     """Waits, at most five seconds, until callbacks that are under way have ended."""
 
-def xla_handlers() -> list[tuple[str, Any]]:
-    """The handlers of XLA's foreign function interface: names and capsules, as
+def xla_handlers() -> list[tuple[str, str, Any]]:
+    """The handlers of XLA's foreign function interface: names, platforms and capsules, as
     `jax.ffi.register_ffi_target` takes them.
 
     `thinwire_ready` takes the gradients of a bucket, and the attributes `key` and `bucket`;
-    `thinwire_finish` takes `key` and writes the averages of all parameters."""
+    `thinwire_finish` takes `key` and writes the averages of all parameters. On CUDA both are f32 on the
+    device of the synchronizer."""
 
 def fail_at_exit() -> None:
     """Makes the exit status of this process 1: a step has failed whose error nobody has read."""
@@ -149,10 +150,10 @@ class Cuda:
     """An NVIDIA device on which gradients are encoded, in its primary context."""
 
     @staticmethod
-    def open(ordinal: int, torch: str) -> Cuda:
-        """Takes a device into use, once in a process. Kernels are compiled by the NVRTC that is in `torch`,
-        the folder of PyTorch's libraries, or next to it. InvalidError where there is no driver, no NVRTC or
-        no such device."""
+    def open(ordinal: int, libraries: str) -> Cuda:
+        """Takes a device into use, once in a process. Kernels are compiled by the NVRTC that is in
+        `libraries`, the folder of a framework's libraries, or next to it. InvalidError where there is no
+        driver, no NVRTC or no such device."""
     def allocate_by(self, allocate: Callable[[int], int], free: Callable[[int], object]) -> None:
         """Takes memory from a framework's allocator from now on, if none is set yet: `allocate`
         returns the address of a
@@ -169,6 +170,10 @@ class Cuda:
         """A simulated device, in builds for tests; None without a C++ compiler."""
     def allocate(self, elements: int) -> int:
         """The address of new memory for f32, in builds for tests."""
+    def new_stream(self) -> int:
+        """The address of a new stream, as a framework has one, in builds for tests."""
+    def queue_copy(self, source: int, target: int, elements: int, stream: int) -> None:
+        """Queues a copy of f32 on such a stream, in builds for tests."""
 
 @final
 class Store:
@@ -583,8 +588,8 @@ class Synchronizer:
         """A description of the gradient because of which the last step must be skipped, as far as this
         rank knows."""
     def staged(self) -> str | None:
-        """The work for which gradients were copied to host memory in the last step, because the
-        device cannot do it."""
+        """A line about work for which gradients were copied to host memory in the last step, because
+        the device cannot do it."""
     def finish(self) -> bool:
         """Waits for all averages. Returns False if a gradient of some rank was not finite: the step
         must be skipped, and no residual has changed."""

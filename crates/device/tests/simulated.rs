@@ -4,6 +4,7 @@
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use thinwire_codec::{Choice, Input};
@@ -11,7 +12,10 @@ use thinwire_device::cuda::arguments::{self, Address};
 use thinwire_device::cuda::driver::{Driver, Function, Stream};
 use thinwire_device::cuda::kernel::{Kernels, kernels};
 use thinwire_device::cuda::nvrtc::Image;
-use thinwire_device::cuda::simulated::{break_down, device, driver, host, image, mistakes};
+use thinwire_device::cuda::simulated::{
+    break_down, cuda, device, driver, foreign, host, image, mistakes, queue_copy, stream,
+};
+use thinwire_device::{Change, Device, Operand, Source, Work, submit};
 use thinwire_wire::random::Key;
 
 const LENGTH: usize = 1000;
@@ -200,6 +204,89 @@ fn what_was_freed_is_no_place_for_a_copy() {
         assert_eq!((d.cuMemcpyDtoHAsync_v2)(to, memory, 8, stream), 1);
         assert_eq!((d.cuStreamSynchronize)(stream), 0);
         assert!((*to.cast::<f32>()).is_nan());
+    }
+}
+
+/// A wait is for the record before it, whatever becomes of the event.
+#[test]
+fn an_event_may_be_recorded_again_before_it_is_reached() {
+    for seed in 0..20 {
+        let test = Test::start(device(seed));
+        let (first, second, later) = (test.stream(), test.stream(), test.stream());
+        let (from, on_device, to) = (test.pinned(4), test.memory(4), test.pinned(4));
+        let d = &test.0;
+        // SAFETY: all handles are of this context, and copies are inside of the allocations.
+        unsafe {
+            *from.cast() = 1.0f32;
+            let event = test.made(null_mut(), |d, place| (d.cuEventCreate)(place, 2));
+            let check = |status| d.check(status).unwrap();
+            check((d.cuMemcpyHtoDAsync_v2)(on_device, from, 4, first));
+            check((d.cuEventRecord)(event, first));
+            check((d.cuStreamWaitEvent)(later, event, 0));
+            check((d.cuEventRecord)(event, second));
+            check((d.cuMemcpyDtoHAsync_v2)(to, on_device, 4, later));
+            for stream in [first, second, later] {
+                check((d.cuStreamSynchronize)(stream));
+            }
+            check((d.cuEventQuery)(event));
+            assert_eq!(*to.cast::<f32>(), 1.0);
+        }
+    }
+}
+
+#[test]
+fn copies_of_foreign_memory_wait_for_the_framework() {
+    for seed in 0..20 {
+        let (cuda, _) = cuda(seed).unwrap();
+        let framework = stream(&cuda).unwrap();
+        let [computed, expected] = [1.0, 2.0].map(|value| vec![value; LENGTH]);
+        let (source, region) = (cuda.upload(&computed), cuda.upload(&vec![0.0; LENGTH]));
+        let region = foreign(&cuda, region);
+        let [from, to] = [&source, &region].map(|region| cuda.address(region));
+        let compute = || {
+            // SAFETY: the stream is of this device, and both regions have as many elements.
+            unsafe {
+                queue_copy(&cuda, from, to, LENGTH, framework).unwrap();
+                cuda.after(framework).unwrap();
+            }
+        };
+        compute();
+        assert_eq!(region.fetch(), computed, "seed {seed}");
+        compute();
+        cuda.write(&expected, &region);
+        assert_eq!(region.fetch(), expected, "seed {seed}");
+    }
+}
+
+/// Changes of foreign memory come after what a framework's stream was given before, and before the rest.
+#[test]
+fn changes_of_foreign_memory_are_in_the_framework_s_order() {
+    for seed in 0..20 {
+        let (cuda, _) = cuda(seed).unwrap();
+        let framework = stream(&cuda).unwrap();
+        let regions = [0.0, 1.0, 2.0].map(|value| cuda.upload(&[value; LENGTH]));
+        let [before, average, seen] = &regions;
+        let memory = foreign(&cuda, cuda.allocate(LENGTH));
+        let copy = |from, to| {
+            let [from, to] = [from, to].map(|region| cuda.address(region));
+            // SAFETY: the stream is of this device, and both regions have as many elements.
+            unsafe { queue_copy(&cuda, from, to, LENGTH, framework) }.unwrap();
+        };
+        for (change, expected) in
+            [(Change::Copy(Source::Device(average.clone())), 1.0), (Change::Fill(3.0), 3.0)]
+        {
+            (0..50).for_each(|_| copy(before, &memory));
+            // SAFETY: the stream is of this device.
+            unsafe { cuda.after(framework) }.unwrap();
+            let _ = submit(Work::Change(Operand::Device(memory.clone()), change), Waker::noop());
+            // SAFETY: as above.
+            unsafe { cuda.before(framework) }.unwrap();
+            copy(&memory, seen);
+            // SAFETY: as above; the device's streams then have waited for the framework's.
+            unsafe { cuda.after(framework) }.unwrap();
+            cuda.synchronize().unwrap();
+            assert_eq!(seen.fetch(), [expected; LENGTH], "seed {seed}");
+        }
     }
 }
 

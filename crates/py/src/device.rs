@@ -25,11 +25,11 @@ pub(crate) struct Cuda(Core);
 
 #[pymethods]
 impl Cuda {
-    /// Takes the device with this number into use, once in a process; `torch` is the folder of
-    /// PyTorch's libraries.
+    /// Takes the device with this number into use, once in a process; `libraries` is the folder of a framework's
+    /// libraries.
     #[staticmethod]
-    fn open(py: Python<'_>, ordinal: i32, torch: PathBuf) -> PyResult<Cuda> {
-        let folders = thinwire_device::cuda::nvrtc::folders(&torch);
+    fn open(py: Python<'_>, ordinal: i32, libraries: PathBuf) -> PyResult<Cuda> {
+        let folders = thinwire_device::cuda::nvrtc::folders(&libraries);
         let opened = py.detach(|| Core::open(ordinal, &folders));
         Ok(Cuda(opened.map_err(|error| Failure::invalid(error.to_string()))?))
     }
@@ -55,6 +55,23 @@ impl Cuda {
         let address = self.0.address(&region);
         std::mem::forget(region);
         address
+    }
+
+    /// The address of a new stream, as a framework has one.
+    #[cfg(feature = "simulated")]
+    fn new_stream(&self) -> PyResult<usize> {
+        let made = thinwire_device::cuda::simulated::stream(&self.0);
+        Ok(made.map_err(|fault| Failure::invalid(fault.to_string()))?.addr())
+    }
+
+    /// Queues a copy of f32 between addresses of the device on such a stream.
+    #[cfg(feature = "simulated")]
+    fn queue_copy(&self, source: u64, target: u64, elements: usize, stream: usize) -> PyResult<()> {
+        use thinwire_device::cuda::simulated::queue_copy;
+        let stream = stream as *mut c_void;
+        // SAFETY: the caller gives a stream of this device.
+        let queued = unsafe { queue_copy(&self.0, source, target, elements, stream) };
+        Ok(queued.map_err(|fault| Failure::invalid(fault.to_string()))?)
     }
 
     /// Takes memory from a framework's allocator from now on, if none is set yet: `allocate` is called with a number
@@ -111,6 +128,11 @@ impl Cuda {
     pub(crate) fn core(&self) -> Arc<dyn Device> {
         Arc::new(self.0.clone())
     }
+
+    /// Returns it as a device of CUDA, which has streams.
+    pub(crate) fn cuda(&self) -> &Core {
+        &self.0
+    }
 }
 
 /// A gradient as Python describes it: the number of its parameter or bucket, its address and number of
@@ -160,18 +182,11 @@ impl Target {
         elements: usize,
         dtype: DType,
     ) -> Result<Gradients, Failure> {
-        Ok(match self {
-            Target::Host(_, address, _) => {
-                Values::Host(Memory::of(address.saturating_add(bytes), elements, dtype)?)
-            }
-            Target::Device(_, address, _, device) => {
-                let address = address.saturating_add(bytes);
-                Memory::of(address, elements, DType::F32)?;
-                // SAFETY: the caller of the Python function gave memory of that many f32 on this device, and
-                // keeps it until the device's stream has used it.
-                Values::Device(unsafe { device.get().0.foreign(address as u64, elements, ()) })
-            }
-        })
+        let (address, device) = match self {
+            Target::Host(_, address, _) => (address, None),
+            Target::Device(_, address, _, device) => (address, Some(&device.get().0)),
+        };
+        memory(address.saturating_add(bytes), elements, dtype, device)
     }
 
     /// Returns the bytes of an element of a gradient of `dtype`.
@@ -185,6 +200,22 @@ impl Target {
 
 /// Memory of a gradient: host memory in the gradient's dtype, or a device's memory as f32.
 pub(crate) type Gradients = Values<Memory>;
+
+/// Returns the memory at an address: of elements of `dtype` in host memory, of f32 in that of a device.
+pub(crate) fn memory(
+    address: usize,
+    elements: usize,
+    dtype: DType,
+    device: Option<&Core>,
+) -> Result<Gradients, Failure> {
+    let Some(device) = device else {
+        return Ok(Values::Host(Memory::of(address, elements, dtype)?));
+    };
+    Memory::of(address, elements, DType::F32)?;
+    // SAFETY: the framework gave memory of that many f32 on this device, and keeps it until the device's
+    // stream has used it.
+    Ok(Values::Device(unsafe { device.foreign(address as u64, elements, ()) }))
+}
 
 /// Returns gradients as the core takes them.
 pub(crate) fn gradient(gradients: &Gradients, dtype: DType) -> Gradient<'_> {

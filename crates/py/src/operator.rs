@@ -72,7 +72,8 @@ impl Tensor<'_> {
             b"bfloat16" => Some(DType::BF16),
             _ => None,
         };
-        Source { address: self.address, described: Some((self.elements, dtype)) }
+        let described = Some((self.elements, dtype));
+        Source { address: self.address, described, device: None }
     }
 
     /// Returns the synchroniser's key and the bucket, if this tensor holds them.

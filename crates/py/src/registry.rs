@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use thinwire_device::cuda::Cuda;
+
 use crate::background::Background;
 use crate::error::Failure;
 use crate::shared::{Shared, Source};
@@ -20,17 +22,19 @@ static NEXT: AtomicI32 = AtomicI32::new(1);
 struct Entry {
     shared: Weak<Shared>,
     background: Background,
+    device: Option<Cuda>,
 }
 
-/// A synchroniser that a key names, and the thread on which it waits.
+/// A synchroniser that a key names, the thread on which it waits, and the device that has its gradients.
 pub(crate) struct Known {
     pub(crate) shared: Arc<Shared>,
     pub(crate) background: Background,
+    pub(crate) device: Option<Cuda>,
 }
 
 /// Registers a synchroniser; returns its key.
-pub(crate) fn remember(shared: &Arc<Shared>, background: &Background) -> i32 {
-    let entry = Entry { shared: Arc::downgrade(shared), background: background.clone() };
+pub(crate) fn remember(shared: &Arc<Shared>, background: &Background, device: Option<Cuda>) -> i32 {
+    let entry = Entry { shared: Arc::downgrade(shared), background: background.clone(), device };
     let key = NEXT.fetch_add(1, Ordering::Relaxed);
     ENTRIES.lock().expect("no holder panics").insert(key, entry);
     key
@@ -46,7 +50,8 @@ pub(crate) fn known(key: i32) -> Result<Known, Failure> {
     let entries = ENTRIES.lock().expect("no holder panics");
     let known = entries.get(&key).and_then(|entry| {
         let shared = entry.shared.upgrade()?;
-        Some(Known { shared, background: entry.background.clone() })
+        let (background, device) = (entry.background.clone(), entry.device.clone());
+        Some(Known { shared, background, device })
     });
     known.ok_or_else(|| Failure::invalid(format!("synchroniser {key} is closed or was never made")))
 }
@@ -62,7 +67,10 @@ pub(crate) fn finish(shared: &Shared, targets: &[Source]) -> Result<(), Failure>
 }
 
 /// Runs `work` and returns its result; the synchroniser keeps the first error.
-fn told(shared: &Shared, work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+pub(crate) fn told(
+    shared: &Shared,
+    work: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
     work().inspect_err(|failure| {
         let mut kept = shared.failure.lock().expect("no holder panics");
         kept.get_or_insert_with(|| failure.clone());

@@ -6,10 +6,11 @@ use std::time::Instant;
 use thinwire_cli::metrics::Exchanged;
 use thinwire_collective::Stop;
 use thinwire_device::Values;
+use thinwire_device::cuda::Cuda;
 use thinwire_sync::{Channel, Outcome, Parameter};
 use thinwire_wire::{DType, Rank};
 
-use crate::device::{Gradients, Target, gradient, spoil, write};
+use crate::device::{Gradients, Target, gradient, memory, spoil, write};
 use crate::error::Failure;
 use crate::lifetime::{Context, Member, one_line};
 use crate::memory::Memory;
@@ -44,6 +45,8 @@ pub(crate) struct Inner {
     pub(crate) skipped: bool,
     /// Whether the averages of this step are there.
     pub(crate) averaged: bool,
+    /// Whether somebody has been told what a device does not do.
+    told_staged: bool,
     meter: Meter,
 }
 
@@ -53,17 +56,20 @@ pub(crate) struct Source {
     /// Number of elements, and the dtype if the core has it; `None` if the framework does not describe
     /// them.
     pub(crate) described: Option<(usize, Option<DType>)>,
+    /// The device that has it, as f32; none in host memory.
+    pub(crate) device: Option<Cuda>,
 }
 
 impl Source {
     /// Refuses memory that cannot be the gradient of this parameter.
     fn check(&self, parameter: &Parameter) -> Result<(), Failure> {
         let Some((elements, dtype)) = self.described else { return Ok(()) };
-        if elements == parameter.elements() && dtype == Some(parameter.dtype) {
+        let kind = self.device.as_ref().map_or(parameter.dtype, |_| DType::F32);
+        if elements == parameter.elements() && dtype == Some(kind) {
             return Ok(());
         }
         let found = dtype.map_or("another dtype", DType::name);
-        let (name, expected, kind) = (&parameter.name, parameter.elements(), parameter.dtype);
+        let (name, expected) = (&parameter.name, parameter.elements());
         Err(Failure::invalid(format!(
             "gradient of {name} is {elements} of {found}, expected {expected} of {kind}"
         )))
@@ -97,8 +103,7 @@ impl Inner {
             self.begin_since(self.ended)?;
         }
         for (&index, source) in parameters.iter().zip(sources) {
-            let memory = self.whole(index, source.address)?;
-            self.ready(index, &Values::Host(memory))?;
+            self.ready(index, &self.memory(index, source)?)?;
         }
         Ok(())
     }
@@ -114,8 +119,7 @@ impl Inner {
         }
         let averaged = self.finish()?;
         for (index, target) in targets.iter().enumerate() {
-            let memory = self.whole(index, target.address)?;
-            self.write(index, Values::Host(memory))?;
+            self.write(index, self.memory(index, target)?)?;
         }
         self.ended = Instant::now();
         Ok(averaged)
@@ -145,6 +149,23 @@ impl Inner {
             },
         );
         Ok(self.averaged)
+    }
+
+    /// Says in a line what a device did not do in the last step, if there was something.
+    pub(crate) fn staged(&self) -> Option<String> {
+        let staged = self.sync.staged()?;
+        Some(format!(
+            "{staged} is computed on the CPU: gradients are copied from the GPU to host memory in every step \
+             (hint: codecs int8, int4, int3, ecsq, topk, powersgd and others are computed on the GPU, under \
+             classic feedback)"
+        ))
+    }
+
+    /// Says the same the first time that there is something, and nothing later.
+    pub(crate) fn staged_at_first(&mut self) -> Option<String> {
+        let staged = self.staged().filter(|_| !self.told_staged);
+        self.told_staged |= staged.is_some();
+        staged
     }
 
     /// Writes an average, or NaN after a step that was skipped.
@@ -180,7 +201,13 @@ impl Inner {
         })
     }
 
-    /// Returns the memory at an address, as long as a parameter's gradient.
+    /// Returns the memory of a parameter's gradient or average.
+    fn memory(&self, index: usize, source: &Source) -> Result<Gradients, Failure> {
+        let parameter = self.parameter(index)?;
+        memory(source.address, parameter.elements(), parameter.dtype, source.device.as_ref())
+    }
+
+    /// Returns the host memory at an address, as long as a parameter's gradient.
     fn whole(&self, index: usize, address: usize) -> Result<Memory, Failure> {
         let parameter = self.parameter(index)?;
         Memory::of(address, parameter.elements(), parameter.dtype)
@@ -234,10 +261,20 @@ impl Shared {
         let ended = Instant::now();
         let (skipped, averaged) = (false, false);
         let buckets = sync.buckets().collect();
-        let (step, begun, meter) = (0, false, Meter::start());
-        let inner =
-            Inner { sync, buckets, beside, alone, step, begun, ended, skipped, averaged, meter };
-        let inner = Mutex::new(Some(inner));
+        let (step, begun, told_staged, meter) = (0, false, false, Meter::start());
+        let inner = Mutex::new(Some(Inner {
+            sync,
+            buckets,
+            beside,
+            alone,
+            step,
+            begun,
+            ended,
+            skipped,
+            averaged,
+            told_staged,
+            meter,
+        }));
         let stop = Mutex::new(stop);
         let shared = Arc::new(Shared { inner, stop, context, failure: Mutex::default() });
         shared.context.lifetime.add(&shared);

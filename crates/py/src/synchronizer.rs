@@ -144,6 +144,7 @@ impl Synchronizer {
             warmup_steps,
             unchecked,
         };
+        let cuda = device.as_ref().map(|device| device.get().cuda().clone());
         let options = Options {
             timeout: context.timeout,
             // Backward on a device takes no cores.
@@ -162,7 +163,7 @@ impl Synchronizer {
         let shared =
             wait::for_work(py, move || Ok(Shared::new(context, start()?, corrects, beside)))?;
         let background = Background::start();
-        let key = registry::remember(&shared, &background);
+        let key = registry::remember(&shared, &background, cuda);
         Ok(Synchronizer { shared, background, key, peers })
     }
 
@@ -277,7 +278,7 @@ impl Synchronizer {
 
     /// Describes the codec or option that a device did not support in the last step, if there was one.
     fn staged(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.sync.staged())))?)
+        Ok(py.detach(|| self.shared.with(|inner| Ok(inner.staged())))?)
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<bool> {
@@ -326,7 +327,7 @@ impl Synchronizer {
 
     fn exchange(&self, py: Python<'_>, sources: Vec<usize>, targets: Vec<usize>) -> PyResult<bool> {
         let [sources, targets] = [sources, targets].map(|addresses| {
-            let source = |address| Source { address, described: None };
+            let source = |address| Source { address, described: None, device: None };
             addresses.into_iter().map(source).collect::<Vec<_>>()
         });
         self.wait(py, move |shared| shared.exchange(&sources, &targets))

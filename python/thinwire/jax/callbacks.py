@@ -1,4 +1,5 @@
-"""The calls in a program for a GPU or a TPU: one call of Python per bucket, and one that waits.
+"""The calls in a program for a TPU, or for a GPU that the core cannot use: one call of Python per bucket,
+and one that waits.
 
 Thinwire has no XLA handlers there, so gradients and averages are copied through host memory, and
 nothing is encoded on the device. As in `handlers`, a program addresses buckets by number, in

@@ -23,10 +23,11 @@ import jax
 import jax.numpy as jnp
 
 import thinwire
-from thinwire import arguments, deprecated
+from thinwire import arguments, cuda, deprecated
 from thinwire._core import InvalidError, Synchronizer
 from thinwire.agreement import agree, together
 from thinwire.arguments import shown
+from thinwire.jax import device as devices
 from thinwire.jax import ending, handlers, state
 from thinwire.jax.tree import Tree
 from thinwire.lifetime import ended
@@ -55,6 +56,7 @@ def exchange(
     unchecked: bool = False,
     scanned: Sequence[str] = (),
     mesh: jax.sharding.Mesh | None = None,
+    device: str | None = None,
 ) -> Exchange:
     """Returns a function that averages gradients of `params` over all ranks. A collective call.
 
@@ -77,6 +79,8 @@ def exchange(
         mesh: the mesh of this process's devices, if it has several: gradients are then replicated
             over them, as XLA leaves them after summing over a sharded batch, and are exchanged once for
             all devices.
+        device: None encodes gradients where they are, on the CPU or on a CUDA device; "host" copies
+            them to host memory and encodes them there.
 
     # Errors
 
@@ -95,12 +99,13 @@ def exchange(
         "unchecked": unchecked,
     }
     arguments.options(**options)
+    cuda.check(device)
     group = group_or_default(group)
     arguments.options(**options, world=group.world)
     subtrees = list(arguments.instance("scanned", scanned, list, tuple))
     if arguments.instance("mesh", mesh, jax.sharding.Mesh, type(None)) is not None:
         expect_local(mesh, subtrees)
-    return Exchange(params, group, options, subtrees, mesh)
+    return Exchange(params, group, options, subtrees, mesh, device)
 
 
 class Exchange:
@@ -119,6 +124,7 @@ class Exchange:
         options: Mapping[str, Any],
         scanned: Sequence[str] = (),
         mesh: jax.sharding.Mesh | None = None,
+        device: str | None = None,
     ) -> None:
         self.group = group
         self._mesh = mesh
@@ -128,7 +134,9 @@ class Exchange:
             [*self._tree.lines(), *(f"{name} {each}" for name, each in options.items())], group.core
         )
         agree_on_values(params, self._tree, group)
-        self.synchronizer = Synchronizer(group.core, self._tree.core(), **options)
+        core = None if device == cuda.HOST else devices.of(devices.default(mesh))
+        self._on_device = core is not None
+        self.synchronizer = Synchronizer(group.core, self._tree.core(), **options, device=core)
         # A world of one exchanges nothing without momentum.
         self._exchanges = group.world > 1 or options["momentum_correction"] is not None
         parts = self._tree.parts
@@ -136,8 +144,8 @@ class Exchange:
         self._buckets = list(enumerate(buckets))
         self._compiled = jax.jit(self._traced)
         self._host: OnHost | None = None
-        """The object that programs for a GPU or TPU call."""
-        if jax.default_backend() != "cpu":
+        """The object that programs for which the core has no handlers call."""
+        if core is None and jax.default_backend() != "cpu":
             from thinwire.jax.callbacks import OnHost
 
             self._host = OnHost(group, self.synchronizer, parts, self._options)
@@ -291,7 +299,8 @@ class Exchange:
 
     def _traced(self, leaves: Sequence[Any]) -> list[Any]:
         """The averages, as calls in a program."""
-        about = {"handled": self._host is None, "meshed": self._mesh is not None}
+        handled = devices.PLATFORM if self._on_device else "cpu"
+        about = {"platform": None if self._host else handled, "meshed": self._mesh is not None}
         leaves = handlers.plain.bind(*leaves, **about, kept=self._steps)
         if not self._exchanges:
             return list(leaves)
@@ -325,6 +334,8 @@ class Exchange:
         """The token of a bucket, whose exchange starts."""
         if self._host is not None:
             return self._host.start(bucket, gradients)
+        if self._on_device:
+            gradients = [rounded(each).astype(jnp.float32) for each in gradients]
         return handlers.ready(self.synchronizer.key, bucket, gradients)
 
     def _finished(
@@ -333,7 +344,19 @@ class Exchange:
         """The averages, once the tokens are there."""
         if self._host is not None:
             return self._host.averages(tokens, averages)
-        return handlers.finish(self.synchronizer.key, tokens, averages)
+        if not self._on_device:
+            return handlers.finish(self.synchronizer.key, tokens, averages)
+        wide = [jax.ShapeDtypeStruct(each.shape, jnp.float32) for each in averages]
+        found = handlers.finish(self.synchronizer.key, tokens, wide)
+        return [rounded(value.astype(each.dtype)) for value, each in zip(found, averages)]
+
+
+def rounded(value: jax.Array) -> jax.Array:
+    """A value that its dtype has, on its way to or from float32.
+
+    XLA may otherwise leave out the rounding, and ranks without a device would have other bits.
+    """
+    return jax.lax.optimization_barrier(value)
 
 
 def described(params: Any, scanned: Sequence[str]) -> Tree:

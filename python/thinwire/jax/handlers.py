@@ -1,9 +1,10 @@
 """The calls in a compiled program: one per bucket that starts, and one that finishes.
 
 XLA runs a call once its operands are computed, so a bucket travels while backward computes the gradients of
-the layers below. `finish` completes a future, so no thread of XLA waits for it. Ranks may run the
-calls in different orders, since buckets are addressed by number. Law: every step that runs makes
-one exchange; XLA merges, drops or hoists none, and none happens while a program is traced or compiled.
+the layers below. `finish` completes a future, so no thread of XLA waits for it; in programs for CUDA the
+thread that dispatches the program waits. Ranks may run the calls in different orders, since buckets are
+addressed by number. Law: every step that runs makes one exchange; XLA merges, drops or hoists none, and
+none happens while a program is traced or compiled.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def register() -> None:
     header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h")
     if header.is_file():
         check(header.read_text(), jax.lib.__version__)
-    for name, capsule in _core.xla_handlers():
-        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+    for name, platform, capsule in _core.xla_handlers():
+        jax.ffi.register_ffi_target(name, capsule, platform=platform)
 
 
 def check(header: str, version: str) -> None:
@@ -145,12 +146,13 @@ def parts(params: dict[str, Any]) -> list[Any]:
     return [part for each in listed for part in each if hasattr(part, "eqns")]
 
 
-def lowered(context: Any, *values: Any, handled: bool, meshed: bool, kept: Any) -> list[Any]:
-    """Refuses a program that would exchange more than once in a step, and keeps the exchange."""
-    others = sorted({*context.module_context.platforms} - {"cpu"})
-    if handled and others:
+def lowered(context: Any, *values: Any, platform: str | None, meshed: bool, kept: Any) -> list[Any]:
+    """Refuses a program that would exchange more than once in a step, or that is for another platform
+    than its handlers, and keeps the exchange."""
+    others = sorted({*context.module_context.platforms} - {platform})
+    if platform and others:
         raise InvalidError(
-            f"the exchange is in a program for {others[0]}, expected one for cpu, JAX's default "
+            f"the exchange is in a program for {others[0]}, expected one for {platform}, JAX's default "
             "backend (hint: JAX_PLATFORMS)"
         )
     whole = program()

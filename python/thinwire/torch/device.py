@@ -9,17 +9,14 @@ device, `thinwire.torch.staging` copies gradients to the host.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from thinwire import _core
+from thinwire import _core, cuda
 from thinwire._core import InvalidError
-from thinwire.arguments import shown
 
-HOST = "host"
 FOUND: dict[int, Device | None] = {}
 """Devices by torch's number; None for those that the core cannot use."""
 
@@ -141,38 +138,6 @@ def of(tensor: torch.Tensor) -> Device | None:
 
 
 def opened(device: torch.device) -> Device | None:
-    """Takes a device into use; prints one line if the core cannot use it."""
-    try:
-        core = _core.Cuda.open(device.index, str(Path(torch.__file__).parent / "lib"))
-    except _core.Error as error:
-        warnings.warn(
-            f"gradients on {device} are copied to host memory and encoded there: {error} "
-            "(hint: device='host' does the same without this warning)",
-            stacklevel=2,
-        )
-        return None
-    return Device(core, device)
-
-
-def warn(staged: str) -> None:
-    """Warns that gradients are copied to host memory for `staged`, which devices do not support."""
-    warnings.warn(
-        f"{staged} is computed on the CPU: gradients are copied from the GPU to host memory in every step "
-        "(hint: codecs int8, int4, int3, ecsq, topk, powersgd and others are computed on the GPU, under "
-        "classic feedback)",
-        stacklevel=2,
-    )
-
-
-def check(device: Any) -> None:
-    """Refuses anything but None and "host".
-
-    # Errors
-
-    InvalidError with the given value.
-    """
-    if device is not None and device != HOST:
-        raise InvalidError(
-            f"device is {shown(device)}, expected None, which encodes gradients where they are, or "
-            f'"{HOST}"'
-        )
+    """Takes a device into use; None, with a warning in one line, where the core cannot use it."""
+    core = cuda.opened(device.index, str(device), Path(torch.__file__).parent / "lib")
+    return None if core is None else Device(core, device)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from thinwire import arguments
+from thinwire import arguments, cuda
 from thinwire._core import InvalidError, Scatter
 from thinwire.agreement import together
 from thinwire.arguments import Codecs, Seconds
@@ -110,7 +110,7 @@ def fsdp(
         )
     arguments.flag("unchecked", unchecked)
     timeouts_s = groups.check(group, timeout_s, heartbeat_timeout_s)
-    devices.check(device)
+    cuda.check(device)
     units = sharded(model)
     if not units:
         raise InvalidError(
@@ -135,7 +135,7 @@ def fsdp(
             text = check_codec(arguments.codec(codec, names), seed)
             return {"codec": text, "seed": seed, "unchecked": unchecked}
 
-        return between(units, every, replicas, of_core, device == devices.HOST, *timeouts_s)
+        return between(units, every, replicas, of_core, device == cuda.HOST, *timeouts_s)
     options = Options(codecs, gather_codec, group, seed, unchecked, *timeouts_s, device)
     exchange = Exchange(every, options)
     for name, module in units.items():
@@ -223,7 +223,7 @@ class Exchange:
     def __init__(self, parameters: dict[Any, Parameter], options: Options) -> None:
         """Creates it for these parameters, not connected yet."""
         self.codec, self.gather_codec = options.codec, options.gather_codec
-        self.on_host = options.device == devices.HOST
+        self.on_host = options.device == cuda.HOST
         self.callbacks = Callbacks()
         waits_s = options.timeout_s
         self.timeout_s = groups.TIMEOUT_S if waits_s is None else waits_s

@@ -20,6 +20,7 @@ import contextlib
 import functools
 import json
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,12 +31,11 @@ import torch.distributed as dist
 from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
-from thinwire import arguments, deprecated
+from thinwire import arguments, cuda, deprecated
 from thinwire._core import Group, InvalidError, PeerError
 from thinwire.agreement import together
 from thinwire.arguments import Codecs, Seconds
 from thinwire.torch import ddp, hosts, skipped, state
-from thinwire.torch import device as devices
 from thinwire.torch import group as groups
 from thinwire.torch.alone import Alone
 from thinwire.torch.averager import Averager
@@ -149,7 +149,7 @@ def check(given: Mapping[str, Any]) -> tuple[float | None, float | None]:
     seconds."""
     options = dict(given)
     given_names(options.pop("named_parameters", ()))
-    devices.check(options.pop("device", None))
+    cuda.check(options.pop("device", None))
     hosts.check(options.pop("within", None), options.get("group"), options.get("algorithm"))
     names = ("group", "timeout_s", "heartbeat_timeout_s")
     timeouts_s = groups.check(*(options.pop(name, None) for name in names))
@@ -351,7 +351,7 @@ class Hook:
     def _step_of(self, index: int) -> Step:
         """The step to which bucket `index` belongs: the current one, or with bucket 0 a new one."""
         if index == 0 and self._step.complete:
-            self._step = Step(self._weight(), self._device == devices.HOST, self._parts)
+            self._step = Step(self._weight(), self._device == cuda.HOST, self._parts)
             self._steps += 1
         elif index != len(self._step.flats):
             raise missing(len(self._step.flats), f"bucket {index} came instead")
@@ -446,7 +446,7 @@ class Hook:
             staged = sync.staged() if sync is not None else None
             self._staged = bool(staged)
             if staged:
-                devices.warn(staged)
+                warnings.warn(staged, stacklevel=2)
 
     def _expect_no_saving(self) -> None:
         """Ends the group if another rank gathers the states of all ranks instead of making this step."""

@@ -116,8 +116,8 @@ impl Cuda {
         self.0.order(stream, self.0.outer.0)
     }
 
-    /// Makes a stream of the framework wait for work: everything that is queued on the stream from
-    /// now on begins after all work that was submitted.
+    /// Makes a stream of the framework wait for work on foreign memory: everything that is queued on the stream from
+    /// now on begins after all such work that was submitted.
     ///
     /// # Errors
     /// If the driver refuses it.
@@ -125,7 +125,6 @@ impl Cuda {
     /// # Safety
     /// The stream is one of this device's context.
     pub unsafe fn before(&self, stream: Stream) -> Result<(), Fault> {
-        self.0.order(self.0.work.0, stream)?;
         self.0.order(self.0.outer.0, stream)
     }
 
@@ -150,10 +149,16 @@ impl Cuda {
         region: &Region,
         queue: impl FnOnce(Address, Stream) -> Status,
     ) -> Result<(), Fault> {
-        let stream = self.0.work.0;
-        Memory::of(region).wait_for_outer(stream)?;
-        self.0.driver.check(queue(self.address(region), stream))?;
-        self.0.drain(stream)
+        let (owner, memory) = (&self.0, Memory::of(region));
+        let mut stream = owner.work.0;
+        if memory.is_foreign() {
+            // The framework may still compute what is there, or read it.
+            stream = owner.outer.0;
+            owner.order(owner.work.0, stream)?;
+        }
+        memory.wait_for_outer(stream)?;
+        owner.driver.check(queue(self.address(region), stream))?;
+        owner.drain(stream)
     }
 
     /// Returns the address of a region's first element.
@@ -308,7 +313,7 @@ impl Cuda {
     ) -> Result<Verdict, Fault> {
         let length = values.len();
         let values = launch.region(self, values);
-        let (driver, stream) = (&self.0.driver, self.0.work.0);
+        let (driver, stream) = (&self.0.driver, launch.stream);
         let (raw, cast) = (Cast::RAW, launch.cast(values, length));
         let arguments = match change {
             Change::Fill(value) => {

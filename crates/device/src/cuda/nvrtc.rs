@@ -259,14 +259,14 @@ impl Nvrtc {
     }
 }
 
-/// Returns the folders in which PyTorch's wheels put the library, from the folder of PyTorch's own
-/// libraries, `site-packages/torch/lib`: that one, and `site-packages/nvidia/*/lib`.
-pub fn folders(torch: &Path) -> Vec<PathBuf> {
-    let packages = torch.ancestors().nth(2).map(|packages| packages.join("nvidia"));
+/// Returns the folders in which wheels put the library, from the folder of a framework's own libraries, such
+/// as `site-packages/torch/lib`: that one, and `site-packages/nvidia/*/lib`.
+pub fn folders(framework: &Path) -> Vec<PathBuf> {
+    let packages = framework.ancestors().nth(2).map(|packages| packages.join("nvidia"));
     let found = packages.and_then(|nvidia| fs::read_dir(nvidia).ok()).into_iter().flatten();
     let mut folders: Vec<_> = found.flatten().map(|entry| entry.path().join("lib")).collect();
     folders.sort();
-    folders.insert(0, torch.to_owned());
+    folders.insert(0, framework.to_owned());
     folders
 }
 

@@ -144,6 +144,21 @@ struct FutureSetError {
     error: *mut Error,
 }
 
+#[repr(C)]
+struct ErrorDestroy {
+    struct_size: usize,
+    extension: *mut Extension,
+    error: *mut Error,
+}
+
+#[repr(C)]
+struct StreamGet {
+    struct_size: usize,
+    extension: *mut Extension,
+    context: *mut c_void,
+    stream: *mut c_void,
+}
+
 type Unused = *const c_void;
 
 #[repr(C)]
@@ -153,14 +168,18 @@ struct Api {
     version: Version,
     internal: Unused,
     error_create: unsafe extern "C" fn(*mut ErrorCreate) -> *mut Error,
-    unused: [Unused; 12],
+    error_message: Unused,
+    error_destroy: unsafe extern "C" fn(*mut ErrorDestroy),
+    register: Unused,
+    stream_get: unsafe extern "C" fn(*mut StreamGet) -> *mut Error,
+    unused: [Unused; 8],
     /// This field and the following ones exist from version 0.1 on.
     future_create: unsafe extern "C" fn(*mut FutureCreate) -> *mut Error,
     future_set_available: unsafe extern "C" fn(*mut FutureCreate) -> *mut Error,
     future_set_error: unsafe extern "C" fn(*mut FutureSetError) -> *mut Error,
 }
 
-/// One argument or result in host memory.
+/// One argument or result, in host memory or in that of a device.
 #[derive(Clone, Copy)]
 pub(super) struct Buffer {
     pub(super) address: usize,
@@ -275,6 +294,36 @@ impl<'a> Call<'a> {
         Err(Failure::invalid(format!("the call has no attribute '{name}' of int32")))
     }
 
+    /// Returns the stream of a device on which XLA has queued the computation of the arguments, and will queue the
+    /// readers of the results.
+    pub(super) fn stream(&self) -> Result<*mut c_void, Failure> {
+        let mut arguments = StreamGet {
+            struct_size: size_of::<StreamGet>(),
+            extension: ptr::null_mut(),
+            context: self.frame.context,
+            stream: ptr::null_mut(),
+        };
+        // SAFETY: as XLA's own header calls it.
+        let error = unsafe { (self.api.stream_get)(&mut arguments) };
+        // The stream that null means to CUDA is none that XLA uses.
+        if self.has_failed(error) || arguments.stream.is_null() {
+            return Err(Failure::invalid("XLA has given no stream, expected that of a GPU"));
+        }
+        Ok(arguments.stream)
+    }
+
+    /// Returns whether a function of XLA has failed, and destroys its error.
+    fn has_failed(&self, error: *mut Error) -> bool {
+        if error.is_null() {
+            return false;
+        }
+        let struct_size = size_of::<ErrorDestroy>();
+        let mut arguments = ErrorDestroy { struct_size, extension: ptr::null_mut(), error };
+        // SAFETY: as XLA's own header does it, once.
+        unsafe { (self.api.error_destroy)(&mut arguments) };
+        true
+    }
+
     /// Returns a future of this call for XLA, which keeps arguments and results until it is completed.
     pub(super) fn promise(&mut self) -> Result<Promise, Failure> {
         let mut arguments = FutureCreate {
@@ -285,7 +334,7 @@ impl<'a> Call<'a> {
         };
         // SAFETY: as XLA's own header calls it.
         let error = unsafe { (self.api.future_create)(&mut arguments) };
-        if !error.is_null() || arguments.future.is_null() {
+        if self.has_failed(error) || arguments.future.is_null() {
             return Err(Failure::invalid("XLA has made no future"));
         }
         self.frame.future = arguments.future;

@@ -20,7 +20,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from thinwire import arguments
+from thinwire import arguments, cuda
 from thinwire._core import Epoch, EpochEntry, Membership, __version__, measure_codecs
 from thinwire.arguments import Seconds
 from thinwire.elastic.deal import Deal
@@ -94,7 +94,7 @@ class Elastic(Job):
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": None, **options}
         device = options.pop("device", None)
-        devices.check(device)
+        cuda.check(device)
         arguments.options(**options)
         timeout_s = arguments.job(coordinator, token, timeout_s)
         arguments.whole("batch is", batch, 1)

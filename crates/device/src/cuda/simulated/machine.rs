@@ -1,6 +1,6 @@
 //! Simulated device: streams whose work is done late, and in any order that the streams permit.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::c_void;
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,11 +32,12 @@ pub(super) enum Operation {
     Call { function: HostFunction, argument: Place },
 }
 
-/// Event: how often it was recorded, and how many of these records were reached.
-#[derive(Clone, Copy, Debug, Default)]
+/// Event: how often it was recorded, and which of these records no stream has reached yet.
+#[derive(Debug, Default)]
 pub(super) struct Event {
     pub recorded: u64,
-    pub reached: u64,
+    /// Records may be of several streams, which reach them in any order.
+    pub pending: BTreeSet<u64>,
     pub at: Option<Instant>,
 }
 
@@ -174,7 +175,8 @@ impl Machine {
             },
             Operation::Record { event, turn } => {
                 let event = &mut self.state().events[event];
-                (event.reached, event.at) = (turn, Some(Instant::now()));
+                event.pending.remove(&turn);
+                event.at = Some(Instant::now());
             }
             Operation::Wait { .. } => {}
             Operation::Call { function, argument } => {
@@ -201,7 +203,7 @@ impl State {
     /// Chooses a stream that can continue.
     fn choose(&mut self) -> Option<Number> {
         let can_go_on = |stream: &VecDeque<Operation>| match stream.front() {
-            Some(Operation::Wait { event, turn }) => self.events[*event].reached >= *turn,
+            Some(Operation::Wait { event, turn }) => !self.events[*event].pending.contains(turn),
             first => first.is_some(),
         };
         let streams = self.streams.iter().enumerate().filter(|(_, stream)| can_go_on(stream));

@@ -11,11 +11,13 @@ mod machine;
 use std::alloc::{Layout, alloc};
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::machine::{BROKEN, Event as EventState, Machine, Number, Operation, calling};
 use super::Cuda;
 use super::arguments::Address;
+use super::context::made;
 use super::driver::{
     ATTRIBUTE_MAJOR, Context, DeviceNumber, Driver, Event, Fault, Function, HostFunction, Module,
     NOT_PERMITTED, NOT_READY, Status, Stream,
@@ -64,6 +66,40 @@ pub fn foreign(cuda: &Cuda, region: Region) -> Region {
     let (address, elements) = (cuda.address(&region), region.len());
     // SAFETY: the region has so many f32, and is kept.
     unsafe { cuda.foreign(address, elements, region) }
+}
+
+/// Returns a new stream, like a framework's own.
+///
+/// # Errors
+/// If the driver refuses it.
+pub fn stream(cuda: &Cuda) -> Result<Stream, Fault> {
+    let owner = &cuda.0;
+    let _current = owner.enter();
+    made(&owner.driver, null_mut(), |place| {
+        // SAFETY: there is a place for the stream.
+        unsafe { (owner.driver.cuStreamCreateWithPriority)(place, 0, 0) }
+    })
+}
+
+/// Queues a copy of f32 within the device's memory on a stream, in place of a framework's computation.
+///
+/// # Errors
+/// If the driver refuses it.
+///
+/// # Safety
+/// The stream is one of this device's.
+pub unsafe fn queue_copy(
+    cuda: &Cuda,
+    from: Address,
+    to: Address,
+    elements: usize,
+    stream: Stream,
+) -> Result<(), Fault> {
+    let owner = &cuda.0;
+    let _current = owner.enter();
+    // SAFETY: the caller's promise; the driver refuses copies that leave an allocation.
+    let status = unsafe { (owner.driver.cuMemcpyDtoDAsync_v2)(to, from, 4 * elements, stream) };
+    owner.driver.check(status)
 }
 
 /// Breaks the context of a device, as an illegal address does: no work continues, and no host function
@@ -307,8 +343,10 @@ unsafe extern "C" fn event_record(event: Event, stream: Stream) -> Status {
     call("cuEventRecord", |machine| {
         let (stream, event) = (number(machine, stream)?, number(machine, event)?);
         let mut state = machine.state();
-        state.events[event].recorded += 1;
-        let turn = state.events[event].recorded;
+        let recorded = &mut state.events[event];
+        recorded.recorded += 1;
+        let turn = recorded.recorded;
+        recorded.pending.insert(turn);
         drop(state);
         machine.queue(stream, Operation::Record { event, turn });
         Ok(())
@@ -317,16 +355,17 @@ unsafe extern "C" fn event_record(event: Event, stream: Stream) -> Status {
 
 unsafe extern "C" fn event_query(event: Event) -> Status {
     call("cuEventQuery", |machine| {
-        let event = machine.state().events[number(machine, event)?];
-        require!(event.reached == event.recorded, NOT_READY)
+        let event = number(machine, event)?;
+        let event = &machine.state().events[event];
+        require!(!event.pending.contains(&event.recorded), NOT_READY)
     })
 }
 
 unsafe extern "C" fn event_elapsed_time(ms: *mut f32, start: Event, end: Event) -> Status {
     call("cuEventElapsedTime", |machine| {
         let at = |event| {
-            let event = machine.state().events[number(machine, event)?];
-            event.at.ok_or(NOT_READY)
+            let event = number(machine, event)?;
+            machine.state().events[event].at.ok_or(NOT_READY)
         };
         let elapsed = at(end)?.saturating_duration_since(at(start)?);
         put(ms, elapsed.as_secs_f32() * 1e3);
