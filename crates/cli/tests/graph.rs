@@ -441,7 +441,7 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
         (&["x.graph"], "x.graph has no labels\nhint: thinwire graph import --labels"),
         (
             &["all.graph", "--features", "learned:8"],
-            "--features learned:8, but all.graph has features already, 1 f32\nhint: leave it out",
+            "--features learned:8, but all.graph has features already, 1 f32\nhint: leave --features out",
         ),
         (
             &["bare.graph", "--features", "learned:0"],

@@ -79,7 +79,7 @@ impl Exchange {
             let before = kept.warmup_steps.map_or("the usual ones".to_owned(), |n| n.to_string());
             return Err(hinted(
                 anyhow!("--codec-warmup-steps {asked}, but the checkpoint's training has {before}"),
-                "leave it out: a warm-up is a training's first steps, and these are over or continue",
+                "leave --codec-warmup-steps out: the training has begun with the warm-up of the checkpoint",
             ));
         }
         let usual = thinwire_sync::Options::default();
@@ -141,7 +141,9 @@ impl Exchange {
                 let error = anyhow!("{flag} cannot be used with --mode {}", self.mode);
                 Err(hinted(
                     error,
-                    "leave it out: it is for gradients that are applied in their own step",
+                    format!(
+                        "leave {flag} out: the flag is for gradients that are applied in the step that computes them"
+                    ),
                 ))
             }
             None => Ok(()),
@@ -158,7 +160,10 @@ impl Exchange {
             (Some(asked), Some(before)) if asked != before => {
                 let error =
                     anyhow!("--optimizer {asked}, but the checkpoint's training has {before}");
-                Err(hinted(error, "leave it out: another one would begin with these moments"))
+                Err(hinted(
+                    error,
+                    "leave --optimizer out: moments of one form of Adam are not used by another",
+                ))
             }
             _ => Ok(asked.or(before).unwrap_or_default()),
         }
@@ -184,12 +189,12 @@ impl Exchange {
             ),
             Adam::ZeroOne if self.warmup_steps.is_some_and(|steps| steps > 0) => (
                 "cannot be used with --codec-warmup-steps".to_owned(),
-                "leave it out: the variance decides when to begin; or take --optimizer onebit-adam",
+                "leave --codec-warmup-steps out, or give --optimizer onebit-adam: 0/1 Adam itself decides when to encode",
             ),
             _ => match momentum {
                 Some(factor) => (
                     format!("cannot be used with --momentum-correction {factor}"),
-                    "leave one out: both send momenta",
+                    "leave one of the two out: both send momenta",
                 ),
                 None => return Ok(()),
             },
@@ -335,7 +340,7 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
         warm_up.map(|steps| steps.to_string()),
         |codec| !matches!(codec, Policy::Auto(_)) && codec.to_string() != "none",
         why,
-        "leave it out, or name one codec: --codec powersgd:4",
+        "leave --codec-warmup-steps out, or name one codec: --codec powersgd:4",
     )
 }
 

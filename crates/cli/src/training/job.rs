@@ -380,7 +380,7 @@ fn refuse_with_plan(exchange: &Exchange, parallelism: &Parallelism) -> Result<()
     };
     let error =
         anyhow!("{flag} cannot be used with a plan: it needs the whole model on every rank");
-    Err(hinted(error, "leave --plan and --parallel out, or leave the flag out"))
+    Err(hinted(error, format!("leave --plan and --parallel out, or leave {flag} out")))
 }
 
 /// Returns the file with the initial values of the parameters.
@@ -389,7 +389,10 @@ fn weights(typed: &Typed<'_>) -> Result<Option<Weights>> {
     if let Some(resumed) = &typed.resume {
         let (path, resumed) = (path.display(), resumed.path().display());
         let error = anyhow!("--weights {path} and --resume {resumed} exclude each other");
-        return Err(hinted(error, "leave one out: the checkpoint has the values of its step"));
+        return Err(hinted(
+            error,
+            "leave one of the two out: the checkpoint already has the values of all parameters",
+        ));
     }
     Ok(Some(Weights::open(path)?))
 }

@@ -90,7 +90,7 @@ impl Model {
     ) -> Result<Model> {
         let [_, width, layers, heads, _] = flags.sizes();
         let why = format!("cannot be used with --model {name}: that model has its own sizes");
-        refuse([width, layers, heads], &why, "leave it out")?;
+        refuse([width, layers, heads], &why, "leave --width, --layers and --heads out")?;
         let source = Source::open(name)?;
         let sequence = match (flags.context, before) {
             (None, Some(before)) => sequence(&source, before),

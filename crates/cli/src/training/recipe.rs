@@ -72,7 +72,7 @@ impl Recipe {
         for (flag, value) in [("--lr", recipe.lr), ("--clip", recipe.clip)] {
             if !value.is_finite() || value < 0.0 {
                 let error = anyhow!("{flag} {value}, expected 0 or more");
-                return Err(hinted(error, "leave it out for the default"));
+                return Err(hinted(error, format!("leave {flag} out for the default")));
             }
         }
         Ok(recipe)

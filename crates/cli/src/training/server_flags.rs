@@ -202,7 +202,7 @@ impl LimitFlags {
             (Some(_), None) => ("a folder for the rows beyond it", "add --spill-dir FOLDER"),
             (None, _) => ("a limit of memory", "add --server-memory BYTES"),
         };
-        Err(hinted(anyhow!("{flag} needs {without}"), format!("{hint}, or leave it out")))
+        Err(hinted(anyhow!("{flag} needs {without}"), format!("{hint}, or leave {flag} out")))
     }
 
     /// Returns one of the given flags.
@@ -327,13 +327,13 @@ impl ServerFlags {
         match (self.mode, self.server_params.first()) {
             (Some(ModeFlag::Hybrid), None) => Err(hinted(
                 anyhow!("--mode hybrid needs the names of the parameters on servers"),
-                "give them: --server-params 'embedding.*', or take --mode server",
+                "give the names with --server-params 'embedding.*', or give --mode server",
             )),
             (Some(ModeFlag::Server), Some(pattern)) => Err(hinted(
                 anyhow!(
                     "--server-params '{pattern}' cannot be used with --mode server: servers have all parameters"
                 ),
-                "take --mode hybrid, or leave it out",
+                "give --mode hybrid, or leave --server-params out",
             )),
             _ => Ok(()),
         }
@@ -353,7 +353,7 @@ impl ServerFlags {
             None => Ok(()),
             Some(flag) => Err(hinted(
                 anyhow!("{flag} needs servers"),
-                "add --mode server or --mode hybrid, or leave it out",
+                format!("add --mode server or --mode hybrid, or leave {flag} out"),
             )),
         }
     }

@@ -535,7 +535,7 @@ fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptio
 fn hint_at_flags(error: thinwire_sync::Error) -> Error {
     let hint = match &error {
         Invalid(detail) if detail.contains("--bucket-bytes") => {
-            "give the same --bucket-bytes as before, or leave it out as before"
+            "give --bucket-bytes as before, or leave --bucket-bytes out if it was not given before"
         }
         Invalid(detail) if detail.contains("momentum correction") => {
             "give --momentum-correction FACTOR as before"

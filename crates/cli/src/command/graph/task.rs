@@ -66,7 +66,7 @@ fn rows(store: &Arc<Store>, learned: Option<Learned>) -> Result<Rows> {
             let error = anyhow!(
                 "--features learned:{columns}, but {path} has features already, {found} {format}"
             );
-            Err(hinted(error, "leave it out, or import the graph without features"))
+            Err(hinted(error, "leave --features out, or import the graph without features"))
         }
         (None, None) => {
             let hint =
