@@ -117,7 +117,7 @@ def embedding(
     padding = None if padding_idx is None else padding_idx % walk.shape(table)[0]
     if padding is not None and isinstance(ids, np.ndarray) and padding in ids:
         raise ValueError(
-            f"row {padding} is padding and is looked up by constant ids, expected other rows"
+            f"constant ids look up row {padding}, which is padding, expected only other rows"
         )
     return looked_up(walk, table, ids, padding)
 
