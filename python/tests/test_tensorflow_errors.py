@@ -119,7 +119,7 @@ def test_bad_input_is_refused_in_one_line(ranks):
         "dtype": "is float16 [3, 2], its variable float32",
         "graph": "is float32 [2], its variable float32 [3, 2]",
         "nothing": "none of 1 variables has a gradient",
-        "variables": "variables have 3.0",
+        "variables": "variables contain 3.0",
         "codec": "unknown codec 'zip'",
         "option": 'seed is "one", expected a whole number',
         "other shape": "rank 1 has weight float32 [4, 2], rank 0 has weight float32 [3, 2]",

@@ -70,7 +70,7 @@ fn losses_and_noise_that_are_no_numbers_are_errors() {
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     let told = folder.run(&["graph", "train", "g.graph", "--output", "model.safetensors"]);
     assert_eq!(told.code, Some(2));
-    assert!(told.stderr.contains("error: a loss of "), "{}", told.stderr);
+    assert!(told.stderr.contains("error: the loss is "), "{}", told.stderr);
     assert!(!folder.path().join("model.safetensors").exists());
 }
 

@@ -242,18 +242,19 @@ fn impossible_plans_say_why_in_one_line() {
     for (flags, error, hint) in [
         (
             &["--stages", "4", "--mesh", "2,2"][..],
-            "4 stages of mesh [2, 2] are 16 devices, the cluster has 8",
+            "4 stages of mesh [2, 2] are 16 devices, but the cluster has 8",
             "stages times the mesh make 8 at most: 1 stage of [8], for instance",
         ),
         (
             &["--mesh", "4294967296,4294967296"],
-            "1 stage of mesh [4294967296, 4294967296] are too many devices to count, the cluster has 8",
+            "1 stage of mesh [4294967296, 4294967296] are too many devices to count, but the \
+             cluster has 8",
             "stages times the mesh",
         ),
         (
             &["--mesh", "8", "--pin", "block.*.mlp.up: n=tp"],
             "pin 'block.*.mlp.up: n=tp' is on tensor, dimension 2 of a mesh, expected at most 1",
-            "a mesh of 2 dimensions, such as 1,8, or a pin on data",
+            "give a mesh of 2 dimensions, such as 1,8, or pin the axis to data",
         ),
         (&["--mesh", "2,2,2,1"], "--mesh of 4 dimensions, expected 1 to 3", "--mesh 4,2"),
         (
@@ -263,7 +264,7 @@ fn impossible_plans_say_why_in_one_line() {
         ),
         (
             &["--sequence", "4096"],
-            "gpt2: a sequence has 4096 tokens, the model has 1024 positions",
+            "gpt2: a sequence has 4096 tokens, but the model has 1024 positions",
             "give --sequence 1024 or less",
         ),
         (

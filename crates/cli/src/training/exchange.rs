@@ -319,8 +319,8 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
         "--error-budget",
         budget.map(|budget| budget.to_string()),
         Policy::keeps_a_budget,
-        "keeps to no error budget",
-        "only --codec auto, without names, keeps to an error budget",
+        "has no error budget",
+        "only --codec auto without a list of codecs has an error budget",
     )?;
     let feedback = settings.feedback.filter(|given| *given != usual.feedback);
     refuse(

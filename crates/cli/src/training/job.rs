@@ -421,7 +421,7 @@ fn assumed(exchange: &[(&str, String)]) -> String {
     let values: Vec<String> =
         exchange.iter().map(|(name, value)| format!("{name} {value}")).collect();
     format!(
-        "an earlier version wrote the checkpoint, which does not tell how its gradients were sent: training \
+        "the checkpoint is from an earlier version and does not tell how gradients were sent: training \
          continues with {}",
         values.join(", ")
     )
@@ -443,7 +443,8 @@ fn read_data(
     let read = read(path.as_deref(), modality);
     let (name, dataset) = match (given, &path) {
         (false, Some(_)) => read.or_hint(
-            "the checkpoint was trained on this data: give its present path with --data",
+            "the training of the checkpoint read this data: give the present path of the data \
+             with --data",
         )?,
         _ => read?,
     };

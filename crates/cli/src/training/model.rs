@@ -149,7 +149,8 @@ impl Model {
         if micro_batch == 0 || !rows.is_multiple_of(micro_batch) {
             let name = self.name();
             let error = anyhow!(
-                "{rows} rows on a rank, expected a multiple of {micro_batch}, which {name} reads at a time"
+                "{rows} rows on a rank, expected a multiple of {micro_batch}, since {name} reads \
+                 {micro_batch} rows at a time"
             );
             return Err(hinted(error, "--batch N counts the rows of all ranks together"));
         }

@@ -300,7 +300,7 @@ impl ServerFlags {
                 );
                 return Err(hinted(
                     error,
-                    format!("give one of their rules, such as --optimizer {OPTIMIZER}"),
+                    format!("give an optimizer of servers, such as --optimizer {OPTIMIZER}"),
                 ));
             }
             None => Optimizer::parse(OPTIMIZER).expect("the usual optimiser is one"),
@@ -433,7 +433,10 @@ impl ServerMode {
             (false, _) => Ok(names.to_vec()),
             (true, fitting) if fitting == count => {
                 let error = anyhow!("--server-params fits all of the model's {count} parameters");
-                Err(hinted(error, format!("take --mode server, or fewer of them: {hint}")))
+                Err(hinted(
+                    error,
+                    format!("give --mode server, or patterns for only some parameters: {hint}"),
+                ))
             }
             (true, _) => Ok(served),
         }

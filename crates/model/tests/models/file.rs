@@ -204,7 +204,7 @@ fn what_is_wrong_is_named() {
     }
     let other = changed(&file("gpt2"), |file| file["sequence"] = 7.into());
     let error = other.unwrap().graph(2).unwrap_err();
-    assert_eq!(error.to_string(), "a sequence of 7, expected 16 of input 'tokens'");
+    assert_eq!(error.to_string(), "sequence is 7, expected 16, the length of input 'tokens'");
     assert!(error.hint().unwrap().starts_with("thinwire model show NAME --output "), "{error:?}");
     let error = ModelFile::parse("{ \"thinwire_model\": 1,").unwrap_err().to_string();
     assert!(error.starts_with("it is no JSON: EOF"), "{error}");

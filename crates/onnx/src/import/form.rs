@@ -64,7 +64,7 @@ pub(super) fn check(importer: &Importer<'_>) -> Result<(), Error> {
     }
     let to = call.integer("to", 0);
     if call.operator == "Cast" && (to == TEXT || !TYPES.contains(&to)) {
-        return Err(refuse(format!("a cast to type {to}, expected one of numbers")));
+        return Err(refuse(format!("a cast to type {to}, expected a type of numbers")));
     }
     Ok(())
 }

@@ -262,7 +262,7 @@ fn files_that_contradict_themselves_are_refused() {
 
     let mut maker = mlp(&[4, 6, 3]);
     maker.graph.node[1].output = maker.graph.node[0].output.clone();
-    assert!(refusal(&maker).ends_with("it writes '/Gemm_0', which is there already"));
+    assert!(refusal(&maker).ends_with("it writes '/Gemm_0', which exists already"));
 
     let mut maker = mlp(&[4, 6, 3]);
     maker.graph.node[0].domain = "com.microsoft";

@@ -95,7 +95,7 @@ fn missing(args: &Args, lines: &[Line]) -> Error {
             anyhow!(
                 "{trace} is of a training under a plan, whose gradients are not planned by step"
             ),
-            "the plan file says how they travel; thinwire plan make --explain NODE says why",
+            "the plan file says how gradients travel; thinwire plan make --explain NODE says why",
         ),
         _ => {
             let is_fixed = |line: &&Line| {
