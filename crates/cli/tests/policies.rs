@@ -164,7 +164,7 @@ fn another_mode_is_proposed_where_no_codec_hides_what_is_sent() {
     let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "500kbit"];
     let flags = ["--mode", "auto", "--steps", "60", "--checkpoint-dir", "none"];
     let ended = folder.run(&[&fixed[..], &SMALL, &flags].concat());
-    let line = "no codec within the error budget hides what ranks send: they wait for ";
+    let line = "no codec within the error budget hides the exchange: ranks wait for ";
     assert!(ended.stderr.contains(line), "{}", ended.stderr);
     assert!(ended.stderr.contains("--mode diloco:"), "{}", ended.stderr);
     ended.done();

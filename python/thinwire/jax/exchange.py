@@ -280,8 +280,8 @@ class Exchange:
             if getattr(jax.config, name):
                 raise InvalidError(
                     f"{name} is on: it would repeat a step, and its exchange, on a single rank "
-                    f"(hint: "
-                    "turn it off; a step that is not finite on any rank is NaN on all)"
+                    f"(hint: turn this setting off; gradients that are not finite on one rank are "
+                    f"NaN on all)"
                 )
         unmarked = sorted(self._tree.scanned.keys() - self._marked)
         if unmarked:

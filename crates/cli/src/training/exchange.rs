@@ -76,7 +76,8 @@ impl Exchange {
         if let (Some(asked), Some(kept)) = (settings.codec_warmup_steps, kept)
             && kept.warmup_steps != Some(asked)
         {
-            let before = kept.warmup_steps.map_or("the usual ones".to_owned(), |n| n.to_string());
+            let before =
+                kept.warmup_steps.map_or("the default number".to_owned(), |n| n.to_string());
             return Err(hinted(
                 anyhow!("--codec-warmup-steps {asked}, but the checkpoint's training has {before}"),
                 "leave --codec-warmup-steps out: the training has begun with the warm-up of the checkpoint",

@@ -33,7 +33,8 @@ pub(super) const ORDER: &str = "order";
 /// Key, in the manifest, of the plan, as the text of its file.
 const PLANNED: &str = "planned";
 
-const REORDERED: &str = "the checkpoint's gradients were in other buckets: the way in which they are sent is chosen again";
+const REORDERED: &str = "the checkpoint has other buckets of gradients: how gradients are sent is \
+    chosen again";
 
 /// Rank between two epochs, or between two batches of an epoch.
 pub(super) struct Detached {

@@ -93,7 +93,7 @@ def gather(walk: Walk, table: Any, ids: Any, *rest: Any) -> int:
     """Rows of a table."""
     if any(rest):
         raise ValueError(
-            f"it gathers along dimension {rest[0]}, expected 0, the same for all sequences"
+            f"it gathers along dimension {rest[0]}, expected dimension 0 without batch dimensions"
         )
     return looked_up(walk, table, ids)
 
