@@ -60,7 +60,7 @@ fn steps_before_the_first_plan_and_after_the_last_step_are_told_of() {
     folder.train(&[&TRACE[..], &["--codec", "auto", "--ranks", "1"]].concat()).done();
     shifted(&folder, 7);
     let ended = folder.run(&["plan", "sync", "--trace", "trace.jsonl", "--step", "3"]);
-    let expected = "trace.jsonl has no plan up to step 3, its first one is after step 7";
+    let expected = "trace.jsonl has no plan up to step 3: its first plan is after step 7";
     assert_eq!(ended.error(), format!("error: {expected}"));
     let ended = folder.run(&["plan", "sync", "--trace", "trace.jsonl", "--step", "999"]);
     assert_eq!(ended.error(), "error: --step 999, but trace.jsonl ends with step 12");
@@ -270,7 +270,7 @@ fn impossible_plans_say_why_in_one_line() {
         (
             &["--pin", "block.*.mlp.up: n=width"],
             "no dimension of a mesh is called 'width', expected one of data, dp, 0, tensor, tp, 1",
-            "data, dp and 0 are the first one, tensor, tp and 1 the second",
+            "data, dp and 0 are the first dimension; tensor, tp and 1 are the second",
         ),
         (
             &["--activation-codecs", "randomk:1"],

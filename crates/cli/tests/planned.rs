@@ -218,7 +218,7 @@ fn what_a_plan_cannot_be_is_named() {
         (ended.error().to_owned(), ended.hint().to_owned())
     };
     let (found, hint) = error(&["--ranks", "2"]);
-    assert_eq!(found, "error: plan.toml is for 4 ranks, --ranks says 2");
+    assert_eq!(found, "error: plan.toml is for 4 ranks, but --ranks says 2");
     assert_eq!(hint, "hint: start 4 ranks, or make a plan for 2");
     let (found, _) = error(&["--width", "32"]);
     assert_eq!(
@@ -472,7 +472,7 @@ fn ranks_plan_for_themselves() {
     for (flags, expected) in [
         (
             ["--parallel", "auto", "--cluster", "cluster.toml"],
-            "cluster.toml is of 4 devices, --ranks says 3",
+            "cluster.toml is of 4 devices, but --ranks says 3",
         ),
         (
             ["--parallel", "auto", "--cluster", "/dev/zero"],

@@ -223,7 +223,7 @@ fn a_checkpoint_of_an_earlier_version_goes_on_and_writes() {
         "the checkpoint has other buckets of gradients: how gradients are sent is chosen again";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let said =
-        "does not tell how its gradients were sent: training continues with codec int8, algorithm";
+        "does not tell how gradients were sent: training continues with codec int8, algorithm";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let found = losses(&ended.json()[0]);
     assert_eq!(found.len(), LATER.len());
@@ -362,7 +362,7 @@ fn momenta_go_on(optimizer: &str) {
     }
     let other = ["--resume", "step-000120", "--steps", "200", "--optimizer", "adamw"];
     let ended = folder.run(&[&resumed[..], &other, &["--checkpoint-dir", "none"]].concat());
-    let refused = format!("--optimizer adamw, but the checkpoint's training has {optimizer}");
+    let refused = format!("--optimizer adamw, but the training of the checkpoint had {optimizer}");
     assert!(ended.stderr.contains(&refused), "{}", ended.stderr);
     assert_eq!(ended.code, Some(2));
 }

@@ -254,6 +254,6 @@ def described_gradient(variable: Gradient, gradient: Values) -> Gradient:
     if found != dtype or not fits:
         given = gradient.shape if gradient.shape.rank is None else gradient.shape.as_list()
         raise InvalidError(
-            f"the gradient of {name} is {found} {given}, its variable {dtype} {list(shape)}"
+            f"the gradient of {name} is {found} {given}, but its variable is {dtype} {list(shape)}"
         )
     return dataclasses.replace(variable, kind=kind)

@@ -79,7 +79,9 @@ impl Exchange {
             let before =
                 kept.warmup_steps.map_or("the default number".to_owned(), |n| n.to_string());
             return Err(hinted(
-                anyhow!("--codec-warmup-steps {asked}, but the checkpoint's training has {before}"),
+                anyhow!(
+                    "--codec-warmup-steps {asked}, but the training of the checkpoint had {before}"
+                ),
                 "leave --codec-warmup-steps out: the training has begun with the warm-up of the checkpoint",
             ));
         }
@@ -160,7 +162,7 @@ impl Exchange {
         match (asked, before) {
             (Some(asked), Some(before)) if asked != before => {
                 let error =
-                    anyhow!("--optimizer {asked}, but the checkpoint's training has {before}");
+                    anyhow!("--optimizer {asked}, but the training of the checkpoint had {before}");
                 Err(hinted(
                     error,
                     "leave --optimizer out: moments of one form of Adam are not used by another",

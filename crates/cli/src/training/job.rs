@@ -378,8 +378,7 @@ fn refuse_with_plan(exchange: &Exchange, parallelism: &Parallelism) -> Result<()
         (Mode::Step, optimizer) => format!("--optimizer {optimizer}"),
         (mode, _) => format!("--mode {mode}"),
     };
-    let error =
-        anyhow!("{flag} cannot be used with a plan: it needs the whole model on every rank");
+    let error = anyhow!("{flag} cannot be used with a plan: every rank would need the whole model");
     Err(hinted(error, format!("leave --plan and --parallel out, or leave {flag} out")))
 }
 

@@ -135,7 +135,7 @@ impl Model {
             return Ok(());
         }
         let (found, expected) = (self.describe(), kept.describe());
-        let error = anyhow!("the checkpoint's model has {expected}, the flags give {found}");
+        let error = anyhow!("the checkpoint's model has {expected}, but the flags give {found}");
         Err(hinted(error, "leave the model's flags out when resuming"))
     }
 
@@ -184,8 +184,9 @@ impl Model {
         if let Model::Named(Named { name, identity: expected, .. }) = self {
             let found = identity(&source, context)?;
             if found != *expected {
-                let error =
-                    anyhow!("{name} has fingerprint {found}, the checkpoint expects {expected}");
+                let error = anyhow!(
+                    "{name} has fingerprint {found}, but the checkpoint expects {expected}"
+                );
                 return Err(hinted(error, "give the same model file as in training"));
             }
         }

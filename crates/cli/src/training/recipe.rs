@@ -132,7 +132,7 @@ impl Recipe {
             return Ok(());
         }
         let error = anyhow!("the checkpoint has {done} steps already, and {steps} were asked for");
-        Err(hinted(error, "give more --steps"))
+        Err(hinted(error, "give a larger --steps: it includes the steps before the checkpoint"))
     }
 
     /// Refuses a batch that is too large for a model with this context.

@@ -183,7 +183,7 @@ fn what_is_wrong_is_named() {
         ("layer.0.linear.weight: a deviation of -1e308, expected 0 to 1000", |file| {
             file["tensors"][2]["role"] = json!({ "parameter": { "normal": -1e308 } });
         }),
-        ("idle: the loss does not depend on this parameter, expected it to, or", |file| {
+        ("idle: the loss does not depend on this parameter, expected only", |file| {
             let mut idle = file["tensors"][2].clone();
             idle["name"] = "idle".into();
             file["tensors"].as_array_mut().unwrap().push(idle);

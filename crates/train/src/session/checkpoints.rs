@@ -136,7 +136,8 @@ impl Session<'_> {
                 "the checkpoint has {step} steps, which have read as many rows as {steps} steps \
                  with the first batch"
             );
-            return Err(Error::new(Kind::Invalid, message).with_hint("give more --steps"));
+            return Err(Error::new(Kind::Invalid, message)
+                .with_hint("give a larger --steps: it includes the steps before the checkpoint"));
         }
         Ok(About { first: *step, position: *position, terms })
     }

@@ -146,7 +146,10 @@ fn labelled(store: &Store, split: Split) -> Result<Vec<u32>> {
         None => Ok(vertices),
         Some(vertex) => {
             let error = anyhow!("vertex {vertex} is for {split} and has no label");
-            Err(hinted(error, "give it a label, or use 0 in --split of thinwire graph import"))
+            Err(hinted(
+                error,
+                "give this vertex a label, or a 0 in --split of thinwire graph import",
+            ))
         }
     }
 }

@@ -132,7 +132,7 @@ impl PlanRequest {
         if let Some(Machines { path, devices, .. }) = &self.cluster
             && *devices != ranks
         {
-            let error = anyhow!("{} is of {devices} devices, {said} {ranks}", path.display());
+            let error = anyhow!("{} is of {devices} devices, but {said} {ranks}", path.display());
             let other = format!("leave --cluster out to measure {ranks}");
             let hint = start_hint(*devices, &other);
             return Err(hinted(error, hint));

@@ -148,7 +148,8 @@ impl Parallelism {
             Parallelism::Replicas(model) => check_batch(batch, model.unit()?, ranks),
             Parallelism::Planned(path, built, _) if built.computation.plan.ranks() != ranks => {
                 let planned = built.computation.plan.ranks();
-                let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
+                let error =
+                    anyhow!("{} is for {planned} ranks, but {said} {world}", path.display());
                 Err(hinted(error, start_hint(planned, &format!("make a plan for {world}"))))
             }
             Parallelism::Planned(..) => Ok(()),
