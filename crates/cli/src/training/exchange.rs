@@ -335,7 +335,7 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
     )?;
     let warm_up = settings.codec_warmup_steps.filter(|steps| *steps > 0);
     let why = match named.iter().all(|codec| codec == "none") {
-        true => "travels raw in every step",
+        true => "sends raw gradients in every step",
         false => "measures its codecs instead",
     };
     refuse(

@@ -229,7 +229,10 @@ impl Store {
             match seen.get_mut(*origin as usize) {
                 Some(seen) if !*seen => *seen = true,
                 _ => {
-                    return wrong(format!("vertex {origin} twice or beyond {vertices} in origins"));
+                    return wrong(format!(
+                        "vertex {origin} is twice in origins, or not below \
+                        {vertices}"
+                    ));
                 }
             }
         }

@@ -36,7 +36,10 @@ pub(super) fn version(model: &Model<'_>) -> Result<i64, Error> {
         false => {
             let (first, last) = (OPERATORS.start(), OPERATORS.end());
             let found = format!("operators of version {version}");
-            Err(file(format!("{found}, expected {first} to {last}: export it for one of them")))
+            Err(file(format!(
+                "{found}, expected {first} to {last}: export the model for one of \
+                these versions"
+            )))
         }
     }
 }
