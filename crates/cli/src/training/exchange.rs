@@ -82,7 +82,7 @@ impl Exchange {
                 anyhow!(
                     "--codec-warmup-steps {asked}, but the training of the checkpoint had {before}"
                 ),
-                "leave --codec-warmup-steps out: the training has begun with the warm-up of the checkpoint",
+                "leave --codec-warmup-steps out: the number was fixed when the training began",
             ));
         }
         let usual = thinwire_sync::Options::default();
@@ -165,7 +165,7 @@ impl Exchange {
                     anyhow!("--optimizer {asked}, but the training of the checkpoint had {before}");
                 Err(hinted(
                     error,
-                    "leave --optimizer out: moments of one form of Adam are not used by another",
+                    "leave --optimizer out: a training continues only with its own form of Adam",
                 ))
             }
             _ => Ok(asked.or(before).unwrap_or_default()),

@@ -53,7 +53,7 @@ impl Parallelism {
     pub fn resolve(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
         let Some(flags) = typed.plan else { return replicas(typed, recipe) };
         if flags.parallel.is_none_or(|parallel| parallel == Parallel::None) {
-            let hint = "add --parallel auto; or give --activation-codecs to thinwire plan make, which writes a plan for --plan";
+            let hint = "add --parallel auto, or give this flag to thinwire plan make, and its plan to --plan";
             flags.activations.refuse("needs --parallel", hint)?;
         }
         let kept = typed.resume.as_ref().map(KeptPlan::of).transpose()?.flatten();
