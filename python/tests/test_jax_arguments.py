@@ -238,7 +238,7 @@ def of_another_jaxlib(which: str) -> list:
     ("which", "said"),
     [
         ("new", "has version 1 of XLA's foreign function interface, expected 0"),
-        ("old", "has no futures in XLA's foreign function interface, expected them"),
+        ("old", "has no futures in XLA's foreign function interface, but an exchange needs them"),
         ("none", "expected 0.5.3 or later"),
     ],
 )

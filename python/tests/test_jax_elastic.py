@@ -276,10 +276,10 @@ def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
         "value": "gradient has returned dict, expected a value and gradients",
         "gradients": "the gradients are a different pytree",
         "batch": "a new batch was requested before a step with the last one",
-        "next": "in different containers from the 17 of the state",
+        "next": "structured differently from the given state of 17",
         "data": "the data have [3, 4] rows",
         "leaf": 'name is "x", expected an array or a number',
-        "donated": "gradient has donated the state, expected it to keep the state",
+        "donated": "gradient has donated the state, which is needed again",
         "torchrun": "torchrun ends all its 2 ranks when one dies",
     }
     coordinator = Coordinator("127.0.0.1:0", TOKEN)

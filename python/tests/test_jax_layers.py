@@ -124,6 +124,6 @@ def test_devices_of_a_process_exchange_once(ranks, kind):
     exact, coded, outside, *inside = first
     assert exact[0] < 1e-6 and coded[0] < 0.01
     assert exact[2] == coded[2] == 30, "one exchange in each step"
-    assert "is on 2 devices, expected one (hint: mesh= of thinwire.jax.exchange)" in outside
+    assert "is on 2 devices, expected one (hint: pass mesh= to thinwire.jax.exchange)" in outside
     assert len(inside) == 2
     assert all(text.startswith("the exchange is in a program for 2 devices") for text in inside)

@@ -196,7 +196,7 @@ def test_what_is_no_file_of_this_model_is_refused_and_changes_nothing(ranks, tmp
         assert "training with codec int4, this one has codec topk:0.05" in said["int4"]
         assert "another model: it has 'residual.other'" in said["name"]
         assert "residual.weight has 2500 elements, expected 2000" in said["shape"]
-        assert said["model"] == f"{tmp_path}/model.rank0.ckpt is no file of save_residuals"
+        assert said["model"] == f"{tmp_path}/model.rank0.ckpt is not a file of save_residuals"
         assert len(said) == 25
         for line in said.values():
             assert "\n" not in line

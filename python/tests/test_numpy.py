@@ -292,7 +292,7 @@ def test_the_core_refuses_what_cannot_be_and_goes_on(ranks):
         "algorithm": "pigeon",
         "combination": "travels by two-shot, not by ring",
         "budget": "expected a finite number",
-        "plan": "the plan in the state is no plan",
+        "plan": "cannot read the plan in the state",
         "partitions": "has 1000000000 partitions, expected 1..=65536",
         "stranger": "the state is of another model: it has 'residual.z'",
         "length": "residual.a has 3 elements, expected 4",

@@ -112,7 +112,9 @@ def test_no_timeout_is_given_together_with_a_group_that_has_one():
         function = calls()[call]
         function(group=group)
         for name in ("timeout_s", "heartbeat_timeout_s"):
-            with pytest.raises(InvalidError, match=f"{name} is 5, but the group already has one"):
+            with pytest.raises(
+                InvalidError, match=f"{name} is 5, but the group already has a {name}"
+            ):
                 function(group=group, **{name: 5})
     with pytest.raises(InvalidError, match="timeout_s is 5 for a group"):
         thinwire.torch.fsdp(torch.nn.Linear(2, 2), group=group, timeout_s=5)

@@ -318,8 +318,8 @@ REFUSALS = {
     "skipping, hook": "skip_all_reduce_unused_params is True, expected False",
     "python reducer": "optimize_ddp is 'python_reducer'",
     "python reducer, hook": "optimize_ddp is 'python_reducer'",
-    "momentum": "momentum_correction would count twice (hint: zero_grad()",
-    "momentum, late": "momentum_correction cannot be used with static_graph=True and parameters",
+    "momentum": "momentum_correction would count this average twice (hint: zero_grad()",
+    "momentum, late": "momentum_correction cannot be used with static_graph=True if parameters",
     "complex128": "gradients of a parameter [8] (torch.complex128) are torch.float64, expected one of",
     "unused": "backward ended (hint: DistributedDataParallel(..., find_unused_parameters=True)",
 }

@@ -257,7 +257,7 @@ EXPECTED = {
     "no seed": ("InvalidError", "seed is -1"),
     "another model": ("InvalidError", "hint: use a separate hook for each model"),
     "another world": ("PeerError", "world"),
-    "another state": ("InvalidError", "the plan in the checkpoint is no plan"),
+    "another state": ("InvalidError", "cannot read the plan in the checkpoint"),
     "first skipped": ("InvalidError", "skip_all_reduce_unused_params is True, expected False"),
     "last skipped": ("InvalidError", "skip_all_reduce_unused_params is True, expected False"),
     "no process group": ("InvalidError", "init_process_group"),

@@ -293,7 +293,7 @@ def mistaken() -> None:
         fsdp(replicate(torch.nn.Linear(2, 2)))
     model = sharded()
     for codec in ("auto", "powersgd:4", "intsgd"):
-        with pytest.raises(InvalidError, match=f"'{codec}' plans whole gradients"):
+        with pytest.raises(InvalidError, match=f"'{codec}' needs whole gradients"):
             fsdp(model, codec=codec)
     with pytest.raises(InvalidError, match="unknown codec 'zip'"):
         fsdp(model, codec="zip")

@@ -248,7 +248,8 @@ def test_lossy_codecs_train_with_accumulation_skip_and_resume(codec):
 
 def test_what_does_not_fit_is_refused():
     expected = [
-        "on a mesh of two dimensions, one of which FSDP2 sums itself, expected the one that shards (hint: "
+        "on a mesh of two dimensions, over one of which FSDP2 itself sums gradients, expected "
+        "the one that shards (hint: "
         'fully_shard(module, mesh=mesh["host"]))',
         "gather_codec with replicas",
         "replicas is DeviceMesh of 2 dimensions, expected a mesh of one dimension or a process group",

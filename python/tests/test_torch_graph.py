@@ -515,10 +515,12 @@ def test_features_of_a_file_may_be_bytes_with_a_scale(tmp_path):
             assert batch.x.dtype == torch.float32
             assert torch.equal(batch.x, int8(x)[batch.n_id])
     with pytest.raises(
-        InvalidError, match='codec "int4" of torch.float32, expected one of f32, int8'
+        InvalidError, match='codec "int4" for x of torch.float32, expected one of f32, int8'
     ):
         stored(tmp_path / "graph.tw", x, codec="int4")
-    with pytest.raises(InvalidError, match='codec "int8" of torch.float16, expected one of f16'):
+    with pytest.raises(
+        InvalidError, match='codec "int8" for x of torch.float16, expected one of f16'
+    ):
         stored(tmp_path / "graph.tw", x.half(), codec="int8")
     with pytest.raises(InvalidError, match=r"row 60, expected rows of 0\.\.60"):
         file.rows().read(torch.tensor([0, VERTICES]))
@@ -692,16 +694,16 @@ ALL = torch.ones(VERTICES, dtype=torch.bool)
         (
             {"train_mask": ALL, "test_mask": ALL},
             {},
-            "train_mask and test_mask have vertex 0, expec",
+            "train_mask and test_mask both have vertex 0, expec",
         ),
         ({}, {"bounds": 5}, "bounds is 5, expected a list of whole numbers"),
         ({}, {"bounds": [0, 60.0]}, "bounds has 60.0, expected a whole number of at least 0"),
         ({}, {"bounds": [0, 30]}, r"bounds \[0, 30\], expected ascending numbers from 0 to 60"),
-        ({}, {"codec": ["f32"]}, "codec list of torch.float32, expected one of f32, int8"),
+        ({}, {"codec": ["f32"]}, "codec list for x of torch.float32, expected one of f32, int8"),
         (
             {"x": None, "num_nodes": VERTICES},
             {"codec": "int8"},
-            'codec "int8" of a graph without',
+            'codec "int8" for a graph without',
         ),
     ],
 )

@@ -459,7 +459,7 @@ def test_a_state_that_is_broken_on_one_rank_is_refused_on_all(ranks):
         "shape": "the state has shape [3] of bias, expected shape [2]",
         "nan": "bias in the state is not finite",
         "mode": "the state is of mode pair:2 on 2 ranks, this training is of mode diloco:2,",
-        "pairs": "expected the result of state_dict there",
+        "pairs": "expected the result of state_dict on that rank",
         "no state": "the state has no mode",
     }
     for name, text in expected.items():

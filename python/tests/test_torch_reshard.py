@@ -133,7 +133,7 @@ def test_what_does_not_belong_together_is_refused():
 
     factor = torch.ones(2)
     refusals = {
-        "the state is of 3 ranks, this job has 2: rank0 needs rank0, rank2, and rank2 is not there": {
+        "the state is of 3 ranks, this job has 2: rank0 needs rank0, rank2, but rank2 is missing": {
             "rank0": entry(),
             "rank1": entry(),
         },

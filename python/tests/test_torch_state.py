@@ -186,7 +186,7 @@ def refused():
 def test_a_state_of_another_rank_or_model_is_refused(ranks):
     expected = {
         "arity": "expected the result of state_dict",
-        "no plan": "is no plan",
+        "no plan": "cannot read the plan in the ",
         "shape": "the state is of another model: residual",
         "nan": "holds NaN, expected finite numbers",
         "stranger": "another model: it has 'residual.z'",
@@ -470,7 +470,7 @@ def test_a_broken_file_is_named_on_all_ranks(ranks, tmp_path):
         contents = {
             "another step": "not saved together: rank 1 has step 2, rank 0 has step 1 (hint: ",
             "another world": "the state has entries of 2 and of 3 ranks",
-            "no plan": "the plan in the checkpoint is no plan",
+            "no plan": "cannot read the plan in the checkpoint",
             "another layout": "rank 1 has parameters in buckets [['weight'], ['bias']]",
             "infinite": "residual.weight in the state holds ",
             "another model": "not saved together: rank 1 has step 0, rank 0 has step 1",

@@ -46,7 +46,8 @@ class Adapting:
         self._core = _core.Policies(texts)
         if self._core.needs_ranks() and (resize is None or ranks_allowed is None):
             raise InvalidError(
-                f"policies {', '.join(texts)} need resize= and ranks_allowed=, by which they change the "
+                f"policies {', '.join(texts)} need resize= and ranks_allowed=, by which they "
+                f"change the "
                 "number of ranks"
             )
         for name, value, least in (("batch", batch, self._ranks), ("rows", rows, 1)):
@@ -148,7 +149,8 @@ class Adapting:
         """Refuses a batch of unequal parts: the mean of gradients is that of ranks, not of rows."""
         if batch % self._ranks != 0:
             raise InvalidError(
-                f"a batch of {batch} rows on {self._ranks} ranks, expected a multiple of {self._ranks}"
+                f"a batch of {batch} rows on {self._ranks} ranks, expected a multiple of "
+                f"{self._ranks}"
             )
 
     def _parts(self) -> list[int]:
@@ -196,7 +198,8 @@ class Adapting:
         unknown = set(answer) - {"batch", "rate", "ranks", "reason"}
         if unknown or batch < 0 or rate < 0:
             raise InvalidError(
-                f"a policy has asked for {answer}, expected batch, rate, ranks or reason, none negative"
+                f"a policy has asked for {answer}, expected only batch, rate, ranks and reason, "
+                f"and no negative number"
             )
         self._expect_even(batch)
         changed: dict[str, Any] = {}
@@ -208,7 +211,9 @@ class Adapting:
         ranks = answer.get("ranks")
         if ranks is not None and ranks != self._ranks_asked:
             if self._resize is None:
-                raise InvalidError(f"a policy has asked for {ranks} ranks, which needs resize=")
+                raise InvalidError(
+                    f"a policy has asked for {ranks} ranks, but resize= was not given"
+                )
             self._ranks_asked = ranks
             self._resize(ranks)
             changed["ranks"] = ranks

@@ -262,7 +262,8 @@ class Gradients:
         """Refuses other gradients than those of the first call; one that is missing now counts as zeros."""
         if len(found) != len(self.all):
             raise _core.InvalidError(
-                f"{len(found)} gradients, expected {len(self.all)} as in the first step (hint: a variable "
+                f"{len(found)} gradients, expected {len(self.all)} as in the first step (hint: a "
+                f"variable "
                 "that is added later needs a new exchange, or a new optimizer)"
             )
         for now, first in zip(found, self.all):
@@ -273,8 +274,10 @@ class Gradients:
                 )
             if KINDS.index(now.kind) > KINDS.index(first.kind):
                 raise _core.InvalidError(
-                    f"the gradient of {first.name} is {now.kind}, in the first step it was {first.kind} on "
-                    "all ranks (hint: one exchange for each set of variables that are trained together)"
+                    f"the gradient of {first.name} is {now.kind}, in the first step it was "
+                    f"{first.kind} on "
+                    "all ranks (hint: create one exchange for each set of variables that are "
+                    "trained together)"
                 )
 
     def _expect(self, place: int, array: Array) -> None:
@@ -368,11 +371,12 @@ def expect_exchangeable(found: list[Gradient]) -> list[Gradient]:
         if each.kind != "none" and each.dtype not in DTYPES:
             raise _core.InvalidError(
                 f"the gradient of {each.name} is {each.dtype}, expected {', '.join(DTYPES)} "
-                "(hint: leave it out of what is exchanged)"
+                "(hint: leave this gradient out of the exchange)"
             )
     if all(each.kind == "none" for each in found):
         raise _core.InvalidError(
-            f"none of {len(found)} variables has a gradient, expected one (hint: does the loss depend "
+            f"none of {len(found)} variables has a gradient, expected at least one (hint: does "
+            f"the loss depend "
             "on them?)"
         )
     return found
@@ -395,7 +399,7 @@ def expect_same_values(
     except _core.InvalidError as error:
         raise _core.InvalidError(
             f"{error} (hint: thinwire.tensorflow.broadcast_variables before the first step, or the "
-            "callback thinwire.keras.Broadcast, gives all ranks those of rank 0)"
+            "callback thinwire.keras.Broadcast, gives all ranks the variables of rank 0)"
         ) from None
 
 

@@ -82,7 +82,8 @@ def init(
         return group
     if group is not None and group.world > 1:
         raise _core.InvalidError(
-            f"this process has joined already, as rank {group.rank} of {group.world} (hint: use that "
+            f"this process has joined already, as rank {group.rank} of {group.world} (hint: use "
+            f"that "
             "group, or its split(name): a rank joins once)"
         )
     try:
@@ -237,7 +238,7 @@ def check(array: numpy.ndarray[Any, Any], writable: bool = False) -> None:
             f"array of strides {array.strides} is not contiguous (hint: numpy.ascontiguousarray)"
         )
     if writable and not array.flags.writeable:
-        raise _core.InvalidError("array is read-only, and the result is written in place")
+        raise _core.InvalidError("array is read-only, but the result is written into it")
 
 
 def check_sum(array: numpy.ndarray[Any, Any], average: bool) -> None:
@@ -247,7 +248,8 @@ def check_sum(array: numpy.ndarray[Any, Any], average: bool) -> None:
     if not array.dtype.isnative:
         raise _core.InvalidError(
             f"array of {array.dtype.str}, expected this machine's byte order "
-            f"{array.dtype.newbyteorder('=').str} (hint: array.astype(array.dtype.newbyteorder('=')))"
+            f"{array.dtype.newbyteorder('=').str} (hint: "
+            f"array.astype(array.dtype.newbyteorder('=')))"
         )
     if average and array.dtype.kind == "b":
         raise _core.InvalidError(

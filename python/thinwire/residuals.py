@@ -90,8 +90,9 @@ def of_ranks(
         saved = read(file(of))
         if (saved.rank, saved.world) != (of, saved_world):
             raise _core.InvalidError(
-                f"{file(of)} is of rank {saved.rank} of {saved.world}, expected rank {of} of {saved_world} "
-                "(hint: the files of all ranks, of one saving, in one folder)"
+                f"{file(of)} is of rank {saved.rank} of {saved.world}, expected rank {of} of "
+                f"{saved_world} "
+                "(hint: put the files of all ranks, saved together, in one folder)"
             )
         return saved
 
@@ -122,7 +123,7 @@ def entries_of(
         reason = " ".join(str(error).split())
         raise _core.InvalidError(f"cannot read the residuals in {file}: {reason[:300]}") from error
     if not {PLAN, RANKS} <= entries.keys():
-        raise _core.InvalidError(f"{file} is no file of save_residuals")
+        raise _core.InvalidError(f"{file} is not a file of save_residuals")
     return entries
 
 
@@ -132,7 +133,7 @@ def read(file: str) -> Saved:
     arrays = entries_of(file, loaded, *errors)
     plan, ranks = arrays.pop(PLAN).tobytes().decode(errors="replace"), arrays.pop(RANKS)
     if ranks.shape != (2,):
-        raise _core.InvalidError(f"{file} is no file of save_residuals")
+        raise _core.InvalidError(f"{file} is not a file of save_residuals")
     for name, each in arrays.items():
         if each.dtype != numpy.float32:
             raise _core.InvalidError(f"{name} in {file} is {each.dtype}, expected float32")

@@ -310,8 +310,9 @@ pub(crate) fn term() -> Result<Duration, Error> {
     }
     let (found, least) = (term.as_secs_f64(), LEASE_MIN.as_secs());
     let message = format!("{LEASE_VARIABLE} is {found} s, expected at least {least} s");
-    Err(Error::new(Kind::Invalid, message)
-        .with_hint("unset it, or give all trainings of a bucket the same value"))
+    Err(Error::new(Kind::Invalid, message).with_hint(
+        "unset the variable, or give it the same value in all trainings that use the bucket",
+    ))
 }
 
 /// Returns the time in seconds from an environment variable, if it is set.
@@ -325,7 +326,9 @@ pub(crate) fn seconds_of(variable: &str) -> Result<Option<Duration>, Error> {
     let text = text.to_string_lossy();
     let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let wrong = || Error::new(Kind::Invalid, format!("{variable} is '{text}', expected seconds"));
-    time.map(Some).ok_or_else(|| wrong().with_hint("unset it, or give a number such as 12"))
+    time.map(Some).ok_or_else(|| {
+        wrong().with_hint("unset the variable, or set it to a number of seconds such as 12")
+    })
 }
 
 #[cfg(feature = "s3")]

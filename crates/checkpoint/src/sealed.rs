@@ -30,9 +30,12 @@ impl<T: Record> Sealed<T> {
         let text = store.read(folder, MANIFEST, MANIFEST_BYTES_MAX).map_err(|why| {
             let message = format!("no {noun} at {}: {why}", store.path(folder, ""));
             Error::new(Kind::Missing, message).with_hint(match T::SERIES {
-                Series::Steps => "give a folder step-NNNNNN, or the place that holds them",
+                Series::Steps => {
+                    "give a folder step-NNNNNN, or the folder or bucket that contains it"
+                }
                 Series::Snapshots => {
-                    "give a folder snapshot-NNNNNN, the place that holds them, or a safetensors file"
+                    "give a folder snapshot-NNNNNN, the folder or bucket that contains it, or a \
+                     safetensors file"
                 }
             })
         })?;
@@ -40,7 +43,7 @@ impl<T: Record> Sealed<T> {
         if let Some(format) = Manifest::<T>::newer_format(&text) {
             let message = format!("{file} has format {format}, expected {}", T::FORMAT);
             return Err(Error::new(Kind::Damaged, message)
-                .with_hint("a newer thinwire has written it: use that one"));
+                .with_hint("a newer version of thinwire has written this file: use that version"));
         }
         let manifest = Manifest::from_text(&text).map_err(|why| damaged(T::SERIES, &file, &why))?;
         let folder = folder.to_owned();

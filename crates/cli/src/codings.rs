@@ -72,7 +72,8 @@ pub fn tell(settings: &Settings) {
     for coding in settings.activation_codings.iter().filter(|coding| coding.loss > budget) {
         let lost = coding.loss;
         say(format!(
-            "activations are not sent as {coding}: it loses {lost:.2e} of them, --activation-budget is {budget}"
+            "activations are not sent as {coding}: this codec loses {lost:.2e} of them, but \
+             --activation-budget is {budget}"
         ));
     }
 }
@@ -91,10 +92,11 @@ pub fn of_gradients(policy: &Policy, budget: f64) -> Result<Vec<Coding>> {
         return Ok(all.filter(is_usable).collect());
     }
     if let Policy::Named(_) = policy {
-        let error = anyhow!("codec {policy} is chosen by names of parameters, expected one codec");
+        let error =
+            anyhow!("codec {policy} depends on the names of parameters, expected one codec");
         return Err(hinted(
             error,
-            "a plan chooses the codec of every gradient from those it is given",
+            "with a list such as auto:int8+int4, the plan itself chooses a codec for every gradient",
         ));
     }
     let encoded = policy.choices().filter(|choice| choice.to_string() != "none");
@@ -142,10 +144,11 @@ fn of_choice(choice: &Choice) -> Result<Coding> {
     match Choice::parse(&name) {
         Ok(_) => Ok(Coding::parse(&name)?),
         Err(_) => {
-            let error = anyhow!("codec {name} is from a file, expected one that a plan can name");
+            let error =
+                anyhow!("codec {name} is from a file, but a plan can contain only built-in codecs");
             Err(hinted(
                 error,
-                "int8, int4 and onebit are such codecs; without a plan any can be used",
+                "int8, int4 and onebit are built in; without a plan, codecs from files can be used too",
             ))
         }
     }

@@ -176,7 +176,7 @@ pub fn ensure_other<'a>(
     let target = output.canonicalize().ok();
     let is_target = |path: &&Path| target.is_some() && path.canonicalize().ok() == target;
     match read.into_iter().find(is_target) {
-        Some(path) => bail!("{flag} is the file that is read, {}", path.display()),
+        Some(path) => bail!("{flag} would overwrite the file that is read, {}", path.display()),
         None => Ok(()),
     }
 }

@@ -27,7 +27,7 @@ const BYTES_PER_EDGE: f64 = 12.0;
 pub fn ensure(bytes: u64, what: &str, hint: &str) -> Result<()> {
     let Some(free) = free().filter(|free| bytes > *free) else { return Ok(()) };
     let [bytes, free] = [bytes, free].map(|bytes| figures::bytes(bytes as f64));
-    let error = anyhow!("{what} needs about {bytes} of memory, {free} are free");
+    let error = anyhow!("{what} needs about {bytes} of memory, but only {free} are free");
     Err(hinted(error, hint))
 }
 

@@ -108,18 +108,20 @@ impl Source {
         match (self, asked) {
             (Source::Name(name), asked) => Ok(asked.unwrap_or_else(|| usual_sequence(name))),
             (Source::File(_, file), Some(asked)) if asked != file.sequence => {
-                bail!("sequences of {asked} tokens, expected {} of the file", file.sequence)
+                bail!("--sequence {asked}: the file has sequences of {} tokens", file.sequence)
             }
             (Source::File(_, file), _) => Ok(file.sequence),
             (Source::Onnx(_, file), asked) => match (file.has_sequence()?, asked) {
                 (true, Some(asked)) => Ok(asked),
                 (true, None) => {
-                    bail!("it leaves the length of sequences open: give it with --sequence")
+                    bail!(
+                        "the file leaves the length of sequences open: give a length with --sequence"
+                    )
                 }
                 (false, None | Some(1)) => Ok(1),
                 (false, Some(asked)) => {
                     bail!(
-                        "sequences of {asked} tokens, but the file does not leave their length open"
+                        "--sequence {asked}, but the file does not leave the length of sequences open"
                     )
                 }
             },

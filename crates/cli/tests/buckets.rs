@@ -99,7 +99,7 @@ fn a_bucket_that_cannot_be_used_is_named_before_the_first_step() {
     assert!(with("gs://bucket/run", none).0.contains("and to s3://BUCKET/PREFIX"));
     let (error, hint) = with("s3://bucket/run", ("THINWIRE_LEASE_S", "0"));
     assert_eq!(error, "error: THINWIRE_LEASE_S is 0 s, expected at least 1 s");
-    assert!(hint.contains("unset it"), "{hint}");
+    assert!(hint.contains("unset the variable"), "{hint}");
     for name in ["THINWIRE_LEASE_S", "THINWIRE_RESCUE_AFTER_S"] {
         let (error, _) = with("s3://bucket/run", (name, "a while"));
         assert!(error.contains(&format!("{name} is 'a while', expected seconds")), "{error}");

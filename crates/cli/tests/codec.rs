@@ -53,13 +53,13 @@ fn what_cannot_be_checked_alone_says_what_it_is() {
         ("intsgd", "sends sums of integers under a scale", "thinwire codec bench intsgd"),
         (
             "auto",
-            "is no codec: it chooses one for every bucket",
-            "check those that it chooses from",
+            "is not a codec: it chooses a codec for every bucket",
+            "check the codecs that it chooses from",
         ),
         (
             "auto:int8",
-            "is no codec: it chooses one for every bucket",
-            "check those that it chooses",
+            "is not a codec: it chooses a codec for every bucket",
+            "check the codecs that it chooses",
         ),
     ] {
         let ended = folder.run(&["codec", "check", codec]);

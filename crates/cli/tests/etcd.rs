@@ -213,7 +213,10 @@ fn what_is_no_etcd_is_refused_in_one_line() {
     let free = format!("127.0.0.1:{}", free_port());
     let [error, hint] = refused(&folder, &format!("etcd://{free}/j"));
     assert_eq!(error, format!("error: cannot reach etcd at {free}: connection refused"));
-    assert_eq!(hint, "hint: is etcd running there, and reachable from this machine?");
+    assert_eq!(
+        hint,
+        "hint: check that etcd runs at this address, and that this machine can reach it"
+    );
     let answers = [
         (
             "HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nNot Found",

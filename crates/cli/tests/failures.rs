@@ -222,7 +222,8 @@ fn mistakes_are_named_with_a_hint() {
         ),
         (
             &["--codec", "none", "--codec-warmup-steps", "3"],
-            "--codec-warmup-steps 3 has no effect with codec none, which travels raw in every step",
+            "--codec-warmup-steps 3 has no effect with codec none, which sends raw gradients in \
+             every step",
         ),
         (&["--algorithm", "star"], "unknown algorithm 'star'"),
         (&["--link", "fast"], "'fast' is no bandwidth"),

@@ -43,7 +43,7 @@ fn a_file_that_is_read_is_not_overwritten() {
     let told = folder.run(&["graph", "import", "edges.csv", "--output", "./edges.csv"]);
     assert_eq!(told.code, Some(2));
     assert!(
-        told.stderr.contains("--output is the file that is read, edges.csv"),
+        told.stderr.contains("--output would overwrite the file that is read, edges.csv"),
         "{}",
         told.stderr
     );
@@ -53,7 +53,11 @@ fn a_file_that_is_read_is_not_overwritten() {
     let before = std::fs::read(folder.path().join("g.graph")).unwrap();
     let told = folder.run(&["graph", "train", "g.graph", "--output", "./g.graph"]);
     assert_eq!(told.code, Some(2));
-    assert!(told.stderr.contains("--output is the file that is read, g.graph"), "{}", told.stderr);
+    assert!(
+        told.stderr.contains("--output would overwrite the file that is read, g.graph"),
+        "{}",
+        told.stderr
+    );
     assert_eq!(std::fs::read(folder.path().join("g.graph")).unwrap(), before);
 }
 
@@ -70,7 +74,7 @@ fn losses_and_noise_that_are_no_numbers_are_errors() {
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     let told = folder.run(&["graph", "train", "g.graph", "--output", "model.safetensors"]);
     assert_eq!(told.code, Some(2));
-    assert!(told.stderr.contains("error: a loss of "), "{}", told.stderr);
+    assert!(told.stderr.contains("error: the loss is "), "{}", told.stderr);
     assert!(!folder.path().join("model.safetensors").exists());
 }
 
@@ -192,7 +196,7 @@ fn weights_and_types_are_kept_shown_and_drawn_by() {
         (&["import", "m.mtx"][..], &*format!("m.mtx: line 3: weight -4, {at_least}")),
         (
             &["import", "e.csv", "--columns", "1,2,3", "--unweighted"],
-            "--unweighted with a column of weights in --columns, expected one of them\n",
+            "--unweighted cannot be used with a column of weights in --columns\n",
         ),
         (
             &["import", "e.csv", "--columns", "1,2", "--types", "e.csv"],
@@ -441,7 +445,7 @@ fn a_training_that_cannot_be_is_refused_before_ranks_start() {
         (&["x.graph"], "x.graph has no labels\nhint: thinwire graph import --labels"),
         (
             &["all.graph", "--features", "learned:8"],
-            "--features learned:8, but all.graph has features already, 1 f32\nhint: leave it out",
+            "--features learned:8, but all.graph has features already, 1 f32\nhint: leave --features out",
         ),
         (
             &["bare.graph", "--features", "learned:0"],

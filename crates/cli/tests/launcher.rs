@@ -400,7 +400,7 @@ fn what_cannot_be_elastic_is_refused() {
     refused(
         &train(&["--trace", "trace"]),
         "--trace trace cannot be used in an elastic job",
-        "leave it out",
+        "leave --trace out",
     );
     let gone = ["coordinator", "--listen", "127.0.0.1:0", "--state", "gone/state"];
     let ended = folder.run(&gone);

@@ -106,7 +106,7 @@ fn a_model_that_is_none_is_told_of() {
     let error = ended.error();
     assert!(error.starts_with("error: no model is called 'gpt5', expected a name such as gpt2, "));
     let ended = folder.run(&["model", "show", "bert-base", "--sequence", "600"]);
-    let expected = "error: bert-base: a sequence has 600 tokens, the model has 512 positions";
+    let expected = "error: bert-base: a sequence has 600 tokens, but the model has 512 positions";
     assert_eq!(ended.error(), expected);
     assert_eq!(ended.hint(), "hint: give --sequence 512 or less");
     let ended = folder.run(&["model", "show", "mlp", "--sequence", "2"]);

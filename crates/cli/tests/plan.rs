@@ -60,7 +60,7 @@ fn steps_before_the_first_plan_and_after_the_last_step_are_told_of() {
     folder.train(&[&TRACE[..], &["--codec", "auto", "--ranks", "1"]].concat()).done();
     shifted(&folder, 7);
     let ended = folder.run(&["plan", "sync", "--trace", "trace.jsonl", "--step", "3"]);
-    let expected = "trace.jsonl has no plan up to step 3, its first one is after step 7";
+    let expected = "trace.jsonl has no plan up to step 3: its first plan is after step 7";
     assert_eq!(ended.error(), format!("error: {expected}"));
     let ended = folder.run(&["plan", "sync", "--trace", "trace.jsonl", "--step", "999"]);
     assert_eq!(ended.error(), "error: --step 999, but trace.jsonl ends with step 12");
@@ -242,18 +242,19 @@ fn impossible_plans_say_why_in_one_line() {
     for (flags, error, hint) in [
         (
             &["--stages", "4", "--mesh", "2,2"][..],
-            "4 stages of mesh [2, 2] are 16 devices, the cluster has 8",
+            "4 stages of mesh [2, 2] are 16 devices, but the cluster has 8",
             "stages times the mesh make 8 at most: 1 stage of [8], for instance",
         ),
         (
             &["--mesh", "4294967296,4294967296"],
-            "1 stage of mesh [4294967296, 4294967296] are too many devices to count, the cluster has 8",
+            "1 stage of mesh [4294967296, 4294967296] are too many devices to count, but the \
+             cluster has 8",
             "stages times the mesh",
         ),
         (
             &["--mesh", "8", "--pin", "block.*.mlp.up: n=tp"],
             "pin 'block.*.mlp.up: n=tp' is on tensor, dimension 2 of a mesh, expected at most 1",
-            "a mesh of 2 dimensions, such as 1,8, or a pin on data",
+            "give a mesh of 2 dimensions, such as 1,8, or pin the axis to data",
         ),
         (&["--mesh", "2,2,2,1"], "--mesh of 4 dimensions, expected 1 to 3", "--mesh 4,2"),
         (
@@ -263,13 +264,13 @@ fn impossible_plans_say_why_in_one_line() {
         ),
         (
             &["--sequence", "4096"],
-            "gpt2: a sequence has 4096 tokens, the model has 1024 positions",
+            "gpt2: a sequence has 4096 tokens, but the model has 1024 positions",
             "give --sequence 1024 or less",
         ),
         (
             &["--pin", "block.*.mlp.up: n=width"],
             "no dimension of a mesh is called 'width', expected one of data, dp, 0, tensor, tp, 1",
-            "data, dp and 0 are the first one, tensor, tp and 1 the second",
+            "data, dp and 0 are the first dimension; tensor, tp and 1 are the second",
         ),
         (
             &["--activation-codecs", "randomk:1"],

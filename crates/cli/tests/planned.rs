@@ -218,7 +218,7 @@ fn what_a_plan_cannot_be_is_named() {
         (ended.error().to_owned(), ended.hint().to_owned())
     };
     let (found, hint) = error(&["--ranks", "2"]);
-    assert_eq!(found, "error: plan.toml is for 4 ranks, --ranks says 2");
+    assert_eq!(found, "error: plan.toml is for 4 ranks, but --ranks says 2");
     assert_eq!(hint, "hint: start 4 ranks, or make a plan for 2");
     let (found, _) = error(&["--width", "32"]);
     assert_eq!(
@@ -246,7 +246,7 @@ fn what_a_plan_cannot_be_is_named() {
         (&[("vocabulary=256", "vocabulary=200")], "fingerprint"),
         (&[("\"embedding\"", "\"embeding\"")], "embed"),
         (&[(micro, "micro_batches = 3")], "batch of 8 does not divide into 3 micro-batches"),
-        (&[("sequence = 16", "sequence = 17")], "17 tokens, the model has 16 positions"),
+        (&[("sequence = 16", "sequence = 17")], "17 tokens, but the model has 16 positions"),
         (&[("zero = ", "zero = 1")], "zero = 1"),
     ];
     for (changes, expected) in table {
@@ -472,7 +472,7 @@ fn ranks_plan_for_themselves() {
     for (flags, expected) in [
         (
             ["--parallel", "auto", "--cluster", "cluster.toml"],
-            "cluster.toml is of 4 devices, --ranks says 3",
+            "cluster.toml is of 4 devices, but --ranks says 3",
         ),
         (
             ["--parallel", "auto", "--cluster", "/dev/zero"],
@@ -518,7 +518,7 @@ fn ranks_plan_with_the_codecs_that_they_are_given() {
         };
         named("gradients", gradients);
         named("activations", activations);
-        let lossy = ended.stderr.contains("activations are not sent as int4: it loses ");
+        let lossy = ended.stderr.contains("activations are not sent as int4: this codec loses ");
         assert_eq!(lossy, activations == "f16", "{}", ended.stderr);
         let runs = ended.json();
         for rank in runs[0]["planned"]["ranks"].as_array().unwrap() {

@@ -125,7 +125,7 @@ fn policies_that_cannot_be_followed_are_refused() {
         (&["--policy", "noise"][..], "unknown policy 'noise'"),
         (
             &["--policy", "noise-scale:max=7"],
-            "has no effect on a batch of 4 rows: twice as many are more than 7",
+            "has no effect on a batch of 4 rows: it doubles the batch, to at most 7 rows",
         ),
         (
             &["--policy", "deadline:60"],
@@ -141,7 +141,7 @@ fn policies_that_cannot_be_followed_are_refused() {
         ),
         (
             &["--policy", "wait:max=0.3", "--mode", "local:4"],
-            "--policy wait:max=0.3 cannot be used with --mode local:4: its codec is named",
+            "--policy wait:max=0.3 cannot be used with --mode local:4: this mode has a named codec",
         ),
         (
             &["--policy", "noise-scale:max=64", "--parallel", "auto"],
@@ -164,7 +164,7 @@ fn another_mode_is_proposed_where_no_codec_hides_what_is_sent() {
     let fixed = ["train", "--data", "text.txt", "--report", "none", "--link", "500kbit"];
     let flags = ["--mode", "auto", "--steps", "60", "--checkpoint-dir", "none"];
     let ended = folder.run(&[&fixed[..], &SMALL, &flags].concat());
-    let line = "no codec within the error budget hides what ranks send: they wait for ";
+    let line = "no codec within the error budget hides the exchange: ranks wait for ";
     assert!(ended.stderr.contains(line), "{}", ended.stderr);
     assert!(ended.stderr.contains("--mode diloco:"), "{}", ended.stderr);
     ended.done();

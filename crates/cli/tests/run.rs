@@ -53,7 +53,7 @@ fn a_job_gets_the_open_files_that_it_needs_or_says_how_many_these_are() {
         let ended = run_limited(&folder, "ulimit -n 40", &arguments);
         let said = "a job of 16 ranks on this machine needs 72 open files in addition to the ";
         assert!(ended.error().contains(said), "{}", ended.stderr);
-        assert!(ended.error().contains(", at most 40 are allowed"), "{}", ended.stderr);
+        assert!(ended.error().contains(", but at most 40 are allowed"), "{}", ended.stderr);
         assert!(ended.hint().contains("ulimit -n"), "{}", ended.stderr);
     }
     let arguments = ["run", "--ranks", "16", "--", "sh", "-c", "ulimit -Sn"];

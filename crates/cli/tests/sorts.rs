@@ -112,7 +112,7 @@ fn what_is_planned_with_codecs_of_activations_runs() {
         }
     }
     let ended = price(&["--activation-codecs", "int4", "--activation-budget", "0.001"]);
-    let said = "activations are not sent as int4: it loses ";
+    let said = "activations are not sent as int4: this codec loses ";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
 }
 

@@ -219,10 +219,11 @@ fn a_checkpoint_of_an_earlier_version_goes_on_and_writes() {
     let flags = ["train", "--resume", EARLIER, "--data", "text.txt", "--link", "none", "--json"];
     let places = ["--codec", "int8", "--report", "none", "--checkpoint-dir", "none"];
     let ended = folder.run(&[&flags[..], &places].concat());
-    let said = "the checkpoint's gradients were in other buckets: the way in which they are sent is chosen again";
+    let said =
+        "the checkpoint has other buckets of gradients: how gradients are sent is chosen again";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let said =
-        "does not tell how its gradients were sent: training continues with codec int8, algorithm";
+        "does not tell how gradients were sent: training continues with codec int8, algorithm";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let found = losses(&ended.json()[0]);
     assert_eq!(found.len(), LATER.len());
@@ -312,7 +313,7 @@ fn a_training_by_rounds_goes_on_bit_for_bit() {
         }
         let fewer = ["--steps", "14", "--ranks", "1"];
         let ended = folder.run(&[&resumed[..], &fewer, &["--checkpoint-dir", "none"]].concat());
-        let dropped = "what ranks from 1 on had learnt since their last rounds is dropped";
+        let dropped = "the progress of ranks 1 and above since their last rounds is dropped";
         assert!(ended.stderr.contains(dropped), "{}", ended.stderr);
         ended.done();
         // Another mode begins with the model.
@@ -361,7 +362,7 @@ fn momenta_go_on(optimizer: &str) {
     }
     let other = ["--resume", "step-000120", "--steps", "200", "--optimizer", "adamw"];
     let ended = folder.run(&[&resumed[..], &other, &["--checkpoint-dir", "none"]].concat());
-    let refused = format!("--optimizer adamw, but the checkpoint's training has {optimizer}");
+    let refused = format!("--optimizer adamw, but the training of the checkpoint had {optimizer}");
     assert!(ended.stderr.contains(&refused), "{}", ended.stderr);
     assert_eq!(ended.code, Some(2));
 }

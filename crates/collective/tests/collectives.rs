@@ -313,7 +313,10 @@ fn intrude(epoch: u32, message: u32) -> Result<(), thinwire_collective::Error> {
 fn a_frame_of_another_life_or_another_schedule_is_refused() {
     intrude(0, 0).unwrap();
     let error = intrude(1, 0).unwrap_err().to_string();
-    assert!(error.contains("rank 1 sent what is no frame: epoch 1, expected 0"), "{error}");
+    assert!(
+        error.contains("rank 1 sent something that is not a frame: epoch 1, expected 0"),
+        "{error}"
+    );
     let error = intrude(0, 77).unwrap_err().to_string();
     assert!(error.contains("rank 1 sent message 77, which is not in this schedule"), "{error}");
 }

@@ -105,7 +105,10 @@ fn holders_that_differ_are_named_on_all_ranks() {
 #[test]
 fn bytes_of_the_wrong_ranks_are_named_on_all_ranks() {
     let found = errors(2, &[Some(b"1"), None, None]);
-    assert_eq!(found, vec!["rank 1 gives no bytes, expected those of a holder (in hand_over)"; 3]);
+    assert_eq!(
+        found,
+        vec!["rank 1 gives no bytes, expected the bytes of a holder (in hand_over)"; 3]
+    );
     let found = errors(1, &[Some(b"1"), None, Some(b"")]);
     let text = "rank 2 gives 0 bytes with checksum 00000000, \
         expected none: the first 1 ranks are the holders (in hand_over)";

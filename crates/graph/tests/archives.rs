@@ -167,8 +167,11 @@ fn archives_that_are_no_graph_are_refused() {
     let csr = |offsets: &[i32], columns: &[i32]| {
         read_npz(&[("indptr", int32(offsets)), ("indices", int32(columns))]).unwrap_err()
     };
-    assert_eq!(csr(&[0, 2, 1], &[0, 1]), "row 1 from 2 to 1, expected 2 to at most 2");
-    assert_eq!(csr(&[0, 1], &[0, 0]), "rows that end at 1, expected 2");
+    assert_eq!(
+        csr(&[0, 2, 1], &[0, 1]),
+        "row 1 goes from 2 to 1, expected it to begin at 2 and end at 2 or before"
+    );
+    assert_eq!(csr(&[0, 1], &[0, 0]), "the rows end at 1, expected 2, the length of indices");
     assert_eq!(csr(&[0, 1, 2], &[0, 2]), "entry 1 has vertex 2, expected vertices of 0..2");
     assert_eq!(csr(&[0, 1, 2], &[0, -1]), "a negative number at position 1");
     let with = |name: &'static str, array: Vec<u8>| {

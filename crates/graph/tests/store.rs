@@ -204,7 +204,7 @@ fn a_file_that_is_written_to_while_it_is_open_is_an_error_with_its_name() {
     assert_eq!(error.kind(), Kind::Changed);
     assert_eq!(
         error.to_string(),
-        format!("{path}: somebody has written to it since it was opened")
+        format!("{path}: another program has written to the file since it was opened")
     );
     written.set_len(300).unwrap();
     let error = store.ensure_unchanged().unwrap_err().to_string();

@@ -49,7 +49,8 @@ pub fn check_reachable(address: &str) -> Result<(), Error> {
     if parsed.is_ok_and(|address| address.is_unspecified()) {
         return Err(Error::invalid(format!("{host} is no address that other processes can reach"))
             .with_hint(
-                "name an address of this host, for instance 10.0.0.1; all interfaces listen",
+                "give an address of this host, for instance 10.0.0.1; connections are accepted on \
+                 all its interfaces",
             ));
     }
     Ok(())

@@ -49,7 +49,7 @@ impl Error {
         let hint = match &error.message {
             // The coordinator sends text alone, so these are parts of its sentences.
             reason if reason.contains(" disagree on ") => {
-                "start it with the same flags, model and data as the others"
+                "start this process with the same flags, model and data as the others"
             }
             reason if reason.contains(" has no servers") => {
                 "start the coordinator with --servers, or a training with --mode server"

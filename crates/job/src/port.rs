@@ -35,7 +35,7 @@ pub fn check_apart(port: Option<u16>, coordinator: &str) -> Result<(), Error> {
         Some(port) => Err(Error::invalid(format!(
             "port {port} is shared by the ranks of a host, and they meet at {coordinator}: expected two ports"
         ))
-        .with_hint("give another port, or another one to the coordinator")),
+        .with_hint("give a port other than that of the coordinator")),
         None => Ok(()),
     }
 }

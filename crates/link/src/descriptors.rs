@@ -34,7 +34,7 @@ pub fn reserve(user: &str, needed: u64) -> Result<(), Error> {
     }
     let most = raised.current.unwrap_or(u64::MAX);
     let context = format!(
-        "{user} needs {needed} open files in addition to the {open} that this process has, at most {most} are allowed"
+        "{user} needs {needed} open files in addition to the {open} that this process has, but at most {most} are allowed"
     );
     Err(Error::new(Kind::Limit, context))
 }

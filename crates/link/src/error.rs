@@ -165,11 +165,13 @@ impl Hint for Error {
             Kind::Left => {
                 "give every rank the same number of steps: a rank with fewer batches ends before the others"
             }
-            Kind::Absent => "fix that, and start all ranks again",
+            Kind::Absent => "fix the cause, and start all ranks again",
             Kind::Unreachable => {
                 "check that the address is right, that rank 0 runs, and that no firewall blocks it"
             }
-            Kind::AddressInUse => "another process listens there: choose another port, or end it",
+            Kind::AddressInUse => {
+                "another process listens at this address: choose another port, or end that process"
+            }
             _ => return None,
         })
     }

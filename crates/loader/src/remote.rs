@@ -101,11 +101,14 @@ impl Remote {
         let (part, end) = (self.parts.len(), self.rows());
         if first != end {
             let context = format!("part {part} begins with row {first}, expected {end}");
-            return Err(Error::of_source(context, "do all processes have the same parts?"));
+            return Err(Error::of_source(context, "check that all processes have the same parts"));
         }
         if part > 0 && width != self.width {
             let context = format!("part {part} has rows of {width} bytes, expected {}", self.width);
-            return Err(Error::of_source(context, "do all processes have the same features?"));
+            return Err(Error::of_source(
+                context,
+                "check that all processes have the same features",
+            ));
         }
         Ok(())
     }

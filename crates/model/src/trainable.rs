@@ -22,8 +22,8 @@ pub fn check_trainable(graph: &Graph) -> Result<(), Error> {
     match graph.parameters().find(|(id, _)| gradients[*id].is_none()) {
         None => Ok(()),
         Some((_, tensor)) => {
-            let message = "the loss does not depend on this parameter, expected it to, or the \
-                           parameter to be left out";
+            let message = "the loss does not depend on this parameter, expected only parameters \
+                that it depends on";
             Err(Error::new(Kind::Gradient, message).at(&tensor.name))
         }
     }

@@ -85,8 +85,8 @@ pub(crate) fn shape(
         Dimension::Value(length) => match usize::try_from(*length) {
             Ok(length) if at == 0 && open.batch.is_none() && length != batch => {
                 Err(refused(format!(
-                    "its batch is always {length}, not {batch}: export it with an open first \
-                     dimension"
+                    "its batch is always {length}, not {batch}: export the model with an open \
+                     first dimension"
                 )))
             }
             Ok(length) if length > 0 && length <= LENGTH_MAX => Ok(length),

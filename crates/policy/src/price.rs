@@ -67,7 +67,7 @@ impl Policy for Price {
         let ranks = if is_cheap { *allowed.end() } else { *allowed.start() };
         let max = self.max;
         let reason = match price {
-            Ok(price) => format!("a rank costs {price}, at most {max} is asked for"),
+            Ok(price) => format!("a rank costs {price}, but the policy allows at most {max}"),
             Err(reason) => format!("the price is not known: {reason}"),
         };
         Adjustment::of_ranks(ranks, reason, seen)
@@ -94,7 +94,7 @@ mod tests {
         };
         let cheap = asked(" 0.31\n");
         assert_eq!(cheap.ranks, Some(8));
-        assert_eq!(cheap.reason, "a rank costs 0.31, at most 0.5 is asked for");
+        assert_eq!(cheap.reason, "a rank costs 0.31, but the policy allows at most 0.5");
         assert_eq!(asked("0.7").ranks, Some(1));
         let unknown = asked("free");
         assert_eq!(unknown.ranks, Some(1));

@@ -161,7 +161,8 @@ impl Plan {
         let all = counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count));
         if counts.len() != parts || counts.contains(&0) || all != Some(parts * each) {
             let found = format!("parts of the mesh have {counts:?} micro-batches");
-            let expected = format!("expected {} in {parts} parts, none without", parts * each);
+            let expected =
+                format!("expected {} in {parts} parts, and at least one in each", parts * each);
             return Err(Error::invalid(format!("{found}, {expected}")));
         }
         self.shares.iter().try_for_each(|share| {

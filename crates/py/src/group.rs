@@ -383,8 +383,8 @@ impl Joined {
             return Ok(());
         };
         Err(Failure::Invalid(format!(
-            "this process has joined already, as rank {rank} of {world} at {coordinator}, and that group or \
-         something made of it, a split, a hook or a synchronizer, is still there (hint: keep the group, \
+            "this process has joined already, as rank {rank} of {world} at {coordinator}, and \
+             that group still exists, or a split, a hook or a synchronizer made of it (hint: keep the group, \
          and use it or its split(name): a rank joins once)"
         )))
     }

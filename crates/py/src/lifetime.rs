@@ -80,8 +80,8 @@ impl Lifetime {
         }
         let (owner, this) = (self.process, std::process::id());
         Err(Failure::Invalid(format!(
-            "a group of process {owner} is used in its fork {this}, which has no part in it (hint: \
-             use it in the parent only, or call thinwire.init() in a process of its own)"
+            "a group of process {owner} is used in its fork {this}, which is not a rank of the \
+             group (hint: use the group in the parent only, or call thinwire.init() in a process of its own)"
         )))
     }
 }

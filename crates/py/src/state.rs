@@ -196,7 +196,7 @@ pub(crate) fn check_state(
 /// Returns the plan of a state; refuses one with numbers that no planner gives.
 fn plan(state: &State) -> Result<Plan, Failure> {
     let plan: Plan = serde_json::from_str(&state.plan)
-        .map_err(|error| Failure::invalid(format!("the plan in the state is no plan: {error}")))?;
+        .map_err(|error| Failure::invalid(format!("cannot read the plan in the state: {error}")))?;
     let mut partitions = plan.assignments.iter().map(|assignment| assignment.partitions);
     match partitions.find(|partitions| !(1..=PARTITIONS_MAX).contains(partitions)) {
         None => Ok(plan),

@@ -69,7 +69,7 @@ impl Configuration {
         definition.layout().map_err(|error| error.to_string())?;
         match &self.state.definition {
             Some(job) => definition.difference(job).map_or(Ok(()), |text| {
-                let hint = "give this process the settings of the job's others";
+                let hint = "give this process the same settings as the other processes of the job";
                 Err(line(&format!("{text}{HINT}{hint}")))
             }),
             None => {

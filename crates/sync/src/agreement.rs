@@ -95,7 +95,8 @@ pub fn check_options(options: &Options) -> Result<(), Error> {
 fn check_exchange(options: &Options, world: World) -> Result<(), Error> {
     if let Some(budget) = options.idle_budget() {
         return Err(Error::Invalid(format!(
-            "error budget {budget} has no effect with codec {}: only auto, without names, keeps to one",
+            "error budget {budget} has no effect with codec {}: only auto without a list of \
+             codecs has one",
             options.policy
         )));
     }

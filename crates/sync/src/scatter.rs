@@ -396,5 +396,5 @@ fn ranges(parts: &[Part]) -> impl Iterator<Item = (u64, Range<usize>)> {
 }
 
 fn corrupt(error: thinwire_codec::Error) -> Error {
-    Error::Invalid(format!("a peer sent what is no encoding: {error}"))
+    Error::Invalid(format!("a peer sent something that is not an encoding: {error}"))
 }

@@ -27,11 +27,11 @@ fn plans_that_cannot_be_are_refused() {
     for (field, value, expected) in [
         ("partitions", json!(0), "0 partitions, expected 1 to 65536"),
         ("partitions", json!(u64::MAX), "18446744073709551615 partitions, expected 1 to 65536"),
-        ("partitions", json!(-1), "is no plan: invalid value"),
-        ("partitions", json!(0.5), "is no plan: invalid type"),
+        ("partitions", json!(-1), "cannot read the plan in the checkpoint: invalid value"),
+        ("partitions", json!(0.5), "cannot read the plan in the checkpoint: invalid type"),
         ("algorithm", json!("star"), "unknown algorithm 'star'"),
         ("codec", json!("zip"), "unknown codec 'zip'"),
-        ("codec", json!(null), "is no plan: invalid type"),
+        ("codec", json!(null), "cannot read the plan in the checkpoint: invalid type"),
     ] {
         let found = refusal(field, value);
         assert!(found.contains(expected), "{found}");

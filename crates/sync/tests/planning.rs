@@ -98,7 +98,8 @@ fn an_error_budget_that_nobody_keeps_is_refused() {
     let error = Synchronizer::start(link, parameters(), options).unwrap_err().to_string();
     assert_eq!(
         error,
-        "error budget 0.3 has no effect with codec auto:int8: only auto, without names, keeps to one"
+        "error budget 0.3 has no effect with codec auto:int8: only auto without a list of codecs \
+         has one"
     );
 }
 

@@ -53,7 +53,7 @@ impl Config {
             if found.is_none_or(|found| found > most) {
                 let found = found.map_or("too many to count".to_owned(), |found| found.to_string());
                 let error = format!("model with {found} {name}, expected at most {most}");
-                let hint = format!("give less {flags}");
+                let hint = format!("reduce {flags}");
                 return Err(Error::new(Kind::Invalid, error).with_hint(hint));
             }
         }

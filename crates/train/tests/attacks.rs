@@ -190,7 +190,7 @@ fn no_name_leads_out_of_the_folder() {
     let found = one_line(&opened.values(&parameters()).unwrap_err());
     assert!(found.contains(MODEL) && !found.contains("secret"), "{found}");
     let found = one_line(&opened.exchange(Rank(7)).unwrap_err());
-    assert!(found.contains("is not in the checkpoint, of 2 ranks"), "{found}");
+    assert!(found.contains("is not in the checkpoint, which is of 2 ranks"), "{found}");
 }
 
 /// The refusal of parts in two files.

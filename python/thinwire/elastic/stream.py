@@ -62,7 +62,8 @@ class Stream:
             raise InvalidError(f"a batch of {self.batch} samples, expected at least 1")
         if self.samples < (self.batch if self.drop_last else 1):
             raise InvalidError(
-                f"{self.samples} samples and batches of {self.batch}, expected one batch or more in a pass"
+                f"{self.samples} samples and batches of {self.batch}, expected at least one full "
+                f"batch in a pass"
             )
 
     @property

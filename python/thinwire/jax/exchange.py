@@ -287,14 +287,17 @@ class Exchange:
         for name in STRICT:
             if getattr(jax.config, name):
                 raise InvalidError(
-                    f"{name} is on: it would repeat a step, and its exchange, on a single rank (hint: "
-                    "turn it off; a step that is not finite on any rank is NaN on all)"
+                    f"{name} is on: it would repeat a step, and its exchange, on a single rank "
+                    f"(hint: turn this setting off; gradients that are not finite on one rank are "
+                    f"NaN on all)"
                 )
         unmarked = sorted(self._tree.scanned.keys() - self._marked)
         if unmarked:
             raise InvalidError(
-                f"no layer of {unmarked[0]} was marked, expected exchange.mark in the function that "
-                "jax.lax.scan calls (hint: leave out scanned= to exchange its gradients after backward)"
+                f"no layer of {unmarked[0]} was marked, expected exchange.mark in the function "
+                f"that "
+                "jax.lax.scan calls (hint: without scanned=, the gradients of this layer are "
+                "exchanged after backward)"
             )
 
     def _traced(self, leaves: Sequence[Any]) -> list[Any]:
@@ -363,7 +366,8 @@ def described(params: Any, scanned: Sequence[str]) -> Tree:
     """The structure of parameters, which must not be traced."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(params)):
         raise InvalidError(
-            "an exchange is made of traced parameters, expected arrays (hint: make it once, outside of "
+            "an exchange is made of traced parameters, expected arrays (hint: make it once, "
+            "outside of "
             "jax.jit, and call it inside)"
         )
     return Tree(params, scanned)
@@ -382,7 +386,8 @@ def agree_on_values(params: Any, tree: Tree, group: thinwire.Group) -> None:
         agree(tree.checksums(params), group.core)
     except InvalidError as error:
         raise InvalidError(
-            f"{error} (hint: params = thinwire.jax.broadcast(params) gives all ranks those of rank 0)"
+            f"{error} (hint: params = thinwire.jax.broadcast(params) gives all ranks the "
+            f"parameters of rank 0)"
         ) from None
 
 
@@ -412,7 +417,8 @@ def expect_local(mesh: jax.sharding.Mesh, scanned: Sequence[str]) -> None:
     others = [each for each in mesh.devices.flat if each.process_index != jax.process_index()]
     if others:
         raise InvalidError(
-            f"the mesh has {len(others)} devices of other processes, expected those of this one (hint: "
+            f"the mesh has {len(others)} devices of other processes, expected those of this one "
+            f"(hint: "
             "jax.make_mesh((n,), ('local',), devices=jax.local_devices()))"
         )
 
@@ -422,6 +428,6 @@ def expect_devices(name: str, value: Any, mesh: jax.sharding.Mesh | None) -> Non
     sharding = getattr(value, "sharding", None)
     if mesh is None and sharding is not None and len(sharding.device_set) > 1:
         raise InvalidError(
-            f"gradient of {name} is on {len(sharding.device_set)} devices, expected one (hint: mesh= of "
-            "thinwire.jax.exchange)"
+            f"gradient of {name} is on {len(sharding.device_set)} devices, expected one (hint: "
+            f"pass mesh= to thinwire.jax.exchange)"
         )

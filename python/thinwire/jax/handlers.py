@@ -54,13 +54,14 @@ def check(header: str, version: str) -> None:
     major = re.search(r"define XLA_FFI_API_MAJOR (\d+)", header)
     if major is not None and int(major[1]) > 0:
         raise InvalidError(
-            f"jaxlib {version} has version {major[1]} of XLA's foreign function interface, expected 0 "
+            f"jaxlib {version} has version {major[1]} of XLA's foreign function interface, "
+            f"expected 0 "
             "(hint: a newer thinwire, or an older jaxlib)"
         )
     if "XLA_FFI_Future_SetError" not in header:
         raise InvalidError(
-            f"jaxlib {version} has no futures in XLA's foreign function interface, expected them "
-            "(hint: pip install 'jax>=0.5.3')"
+            f"jaxlib {version} has no futures in XLA's foreign function interface, but an "
+            f"exchange needs them (hint: pip install 'jax>=0.5.3')"
         )
 
 
@@ -153,13 +154,13 @@ def lowered(context: Any, *values: Any, platform: str | None, meshed: bool, kept
     if platform and others:
         raise InvalidError(
             f"the exchange is in a program for {others[0]}, expected one for {platform}, JAX's default "
-            "backend (hint: JAX_PLATFORMS)"
+            "backend (hint: set JAX_PLATFORMS)"
         )
     whole = program()
     if whole is not None and calls(whole, kept) > 1:
         raise InvalidError(
             "a second call of one exchange in a program, expected one (hint: add the gradients up "
-            "first, or jax.lax.scan over steps, without unroll)"
+            "first, or loop over steps with jax.lax.scan, without unroll)"
         )
     place = context.module_context.axis_context
     devices = 1 if meshed else getattr(place, "num_devices", 1)
@@ -167,8 +168,8 @@ def lowered(context: Any, *values: Any, platform: str | None, meshed: bool, kept
         devices = place.mesh.size
     if devices > 1:
         raise InvalidError(
-            f"the exchange is in a program for {devices} devices, expected one (hint: mesh= of "
-            "thinwire.jax.exchange, and the call outside of jax.shard_map)"
+            f"the exchange is in a program for {devices} devices, expected one (hint: pass mesh= "
+            f"to thinwire.jax.exchange, and call the exchange outside of jax.shard_map)"
         )
     # A program that was compiled ahead has nothing else of the exchange than its number.
     getattr(context.module_context, "add_keepalive", lambda _: None)(kept)

@@ -99,7 +99,7 @@ def refuse_outside() -> None:
         if file.name in OUTSIDE and "optax" in file.parts:
             name, hint = OUTSIDE[file.name]
             raise InvalidError(
-                f"{name} around thinwire.jax.averaged leaves out exchanges on single ranks, expected it "
-                f"inside (hint: {hint})"
+                f"{name} around thinwire.jax.averaged leaves out exchanges on single ranks, "
+                f"expected {name} inside of thinwire.jax.averaged (hint: {hint})"
             )
         frame = frame.f_back

@@ -174,7 +174,8 @@ def described(variable: Any, gradient: Any) -> Gradient:
     found = keras.backend.standardize_dtype(gradient.dtype)
     if found != dtype or tuple(gradient.shape) != shape:
         raise InvalidError(
-            f"the gradient of {name} is {found} {list(gradient.shape)}, its variable {dtype} {list(shape)}"
+            f"the gradient of {name} is {found} {list(gradient.shape)}, but its variable is "
+            f"{dtype} {list(shape)}"
         )
     return Gradient(name, shape, dtype, "dense")
 

@@ -60,7 +60,7 @@ def read(file: str) -> Saved:
     plan = str(entries.pop(PLAN))
     ranks = entries.pop(RANKS).asnumpy().ravel().tolist()
     if len(ranks) != 2:
-        raise thinwire.InvalidError(f"{file} is no file of save_residuals")
+        raise thinwire.InvalidError(f"{file} is not a file of save_residuals")
     rank, world = ranks
     for name, each in entries.items():
         if not isinstance(each, ms.Parameter) or each.dtype != ms.float32:

@@ -86,7 +86,7 @@ class Graph:
         values = value.astype(np.float32)
         if values.size > KNOWN_MAX:
             raise ValueError(
-                f"constants of shape {list(values.shape)}, expected at most {KNOWN_MAX} of them"
+                f"constants of shape {list(values.shape)}, expected at most {KNOWN_MAX} values"
             )
         if not np.isfinite(values).all():
             raise ValueError(f"constants of shape {list(values.shape)} are not all finite")

@@ -96,7 +96,8 @@ def adaptive_mean(graph: Graph, name: str, x: int, target: Shape) -> int:
     ratio = square("image / output", [image[at] / target[at] for at in (0, 1)])
     if ratio != int(ratio):
         raise ValueError(
-            f"adaptive pooling of an image of {image} to {target}, expected sizes with a whole ratio"
+            f"adaptive pooling of an image of {image} to {target}, expected sizes with a whole "
+            f"ratio"
         )
     if ratio == 1:
         return x
@@ -108,7 +109,7 @@ def square(name: str, value: Any) -> Any:
     """The single number that a list repeats."""
     numbers = {value} if isinstance(value, int) else set(value)
     if len(numbers) != 1:
-        raise ValueError(f"{name} is {list(value)}, expected the same in all directions")
+        raise ValueError(f"{name} is {list(value)}, expected the same number in all directions")
     return numbers.pop()
 
 

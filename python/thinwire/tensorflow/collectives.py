@@ -103,7 +103,7 @@ def numbers(tensor: Any) -> tf.Tensor:
     """
     if isinstance(tensor, tf.IndexedSlices):
         raise InvalidError(
-            "IndexedSlices, expected a tensor (hint: tf.convert_to_tensor makes it one)"
+            "IndexedSlices, expected a tensor (hint: tf.convert_to_tensor makes a tensor of them)"
         )
     try:
         found = tf.convert_to_tensor(tensor)

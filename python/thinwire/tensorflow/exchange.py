@@ -144,7 +144,8 @@ class Exchange:
         if structure(gradients) != structure(self.variables):
             found, expected = (len(tf.nest.flatten(each)) for each in (gradients, self.variables))
             raise InvalidError(
-                f"{found} gradients for {expected} variables, expected the variables' structure"
+                f"{found} gradients for {expected} variables, expected the structure of the "
+                f"variables"
             )
         return [self._made_dense(each) for each in tf.nest.flatten(gradients)]
 
@@ -207,11 +208,11 @@ def described(variable: Any) -> Gradient:
     InvalidError for an unknown shape, and for anything but a variable.
     """
     if not hasattr(variable, "shape") or not hasattr(variable, "dtype"):
-        raise InvalidError(f"variables have {shown(variable)}, expected variables")
+        raise InvalidError(f"variables contain {shown(variable)}, expected only variables")
     name = getattr(variable, "path", None) or getattr(variable, "name", None) or "tensor"
     shape = tf.TensorShape(variable.shape)
     if not shape.is_fully_defined():
-        raise InvalidError(f"{name} has shape {shape}, expected one that is known")
+        raise InvalidError(f"{name} has shape {shape}, expected a shape without unknown dimensions")
     dtype = tf.as_dtype(variable.dtype).name
     return Gradient(name.removesuffix(":0"), tuple(shape.as_list()), dtype, "none")
 
@@ -251,6 +252,6 @@ def described_gradient(variable: Gradient, gradient: Values) -> Gradient:
     if found != dtype or not fits:
         given = gradient.shape if gradient.shape.rank is None else gradient.shape.as_list()
         raise InvalidError(
-            f"the gradient of {name} is {found} {given}, its variable {dtype} {list(shape)}"
+            f"the gradient of {name} is {found} {given}, but its variable is {dtype} {list(shape)}"
         )
     return dataclasses.replace(variable, kind=kind)

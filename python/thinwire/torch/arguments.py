@@ -56,7 +56,9 @@ def expect(name: str, tensor: torch.Tensor, elements: int, like: torch.Tensor) -
 def expect_count(name: str, tensors: list[torch.Tensor], world: int) -> None:
     """Refuses a list without exactly one tensor per rank."""
     if len(tensors) != world:
-        raise InvalidError(f"{name} has {len(tensors)} tensors for {world} ranks")
+        raise InvalidError(
+            f"{name} has {len(tensors)} tensors for {world} ranks, expected one for each"
+        )
 
 
 def expect_parts(
@@ -87,7 +89,8 @@ def row_bytes(tensor: torch.Tensor, rows: Any, world: int, which: str) -> list[i
     counts = list(rows) if rows else [length // world] * world
     if len(counts) != world or sum(counts) != length:
         raise InvalidError(
-            f"all_to_all splits {length} rows of its {which} into {counts} for {world} ranks"
+            f"all_to_all splits {length} rows of its {which} into {counts} for {world} ranks, "
+            f"expected one number for each, {length} in total"
         )
     row = exchange.size(tensor) // length if length else 0
     return [count * row for count in counts]

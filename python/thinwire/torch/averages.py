@@ -41,9 +41,11 @@ class Averages:
         if parameter.grad is not None and bool(parameter.grad.any()):
             self._refuse(
                 InvalidError(
-                    f"backward adds to the average of the last step, in a gradient of shape "
-                    f"{list(parameter.shape)}, which momentum_correction would count twice (hint: "
-                    "zero_grad() before it, or model.no_sync() for all backward passes of a step but the "
+                    f"backward has added to a gradient of shape {list(parameter.shape)} that "
+                    f"still holds the average of the last step, and momentum_correction would "
+                    f"count this average twice (hint: "
+                    "zero_grad() before it, or model.no_sync() for all backward passes of a step "
+                    "but the "
                     "last)"
                 )
             )

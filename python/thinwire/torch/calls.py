@@ -35,7 +35,8 @@ class Calls(c10d.ProcessGroup):
             # Older releases make such an object only in C++.
             raise InvalidError(
                 f"PyTorch {torch.__version__} cannot make a process group with a store in Python, "
-                'expected 2.15 or later (hint: backend="gloo" with thinwire.torch.hook needs none)'
+                'expected 2.15 or later (hint: backend="gloo" with thinwire.torch.hook works with '
+                "earlier versions)"
             ) from error
         self.timeout_s, self.callbacks = timeout_s, Callbacks()
         self.take(place, connection, timeout_s)
@@ -59,7 +60,8 @@ class Calls(c10d.ProcessGroup):
         """
         if self.connection is None:
             raise InvalidError(
-                "the process group has no connections (hint: torch.distributed._reconfigure makes them)"
+                "the process group has no connections (hint: torch.distributed._reconfigure makes "
+                "them)"
             )
         return self.connection.group
 

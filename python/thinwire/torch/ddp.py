@@ -23,7 +23,8 @@ INSTEAD = {
 """Hints by the names of other wrappers' types, of which some take long to import."""
 PYTHON_REDUCER = (
     "torch._dynamo.config.optimize_ddp is 'python_reducer', which gives hooks no buckets, expected "
-    "'ddp_optimizer' (hint: torch._dynamo.config.optimize_ddp = True before DistributedDataParallel)"
+    "'ddp_optimizer' (hint: torch._dynamo.config.optimize_ddp = True before "
+    "DistributedDataParallel)"
 )
 
 
@@ -48,7 +49,8 @@ def expect_ddp(model: Any) -> DistributedDataParallel:
     for kind in type(bare).__mro__:
         hint = INSTEAD.get(kind.__name__, hint)
     raise InvalidError(
-        f"the model is a {type(bare).__name__}, expected one in DistributedDataParallel (hint: {hint})"
+        f"the model is a {type(bare).__name__}, expected one in DistributedDataParallel (hint: "
+        f"{hint})"
     )
 
 
@@ -133,7 +135,8 @@ def refuse_hooked(model: DistributedDataParallel) -> None:
     for _, state in vars(model).get("_comm_hooks", ())[-1:]:
         name = repr(state) if type(state).__module__.startswith("thinwire.") else name
     raise InvalidError(
-        f"the model has a communication hook already, {name}, expected none (hint: DDP takes one)"
+        f"the model has a communication hook already, {name}, expected none (hint: DDP takes one "
+        f"hook)"
     )
 
 

@@ -106,7 +106,8 @@ def fsdp(
     codecs = "" if by_name else check_codec(codec, seed)
     if gather_codec is not None and gather_codec not in GATHER_CODECS:
         raise InvalidError(
-            f"gather_codec is {arguments.shown(gather_codec)}, expected one of {', '.join(GATHER_CODECS)}"
+            f"gather_codec is {arguments.shown(gather_codec)}, expected one of "
+            f"{', '.join(GATHER_CODECS)}"
         )
     arguments.flag("unchecked", unchecked)
     timeouts_s = groups.check(group, timeout_s, heartbeat_timeout_s)
@@ -125,7 +126,8 @@ def fsdp(
         for name, given in (("group", group), ("gather_codec", gather_codec)):
             if given is not None:
                 raise InvalidError(
-                    f"{name} cannot be used with replicas: modules are gathered and reduced on their host "
+                    f"{name} cannot be used with replicas: modules are gathered and reduced on "
+                    f"their host "
                     f"(hint: leave {name} out)"
                 )
         names = [each.name for each in every.values()]
@@ -175,7 +177,8 @@ def check_unit(name: str, unit: Any) -> None:
     found = param_groups(unit)
     if len(found) > 1:
         raise InvalidError(
-            f"module '{name}' has parameters on {len(found)} meshes, and FSDP2 takes one communication "
+            f"module '{name}' has parameters on {len(found)} meshes, but FSDP2 takes one "
+            f"communication "
             "for each module (hint: call fully_shard on submodules, with one mesh each)"
         )
     hooks = [getattr(group, "_all_reduce_hook", None) for group in found]
@@ -196,7 +199,8 @@ def check_codec(codec: Any, seed: int) -> str:
         name = each.rpartition("=")[2]  # of PATTERN=CODEC
         if name.partition(":")[0] in WHOLE_ONLY:
             raise InvalidError(
-                f"codec '{name}' plans whole gradients, which FSDP does not give: use int8, int4, int3 or "
+                f"codec '{name}' needs whole gradients, but FSDP2 has only parts of them: use "
+                f"int8, int4, int3 or "
                 "topk:RATIO"
             )
     arguments.options(codec=text, seed=seed)
@@ -263,7 +267,8 @@ class Exchange:
         if found != (process_group.rank(), process_group.size()):
             raise InvalidError(
                 f"this process is rank {found[0]} of {found[1]} in the group, but rank "
-                f"{process_group.rank()} of {process_group.size()} among the ranks of FSDP2 (hint: leave "
+                f"{process_group.rank()} of {process_group.size()} among the ranks of FSDP2 "
+                f"(hint: leave "
                 "group out)"
             )
         return scatter
@@ -286,8 +291,9 @@ class Exchange:
         for each in known:
             if self._holders.setdefault(each.key, scatter) is not scatter:
                 raise InvalidError(
-                    f"parameter {each.name} was reduced over another process group before, which "
-                    "has its residual (hint: set_separate_reduce_scatter_group before the first step)"
+                    f"parameter {each.name} was reduced over another process group before, "
+                    "and its residual belongs to that group (hint: "
+                    "set_separate_reduce_scatter_group before the first step)"
                 )
         self._restore(scatter, known)
         return [(each.key, each.elements) for each in known]
@@ -366,12 +372,14 @@ class Exchange:
         entry = states.entry_of(dist.get_rank(), state)
         if len(entry) == 2:
             raise InvalidError(
-                f"the state of {name} has residuals of modules, as earlier versions saved it, expected "
+                f"the state of {name} has residuals of modules, as earlier versions saved it, "
+                f"expected "
                 "residuals of parameters (hint: continue from the model and the optimizer alone)"
             )
         if len(entry) != 3:
             raise InvalidError(
-                f"the state of {name} has {len(entry)} parts, expected parameters, the number of ranks and "
+                f"the state of {name} has {len(entry)} parts, expected parameters, the number of "
+                f"ranks and "
                 "the codec"
             )
         places, world, codec = entry
@@ -386,7 +394,8 @@ class Exchange:
         expected = self._names.get(number(name))
         if expected is None:
             raise InvalidError(
-                f"the state has a residual of {name}, but this model has no sharded parameter of that name"
+                f"the state has a residual of {name}, but this model has no sharded parameter of "
+                f"that name"
             )
         count, residual = place
         if not 0 <= count < 1 << 64:

@@ -46,7 +46,8 @@ def refuse_hosts_without(call: int, replicas: Any) -> None:
     for rank in dist.get_process_group_ranks(process_group_of(replicas)):
         if store.get(place_of(call, rank)) == b"none":
             raise InvalidError(
-                f"ranks disagree: rank {rank} has replicas none, rank {dist.get_rank()} has replicas given "
+                f"ranks disagree: rank {rank} has replicas none, rank {dist.get_rank()} has "
+                f"replicas given "
                 f"{HINT}"
             )
 
@@ -81,14 +82,17 @@ def connected(
             )
         if theirs[place] != rank:
             raise InvalidError(
-                f"rank {rank} has shard {theirs.index(rank)}, this rank has shard {place}, expected "
-                'replicas of one shard (hint: replicas=mesh["replicas"] of the mesh whose other dimension '
+                f"rank {rank} has shard {theirs.index(rank)}, this rank has shard {place}, "
+                f"expected "
+                'replicas of one shard (hint: replicas=mesh["replicas"] of the mesh whose other '
+                "dimension "
                 "shards)"
             )
     every = [rank for theirs in rows for rank in theirs]
     if len(set(every)) != len(every):
         raise InvalidError(
-            f"replicas shard over the same ranks {hosts.listed(mine)}, expected those of each host (hint: "
+            f"all replicas shard over the same ranks {hosts.listed(mine)}, expected each host to "
+            f"shard over its own ranks (hint: "
             'fully_shard(module, mesh=mesh["host"]) with the dimension of the host alone)'
         )
     limit_s = groups.TIMEOUT_S if timeout_s is None else timeout_s
@@ -114,7 +118,8 @@ def process_group_of(replicas: Any) -> dist.ProcessGroup:
         return replicas.get_group()
     dimensions = f" of {replicas.ndim} dimensions" if isinstance(replicas, DeviceMesh) else ""
     raise InvalidError(
-        f"replicas is {shown(replicas)}{dimensions}, expected a mesh of one dimension or a process group "
+        f"replicas is {shown(replicas)}{dimensions}, expected a mesh of one dimension or a "
+        f"process group "
         '(hint: mesh["replicas"])'
     )
 
@@ -135,7 +140,8 @@ def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
                 names = info.mesh.mesh_dim_names
                 own = names[info.shard_mesh_dim] if names else "shard"
                 raise InvalidError(
-                    f"module '{name}' is on a mesh of two dimensions, one of which FSDP2 sums itself, "
+                    f"module '{name}' is on a mesh of two dimensions, over one of which FSDP2 "
+                    f"itself sums gradients, "
                     f'expected the one that shards (hint: fully_shard(module, mesh=mesh["{own}"]))'
                 )
             shards = info.shard_process_group
@@ -145,7 +151,8 @@ def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
     if len(found) > 1:
         first, second = (hosts.listed(ranks) for ranks in list(found)[:2])
         raise InvalidError(
-            f"modules are sharded over ranks {first} and over ranks {second}, expected one mesh for all "
+            f"modules are sharded over ranks {first} and over ranks {second}, expected one mesh "
+            f"for all "
             "of them with replicas"
         )
     return next(iter(found.values()))
@@ -156,6 +163,7 @@ def refuse_hooked(units: Mapping[str, Any]) -> None:
     for name, unit in units.items():
         if any(getattr(group, "_all_reduce_hook", None) for group in param_groups(unit)):
             raise InvalidError(
-                f"module '{name}' has an all-reduce hook already, expected none (hint: remove it, since "
+                f"module '{name}' has an all-reduce hook already, expected none (hint: remove it, "
+                f"since "
                 "thinwire.torch.fsdp sets its own)"
             )

@@ -138,14 +138,15 @@ def check(
         for name, value in zip(("timeout_s", "heartbeat_timeout_s"), found_s):
             if value is not None:
                 raise InvalidError(
-                    f"{name} is {value:g}, but the group already has one "
-                    f"(hint: thinwire.init({name}={value:g}), or the timeout of the process group)"
+                    f"{name} is {value:g}, but the group already has a {name} (hint: "
+                    f"thinwire.init({name}={value:g}), or the timeout of the process group)"
                 )
     elif dist.is_available() and group == dist.GroupMember.NON_GROUP_MEMBER:
         raise InvalidError("this rank is not in the process group, expected one of its ranks")
     elif group is not None and not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
         raise InvalidTypeError(
-            f"group is {arguments.shown(group)}, expected a thinwire.Group or a process group of PyTorch"
+            f"group is {arguments.shown(group)}, expected a thinwire.Group or a process group of "
+            f"PyTorch"
         )
     return found_s
 

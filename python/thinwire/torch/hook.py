@@ -455,7 +455,8 @@ class Hook:
             rank = self.group.gatherer(state.gathering(steps))
             if rank is not None:
                 self.group.abort(
-                    f"calls differ: rank {rank} gathers {state.gathering(steps)}, rank {self.group.rank} "
+                    f"calls differ: rank {rank} gathers {state.gathering(steps)}, rank "
+                    f"{self.group.rank} "
                     f"is in step {self._steps} (hint: every rank saves a checkpoint, not one alone)"
                 )
 
@@ -492,8 +493,9 @@ class Hook:
         """
         if self._averages is not None:
             raise InvalidError(
-                "momentum_correction cannot be used with static_graph=True and parameters of several "
-                "dtypes, whose first step DDP gives out of order (hint: static_graph=False)"
+                "momentum_correction cannot be used with static_graph=True if parameters have "
+                "several dtypes: DDP then gives the buckets of the first step out of order (hint: "
+                "static_graph=False)"
             )
         host = buffer.cpu()
         address, elements = host.data_ptr(), host.numel()
@@ -510,5 +512,5 @@ def missing(expected: int, instead: str) -> InvalidError:
     """The error text for a missing bucket."""
     return InvalidError(
         f"DDP gave no bucket {expected}, {instead} (hint: DistributedDataParallel(..., "
-        "find_unused_parameters=True) where parameters get no gradient)"
+        "find_unused_parameters=True) if some parameters get no gradient)"
     )

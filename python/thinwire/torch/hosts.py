@@ -138,16 +138,18 @@ def check(within: Any, group: Any = None, algorithm: Any = None) -> None:
     # What torch's new_group returns on ranks that are not in the group.
     if dist.is_available() and within == dist.GroupMember.NON_GROUP_MEMBER:
         raise InvalidError(
-            "this rank is not in the process group within=, expected that of its host"
+            "this rank is not in the process group of within=, expected the group of its own host"
         )
     # A copied hook has lost its group; `find` says so when it is used.
     if within != HOST and not is_group and not isinstance(within, groups.Lost):
         raise InvalidError(
-            f'within is {shown(within)}, expected None, "{HOST}" or the process group of this host\'s ranks'
+            f'within is {shown(within)}, expected None, "{HOST}" or the process group of this '
+            f"host's ranks"
         )
     if isinstance(algorithm, str) and algorithm.startswith("hierarchical"):
         raise InvalidError(
-            f"algorithm {shown(algorithm)} cannot be used with within, expected a flat one between hosts "
+            f"algorithm {shown(algorithm)} cannot be used with within, expected a flat one "
+            f"between hosts "
             "(hint: leave one of the two out, since both sum on a host first)"
         )
     if group is not None and not isinstance(group, (dist.ProcessGroup, groups.Lost)):
@@ -277,14 +279,17 @@ def check_partition(hosts: Sequence[Sequence[int]]) -> None:
                 raise InvalidError(
                     f"within does not partition the ranks: the group of rank {rank} has ranks "
                     f"{listed(mine)}, that of "
-                    f"rank {other} has {listed(hosts[other])} (hint: pass on every rank the group of its "
+                    f"rank {other} has {listed(hosts[other])} (hint: pass on every rank the group "
+                    f"of its "
                     "own host)"
                 )
     for rank, mine in enumerate(hosts):
         if len(mine) != len(hosts[0]):
             raise InvalidError(
-                f"the host of rank 0 has {len(hosts[0])} rank{'s' * (len(hosts[0]) > 1)}, that of rank "
-                f"{rank} has {len(mine)}, expected equal numbers (hint: start the same number on each, or "
+                f"the host of rank 0 has {len(hosts[0])} rank{'s' * (len(hosts[0]) > 1)}, that of "
+                f"rank "
+                f"{rank} has {len(mine)}, expected equal numbers (hint: start the same number on "
+                f"each, or "
                 "leave within out)"
             )
 

@@ -132,8 +132,8 @@ class OneBitAdam(torch.optim.Optimizer):
         """
         if hasattr(self, "_momenta"):
             raise InvalidError(
-                "a OneBitAdam takes no more parameters, expected all of them when it is made (hint: "
-                "requires_grad_(False) on those that are trained later)"
+                "a OneBitAdam takes no more parameters, expected all of them when it is made "
+                "(hint: call requires_grad_(False) on parameters that are trained later)"
             )
         super().add_param_group(param_group)
 

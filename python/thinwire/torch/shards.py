@@ -31,7 +31,8 @@ def sharded(model: torch.nn.Module) -> dict[str, Any]:
     FSDPModule: Any = getattr(torch_fsdp, "FSDPModule", None)
     if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
         raise InvalidError(
-            f"PyTorch {torch.__version__} has no FSDP2 with custom communication, expected 2.9 or later"
+            f"PyTorch {torch.__version__} has no FSDP2 with custom communication, expected 2.9 or "
+            f"later"
         )
     modules = model.named_modules()
     units = {name: module for name, module in modules if isinstance(module, FSDPModule)}
@@ -98,7 +99,8 @@ def parameters(model: torch.nn.Module, units: Iterable[Any]) -> dict[Any, Parame
             if id(info.module) not in places:
                 raise InvalidError(
                     f"parameter {info.param_name} of a {type(info.module).__name__} is sharded "
-                    f"together with {type(model).__name__}, but not in it (hint: pass the whole model)"
+                    f"together with {type(model).__name__}, but is not a part of it (hint: pass "
+                    f"the whole model)"
                 )
             place = places[id(info.module)]
             name = f"{place}.{info.param_name}" if place else info.param_name
@@ -123,8 +125,9 @@ def reduced(parameters: Mapping[Any, Parameter], elements: int) -> list[Paramete
     known = [each for each in found if each is not None]
     if len(known) < len(found) or sum(each.elements for each in known) != elements:
         raise InvalidError(
-            f"FSDP2 reduces gradients of {len(found)} parameters and {elements} elements per rank, of "
-            f"which {len(known)} are known (hint: call thinwire.torch.fsdp after all fully_shard)"
+            f"FSDP2 reduces gradients of {len(found)} parameters and {elements} elements per "
+            f"rank, but only {len(known)} of these parameters are known (hint: call "
+            f"thinwire.torch.fsdp after all fully_shard)"
         )
     return known
 
@@ -147,6 +150,7 @@ def packed() -> list[Any]:
             return list(frame.f_locals["fsdp_params"])
         frame = frame.f_back
     raise InvalidError(
-        f"PyTorch {torch.__version__} does not say which parameters it reduces gradients of, expected a "
+        f"PyTorch {torch.__version__} does not say which parameters it reduces gradients of, "
+        f"expected a "
         "call by FSDP2 of PyTorch 2.9 to 2.15"
     )

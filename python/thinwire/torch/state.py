@@ -138,7 +138,8 @@ def for_ranks(
     except InvalidError as error:
         said = str(error).removeprefix("ranks disagree: ")
         raise InvalidError(
-            f"the states of ranks were not saved together: {said} (hint: load what all ranks have saved "
+            f"the states of ranks were not saved together: {said} (hint: load what all ranks have "
+            f"saved "
             "together)"
         ) from None
     return saved
@@ -183,7 +184,8 @@ def check_part(saved: Saved, part: torch.Tensor | None) -> None:
     found, expected = said_part(saved.tensors.get(PART)), said_part(part)
     if found != expected:
         raise InvalidError(
-            f"the state is of {found}, this rank exchanges {expected} (hint: the same within= and the same "
+            f"the state is of {found}, this rank exchanges {expected} (hint: the same within= and "
+            f"the same "
             "ranks on each host as when it was saved, or resume from model and optimizer alone)"
         )
 
@@ -225,7 +227,8 @@ def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
     if missing:
         raise InvalidError(
             f"the state is of {world} ranks, this job has {group.world}: rank{group.rank} needs "
-            f"{', '.join(needed)}, and {missing[0]} is not there (hint: give the entries of all ranks in "
+            f"{', '.join(needed)}, but {missing[0]} is missing (hint: give the entries of all "
+            f"ranks in "
             "one dict, or use thinwire.torch.resharded with torch.distributed.checkpoint)"
         )
     saved = {name: parsed(name, entries[name])[0] for name in needed}

@@ -125,9 +125,8 @@ fn follow(news: &Receiver<News>, format: Format) -> Result<u8> {
                 }
             }
             Ok(News::Signal(signal)) => {
-                say(
-                    "running ranks continue; until a coordinator is back, no rank can join or leave, and the loss of one stops all",
-                );
+                say("running ranks continue; until a coordinator is back, no rank can join or \
+                     leave, and the loss of a rank stops all ranks");
                 return Ok(128 + signal.clamp(0, 127) as u8);
             }
             Err(_) => return Ok(0),

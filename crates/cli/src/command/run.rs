@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<u8> {
             anyhow!("--coordinator {address} has no effect: all ranks are started on this machine");
         return Err(hinted(
             error,
-            "--ranks MIN:MAX starts an elastic job there, and THINWIRE_MEMBER=new joins one",
+            "--ranks MIN:MAX starts an elastic job at this address, and THINWIRE_MEMBER=new joins one",
         ));
     }
     launch::run(program, ranks.unwrap_or(2), args.token.as_ref())

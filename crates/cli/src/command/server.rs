@@ -157,7 +157,7 @@ fn serve(args: &Args) -> Result<u8> {
             let error = anyhow!(
                 "this server has left the job because it can no longer keep its rows: {reason}"
             );
-            return Err(hinted(error, "start another one with more memory or a larger disk"));
+            return Err(hinted(error, "start another server with more memory or a larger disk"));
         }
         if server.is_over() {
             return Ok(0);

@@ -156,7 +156,10 @@ fn refuse_beside_servers(args: &Args, mode: &ServerMode) -> Result<()> {
 }
 
 fn refuse_flag(flag: Option<String>, why: &str) -> Result<()> {
-    flag.map_or(Ok(()), |flag| Err(hinted(anyhow!("{flag} {why}"), "leave it out")))
+    flag.map_or(Ok(()), |flag| {
+        let name = flag.split(' ').next().unwrap_or_default();
+        Err(hinted(anyhow!("{flag} {why}"), format!("leave {name} out")))
+    })
 }
 
 /// Returns the elastic job whose members this process starts, or `None` if it is one of them.
@@ -173,7 +176,10 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
     let is_elastic = ranks::is_member() || size.and_then(Size::bounds).is_some();
     if let Some(path) = args.settings.trace.as_ref().filter(|_| is_elastic) {
         let error = anyhow!("--trace {} cannot be used in an elastic job", path.display());
-        return Err(hinted(error, "leave it out: the steps of a trace are those of one rank 0"));
+        return Err(hinted(
+            error,
+            "leave --trace out: a trace has the steps of rank 0, which may change in an elastic job",
+        ));
     }
     if let Some(flag) = args.plan.flag() {
         ensure_fixed(size, &flag)?;
@@ -200,7 +206,10 @@ fn resolved(args: &Args) -> Result<TrainingJob> {
     };
     if let Some(flag) = fixed.filter(|_| is_elastic) {
         let error = anyhow!("{flag} cannot be used in an elastic job");
-        return Err(hinted(error, "leave it out, or give a fixed number of ranks: --ranks 4"));
+        return Err(hinted(
+            error,
+            format!("leave {flag} out, or give a fixed number of ranks: --ranks 4"),
+        ));
     }
     if job.parallelism.is_planned() {
         ensure_fixed(size, "the plan of the checkpoint")?;

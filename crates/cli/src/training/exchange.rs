@@ -76,10 +76,13 @@ impl Exchange {
         if let (Some(asked), Some(kept)) = (settings.codec_warmup_steps, kept)
             && kept.warmup_steps != Some(asked)
         {
-            let before = kept.warmup_steps.map_or("the usual ones".to_owned(), |n| n.to_string());
+            let before =
+                kept.warmup_steps.map_or("the default number".to_owned(), |n| n.to_string());
             return Err(hinted(
-                anyhow!("--codec-warmup-steps {asked}, but the checkpoint's training has {before}"),
-                "leave it out: a warm-up is a training's first steps, and these are over or continue",
+                anyhow!(
+                    "--codec-warmup-steps {asked}, but the training of the checkpoint had {before}"
+                ),
+                "leave --codec-warmup-steps out: the number was fixed when the training began",
             ));
         }
         let usual = thinwire_sync::Options::default();
@@ -141,7 +144,9 @@ impl Exchange {
                 let error = anyhow!("{flag} cannot be used with --mode {}", self.mode);
                 Err(hinted(
                     error,
-                    "leave it out: it is for gradients that are applied in their own step",
+                    format!(
+                        "leave {flag} out: the flag is for gradients that are applied in the step that computes them"
+                    ),
                 ))
             }
             None => Ok(()),
@@ -157,8 +162,11 @@ impl Exchange {
         match (asked, before) {
             (Some(asked), Some(before)) if asked != before => {
                 let error =
-                    anyhow!("--optimizer {asked}, but the checkpoint's training has {before}");
-                Err(hinted(error, "leave it out: another one would begin with these moments"))
+                    anyhow!("--optimizer {asked}, but the training of the checkpoint had {before}");
+                Err(hinted(
+                    error,
+                    "leave --optimizer out: a training continues only with its own form of Adam",
+                ))
             }
             _ => Ok(asked.or(before).unwrap_or_default()),
         }
@@ -184,12 +192,12 @@ impl Exchange {
             ),
             Adam::ZeroOne if self.warmup_steps.is_some_and(|steps| steps > 0) => (
                 "cannot be used with --codec-warmup-steps".to_owned(),
-                "leave it out: the variance decides when to begin; or take --optimizer onebit-adam",
+                "leave --codec-warmup-steps out, or give --optimizer onebit-adam: 0/1 Adam itself decides when to encode",
             ),
             _ => match momentum {
                 Some(factor) => (
                     format!("cannot be used with --momentum-correction {factor}"),
-                    "leave one out: both send momenta",
+                    "leave one of the two out: both send momenta",
                 ),
                 None => return Ok(()),
             },
@@ -314,8 +322,8 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
         "--error-budget",
         budget.map(|budget| budget.to_string()),
         Policy::keeps_a_budget,
-        "keeps to no error budget",
-        "only --codec auto, without names, keeps to an error budget",
+        "has no error budget",
+        "only --codec auto without a list of codecs has an error budget",
     )?;
     let feedback = settings.feedback.filter(|given| *given != usual.feedback);
     refuse(
@@ -327,7 +335,7 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
     )?;
     let warm_up = settings.codec_warmup_steps.filter(|steps| *steps > 0);
     let why = match named.iter().all(|codec| codec == "none") {
-        true => "travels raw in every step",
+        true => "sends raw gradients in every step",
         false => "measures its codecs instead",
     };
     refuse(
@@ -335,7 +343,7 @@ pub fn check_flags(settings: &Settings, codecs: &[&Policy]) -> Result<()> {
         warm_up.map(|steps| steps.to_string()),
         |codec| !matches!(codec, Policy::Auto(_)) && codec.to_string() != "none",
         why,
-        "leave it out, or name one codec: --codec powersgd:4",
+        "leave --codec-warmup-steps out, or name one codec: --codec powersgd:4",
     )
 }
 

@@ -378,9 +378,8 @@ fn refuse_with_plan(exchange: &Exchange, parallelism: &Parallelism) -> Result<()
         (Mode::Step, optimizer) => format!("--optimizer {optimizer}"),
         (mode, _) => format!("--mode {mode}"),
     };
-    let error =
-        anyhow!("{flag} cannot be used with a plan: it needs the whole model on every rank");
-    Err(hinted(error, "leave --plan and --parallel out, or leave the flag out"))
+    let error = anyhow!("{flag} cannot be used with a plan: every rank would need the whole model");
+    Err(hinted(error, format!("leave --plan and --parallel out, or leave {flag} out")))
 }
 
 /// Returns the file with the initial values of the parameters.
@@ -389,7 +388,10 @@ fn weights(typed: &Typed<'_>) -> Result<Option<Weights>> {
     if let Some(resumed) = &typed.resume {
         let (path, resumed) = (path.display(), resumed.path().display());
         let error = anyhow!("--weights {path} and --resume {resumed} exclude each other");
-        return Err(hinted(error, "leave one out: the checkpoint has the values of its step"));
+        return Err(hinted(
+            error,
+            "leave one of the two out: the checkpoint already has the values of all parameters",
+        ));
     }
     Ok(Some(Weights::open(path)?))
 }
@@ -418,7 +420,7 @@ fn assumed(exchange: &[(&str, String)]) -> String {
     let values: Vec<String> =
         exchange.iter().map(|(name, value)| format!("{name} {value}")).collect();
     format!(
-        "an earlier version wrote the checkpoint, which does not tell how its gradients were sent: training \
+        "the checkpoint is from an earlier version and does not tell how gradients were sent: training \
          continues with {}",
         values.join(", ")
     )
@@ -440,7 +442,8 @@ fn read_data(
     let read = read(path.as_deref(), modality);
     let (name, dataset) = match (given, &path) {
         (false, Some(_)) => read.or_hint(
-            "the checkpoint was trained on this data: give its present path with --data",
+            "the training of the checkpoint read this data: give the present path of the data \
+             with --data",
         )?,
         _ => read?,
     };

@@ -90,7 +90,7 @@ impl Model {
     ) -> Result<Model> {
         let [_, width, layers, heads, _] = flags.sizes();
         let why = format!("cannot be used with --model {name}: that model has its own sizes");
-        refuse([width, layers, heads], &why, "leave it out")?;
+        refuse([width, layers, heads], &why, "leave --width, --layers and --heads out")?;
         let source = Source::open(name)?;
         let sequence = match (flags.context, before) {
             (None, Some(before)) => sequence(&source, before),
@@ -135,7 +135,7 @@ impl Model {
             return Ok(());
         }
         let (found, expected) = (self.describe(), kept.describe());
-        let error = anyhow!("the checkpoint's model has {expected}, the flags give {found}");
+        let error = anyhow!("the checkpoint's model has {expected}, but the flags give {found}");
         Err(hinted(error, "leave the model's flags out when resuming"))
     }
 
@@ -149,7 +149,8 @@ impl Model {
         if micro_batch == 0 || !rows.is_multiple_of(micro_batch) {
             let name = self.name();
             let error = anyhow!(
-                "{rows} rows on a rank, expected a multiple of {micro_batch}, which {name} reads at a time"
+                "{rows} rows on a rank, expected a multiple of {micro_batch}, since {name} reads \
+                 {micro_batch} rows at a time"
             );
             return Err(hinted(error, "--batch N counts the rows of all ranks together"));
         }
@@ -183,8 +184,9 @@ impl Model {
         if let Model::Named(Named { name, identity: expected, .. }) = self {
             let found = identity(&source, context)?;
             if found != *expected {
-                let error =
-                    anyhow!("{name} has fingerprint {found}, the checkpoint expects {expected}");
+                let error = anyhow!(
+                    "{name} has fingerprint {found}, but the checkpoint expects {expected}"
+                );
                 return Err(hinted(error, "give the same model file as in training"));
             }
         }

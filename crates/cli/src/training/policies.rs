@@ -38,9 +38,9 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
             |why: String, hint: &str| Err(hinted(anyhow!("--policy {policy} {why}"), hint));
         if job.parallelism.is_planned() {
             return refuse(
-                "cannot be used with a plan: it is made for one batch and one number of ranks"
+                "cannot be used with a plan: a plan is made for one batch and one number of ranks"
                     .to_owned(),
-                "leave it out, or leave --plan and --parallel out",
+                "leave --policy out, or leave --plan and --parallel out",
             );
         }
         if policy.is_for_elastic() && kind == JobKind::Fixed {
@@ -53,15 +53,15 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
         if policy.is_for_auto() && mode.timetable().is_some() {
             return refuse(
                 format!(
-                    "cannot be used with --mode {mode}: its codec is named and keeps to no error budget"
+                    "cannot be used with --mode {mode}: this mode has a named codec, which has no error budget"
                 ),
-                "leave it out, or give --mode all-reduce --codec auto",
+                "leave --policy out, or give --mode all-reduce --codec auto",
             );
         }
         if policy.is_for_auto() && !codec.is_some_and(Policy::keeps_a_budget) {
             let codec = codec.map_or("none".to_owned(), Policy::to_string);
             return refuse(
-                format!("cannot be used with codec {codec}, which keeps to no error budget"),
+                format!("cannot be used with codec {codec}, which has no error budget"),
                 "give --codec auto",
             );
         }
@@ -73,16 +73,16 @@ pub fn check(job: &TrainingJob, codec: Option<&Policy>, kind: JobKind) -> Result
             let batch = job.recipe.batch;
             return refuse(
                 format!(
-                    "has no effect on a batch of {batch} rows: twice as many are more than {most}"
+                    "has no effect on a batch of {batch} rows: it doubles the batch, to at most {most} rows"
                 ),
-                "give a larger max, or a smaller --batch to begin with",
+                "give the policy a max of twice --batch or more, or give a smaller --batch",
             );
         }
         // Only rank 0 reads the file, and members may be on other machines.
         if let Some(error) = policy.check().err().filter(|_| !ranks::is_member()) {
             return refuse(
                 format!("cannot be followed: {error}"),
-                "let a file have the present price, a number, before the training starts",
+                "before the training starts, write the present price to the file, as a number",
             );
         }
     }

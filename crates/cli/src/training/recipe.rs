@@ -71,7 +71,7 @@ impl Recipe {
         for (flag, value) in [("--lr", recipe.lr), ("--clip", recipe.clip)] {
             if !value.is_finite() || value < 0.0 {
                 let error = anyhow!("{flag} {value}, expected 0 or more");
-                return Err(hinted(error, "leave it out for the default"));
+                return Err(hinted(error, format!("leave {flag} out for the default")));
             }
         }
         Ok(recipe)
@@ -131,7 +131,7 @@ impl Recipe {
             return Ok(());
         }
         let error = anyhow!("the checkpoint has {done} steps already, and {steps} were asked for");
-        Err(hinted(error, "give more --steps"))
+        Err(hinted(error, "give a larger --steps: it includes the steps before the checkpoint"))
     }
 
     /// Refuses a batch that is too large for a model with this context.

@@ -202,7 +202,7 @@ impl LimitFlags {
             (Some(_), None) => ("a folder for the rows beyond it", "add --spill-dir FOLDER"),
             (None, _) => ("a limit of memory", "add --server-memory BYTES"),
         };
-        Err(hinted(anyhow!("{flag} needs {without}"), format!("{hint}, or leave it out")))
+        Err(hinted(anyhow!("{flag} needs {without}"), format!("{hint}, or leave {flag} out")))
     }
 
     /// Returns one of the given flags.
@@ -300,7 +300,7 @@ impl ServerFlags {
                 );
                 return Err(hinted(
                     error,
-                    format!("give one of their rules, such as --optimizer {OPTIMIZER}"),
+                    format!("give an optimizer of servers, such as --optimizer {OPTIMIZER}"),
                 ));
             }
             None => Optimizer::parse(OPTIMIZER).expect("the usual optimiser is one"),
@@ -327,13 +327,13 @@ impl ServerFlags {
         match (self.mode, self.server_params.first()) {
             (Some(ModeFlag::Hybrid), None) => Err(hinted(
                 anyhow!("--mode hybrid needs the names of the parameters on servers"),
-                "give them: --server-params 'embedding.*', or take --mode server",
+                "give the names with --server-params 'embedding.*', or give --mode server",
             )),
             (Some(ModeFlag::Server), Some(pattern)) => Err(hinted(
                 anyhow!(
                     "--server-params '{pattern}' cannot be used with --mode server: servers have all parameters"
                 ),
-                "take --mode hybrid, or leave it out",
+                "give --mode hybrid, or leave --server-params out",
             )),
             _ => Ok(()),
         }
@@ -353,7 +353,7 @@ impl ServerFlags {
             None => Ok(()),
             Some(flag) => Err(hinted(
                 anyhow!("{flag} needs servers"),
-                "add --mode server or --mode hybrid, or leave it out",
+                format!("add --mode server or --mode hybrid, or leave {flag} out"),
             )),
         }
     }
@@ -433,7 +433,10 @@ impl ServerMode {
             (false, _) => Ok(names.to_vec()),
             (true, fitting) if fitting == count => {
                 let error = anyhow!("--server-params fits all of the model's {count} parameters");
-                Err(hinted(error, format!("take --mode server, or fewer of them: {hint}")))
+                Err(hinted(
+                    error,
+                    format!("give --mode server, or patterns for only some parameters: {hint}"),
+                ))
             }
             (true, _) => Ok(served),
         }

@@ -55,7 +55,7 @@ impl SnapshotFlags {
         let SnapshotFlags { snapshot_dir, snapshot_every, restore } = self.clone();
         if let (None, Some(every)) = (&snapshot_dir, snapshot_every) {
             let error = anyhow!("--snapshot-every {every} needs a folder for snapshots");
-            return Err(hinted(error, "add --snapshot-dir FOLDER, or leave it out"));
+            return Err(hinted(error, "add --snapshot-dir FOLDER, or leave --snapshot-every out"));
         }
         Ok(Snapshots { folder: snapshot_dir, every: snapshot_every, restore })
     }

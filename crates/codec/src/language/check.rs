@@ -114,7 +114,7 @@ impl Checker {
         }
         if found.length() == Length::Constant {
             let refusal = Refusal::at(place, "a constant cannot be emitted");
-            return Err(refusal.hint("decode knows its value anyway"));
+            return Err(refusal.hint("decode knows a constant anyway"));
         }
         let operand = match wire {
             Wire::F32 | Wire::F16 | Wire::Bf16 => self.number(found),
@@ -152,9 +152,11 @@ impl Checker {
                 if matches!(found.length(), Length::Count(_)) {
                     let refusal = Refusal::at(
                         value.place,
-                        "yield takes a number per element, found one per kept element",
+                        "yield takes a number per element, found a number per kept element",
                     );
-                    return Err(refusal.hint("scatter(INDICES, NUMBERS) puts them in their places"));
+                    return Err(
+                        refusal.hint("scatter(INDICES, NUMBERS) puts kept numbers in their places")
+                    );
                 }
                 Operation::Yield(self.number(found))
             }

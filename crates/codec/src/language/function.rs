@@ -55,8 +55,8 @@ pub(crate) fn call(
 ) -> Result<Value, Refusal> {
     if checker.section == Section::Decode && DRAWING.contains(&name) {
         let refusal =
-            Refusal::at(place, format!("decode cannot draw random numbers, which {name} does"));
-        return Err(refusal.hint("encode draws and emits them"));
+            Refusal::at(place, format!("{name} draws random numbers, which decode cannot do"));
+        return Err(refusal.hint("let encode draw the numbers and emit them"));
     }
     match (name, arguments) {
         ("abs", [x]) => checker.unary(Unary::Absolute, *x, place, name),
@@ -310,7 +310,7 @@ fn counted(count: Value, place: Place, name: &str) -> Result<Length, Refusal> {
         _ => {
             let found = count.describe();
             let message = format!("{name} takes a constant whole number as count, found {found}");
-            Err(Refusal::at(place, message).hint("ceil(ratio * elements) is one"))
+            Err(Refusal::at(place, message).hint("ceil(ratio * elements) is such a number"))
         }
     }
 }

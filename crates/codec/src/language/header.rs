@@ -113,7 +113,9 @@ fn parameter(
     }
     if default.is_int && value.fract() != 0.0 {
         let message = format!("{} = {}, expected a whole number", name.text, Number(value));
-        return Err(refused(message).hint("its default is whole"));
+        return Err(
+            refused(message).hint("a parameter whose default is whole takes only whole numbers")
+        );
     }
     let kind = if default.is_int { Kind::Int } else { Kind::Number };
     let constant = checker.constant(Formula::Number(value), kind);

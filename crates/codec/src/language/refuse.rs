@@ -85,7 +85,7 @@ fn contraction(codec: &dyn Codec, values: &[f32], claimed: f64, what: &str) -> R
         return Err(Refusal::codec(format!("decodes {what} to other values")));
     }
     let (claimed, kept) = apart(claimed, 1.0 - lost / whole);
-    Err(Refusal::codec(format!("claims a contraction of {claimed}, but of {what} it is {kept}")))
+    Err(Refusal::codec(format!("claims a contraction of {claimed}, but for {what} it is {kept}")))
 }
 
 /// Refuses a codec that is biased, or whose variance is larger than claimed.
@@ -105,14 +105,15 @@ fn variance(codec: &dyn Codec, values: &[f32], what: &str) -> Result<(), Refusal
     if bias > SURE * (mean / seeds + whole / seeds.powi(2)) {
         let part = (bias / whole).sqrt();
         return Err(Refusal::codec(format!(
-            "claims to be unbiased, but of {what} the mean of {SEEDS} encodings is off by {part:.3} of \
+            "claims to be unbiased, but for {what} the mean of {SEEDS} encodings is off by \
+             {part:.3} of \
              their length"
         )));
     }
     let spread = errors.iter().map(|error| (error - mean).powi(2)).sum::<f64>().sqrt() / seeds;
     if mean > claimed * whole * (1.0 + 1e-4) + whole * 1e-9 + 5.0 * spread {
         let (claimed, found) = apart(claimed, mean / whole);
-        let message = format!("claims a variance of {claimed}, but of {what} it is {found}");
+        let message = format!("claims a variance of {claimed}, but for {what} it is {found}");
         return Err(Refusal::codec(message));
     }
     Ok(())
@@ -134,7 +135,7 @@ fn round_trip(
     }
     let mut decoded = vec![0.0; values.len()];
     codec.decode(&bytes, Write::Set, &mut decoded).map_err(|error| {
-        Refusal::codec(format!("does not decode its own output of {what}: {error}"))
+        Refusal::codec(format!("cannot decode its own encoding of {what}: {error}"))
     })?;
     match decoded.iter().find(|x| !x.is_finite()) {
         None => Ok(decoded),

@@ -33,8 +33,8 @@ pub fn the_residual_is_as_much_shorter_as_the_codec_declares(codec: &dyn Codec) 
             let most = (1.0 - contraction) * whole * (1.0 + 1e-4) + whole * 1e-9;
             assert!(
                 error <= most,
-                "{codec}: claims a contraction of {contraction:.4}, but of {length} {name} values it \
-                 is {:.4}",
+                "{codec}: claims a contraction of {contraction:.4}, but for {length} {name} \
+                 values it is {:.4}",
                 1.0 - error / whole
             );
         }
@@ -67,8 +67,8 @@ pub fn the_mean_error_is_as_small_as_the_codec_declares(codec: &dyn Codec) {
             let limit = most * whole * (1.0 + 1e-4) + whole * 1e-9 + 5.0 * deviation;
             assert!(
                 mean <= limit,
-                "{codec}: claims a squared error of {most:.4} of the squared length in the mean, but \
-                 of {length} {name} values it is {:.4}",
+                "{codec}: claims a squared error of {most:.4} of the squared length in the mean, \
+                 but for {length} {name} values it is {:.4}",
                 mean / whole
             );
         }
@@ -87,7 +87,7 @@ pub fn rounding_is_to_the_nearest(codec: &dyn Codec) {
             let best = decoded.iter().map(|other| (x - other).abs()).fold(f32::MAX, f32::min);
             assert!(
                 (x - own).abs() <= best * 1.001,
-                "{codec}: claims to round to nearest, but of {name} values {x} became {own}, though \
+                "{codec}: claims to round to nearest, but for {name} values {x} became {own}, though \
                  another value of its block is nearer by {:e}",
                 (x - own).abs() - best
             );

@@ -108,7 +108,7 @@ fn agreed(notices: &[Notice], holders: u32) -> Result<u64, String> {
     let first = held[0];
     for (rank, notice) in (0..).map(Rank).zip(held) {
         if *notice == Notice::Nothing {
-            return Err(format!("{rank} gives no bytes, expected those of a holder"));
+            return Err(format!("{rank} gives no bytes, expected the bytes of a holder"));
         }
         if *notice != first {
             return Err(format!("holders differ: {rank} gives {notice}, {} {first}", Rank(0)));

@@ -199,7 +199,8 @@ impl Owner {
 pub(super) fn failure(fault: &Fault) -> Failure {
     let hint = match *fault == Fault::out_of_memory() {
         true => {
-            " (hint: the exchange keeps 4 bytes per parameter there, and 4 more for a residual; \
+            " (hint: the exchange keeps 4 bytes per parameter on the device, and 4 more for a \
+             residual; \
              device=\"host\" in Python keeps them in host memory)"
         }
         false => "",

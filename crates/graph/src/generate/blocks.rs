@@ -89,7 +89,8 @@ impl Blocks {
         let (vertices, blocks) = (self.vertices, self.blocks);
         if blocks == 0 || blocks > vertices {
             return Err(Error::value(format!(
-                "{blocks} blocks of {vertices} vertices, expected 1 or more with a vertex each"
+                "{blocks} blocks of {vertices} vertices, expected at least one block, and at \
+                 least one vertex in each"
             )));
         }
         let size = f64::from(vertices) / f64::from(blocks);
@@ -104,7 +105,8 @@ impl Blocks {
         {
             if !(0.0..=1.0).contains(&chance) {
                 return Err(Error::value(format!(
-                    "{degree} neighbours {name} blocks of {size} vertices, expected 0 to all of them"
+                    "{degree} neighbours {name} blocks of {size} vertices, expected at least 0 \
+                     and no more than there are such vertices"
                 )));
             }
         }
@@ -241,11 +243,12 @@ mod tests {
         let message = |blocks: Blocks| blocks.graph().unwrap_err().to_string();
         assert_eq!(
             message(Blocks { blocks: 0, ..BLOCKS }),
-            "0 blocks of 3000 vertices, expected 1 or more with a vertex each"
+            "0 blocks of 3000 vertices, expected at least one block, and at least one vertex in each"
         );
         assert_eq!(
             message(Blocks { degree_within: 750.0, ..BLOCKS }),
-            "750 neighbours within blocks of 750 vertices, expected 0 to all of them"
+            "750 neighbours within blocks of 750 vertices, expected at least 0 and no more than \
+             there are such vertices"
         );
         assert!(Blocks { degree_between: f64::NAN, ..BLOCKS }.graph().is_err());
     }

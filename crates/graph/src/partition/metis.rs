@@ -51,7 +51,7 @@ mod imp {
         if graph.edges() > limit as u64 {
             let edges = graph.edges();
             return Err(Error::value(format!(
-                "METIS with {edges} edges in both directions, expected at most {limit}"
+                "METIS cannot partition {edges} edges in both directions, expected at most {limit}"
             )));
         }
         let (mut offsets, mut neighbors) = (vec![0], Vec::new());

@@ -112,7 +112,8 @@ pub(super) fn count_vertices(found: u64, edges: usize, named: Option<u32>) -> Re
         };
     }
     if found == 0 {
-        let hint = "say how many vertices there are, if a graph without edges is meant";
+        let hint =
+            "if a graph without edges is meant, give the number of its vertices with --vertices";
         let error = "no edges and no vertices, expected at least one edge".to_owned();
         return Err(Error::format(error).with_hint(hint));
     }

@@ -160,9 +160,11 @@ fn compressed(
     for row in 0..rows {
         let (first, end) = (offsets.whole(row as usize)?, offsets.whole(row as usize + 1)?);
         if first != start || end < first || end > columns.len() as u64 {
-            let what = format!("row {row} from {first} to {end}");
+            let what = format!("row {row} goes from {first} to {end}");
             let edges = columns.len();
-            return Err(Error::format(format!("{what}, expected {start} to at most {edges}")));
+            return Err(Error::format(format!(
+                "{what}, expected it to begin at {start} and end at {edges} or before"
+            )));
         }
         for at in first..end {
             pairs.push((row as u32, vertex(columns, at as usize)?));
@@ -171,7 +173,9 @@ fn compressed(
     }
     if start != columns.len() as u64 {
         let edges = columns.len();
-        return Err(Error::format(format!("rows that end at {start}, expected {edges}")));
+        return Err(Error::format(format!(
+            "the rows end at {start}, expected {edges}, the length of indices"
+        )));
     }
     finish(pairs, count, named)
 }

@@ -107,7 +107,7 @@ impl Sampler {
             }
             if let Some(before) = numbering.get(*seed) {
                 return Err(Error::value(format!(
-                    "seed {place} is vertex {seed}, which seed {before} is already"
+                    "seeds {before} and {place} are both vertex {seed}, expected each vertex once"
                 )));
             }
             numbering.number(&mut [*seed], &mut sample.vertices);

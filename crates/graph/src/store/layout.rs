@@ -210,8 +210,8 @@ impl Header {
         }
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         if ![VERSION, VERSION_WITHOUT_SUMS].contains(&word(8)) {
-            let hint =
-                "a later thinwire has written the file; read it with that one, or import it again";
+            let hint = "a later version of thinwire has written the file: read the file with that \
+                version, or import the graph again";
             let error = format!("version {}, expected at most {VERSION}", word(8));
             return Err(Error::format(error).with_hint(hint));
         }

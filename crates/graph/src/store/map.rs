@@ -117,10 +117,13 @@ impl Map {
                 let expected = state.length;
                 Error::changed(format!("{length} bytes, expected {expected} as it was opened"))
             }
-            Ok(_) => Error::changed("somebody has written to it since it was opened".to_owned()),
+            Ok(_) => Error::changed(
+                "another program has written to the file since it was opened".to_owned(),
+            ),
             Err(error) => error,
         };
-        let hint = "write a new file and rename it; open files keep the old one";
+        let hint = "write a new file and rename it to this name: programs that have opened the \
+            old file can still read it";
         Err(error.of_file(path).with_hint(hint))
     }
 }

@@ -158,7 +158,10 @@ impl Store {
             let error = Error::format(
                 "the file is of version 1, which has no checksums of its arrays".to_owned(),
             );
-            return Err(error.with_hint("import or generate it again; partition also writes them"));
+            return Err(error.with_hint(
+                "import or generate the graph again; thinwire graph \
+                partition also writes checksums",
+            ));
         };
         let mut start = HEADER_BYTES as u64;
         for ((array, place), expected) in self.layout.arrays().into_iter().zip(sums) {
@@ -200,7 +203,7 @@ impl Store {
         }
         let uses = self.bytes(&self.layout.split);
         if let Some(byte) = uses.iter().find(|byte| Split::from_byte(**byte).is_none()) {
-            return wrong(format!("use {byte} of a vertex, expected 0 to 3"));
+            return wrong(format!("a vertex has use {byte}, expected 0 to 3"));
         }
         let bounds = self.bounds();
         let ends = (bounds.first(), bounds.last());
@@ -226,7 +229,10 @@ impl Store {
             match seen.get_mut(*origin as usize) {
                 Some(seen) if !*seen => *seen = true,
                 _ => {
-                    return wrong(format!("vertex {origin} twice or beyond {vertices} in origins"));
+                    return wrong(format!(
+                        "vertex {origin} is twice in origins, or not below \
+                        {vertices}"
+                    ));
                 }
             }
         }

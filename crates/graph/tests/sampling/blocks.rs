@@ -187,7 +187,7 @@ fn refusals_name_both_values() {
     let error = sampler.sample(&graph, &[1, 3], KEY, &mut sample).unwrap_err();
     assert_eq!(error.to_string(), "seed 1 has vertex 3, expected vertices of 0..3");
     let error = sampler.sample(&graph, &[2, 0, 2], KEY, &mut sample).unwrap_err();
-    assert_eq!(error.to_string(), "seed 2 is vertex 2, which seed 0 is already");
+    assert_eq!(error.to_string(), "seeds 0 and 2 are both vertex 2, expected each vertex once");
     let error = Weights::new(vec![0.0, 1.0, -1.0]).unwrap_err();
     assert_eq!(
         (error.kind(), error.to_string().as_str()),

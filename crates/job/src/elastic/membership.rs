@@ -304,7 +304,9 @@ impl Membership {
             "the coordinator at {address} has not heard within {seconds} s that all steps are done"
         );
         let error = Error::from(link::Error::new(link::Kind::Unreachable, context));
-        Err(error.with_hint("when it is back, end it and remove its state: the job is complete"))
+        Err(error.with_hint(
+            "when the coordinator is back, end it and remove its state: the job is complete",
+        ))
     }
 
     /// Sends figures that users see, such as step and loss. They replace the last ones. `host` and `pid` of

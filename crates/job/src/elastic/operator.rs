@@ -65,7 +65,7 @@ impl Operator {
             Reply::Resized(_) => Ok(()),
             // Only a number beyond the bounds is refused with what was expected.
             Reply::Refused(reason) if reason.contains(" expected ") => Err(Error::invalid(reason)
-                .with_hint("these are the bounds that the job has: --ranks MIN:MAX")),
+                .with_hint("the bounds are those of the job's own --ranks MIN:MAX")),
             Reply::Refused(reason) => Err(Error::invalid(reason)),
             other => Err(strange(&other)),
         }

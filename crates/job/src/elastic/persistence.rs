@@ -155,7 +155,7 @@ impl Persistence {
     }
 }
 
-const HINT: &str = "its folder must exist and be writable";
+const HINT: &str = "the folder of this file must exist and be writable";
 
 /// File with the state of one coordinator at a time.
 ///

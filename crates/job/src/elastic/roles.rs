@@ -210,7 +210,8 @@ impl CoordinatorState {
     }
 }
 
-const UNREADABLE: &str = "name the state of this job, or remove it once its ranks have ended";
+const UNREADABLE: &str =
+    "give the state of this job; or remove this state once the ranks of its job have ended";
 
 /// The roles that a coordinator manages.
 pub struct RoleRegistry {
@@ -315,7 +316,9 @@ fn read(persistence: &mut Persistence, job: &Job) -> Result<Option<Saved>, Error
     if job.servers.is_none() {
         let error =
             unreadable(persistence, "it is the state of a job with servers, expected one without");
-        return Err(error.with_hint("begin the coordinator with servers, or in another place"));
+        return Err(
+            error.with_hint("start the coordinator with servers, or with a different state")
+        );
     }
     let parts = Parts::parse(&bytes).map_err(|reason| unreadable(persistence, &reason))?;
     Ok(Some((parts.workers, Some((parts.servers, parts.views)))))

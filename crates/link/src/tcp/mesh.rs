@@ -137,8 +137,8 @@ impl<'a> Mesh<'a> {
         let lower = self.connections_max.iter().zip(self.world.ranks()).take(mine.index());
         if let Some((most, rank)) = lower.min().filter(|(most, _)| **most < asked) {
             warn(&format_args!(
-                "{mine} and {rank} can open only {most} connections, not {asked}: one of the two has too few file \
-                 descriptors (hint: ulimit -n)"
+                "{mine} and {rank} can open only {most} connections, not {asked}: one of the two \
+                 has too few file descriptors (hint: raise ulimit -n)"
             ));
         }
     }

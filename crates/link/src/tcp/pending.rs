@@ -379,7 +379,7 @@ impl Hello {
     /// # Errors
     /// If this is no hello, or its numbers are impossible.
     pub fn parse(bytes: &[u8]) -> Result<Hello, Error> {
-        let invalid = || Error::new(Kind::Corrupt, "sent what is no hello");
+        let invalid = || Error::new(Kind::Corrupt, "sent something other than a hello");
         let bytes: &[u8; HELLO_BYTES] = bytes.try_into().map_err(|_| invalid())?;
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside"));
         let half = |at: usize| u16::from_le_bytes(*bytes[at..].first_chunk().expect("inside"));
@@ -422,7 +422,7 @@ pub fn parse_verdict<'a>(bytes: &'a [u8], hello: &Hello) -> Result<&'a [u8], Err
             let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
             Err(Error::new(REFUSALS[usize::from(*code) - 1], text))
         }
-        _ => Err(Error::new(Kind::Corrupt, "sent what is no answer to a hello")),
+        _ => Err(Error::new(Kind::Corrupt, "sent something other than an answer to a hello")),
     }
 }
 

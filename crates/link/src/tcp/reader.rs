@@ -264,8 +264,11 @@ impl Reader {
     fn parse(&self, bytes: &[u8; HEADER_BYTES]) -> Result<Header, Error> {
         let corrupt = |context: String| {
             let from = self.from;
-            Error::new(Kind::Corrupt, format!("{from} sent what is no frame: {context}"))
-                .with_rank(from)
+            Error::new(
+                Kind::Corrupt,
+                format!("{from} sent something that is not a frame: {context}"),
+            )
+            .with_rank(from)
         };
         let header = Header::parse(bytes).map_err(|error| corrupt(error.to_string()))?;
         if header.epoch != self.epoch {
@@ -314,7 +317,7 @@ fn check_place(header: &Header, place: &[u8]) -> Result<(), Error> {
     }
     Err(Error::new(
         Kind::Invalid,
-        format!("{} has {} bytes, its place {}", header.tag, header.length, place.len()),
+        format!("{} has {} bytes, but its buffer has {}", header.tag, header.length, place.len()),
     ))
 }
 

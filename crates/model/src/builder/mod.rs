@@ -139,7 +139,7 @@ impl Mlp {
 /// Checks that the sequence is one token, for a model without sequences.
 fn alone(sequence: usize) -> Result<(), Error> {
     if sequence != 1 {
-        let message = format!("a sequence has {sequence} tokens, the model has no sequences");
+        let message = format!("a sequence has {sequence} tokens, but the model has no sequences");
         return Err(Error::new(Kind::Sizes, message).with_hint("leave --sequence out"));
     }
     Ok(())

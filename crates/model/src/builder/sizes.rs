@@ -24,7 +24,7 @@ pub(super) fn check_layers(layers: usize) -> Result<(), Error> {
 pub(super) fn check_sequence(sequence: usize, positions: usize) -> Result<(), Error> {
     if sequence > positions {
         let message =
-            format!("a sequence has {sequence} tokens, the model has {positions} positions");
+            format!("a sequence has {sequence} tokens, but the model has {positions} positions");
         let hint = format!("give --sequence {positions} or less");
         return Err(Error::new(Kind::Sizes, message).with_hint(hint));
     }

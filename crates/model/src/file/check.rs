@@ -70,8 +70,7 @@ fn check(graph: &Graph, node: &Node, there: &mut [bool]) -> Result<(), Error> {
             return Err(Error::new(Kind::File, message));
         }
         if std::mem::replace(&mut there[*id], true) {
-            let message =
-                format!("it writes tensor {id} '{}', which is there already", tensor.name);
+            let message = format!("it writes tensor {id} '{}', which exists already", tensor.name);
             return Err(Error::new(Kind::File, message));
         }
     }
@@ -114,7 +113,8 @@ pub(super) fn sequence(graph: &Graph, batch: usize, sequence: usize) -> Result<(
         return Ok(());
     }
     let (name, length) = (&places[0].name, places[0].shape[1]);
-    let message = format!("a sequence of {sequence}, expected {length} of input '{name}'");
+    let message =
+        format!("sequence is {sequence}, expected {length}, the length of input '{name}'");
     Err(Error::new(Kind::Sizes, message))
 }
 

@@ -34,8 +34,10 @@ pub(super) fn merge(once: Value, twice: Value) -> Result<Value, Error> {
             Ok(Value::Object(once.into_iter().map(pair).collect::<Result<Map<_, _>, Error>>()?))
         }
         (once, twice) => grown(&once, &twice).ok_or_else(|| {
-            let message =
-                format!("{once} for a batch of 1 and {twice} for 2, which is no multiple of it");
+            let message = format!(
+                "{once} for a batch of 1 and {twice} for 2, expected the same number, \
+                    twice or half of it"
+            );
             Error::new(Kind::Sizes, message)
         }),
     }

@@ -27,7 +27,7 @@ impl Rule for Arithmetic {
         let [x, y] = inputs(shapes)?;
         let missing = x.len().checked_sub(y.len()).ok_or_else(|| {
             let message =
-                format!("y has {} dimensions, expected at most {} of x", y.len(), x.len());
+                format!("y has {} dimensions, expected at most the {} of x", y.len(), x.len());
             Error::new(Kind::Operands, message)
         })?;
         let mut axes = Axes::default();

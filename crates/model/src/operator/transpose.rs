@@ -42,8 +42,10 @@ impl Rule for Transpose {
         let mut once = sorted(&self.input);
         once.dedup();
         if once.len() != x.len() || once != sorted(&self.output) {
-            let message =
-                format!("'{}' to '{}' is no order of shape {x:?}", self.input, self.output);
+            let message = format!(
+                "'{}' to '{}' does not reorder the dimensions of shape {x:?}",
+                self.input, self.output
+            );
             return Err(Error::new(Kind::Operands, message));
         }
         let mut axes = Axes::default();

@@ -183,7 +183,7 @@ fn what_is_wrong_is_named() {
         ("layer.0.linear.weight: a deviation of -1e308, expected 0 to 1000", |file| {
             file["tensors"][2]["role"] = json!({ "parameter": { "normal": -1e308 } });
         }),
-        ("idle: the loss does not depend on this parameter, expected it to, or", |file| {
+        ("idle: the loss does not depend on this parameter, expected only", |file| {
             let mut idle = file["tensors"][2].clone();
             idle["name"] = "idle".into();
             file["tensors"].as_array_mut().unwrap().push(idle);
@@ -204,7 +204,7 @@ fn what_is_wrong_is_named() {
     }
     let other = changed(&file("gpt2"), |file| file["sequence"] = 7.into());
     let error = other.unwrap().graph(2).unwrap_err();
-    assert_eq!(error.to_string(), "a sequence of 7, expected 16 of input 'tokens'");
+    assert_eq!(error.to_string(), "sequence is 7, expected 16, the length of input 'tokens'");
     assert!(error.hint().unwrap().starts_with("thinwire model show NAME --output "), "{error:?}");
     let error = ModelFile::parse("{ \"thinwire_model\": 1,").unwrap_err().to_string();
     assert!(error.starts_with("it is no JSON: EOF"), "{error}");

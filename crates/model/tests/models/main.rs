@@ -155,7 +155,7 @@ fn mistakes_are_named_with_both_values() {
     let message = |name: &str, sequence: usize| named(name, 1, sequence).unwrap_err().to_string();
     assert_eq!(
         message("gpt2", 2000),
-        "gpt2: a sequence has 2000 tokens, the model has 1024 positions"
+        "gpt2: a sequence has 2000 tokens, but the model has 1024 positions"
     );
     assert!(
         message("gpt5", 1).starts_with("no model is called 'gpt5', expected a name such as gpt2, ")
@@ -218,7 +218,7 @@ fn what_does_not_fit_a_model_is_refused() {
         named(name, batch, sequence).unwrap_err().to_string()
     };
     for name in ["resnet50", "vgg16", "mlp"] {
-        let expected = format!("{name}: a sequence has 5 tokens, the model has no sequences");
+        let expected = format!("{name}: a sequence has 5 tokens, but the model has no sequences");
         assert_eq!(message(name, 1, 5), expected);
     }
     for (name, batch) in NAMES.iter().flat_map(|name| [(name, 1 << 50), (name, usize::MAX)]) {

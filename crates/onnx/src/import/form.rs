@@ -36,7 +36,10 @@ pub(super) fn version(model: &Model<'_>) -> Result<i64, Error> {
         false => {
             let (first, last) = (OPERATORS.start(), OPERATORS.end());
             let found = format!("operators of version {version}");
-            Err(file(format!("{found}, expected {first} to {last}: export it for one of them")))
+            Err(file(format!(
+                "{found}, expected {first} to {last}: export the model for one of \
+                these versions"
+            )))
         }
     }
 }
@@ -64,7 +67,7 @@ pub(super) fn check(importer: &Importer<'_>) -> Result<(), Error> {
     }
     let to = call.integer("to", 0);
     if call.operator == "Cast" && (to == TEXT || !TYPES.contains(&to)) {
-        return Err(refuse(format!("a cast to type {to}, expected one of numbers")));
+        return Err(refuse(format!("a cast to type {to}, expected a type of numbers")));
     }
     Ok(())
 }

@@ -61,7 +61,7 @@ impl<'a> Importer<'a> {
             let values = self.visit(&mut folder).map_err(|error| error.at(&call.place()))?;
             for (name, value) in call.node.output.iter().zip(values) {
                 if !name.is_empty() && self.values.insert(name, value).is_some() {
-                    let message = format!("it writes '{name}', which is there already");
+                    let message = format!("it writes '{name}', which exists already");
                     return Err(Error::new(Kind::File, message).at(&call.place()));
                 }
             }

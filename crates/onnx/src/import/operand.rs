@@ -17,7 +17,7 @@ impl Importer<'_> {
                     format!("it has {inputs} inputs, expected {} or more", index + 1)
                 }
                 _ if name.is_empty() => format!("its input {index} is left out, expected a name"),
-                _ => format!("its input '{name}' comes from nowhere before it"),
+                _ => format!("its input '{name}' is not written by an earlier node"),
             })
         })
     }

@@ -54,7 +54,7 @@ fn refuse_rest(call: &Call<'_>) -> Result<(), Error> {
         inputs.filter(|(_, at)| call.has(*at)).chain(outputs.filter(|(_, at)| call.gives(*at)));
     if let Some((name, _)) = given.into_iter().next() {
         return Err(refuse(format!(
-            "attention has {name}, expected queries, keys, values and a mask"
+            "attention has {name}, expected only queries, keys, values and a mask"
         )));
     }
     match call.float("softcap", 0.0) {

@@ -153,7 +153,7 @@ pub(super) fn pool(importer: &mut Importer<'_>) -> Result<Value, Error> {
     if importer.call.integer("ceil_mode", 0) != 0 {
         let more = ceiling(image, size, stride, padding);
         if kind == PoolKind::Mean && more != padding {
-            return Err(refuse("ceil_mode is 1, expected 0 where windows reach beyond"));
+            return Err(refuse("ceil_mode is 1, expected 0 where windows reach beyond the image"));
         }
         padding = more;
     }

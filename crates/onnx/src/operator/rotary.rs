@@ -100,7 +100,9 @@ fn base(importer: &Importer<'_>, tokens: usize, head_size: usize) -> Result<f64,
     };
     match (0..tokens).all(|token| (0..half).all(|pair| right(token, pair))) {
         true => Ok(base),
-        false => Err(refuse("its tables are not of places counted from 0 and one base")),
+        false => {
+            Err(refuse("its tables are not those of one base and of positions counted from 0"))
+        }
     }
 }
 

@@ -242,7 +242,7 @@ fn files_that_contradict_themselves_are_refused() {
     maker.graph.input.clear();
     maker.input("x", DataType::Float, &[Dimension::Value(1), Dimension::Value(4)]);
     let expected =
-        "input 'x': its batch is always 1, not 2: export it with an open first dimension";
+        "input 'x': its batch is always 1, not 2: export the model with an open first dimension";
     assert_eq!(refusal(&maker), expected);
 
     let mut maker = mlp(&[4, 6, 3]);
@@ -262,7 +262,7 @@ fn files_that_contradict_themselves_are_refused() {
 
     let mut maker = mlp(&[4, 6, 3]);
     maker.graph.node[1].output = maker.graph.node[0].output.clone();
-    assert!(refusal(&maker).ends_with("it writes '/Gemm_0', which is there already"));
+    assert!(refusal(&maker).ends_with("it writes '/Gemm_0', which exists already"));
 
     let mut maker = mlp(&[4, 6, 3]);
     maker.graph.node[0].domain = "com.microsoft";
@@ -275,7 +275,10 @@ fn files_that_contradict_themselves_are_refused() {
 
     for version in [-1, 0, 5, 99] {
         let refused = refusal(&Maker { version, ..mlp(&[4, 6, 3]) });
-        let expected = format!("operators of version {version}, expected 6 to 25: export it for");
+        let expected = format!(
+            "operators of version {version}, expected 6 to 25: export the \
+            model for"
+        );
         assert!(refused.starts_with(&expected), "{refused}");
     }
 
@@ -339,7 +342,7 @@ fn a_batch_that_is_a_number_is_known() {
     let graph = file.graph(5, 1).unwrap();
     assert_eq!(graph.tensors[graph.nodes[0].inputs[0]].shape, [5, 4]);
     let expected =
-        "input 'x': its batch is always 5, not 8: export it with an open first dimension";
+        "input 'x': its batch is always 5, not 8: export the model with an open first dimension";
     assert_eq!(file.graph(8, 1).unwrap_err().to_string(), expected);
 }
 

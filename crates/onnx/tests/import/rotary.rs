@@ -96,7 +96,7 @@ fn tables_of_something_else_are_refused() {
         maker.graph.initializer.remove(table.unwrap());
         maker.reals("model.sines", &[1, 5, 3], &[0.5; 15]);
     });
-    let expected = "its tables are not of places counted from 0 and one base";
+    let expected = "its tables are not those of one base and of positions counted from 0";
     assert!(other.ends_with(expected), "{other}");
     let turns = refusal(|maker| maker.graph.node[1].attribute.push(int("interleaved", 1)));
     assert!(turns.ends_with("interleaved is 1, expected 0"), "{turns}");

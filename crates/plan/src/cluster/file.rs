@@ -253,7 +253,7 @@ fn size(levels: &[Level]) -> Result<(), Error> {
 fn kinds(kinds: &[String], names: &[&str], levels: &[Level]) -> Result<Vec<usize>, Error> {
     if kinds.is_empty() && names.len() > 1 {
         let (kinds, level) = (names.len(), &levels[0].name);
-        let unsaid = format!("no line 'kinds' says which {level} has which");
+        let unsaid = format!("no line 'kinds' says which {level} has devices of which kind");
         return Err(Error::file(format!("{kinds} kinds of devices, but {unsaid}")));
     }
     let units: usize = levels[1..].iter().map(|level| level.size).product();

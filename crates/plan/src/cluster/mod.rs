@@ -257,7 +257,10 @@ mod tests {
         let mixed = TWO_NODES.to_owned()
             + "[[device]]\nname = \"v100\"\ntflops = 125\nmemory_gib = 16\nmemory_gbyte_per_s = 900\n";
         let error = Cluster::parse(&mixed).unwrap_err().to_string();
-        assert_eq!(error, "2 kinds of devices, but no line 'kinds' says which node has which");
+        assert_eq!(
+            error,
+            "2 kinds of devices, but no line 'kinds' says which node has devices of which kind"
+        );
         let kinds = |list: &str| Cluster::parse(&format!("kinds = {list}\n{mixed}"));
         let cluster = kinds("[\"a100\", \"v100\"]").unwrap();
         assert_eq!(cluster.kinds, [0, 1]);

@@ -87,8 +87,9 @@ impl Pin {
         let mesh: Vec<String> = mesh.iter().map(usize::to_string).collect();
         let (count, mesh) = (mesh.len(), mesh.join(","));
         let error = Error::impossible(format!("{found}, expected at most {count} as in {mesh}"));
-        Err(error
-            .with_hint(format!("a mesh of {place} dimensions, such as 1,{mesh}, or a pin on data")))
+        Err(error.with_hint(format!(
+            "give a mesh of {place} dimensions, such as 1,{mesh}, or pin the axis to data"
+        )))
     }
 
     /// Returns whether the pin cuts anything on a mesh: every dimension on which it puts an axis has a size
@@ -104,7 +105,8 @@ fn dimension(name: &str) -> Result<usize, Error> {
         let found = format!("no dimension of a mesh is called '{name}'");
         let names = MESH_DIMENSIONS.concat().join(", ");
         Error::impossible(format!("{found}, expected one of {names}")).with_hint(
-            "data, dp and 0 are the first one, tensor, tp and 1 the second, which lies nearest",
+            "data, dp and 0 are the first dimension; tensor, tp and 1 are the second, whose \
+             devices are nearest to each other",
         )
     };
     mesh_dimension(name).ok_or_else(unknown)
@@ -217,7 +219,7 @@ mod tests {
         let expected =
             "pin '*.up: n=tp' is on tensor, dimension 2 of a mesh, expected at most 1 as in 4";
         assert_eq!(error.to_string(), expected);
-        let hint = "a mesh of 2 dimensions, such as 1,4, or a pin on data";
+        let hint = "give a mesh of 2 dimensions, such as 1,4, or pin the axis to data";
         assert_eq!(error.hint(), Some(hint));
         assert!(
             pin.check_mesh(&[1, 4]).is_ok()

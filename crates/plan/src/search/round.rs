@@ -240,7 +240,9 @@ impl<'a> Round<'a> {
             return Error::impossible(format!("no mesh of {devices} devices can run the model"));
         }
         let found = format!("no mesh of {devices} devices allows all pins: {}", pins.join("; "));
-        Error::impossible(found).with_hint("an axis must be as long as a multiple of its dimension")
+        Error::impossible(found).with_hint(
+            "the length of a pinned axis must be a multiple of the size of its dimension",
+        )
     }
 
     fn too_large(&self) -> Error {

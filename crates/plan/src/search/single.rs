@@ -26,7 +26,7 @@ impl Planner {
             };
             let found = format!("{stages} of mesh {mesh:?} are {devices}");
             let hint = format!("stages times the mesh make {size} at most: 1 stage of [{size}]");
-            return Err(Error::impossible(format!("{found}, the cluster has {size}"))
+            return Err(Error::impossible(format!("{found}, but the cluster has {size}"))
                 .with_hint(format!("{hint}, for instance")));
         }
         check_counts(self.batch(), *micro_batches)?;
@@ -76,7 +76,9 @@ impl Planner {
             }
             Evaluated::TooLarge(all) => {
                 let error = shortfall::too_large("this plan", all, cluster, settings.reserve)
-                    .with_hint("more stages or micro-batches, ZeRO 3 or recomputation need less");
+                    .with_hint(
+                        "more stages or micro-batches, ZeRO 3 or recomputation need less memory",
+                    );
                 Err(Unfound { error, bound_s: all.bound_s, candidates: [1, 1] })
             }
             Evaluated::TooSlow(_) | Evaluated::Impossible => {
@@ -102,12 +104,12 @@ fn check_schedule(
     if chunks.saturating_mul(stages) > blocks {
         let found = format!("{schedule} on {stages} stages for {blocks} blocks");
         return Err(Error::impossible(format!("{found}, expected a block for each chunk"))
-            .with_hint("fewer chunks or stages, or the schedule 1f1b"));
+            .with_hint("give fewer chunks or stages, or the schedule 1f1b"));
     }
     if !micro_batches.is_multiple_of(stages) {
         let found = format!("{schedule} on {stages} stages with {micro_batches} micro-batches");
         return Err(Error::impossible(format!("{found}, expected a multiple of {stages}"))
-            .with_hint("other micro-batches, or the schedule 1f1b"));
+            .with_hint("give another number of micro-batches, or the schedule 1f1b"));
     }
     Ok(())
 }

@@ -264,7 +264,7 @@ fn check_alike(
     }
     let refused = |slot: usize| {
         let name = &training.graph.tensors[slots[slot].tensor].name;
-        let message = format!("parts of the mesh do unequal work and share '{name}' in it");
+        let message = format!("parts of the mesh do unequal work, but share '{name}'");
         Error::invalid(format!("{message}, expected the first dimension to cut batches alone"))
     };
     for instruction in phases.iter().flat_map(|(_, list)| list) {

@@ -126,7 +126,8 @@ fn shares(file: &PlanFile) -> Result<(), Error> {
         let (found, each) = (&file.shares, file.micro_batches);
         let expected = format!("expected {parts} of 1 or more that add up to {parts} times {each}");
         return Err(Error::file(format!("shares are {found:?}, {expected}")).with_hint(
-            "a share is how many micro-batches a part along the first dimension of the mesh does",
+            "a share is the number of micro-batches that one part along the first dimension of \
+             the mesh computes",
         ));
     }
     Ok(())
@@ -142,9 +143,9 @@ fn chunks(file: &PlanFile) -> Result<(), Error> {
         return Ok(());
     }
     let found = format!("schedule has {chunks} chunks a stage");
-    let of = format!("{} of {}", counted(stages, "stage"), counted(blocks, "block"));
-    Err(Error::file(format!("{found}, expected 1 to {most} of {of}"))
-        .with_hint("every chunk has a block; fewer stages leave room for more chunks"))
+    let of = format!("{} and {}", counted(stages, "stage"), counted(blocks, "block"));
+    Err(Error::file(format!("{found}, expected 1 to {most} with {of}"))
+        .with_hint("every chunk needs a block; fewer stages leave room for more chunks"))
 }
 
 /// Checks that every rank has a device of its own, or none has.

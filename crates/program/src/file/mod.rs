@@ -201,7 +201,8 @@ impl PlanFile {
             let sizes = format!("{micro_batches} micro-batches of a batch of {batch}");
             let here = format!("this one has {actual} in {sizes} with sequences of {sequence}");
             return Err(Error::invalid(format!("{found}, {here}")).with_hint(
-                "a fingerprint is of batch, micro-batches and sequence, too: make the plan again",
+                "the fingerprint also depends on batch, micro-batches and sequence: make the plan \
+                 again",
             ));
         }
         check::ways(&self.way, graph)?;

@@ -174,7 +174,7 @@ fn within(name: &str, level: Option<&str>, within: Option<usize>) -> Result<usiz
         (Some(_), Some(within)) => Ok(within),
         (Some(level), None) => {
             let message = format!("codec {name} from level '{level}' on");
-            let expected = "expected it to say within how many devices it is not used";
+            let expected = "expected the number of devices within which the codec is not used";
             Err(Error::invalid(format!("{message}, {expected}: within = 8")))
         }
     }
@@ -204,7 +204,7 @@ fn orders(
     let impossible = || {
         let found = format!("schedule {schedule} of {stages} stages");
         Error::invalid(format!(
-            "{found} with {micro_batches} micro-batches, expected a multiple of them"
+            "{found} with {micro_batches} micro-batches, expected a multiple of the stages"
         ))
     };
     schedule.orders(stages, micro_batches).ok_or_else(impossible)

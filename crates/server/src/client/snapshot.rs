@@ -34,7 +34,7 @@ pub fn take_snapshot(job_address: &JobAddress, timeout: Duration) -> Result<Stri
     if let Some(last) = last.as_ref().filter(|last| last.is_under_way()) {
         let message = format!("snapshot {} is under way", last.number);
         return Err(Error::new(Kind::Refused, message)
-            .with_hint("request the snapshot again when that is done"));
+            .with_hint("request the snapshot again when the earlier one is done"));
     }
     let number = last.map_or(0, |last| last.number) + 1;
     demand.connection.send(&ViewRequest::Snapshot { number }.to_bytes())?;

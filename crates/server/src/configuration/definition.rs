@@ -201,7 +201,8 @@ impl Definition {
                 let name = &self.tables[at].name;
                 let message =
                     format!("table '{name}' begins with a checkpoint, but the job has none");
-                Err(Error::invalid(message).with_hint("give its safetensors file as restore"))
+                Err(Error::invalid(message)
+                    .with_hint("give the safetensors file of the checkpoint as restore"))
             }
         }
     }

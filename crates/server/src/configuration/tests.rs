@@ -449,7 +449,7 @@ fn refusals_name_both_values() {
     let version = job.version();
     let define = ViewRequest::Define(definition(0, 2));
     let refusal = ask(&mut job, Id(1), &define).unwrap_err();
-    let hint = "give this process the settings of the job's others";
+    let hint = "give this process the same settings as the other processes of the job";
     assert_eq!(refusal, format!("definition with 0 replicas, the job has 1; hint: {hint}"));
     let address = ViewRequest::Address("host:1".to_owned());
     let refusal = ask(&mut job, Id(1), &address).unwrap_err();

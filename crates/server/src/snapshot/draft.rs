@@ -104,7 +104,7 @@ impl Draft {
         let file = self.contents(shard).file();
         let note = note_of(&file);
         let text = self.files.read(&note, NOTE_BYTES_MAX).map_err(|why| {
-            Error::new(Kind::Missing, format!("{why}; do all servers share the folder?"))
+            Error::new(Kind::Missing, format!("{why}; check that all servers share the folder"))
         })?;
         let wrong = |file: &str, why: String| {
             let path = self.files.path(file);

@@ -238,7 +238,8 @@ fn damaged_snapshots_are_refused_by_the_name_of_the_file() {
     fs::remove_file(&manifest).unwrap();
     let error = load().unwrap_err();
     assert!(error.to_string().starts_with("no snapshot at "), "{error}");
-    let hint = "give a folder snapshot-NNNNNN, the place that holds them, or a safetensors file";
+    let hint = "give a folder snapshot-NNNNNN, the folder or bucket that contains it, or a \
+        safetensors file";
     assert_eq!(error.hint(), Some(hint));
 }
 

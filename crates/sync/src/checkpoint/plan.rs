@@ -90,7 +90,7 @@ impl State {
     /// Returns the plan, after [`State::check`].
     pub(super) fn kept(&self, options: &Options) -> Result<Kept, Error> {
         let said =
-            |error| Error::Invalid(format!("the plan in the checkpoint is no plan: {error}"));
+            |error| Error::Invalid(format!("cannot read the plan in the checkpoint: {error}"));
         let plan: Plan = serde_json::from_str(&self.plan).map_err(said)?;
         let Rest { options: named, auto } = serde_json::from_str(&self.plan).map_err(said)?;
         let named = named.or_else(|| Named::of_fingerprint(&plan.fingerprint));

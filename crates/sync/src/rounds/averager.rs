@@ -303,9 +303,9 @@ impl Averager {
     /// Returns an error if anything is on its way.
     fn expect_settled(&self) -> Result<(), Error> {
         match self.is_underway() {
-            true => {
-                Err(Error::Invalid("a round is on its way, expected none: settle first".to_owned()))
-            }
+            true => Err(Error::Invalid(
+                "a round is on its way, expected none: call settle first".to_owned(),
+            )),
             false => Ok(()),
         }
     }

@@ -38,7 +38,7 @@ impl Synchronizer {
         let Some(beside) = self.worker.channel.among(ranks) else {
             let me = self.world.rank();
             return Err(Error::Invalid(format!(
-                "{me} is not one of {ranks:?}, together with which it finishes"
+                "{me} is not one of the ranks {ranks:?} that finish together"
             )));
         };
         let skipped = [u8::from(mine == Outcome::Skipped)];

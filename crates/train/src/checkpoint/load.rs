@@ -96,7 +96,8 @@ impl Checkpoint {
     pub(super) fn read(&self, name: &str) -> Result<Tensors, Error> {
         if !self.has(name) {
             let (path, world) = (self.sealed.path(name), self.progress().world);
-            let context = format!("{} is not in the checkpoint, of {world} ranks", path.display());
+            let context =
+                format!("{} is not in the checkpoint, which is of {world} ranks", path.display());
             return Err(Error::new(Kind::Damaged, context));
         }
         let tensors = tensors_of(&self.sealed.read(name)?);

@@ -133,9 +133,11 @@ impl Session<'_> {
         let (steps, total) = (self.settings.steps, terms.total(self.settings.steps));
         if *step >= total {
             let message = format!(
-                "the checkpoint has {step} steps, in which as many rows were read as in {steps} steps with the first batch"
+                "the checkpoint has {step} steps, which have read as many rows as {steps} steps \
+                 with the first batch"
             );
-            return Err(Error::new(Kind::Invalid, message).with_hint("give more --steps"));
+            return Err(Error::new(Kind::Invalid, message)
+                .with_hint("give a larger --steps: it includes the steps before the checkpoint"));
         }
         Ok(About { first: *step, position: *position, terms })
     }

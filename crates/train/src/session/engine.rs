@@ -33,7 +33,8 @@ pub(super) const ORDER: &str = "order";
 /// Key, in the manifest, of the plan, as the text of its file.
 const PLANNED: &str = "planned";
 
-const REORDERED: &str = "the checkpoint's gradients were in other buckets: the way in which they are sent is chosen again";
+const REORDERED: &str = "the checkpoint has other buckets of gradients: how gradients are sent is \
+    chosen again";
 
 /// Rank between two epochs, or between two batches of an epoch.
 pub(super) struct Detached {
@@ -535,7 +536,7 @@ fn exchange(settings: &Settings<'_>, computation: &Computation) -> ExchangeOptio
 fn hint_at_flags(error: thinwire_sync::Error) -> Error {
     let hint = match &error {
         Invalid(detail) if detail.contains("--bucket-bytes") => {
-            "give the same --bucket-bytes as before, or leave it out as before"
+            "give --bucket-bytes as before, or leave --bucket-bytes out if it was not given before"
         }
         Invalid(detail) if detail.contains("momentum correction") => {
             "give --momentum-correction FACTOR as before"

@@ -42,7 +42,10 @@ impl GraphSession<'_> {
             let (begun, before) = (Instant::now(), self.trainer.totals());
             let trained = self.trainer.pass().during(|| format!("pass {number}"))?;
             if !trained.mean_loss().is_finite() {
-                let message = format!("a loss of {} in pass {number}", trained.mean_loss());
+                let message = format!(
+                    "the loss is {} in pass {number}, expected a finite number",
+                    trained.mean_loss()
+                );
                 let hint = "give a lower --lr, or features of a smaller scale";
                 return Err(Error::new(Kind::Invalid, message).with_hint(hint));
             }

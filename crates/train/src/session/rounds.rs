@@ -300,7 +300,8 @@ impl Rounds {
         Ok((saved > world.size()).then(|| {
             let ranks = world.size();
             format!(
-                "the checkpoint is of {saved} ranks: what ranks from {ranks} on had learnt since their last rounds is dropped"
+                "the checkpoint is of {saved} ranks: the progress of ranks {ranks} and above \
+                 since their last rounds is dropped"
             )
         }))
     }

@@ -129,7 +129,10 @@ impl<'a> Executor<'a> {
         };
         let known = training.graph.parameters().all(|(id, _)| place(id).is_some());
         if !known || plan.ranks() != 1 {
-            return Err(invalid("a replica continues in an epoch with another model".to_owned()));
+            return Err(invalid(
+                "a replica cannot continue with another model, or with a plan of several ranks"
+                    .to_owned(),
+            ));
         }
         let start = |id: TensorId, _: &[Part]| values[place(id).expect("it is known")].clone();
         let earlier = Some(Earlier { sync, late });

@@ -49,7 +49,8 @@ impl GraphModel {
         let training = backward(graph).map_err(|error| invalid(error.to_string()))?;
         let untrained = graph.parameters().find(|(id, _)| training.gradients[*id].is_none());
         if let Some((_, tensor)) = untrained {
-            let message = "the loss does not depend on it, expected it to";
+            let message = "the loss does not depend on it, expected only parameters on which the \
+                loss depends";
             return Err(invalid(format!("{}: {message}", tensor.name)));
         }
         let plan = Plan::alone(graph);

@@ -171,5 +171,5 @@ fn codecs_of_activations_that_cannot_be_are_refused() {
     let error = refused(&|one| one.name = "zip".to_owned());
     assert!(error.contains("unknown codec 'zip'"), "{error}");
     let error = refused(&|one| (one.level, one.within) = (Some("pod".to_owned()), None));
-    assert!(error.contains("expected it to say within how many devices"), "{error}");
+    assert!(error.contains("expected the number of devices within which"), "{error}");
 }

@@ -49,7 +49,8 @@ fn shares_that_cannot_be_are_refused() {
     let plan = shared(plans::data(&GPT.graph, &[2]), Schedule::Gpipe, 1, &[3, 1]);
     let mut short = plan.clone();
     short.shares.pop();
-    let expected = "parts of the mesh have [3] micro-batches, expected 4 in 2 parts, none without";
+    let expected = "parts of the mesh have [3] micro-batches, expected 4 in 2 parts, and at least \
+        one in each";
     assert_eq!(refused(&short), expected);
     let plan = shared(plans::data(&GPT.graph, &[2]), Schedule::Gpipe, 1, &[4, 0]);
     assert!(refused(&plan).contains("[4, 0]"), "{}", refused(&plan));

@@ -167,8 +167,8 @@ class Elastic(Job):
         found = jax.tree_util.tree_structure(state)
         if found != before:
             raise InvalidError(
-                f"update has returned {found.num_leaves} leaves in different containers from the "
-                f"{before.num_leaves} of the state"
+                f"update has returned a state of {found.num_leaves} leaves, structured "
+                f"differently from the given state of {before.num_leaves}"
             )
         self.state = state
         self._stepped()
@@ -197,7 +197,8 @@ class Elastic(Job):
         """
         if self._exchange.steps.is_under_way:
             raise InvalidError(
-                "a new batch was requested before a step with the last one, expected elastic.step with "
+                "a new batch was requested before a step with the last one, expected elastic.step "
+                "with "
                 "each batch"
             )
         super().compute(deal)
@@ -231,9 +232,8 @@ class Elastic(Job):
         for leaf in jax.tree_util.tree_leaves(self.state):
             if isinstance(leaf, jax.Array) and leaf.is_deleted():
                 raise InvalidError(
-                    "gradient has donated the state, expected it to keep the state, which a void "
-                    "step needs "
-                    "(hint: donate_argnums for update alone)"
+                    "gradient has donated the state, which is needed again if the step is void "
+                    "(hint: give donate_argnums only to the jit of update)"
                 )
 
     def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -64,7 +64,7 @@ def rows_of(data: Any) -> int:
     counts = {leaf.shape[0] for leaf in jax.tree_util.tree_leaves(data)}
     if len(counts) != 1:
         raise InvalidError(
-            f"the data have {sorted(counts)} rows, expected the same number of rows in each"
+            f"the data have {sorted(counts)} rows, expected the same number of rows in each array"
         )
     return int(counts.pop())
 

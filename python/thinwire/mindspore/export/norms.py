@@ -19,7 +19,9 @@ def layer_norm(
     """Layer norm: mean zero and variance one, then gain and bias."""
     last = len(walk.shape(x)) - 1
     if begin not in (-1, last) or of_gain not in (-1, last):
-        raise ValueError(f"a norm from dimension {begin} on, expected the last dimension")
+        raise ValueError(
+            f"a norm over dimension {begin} and all after it, expected only the last dimension"
+        )
     affine = [walk.tensor(gain, "ones"), walk.tensor(bias, "zeros")]
     return [layers.layer_norm(walk.graph, walk.name, walk.tensor(x), affine, epsilon)]
 

@@ -93,7 +93,7 @@ def gather(walk: Walk, table: Any, ids: Any, *rest: Any) -> int:
     """Rows of a table."""
     if any(rest):
         raise ValueError(
-            f"it gathers along dimension {rest[0]}, expected 0, the same for all sequences"
+            f"it gathers along dimension {rest[0]}, expected dimension 0 without batch dimensions"
         )
     return looked_up(walk, table, ids)
 
@@ -117,7 +117,7 @@ def embedding(
     padding = None if padding_idx is None else padding_idx % walk.shape(table)[0]
     if padding is not None and isinstance(ids, np.ndarray) and padding in ids:
         raise ValueError(
-            f"row {padding} is padding and is looked up by constant ids, expected other rows"
+            f"constant ids look up row {padding}, which is padding, expected only other rows"
         )
     return looked_up(walk, table, ids, padding)
 

@@ -39,7 +39,7 @@ def item(walk: Walk, values: Any, at: int) -> Any:
     """One of several results."""
     if at >= len(values):
         raise ValueError(
-            f"it reads result {at} of an operator, of which only {len(values)} are supported"
+            f"it reads result {at} of an operator, but only the first {len(values)} are supported"
         )
     return values[at]
 

@@ -107,8 +107,8 @@ class Rows:
         """Checks that there are gradients if rows were pulled in this step."""
         if self.is_read and not self.served.is_owing:
             raise thinwire.InvalidError(
-                f"table '{self.served.name}' has no gradient in this step (hint: the other optimizer has "
-                "all of network.trainable_params(), and makes its update before)"
+                f"table '{self.served.name}' has no gradient in this step (hint: give the other "
+                f"optimizer all of network.trainable_params(), and call it before this one)"
             )
         self.is_read = False
 

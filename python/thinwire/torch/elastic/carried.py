@@ -76,6 +76,8 @@ def refused(value: Any, path: str) -> InvalidError:
     """The error text for a value that cannot be sent."""
     text = " ".join(repr(value).split())
     return InvalidError(
-        f"the state of {path} is a {type(value).__name__}, {text[:60]}, expected numbers, text, tensors, "
-        "values of NumPy, or lists, tuples, sets and dicts of them (hint: a state_dict that returns such)"
+        f"the state of {path} is a {type(value).__name__}, {text[:60]}, expected numbers, text, "
+        f"tensors, "
+        "values of NumPy, or lists, tuples, sets and dicts of them (hint: let state_dict return "
+        "only such values)"
     )

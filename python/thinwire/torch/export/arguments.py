@@ -86,8 +86,8 @@ def check_numbers(node: Any, name: str, computed: list[Any]) -> None:
     if found and bool(real) != any(dtype.is_floating_point for dtype in read):
         kinds = [str(next(iter(kind), "")).removeprefix("torch.") for kind in (read, found)]
         raise ValueError(
-            f"operator {node.target} makes {kinds[1]} of {kinds[0]}, which is not supported (hint: "
-            "gradients end there)"
+            f"operator {node.target} converts {kinds[0]} to {kinds[1]}, which is not supported "
+            f"(hint: no gradient passes such a conversion)"
         )
 
 

@@ -26,8 +26,8 @@ def detach(walk: Walk, x: Any) -> Any:
     if not walk.is_trained(x):
         return x
     raise ValueError(
-        f"operator {walk.node.target} is not supported: gradients end there (hint: a model file has "
-        "all gradients)"
+        f"operator {walk.node.target} is not supported: no gradient passes it (hint: in a model "
+        f"file, gradients pass through every operator)"
     )
 
 

@@ -93,7 +93,7 @@ def attention(
     """Attention; written as separate nodes if it has dropout."""
     if attn_mask is not None and not isinstance(attn_mask, torch.Tensor):
         raise ValueError(
-            "attention with a computed mask is not supported, only one with a constant mask"
+            "attention with a computed mask is not supported, only attention with a constant mask"
         )
     found = "all" if attn_mask is None else seen(known(attn_mask))
     causal = is_causal or found == "earlier"

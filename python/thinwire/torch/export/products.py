@@ -66,6 +66,6 @@ def embedding(
         )
     if padding is not None and padding in row[0]:
         raise ValueError(
-            f"row {padding} is padding and is looked up by constant ids, expected other rows"
+            f"constant ids look up row {padding}, which is padding, expected only other rows"
         )
     return layers.rows(walk.graph, walk.name, table, row[0].numpy(), walk.result)

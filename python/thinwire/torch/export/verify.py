@@ -48,7 +48,8 @@ def verify(module: torch.nn.Module, inputs: tuple[Any, ...], exported: Exported)
             )
         if getattr(value, "_post_accumulate_grad_hooks", None):
             raise ValueError(
-                f"parameter '{name}' has a hook of register_post_accumulate_grad_hook, which is not "
+                f"parameter '{name}' has a hook of register_post_accumulate_grad_hook, which is "
+                f"not "
                 "supported (hint: export the module before hooks are registered)"
             )
     try:
@@ -97,7 +98,8 @@ def _compare(
         if not _is_near(ours.logits, theirs.logits):
             other = first_other(module, exported, drawn, lambda at, x: _is_near(values[at], x))
             raise ValueError(
-                f"{other} computes a different result in a file, so it is not supported with these "
+                f"{other} computes a different result in a file, so this operator is not "
+                f"supported with these "
                 "arguments"
             )
         _check_gradients(theirs, ours, suspects(module, logits, witness))
@@ -123,12 +125,14 @@ def _check_calls(module: torch.nn.Module, witness: Witness, is_same: bool) -> No
     name = type(module).__name__
     if witness.drawn:
         raise ValueError(
-            f"the forward of {name} draws from {witness.drawn}, which is not supported (hint: export "
+            f"the forward of {name} draws from {witness.drawn}, which is not supported (hint: "
+            f"export "
             "module.eval(), or set rates of stochastic depth to 0)"
         )
     if not is_same:
         raise ValueError(
-            f"the forward of {name}, called again, gives a different result, which is not supported "
+            f"the forward of {name}, called again, gives a different result, which is not "
+            f"supported "
             "(hint: a model file has no state but its parameters)"
         )
 
@@ -241,8 +245,9 @@ def _check_gradients(theirs: Found, ours: Found, said: str) -> None:
         error = (other - gradient).norm().item()
         if not error <= NEAR * size + ROUNDING * whole:
             raise ValueError(
-                f"the gradient of '{name}' is not that of the module's operators, which differs by "
-                f"{100 * error / max(size, other.norm().item()):.3g} %: {said}"
+                f"the gradient of '{name}' differs by "
+                f"{100 * error / max(size, other.norm().item()):.3g} % from the gradient that "
+                f"the module's operators give: {said}"
             )
 
 
@@ -257,7 +262,8 @@ def _check_rows(
     logits = values[graph["output"]]
     if logits.ndim == 0 or logits.shape[0] % batch:
         raise ValueError(
-            f"the output has shape {list(logits.shape)} for a batch of {batch}, expected the batch as "
+            f"the output has shape {list(logits.shape)} for a batch of {batch}, expected the "
+            f"batch as "
             "its first dimension"
         )
     moments = [node["outputs"] for node in graph["nodes"] if "moments" in node["operator"]]
@@ -270,7 +276,8 @@ def _check_rows(
         change = (again[own] - logits[own]).norm().item()
         if not change <= NEAR * logits[own].norm().item() + ROUNDING:
             raise ValueError(
-                f"the logits of row {row} of the batch depend on other rows of the batch (hint: the "
+                f"the logits of row {row} of the batch depend on other rows of the batch (hint: "
+                f"the "
                 "first dimension of the first example is the batch, even if a module has "
                 "batch_first=False; operators that mix examples are not supported)"
             )

@@ -78,7 +78,7 @@ class Walk:
     def rooted(self, value: Root) -> int:
         """Squares, or their mean, that turned out not to be part of a norm."""
         if value.stage not in ("square", "mean"):
-            raise ValueError(f"{value.stage} of a mean square, expected it in an RMS norm")
+            raise ValueError(f"{value.stage} of a mean square is only supported in an RMS norm")
         square = self.graph.one(
             f"{self.name}.square",
             {"arithmetic": "multiply"},

@@ -63,7 +63,7 @@ def save(
         features = (x.data_ptr(), x.shape[-1], format_of(x, codec))
         check_finite(x)
     elif codec is not None:
-        raise InvalidError(f"codec {shown(codec)} of a graph without x, expected None")
+        raise InvalidError(f"codec {shown(codec)} for a graph without x, expected None")
     y = column(data, "y", vertices)
     if y is not None:
         refuse(y > CLASS_MAX, y, "y", f"at most {CLASS_MAX}", "at vertex")
@@ -134,7 +134,7 @@ def format_of(x: torch.Tensor, codec: str | None) -> str:
     known = [name for name, dtype in DTYPES.items() if dtype == x.dtype]
     if name not in known:
         expected = f"expected one of {', '.join(known)}"
-        raise InvalidError(f"codec {shown(name)} of {x.dtype}, {expected}")
+        raise InvalidError(f"codec {shown(name)} for x of {x.dtype}, {expected}")
     return name
 
 
@@ -177,7 +177,9 @@ def split_of(data: Any, vertices: int) -> torch.Tensor:
         if twice.any():
             vertex = int(twice.int().argmax())
             other = MASKS[int(split[vertex]) - 1]
-            raise InvalidError(f"{other} and {name} have vertex {vertex}, expected one of them")
+            raise InvalidError(
+                f"{other} and {name} both have vertex {vertex}, expected it in only one of them"
+            )
         split[mask] = number
     return split
 

@@ -91,7 +91,9 @@ def rows_of_tensor(x: torch.Tensor, codec: str | None = None) -> Rows:
     if codec is None:
         return Rows(x[:0], RowSource.of_memory(x.data_ptr(), len(x), row_bytes(x), x))
     if codec != "int8":
-        raise InvalidError(f'codec {shown(codec)}, expected "int8", or None for rows as x has them')
+        raise InvalidError(
+            f'codec {shown(codec)}, expected "int8", or None for the rows as they are in x'
+        )
     x = x.float()
     return Rows(
         x[:0].clone(), encode_rows(x.data_ptr(), len(x), math.prod(x.shape[1:]), codec), codec

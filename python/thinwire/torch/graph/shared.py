@@ -66,7 +66,7 @@ class SharedFeatures:
         if codec is not None and not isinstance(x, torch.Tensor):
             hint = "hint: thinwire graph import --format"
             raise InvalidError(
-                f"codec {shown(codec)} for rows that already have one, {x.about} ({hint})"
+                f"codec {shown(codec)} for rows that already have a codec, {x.about} ({hint})"
             )
         own = rows_of_tensor(x, codec) if isinstance(x, torch.Tensor) else x
         if own.like is None:

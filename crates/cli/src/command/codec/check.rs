@@ -81,8 +81,9 @@ struct Law {
 /// If there is no such codec, or it has no encoding of its own, or standard output is closed.
 pub fn run(args: &Args) -> Result<u8> {
     if args.codec == "auto" || args.codec.starts_with("auto:") {
-        let error = anyhow!("{} is no codec: it chooses one for every bucket", short(&args.codec));
-        return Err(hinted(error, "check those that it chooses from, one by one: int8, int4"));
+        let error =
+            anyhow!("{} is not a codec: it chooses a codec for every bucket", short(&args.codec));
+        return Err(hinted(error, "check the codecs that it chooses from, one by one: int8, int4"));
     }
     let Some(choice) = parsed(&args.codec)? else { return Ok(1) };
     let codec = bytes(&choice)?;
@@ -120,7 +121,7 @@ pub(super) fn bytes(choice: &Choice) -> Result<&Arc<dyn Codec>> {
         Choice::LowRank(_) => "sends sums over ranks of two thin factors",
         Choice::Integers(_) => "sends sums of integers under a scale that past averages give",
     };
-    let error = anyhow!("{choice} {what}: it has no encoding that could be checked alone");
+    let error = anyhow!("{choice} {what}: the codec has no encoding that could be checked alone");
     let hint =
         format!("thinwire codec bench {choice} measures it; thinwire train --codec {choice}");
     Err(hinted(error, format!("{hint} uses it")))

@@ -80,11 +80,11 @@ fn port() -> Finding {
         Err(error) if error.kind() == ErrorKind::AddrInUse => Finding::note(
             "port",
             format!("{told}, is in use"),
-            "this is fine if ranks of Thinwire use it, because they share the port",
+            "this is fine if ranks of Thinwire use this port, because they share it",
         ),
         Err(error) => {
             let error = Error::new(error).context(format!("cannot listen at {told}"));
-            Finding::error("port", error, "choose another one: THINWIRE_PORT=29418")
+            Finding::error("port", error, "choose another port: THINWIRE_PORT=29418")
         }
     }
 }
@@ -140,7 +140,7 @@ fn meeting(place: &Place) -> (Finding, Option<Duration>) {
         Err(error) => {
             let error = Error::new(error).context(format!("cannot reach {address}"));
             (
-                Finding::error("coordinator", error, "let the firewalls in between pass its port"),
+                Finding::error("coordinator", error, "open this port in the firewalls in between"),
                 None,
             )
         }

@@ -52,7 +52,7 @@ fn memory() -> Finding {
         None => Finding::note(
             "memory",
             "the system does not say how much is free",
-            "look at its own tools",
+            "look at the system's own tools",
         ),
         Some(free) if free < MEMORY_LITTLE => {
             Finding::note("memory", format!("{} free", binary(free as f64)), "end other programs")

@@ -77,7 +77,11 @@ fn cuda(torch: Option<PathBuf>) -> [Finding; 2] {
     let driver = Driver::load();
     let has_driver = driver.is_ok();
     let driver = match driver {
-        Ok(_) => Finding::ok("cuda", "a driver and a device: gradients there are encoded there"),
+        Ok(_) => Finding::ok(
+            "cuda",
+            "a driver and a device: gradients on the device are encoded \
+            there",
+        ),
         Err(error) => {
             let hint = "gradients are encoded by the processor's cores";
             Finding::note("cuda", format!("no device: {error}"), hint)

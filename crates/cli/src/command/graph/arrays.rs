@@ -105,7 +105,7 @@ pub fn split(path: &Path, vertices: u32) -> Result<Vec<Split>> {
         let number = matrix.whole(at).with_context(|| path.display().to_string())?;
         let split = u8::try_from(number).ok().and_then(Split::from_byte);
         let path = path.display();
-        split.with_context(|| format!("{path}: use {number} of vertex {at}, expected 0 to 3"))
+        split.with_context(|| format!("{path}: vertex {at} has use {number}, expected 0 to 3"))
     };
     (0..vertices as usize).map(uses).collect()
 }

@@ -46,7 +46,7 @@ impl Flags {
         match flags.into_iter().find_map(|(flag, path)| Some((flag, path.as_ref()?))) {
             None => Ok(()),
             Some((flag, path)) => {
-                Err(hinted(anyhow!("{flag} {} {why}", path.display()), "leave it out"))
+                Err(hinted(anyhow!("{flag} {} {why}", path.display()), format!("leave {flag} out")))
             }
         }
     }
@@ -96,8 +96,8 @@ impl Checkpoints {
         if let Some(other) = all.iter().position(|other| *other != has) {
             let (with, without) =
                 if has == 1.0 { (rank, other as u32) } else { (other as u32, rank) };
-            let error = anyhow!("rank {with} has --checkpoint-dir, rank {without} has not");
-            return Err(hinted(error, "give every rank the same one"));
+            let error = anyhow!("rank {with} has --checkpoint-dir, but rank {without} does not");
+            return Err(hinted(error, "give every rank the same --checkpoint-dir"));
         }
         let (policy, resumed) = (self.policy.as_ref(), self.resumed.as_ref());
         let what = "take the folder of checkpoints";

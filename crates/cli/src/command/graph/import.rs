@@ -214,7 +214,7 @@ fn topology(args: &Args) -> Result<(Adjacency, Option<Weights>, Option<Ids>)> {
         );
     }
     if args.unweighted && args.columns.is_some_and(|columns| columns.weight.is_some()) {
-        bail!("--unweighted with a column of weights in --columns, expected one of them");
+        bail!("--unweighted cannot be used with a column of weights in --columns");
     }
     let edges = read::edges(&args.input, format, options(args))?;
     if edges.seems_one_based && !args.one_based {

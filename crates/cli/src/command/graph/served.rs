@@ -53,13 +53,12 @@ impl Flags {
             let flag = self.store.flag().unwrap_or_default();
             return Err(hinted(
                 anyhow!("{flag} needs servers"),
-                "add --servers N, or leave it out",
+                format!("add --servers N, or leave {flag} out"),
             ));
         };
         if learned.is_none() {
-            let error = anyhow!("--servers {servers} without rows that are trained");
-            let hint =
-                "add --features learned:WIDTH, or leave it out: features of a file are read there";
+            let error = anyhow!("--servers {servers} has no effect without rows that are trained");
+            let hint = "add --features learned:WIDTH, or leave --servers out: features of the graph file need no servers";
             return Err(hinted(error, hint));
         }
         let optimizer = Optimizer { rule: Rule::LazyAdam(AdamOptions::default()), learning_rate };

@@ -66,7 +66,7 @@ fn rows(store: &Arc<Store>, learned: Option<Learned>) -> Result<Rows> {
             let error = anyhow!(
                 "--features learned:{columns}, but {path} has features already, {found} {format}"
             );
-            Err(hinted(error, "leave it out, or import the graph without features"))
+            Err(hinted(error, "leave --features out, or import the graph without features"))
         }
         (None, None) => {
             let hint =
@@ -146,7 +146,10 @@ fn labelled(store: &Store, split: Split) -> Result<Vec<u32>> {
         None => Ok(vertices),
         Some(vertex) => {
             let error = anyhow!("vertex {vertex} is for {split} and has no label");
-            Err(hinted(error, "give it a label, or use 0 in --split of thinwire graph import"))
+            Err(hinted(
+                error,
+                "give this vertex a label, or a 0 in --split of thinwire graph import",
+            ))
         }
     }
 }

@@ -248,12 +248,12 @@ fn refuse(args: &Args) -> Result<()> {
     if let Some(path) = &args.plan {
         let path = path.display();
         let error = anyhow!("--plan {path} cannot be used with a graph neural network");
-        let hint = "leave it out: the sizes of sampled batches differ from step to step";
+        let hint = "leave --plan out: the sizes of sampled batches differ from step to step";
         return Err(hinted(error, hint));
     }
     if args.heads.is_some() && args.model != Model::Gat {
         let error = anyhow!("--heads cannot be used with --model {}", args.model);
-        return Err(hinted(error, "leave it out, or give --model gat"));
+        return Err(hinted(error, "leave --heads out, or give --model gat"));
     }
     let is_weighted = args.sampler == Sampler::Weighted;
     if is_weighted && args.model == Model::Gcn {
@@ -266,7 +266,7 @@ fn refuse(args: &Args) -> Result<()> {
         let error = anyhow!(
             "--sampler weighted has no effect with only -1 in --fan-outs: all edges are taken"
         );
-        return Err(hinted(error, "leave it out, or limit a fan-out"));
+        return Err(hinted(error, "leave --sampler out, or limit a fan-out"));
     }
     Ok(())
 }

@@ -78,7 +78,7 @@ fn check_outputs(args: &Args) -> Result<()> {
     file::ensure_place(args.page.as_deref(), "the page", "--page")?;
     if let Some(path) = output.filter(|path| args.page.as_deref() == Some(*path)) {
         let error = anyhow!("--output and --page are both {}", path.display());
-        return Err(error).or_hint("give two files");
+        return Err(error).or_hint("give two different files");
     }
     Ok(())
 }

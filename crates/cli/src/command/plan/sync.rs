@@ -89,13 +89,13 @@ fn missing(args: &Args, lines: &[Line]) -> Error {
     let planned = lines.iter().filter(|line| line.record.planning.is_some());
     match (args.step, planned.map(|line| line.record.step).min()) {
         (Some(step), Some(first)) => {
-            anyhow!("{trace} has no plan up to step {step}, its first one is after step {first}")
+            anyhow!("{trace} has no plan up to step {step}: its first plan is after step {first}")
         }
         _ if lines.iter().any(|line| line.codec == OF_PLAN) => hinted(
             anyhow!(
                 "{trace} is of a training under a plan, whose gradients are not planned by step"
             ),
-            "the plan file says how they travel; thinwire plan make --explain NODE says why",
+            "the plan file says how gradients travel; thinwire plan make --explain NODE says why",
         ),
         _ => {
             let is_fixed = |line: &&Line| {

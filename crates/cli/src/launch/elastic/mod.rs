@@ -124,8 +124,8 @@ fn invitation(job: &size::Elastic, address: &str, token: Option<&String>) -> Str
              THINWIRE_COORDINATOR={address} and the same THINWIRE_TOKEN"
         ),
         None => format!(
-            "elastic job of {min} to {max} ranks at {address}: with a THINWIRE_TOKEN of your own \
-             others could join it"
+            "elastic job of {min} to {max} ranks at {address}: set a THINWIRE_TOKEN of your own \
+             to let processes on other machines join"
         ),
     }
 }

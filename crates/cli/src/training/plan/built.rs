@@ -48,7 +48,8 @@ impl Built {
         let [_, found] = built.computation.modality.sizes();
         if found != file.sequence {
             let planned = file.sequence;
-            let message = format!("the model reads sequences of {found} tokens, the plan's have");
+            let message =
+                format!("the model reads sequences of {found} tokens, but the plan was made for");
             return Err(anyhow!("{message} {planned}"))
                 .or_hint("set \"sequence\" in the model file, and make the plan again");
         }

@@ -40,7 +40,7 @@ pub fn cluster(group: Group) -> Result<(String, Group)> {
             Links { latency_s: 0.0, bytes_per_s: 1e9, byte_s: 0.0, message_s: 0.0, exchange_s: 0.0 }
         }
         _ => {
-            tell("links, half a minute at most where they are not slow");
+            tell("links; half a minute at most, unless they are slow");
             Links::measure(&mut probe, ranks)?
         }
     };

@@ -69,12 +69,14 @@ impl Asked {
         if error_budget >= 1.0 {
             let found = format!("--error-budget {error_budget} with --parallel");
             let error = anyhow!("{found}, expected 0 or more and less than 1");
-            return Err(hinted(error, "it is the part of all gradients that may be lost"));
+            return Err(hinted(
+                error,
+                "the error budget is the part of all gradients that may be lost",
+            ));
         }
         if self.pins.is_empty() && self.parallel == Parallel::Semi {
             let error = anyhow!("--parallel semi needs a --pin, which decides a cut");
-            let hint =
-                "--parallel auto plans all of it; --pin 'block.*.mlp.up: n=tp' decides a cut";
+            let hint = "--parallel auto plans all cuts; --pin 'block.*.mlp.up: n=tp' decides a cut";
             return Err(hinted(error, hint));
         }
         if self.parallel != Parallel::Semi {
@@ -129,7 +131,7 @@ impl PlanRequest {
         if let Some(Machines { path, devices, .. }) = &self.cluster
             && *devices != ranks
         {
-            let error = anyhow!("{} is of {devices} devices, {said} {ranks}", path.display());
+            let error = anyhow!("{} is of {devices} devices, but {said} {ranks}", path.display());
             let other = format!("leave --cluster out to measure {ranks}");
             let hint = start_hint(*devices, &other);
             return Err(hinted(error, hint));

@@ -53,7 +53,7 @@ impl Parallelism {
     pub fn resolve(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
         let Some(flags) = typed.plan else { return replicas(typed, recipe) };
         if flags.parallel.is_none_or(|parallel| parallel == Parallel::None) {
-            let hint = "thinwire plan make takes it as well, and writes a plan for --plan";
+            let hint = "add --parallel auto, or give this flag to thinwire plan make, and its plan to --plan";
             flags.activations.refuse("needs --parallel", hint)?;
         }
         let kept = typed.resume.as_ref().map(KeptPlan::of).transpose()?.flatten();
@@ -61,13 +61,13 @@ impl Parallelism {
             (Some(Parallel::None), ..) => {
                 flags.refuse_requests(
                     "cannot be used with --parallel none: it makes no plan",
-                    "leave it out",
+                    "leave --pin and --cluster out",
                 )?;
                 replicas(typed, recipe)
             }
             (Some(parallel), _, kept) => made(typed, parallel, flags, recipe, kept),
             (None, Some(path), _) => {
-                let hint = "leave it out, or give --parallel in the place of --plan";
+                let hint = "leave --pin and --cluster out, or give --parallel instead of --plan";
                 flags.refuse_requests(
                     "cannot be used with --plan: that plan is already made",
                     hint,
@@ -148,7 +148,8 @@ impl Parallelism {
             Parallelism::Replicas(model) => check_batch(batch, model.unit()?, ranks),
             Parallelism::Planned(path, built, _) if built.computation.plan.ranks() != ranks => {
                 let planned = built.computation.plan.ranks();
-                let error = anyhow!("{} is for {planned} ranks, {said} {world}", path.display());
+                let error =
+                    anyhow!("{} is for {planned} ranks, but {said} {world}", path.display());
                 Err(hinted(error, start_hint(planned, &format!("make a plan for {world}"))))
             }
             Parallelism::Planned(..) => Ok(()),
@@ -250,7 +251,10 @@ fn replicas(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
     kept.map_or(Ok(()), |kept| model.check_is(&kept))?;
     if let (Some(tokens), Model::Sizes(_)) = (&flags.input, &model) {
         let error = anyhow!("--input tokens={} needs --model or --plan", tokens.0);
-        return Err(hinted(error, "leave it out: the usual model knows its tokens"));
+        return Err(hinted(
+            error,
+            "leave --input out: the default model knows its input of tokens",
+        ));
     }
     recipe.check_tokens(model.context())?;
     Ok(Parallelism::Replicas(model))
@@ -313,7 +317,7 @@ fn refuse_decided(typed: &Typed<'_>) -> Result<()> {
     let [model, width, layers, heads, context] = flags.sizes();
     let batch = ("--batch", flags.batch.map(|batch| batch.to_string()));
     let why = "cannot be used with --plan: the plan has its own model and batch";
-    let hint = "leave it out, or make another plan";
+    let hint = "leave this flag out, or make another plan with it";
     refuse([width, layers, heads, context, batch, model], why, hint)?;
     let usual = thinwire_sync::Options::default().error_budget;
     let budget = typed.settings.error_budget.filter(|given| *given != usual);

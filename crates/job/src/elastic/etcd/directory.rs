@@ -126,10 +126,10 @@ pub fn address(store: &Store, timeout: Duration) -> Result<String, Error> {
             let kind = link::Kind::Unreachable;
             return Err(match failure {
                 // The failure from above, for which etcd itself is not to blame.
-                Failure::Away(text) if text.starts_with("no coordinator") => {
-                    Error::from(link::Error::new(kind, text))
-                        .with_hint("is a launcher of the job running, and is its name right?")
-                }
+                Failure::Away(text) if text.starts_with("no coordinator") => Error::from(
+                    link::Error::new(kind, text),
+                )
+                .with_hint("start a launcher of the job, and check the name of the job in --store"),
                 failure => failure.into(),
             });
         }

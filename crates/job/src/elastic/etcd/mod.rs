@@ -47,7 +47,9 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         match failure {
             Failure::Away(text) => Error::from(link::Error::new(link::Kind::Unreachable, text))
-                .with_hint("is etcd running there, and reachable from this machine?"),
+                .with_hint(
+                    "check that etcd runs at this address, and that this machine can reach it",
+                ),
             Failure::Final { text, hint } => Error::invalid(text).with_hint(hint),
         }
     }

@@ -20,8 +20,8 @@ const STATUS_BYTES_MAX: usize = 1 << 10;
 const NO_STATUS: u16 = 503;
 /// Answer of a server whose clients must use TLS.
 const NEEDS_TLS: &str = "HTTP request to an HTTPS server";
-const TLS_HINT: &str =
-    "is this etcd, for TLS only? thinwire speaks plain HTTP with it, on a trusted network";
+const TLS_HINT: &str = "if this is an etcd for TLS only, use one without TLS on a trusted \
+    network: thinwire speaks plain HTTP with etcd";
 const AUTH_HINT: &str =
     "thinwire gives etcd no user: use one without authentication, on a trusted network";
 
@@ -59,7 +59,10 @@ pub fn post(server: &str, path: &str, body: Vec<u8>) -> Result<Vec<u8>, Failure>
         .map_err(|error| Failure::away(server, &error.to_string()))?;
     if answer.len() > ANSWER_BYTES_MAX {
         let text = format!("etcd at {server} answers with more than {ANSWER_BYTES_MAX} bytes");
-        return Err(Failure::Final { text, hint: "is this etcd, and the key one of thinwire's?" });
+        return Err(Failure::Final {
+            text,
+            hint: "check that this is etcd, and that thinwire has written the key",
+        });
     }
     match status {
         200 => Ok(answer),

@@ -152,7 +152,7 @@ fn frames_of_another_epoch_or_channel_are_refused() {
     let tag = Tag { step: 0, tensor: 0, message: 0 };
     let stale = Header::new(Frame::Data, 9, tag, 0).to_bytes();
     let error = read_all(&stale, None, 1000).unwrap_err();
-    assert_eq!(error.to_string(), "rank 1 sent what is no frame: epoch 9, expected 0");
+    assert_eq!(error.to_string(), "rank 1 sent something that is not a frame: epoch 9, expected 0");
     let bye = Header::new(Frame::Bye, 0, tag, 0).to_bytes();
     assert_eq!(read_all(&bye, None, 1000).unwrap_err().kind, Kind::Corrupt);
 }

@@ -518,8 +518,8 @@ fn check_policy(program: &Program, policy: &Policy) -> Result<(), Error> {
     };
     match lists.into_iter().any(sums) && policy.to_string() != "none" {
         true => Err(invalid(format!(
-            "codec {policy} cannot be used with a plan that sums sharded gradients in every micro-batch, expected one \
-             whose gradients are summed once a step"
+            "codec {policy} cannot be used with a plan that sums sharded gradients in every \
+             micro-batch, expected a plan that sums them once in a step"
         ))
         .with_hint("leave --codec out, or plan with --zero 1")),
         false => Ok(()),

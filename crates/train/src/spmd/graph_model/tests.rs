@@ -138,7 +138,10 @@ fn what_the_loss_does_not_depend_on_is_refused() {
     let unread = thinwire_model::Tensor { name: "unread".to_owned(), ..known.clone() };
     graph.tensors.push(unread);
     let error = GraphModel::new(&graph, None).unwrap_err().to_string();
-    assert_eq!(error, "unread: the loss does not depend on it, expected it to");
+    assert_eq!(
+        error,
+        "unread: the loss does not depend on it, expected only parameters on which the loss depends"
+    );
 }
 
 /// Returns a GPT without dropout, and the same one with dropout.
