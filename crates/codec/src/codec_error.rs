@@ -21,8 +21,9 @@ pub struct Distortion {
     /// `0.85 (‖y − x‖₁ / ‖x‖₁)²`, which is about the error for normal values. Larger if most values are much
     /// smaller than the largest ones and are lost.
     pub absolute: f64,
-    /// `2 ⟨y, y − x⟩ / ‖x‖²`: the energy of `y` above that of centroids with the same error, which is
-    /// `‖x‖² − ‖y − x‖²`. About twice the error if values are rounded to the middle of their levels.
+    /// Relative excess of energy, `2 ⟨y, y − x⟩ / ‖x‖²`: the amount by which `‖y‖²` exceeds `‖x‖² − ‖y −
+    /// x‖²`, the energy of centroids with the same error. About twice the error if values are rounded to
+    /// the middle of their levels.
     pub excess: f64,
     /// Length of the encoding in bytes.
     pub bytes: usize,

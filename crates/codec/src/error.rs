@@ -50,7 +50,7 @@ impl Error {
     /// Checks that the encoding of `elements` values is `expected` bytes long.
     ///
     /// # Errors
-    /// If the length of `encoded` is another one; the error names both.
+    /// If `encoded` has another length; the error names both lengths.
     pub fn check_length(
         codec: &dyn fmt::Display,
         encoded: &[u8],

@@ -23,8 +23,9 @@ pub struct Row {
 
 const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
 
-/// Times each operation of `choice` on `elements` normal values, `rounds` times, each round with a copy.
-/// The first row is the copy. If low rank does not compress the matrix, there are no rows.
+/// Times each operation of `choice` on `elements` normal values in `rounds` rounds; each round also times
+/// a plain copy, which is the first row. Returns no rows if `choice` is PowerSGD and does not compress a
+/// matrix of this size.
 ///
 /// # Panics
 /// If there are no elements or no rounds.

@@ -172,7 +172,8 @@ pub fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     }
 }
 
-/// Makes a connection non-blocking and without Nagle's delay, and records it for forks, which close it.
+/// Makes a connection non-blocking and without Nagle's delay, and records it so that forked processes
+/// close it.
 ///
 /// # Errors
 /// If the socket refuses its options.

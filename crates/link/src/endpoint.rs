@@ -85,7 +85,7 @@ impl<N: Node> Endpoint<N> {
         Endpoint::start(Some(Listener::own(address)?), token, node)
     }
 
-    /// Listens behind the port of `address` with all processes of this user that share it; see
+    /// Listens at the port of `address`, which all processes of this user may share; see
     /// [`Endpoint::shared_address`].
     ///
     /// # Errors

@@ -49,7 +49,7 @@ pub enum Urgent {
 }
 
 impl BulkGate {
-    /// Returns an open gate that counts among those of the process.
+    /// Returns an open gate, and adds it to the gates of this process.
     pub fn new() -> BulkGate {
         let until = Arc::new(AtomicU64::new(0));
         let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -80,8 +80,8 @@ impl Socket {
 }
 
 impl<S: Node> EventLoop<S> {
-    /// Returns the loop of a node. `listener` accepts its clients, if it has any; other threads call
-    /// and wake it.
+    /// Returns the loop of a node. `listener` accepts its clients; `None` for a node that only dials
+    /// others. Other threads use `calls` and `wake`.
     pub fn new(
         dispatcher: Dispatcher<S>,
         listener: Option<Listener>,

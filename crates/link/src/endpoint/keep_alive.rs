@@ -32,12 +32,13 @@ pub enum Asker {
 }
 
 impl KeepAlive {
-    /// Returns the state of a connection that was opened at time `now`, on which silence counts.
+    /// Returns the state of a connection that was opened at time `now`, and fails if it is silent for too
+    /// long.
     pub fn new(now: Instant) -> KeepAlive {
         KeepAlive { asked: VecDeque::new(), last: now, moved: now, is_kept: true }
     }
 
-    /// Returns the state of a connection that was opened at time `now`, and may be silent.
+    /// Returns the state of a connection that was opened at time `now`, and may be silent for any time.
     pub fn of_silent(now: Instant) -> KeepAlive {
         KeepAlive { is_kept: false, ..KeepAlive::new(now) }
     }

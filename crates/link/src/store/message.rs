@@ -69,8 +69,8 @@ impl Request {
     }
 }
 
-/// Returns a reply as it is sent: a value, which is empty if one was written, or the kind and the text
-/// of an error. The text of an error is cut at the length of the longest value.
+/// Returns a reply as it is sent: the value, which is empty in the reply to a write, or the kind and the
+/// text of an error. The text is cut at the length of the longest value.
 pub fn reply_to_bytes(reply: Result<&[u8], &Error>) -> Vec<u8> {
     let cut = |error: &'_ Error| error.context.floor_char_boundary(VALUE_BYTES_MAX);
     encode(&reply.map_err(|error| (error.kind, &error.context[..cut(error)])))

@@ -353,7 +353,7 @@ pub struct Hello {
     pub channel: u16,
     /// Number of data connections that the rank makes.
     pub connections: u16,
-    /// Whether the rank is willing to use shared memory in the place of this connection.
+    /// Whether the rank is willing to use shared memory instead of this connection.
     pub shares_memory: bool,
 }
 

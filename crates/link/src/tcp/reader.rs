@@ -53,7 +53,7 @@ pub struct Reader {
     /// Number of frames that were delivered.
     pub frames: u64,
     large: bool,
-    /// Whether the port has no place yet.
+    /// Whether the port has no buffer for the next payload yet.
     pub paused: bool,
     /// Whether the peer has closed its side.
     pub ended: bool,
