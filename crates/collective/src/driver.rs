@@ -144,8 +144,8 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         self.request(Request::Run(Box::new(begin)));
     }
 
-    /// Runs `call` on the group's thread and waits for it. It may exchange messages only while no
-    /// run is under way.
+    /// Runs `call` on the group's thread and waits for it. `call` may exchange messages only while no run
+    /// is under way.
     ///
     /// # Errors
     /// The error of `call`, which ends the group unless it is [`Kind::Invalid`], or the error that has

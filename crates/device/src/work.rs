@@ -246,7 +246,7 @@ pub enum Submission {
 }
 
 impl Submission {
-    /// Returns the work as [`Pending`], whose end is still to be polled.
+    /// Returns the work as [`Pending`] even if it is done already.
     pub fn into_pending(self) -> Pending {
         match self {
             Submission::Pending(pending) => pending,

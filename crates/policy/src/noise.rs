@@ -57,8 +57,8 @@ pub struct Part<'a> {
 }
 
 impl NoiseScale {
-    /// Records a step by the sketches of all ranks. Squares are averaged with the ranks' rows as
-    /// weights; the mean square is then that of a rank with the mean number of rows.
+    /// Records a step by the sketches of all ranks. Squared norms are averaged with the ranks' rows as
+    /// weights; the result is the expected squared norm of a rank with the mean number of rows.
     pub fn take<'a>(&mut self, parts: impl Iterator<Item = Part<'a>> + Clone) {
         let batch = parts.clone().map(|part| part.rows).sum::<usize>() as f64;
         let mut mean = [0.0_f32; Sketch::ROW];

@@ -55,7 +55,7 @@ pub fn label(tick: f64, ticks: &[f64]) -> String {
     format!("{tick:.decimals$}")
 }
 
-/// Returns an axis of milliseconds along the bottom, or of seconds if they are many.
+/// Returns an axis along the bottom, in milliseconds, or in seconds for long times.
 pub fn time_axis(x: &Axis, bottom: f64) -> String {
     let (ticks, mut svg) = (x.ticks(8), String::new());
     let (scale, unit) = match ticks.last() {

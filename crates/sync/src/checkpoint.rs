@@ -197,9 +197,9 @@ impl Synchronizer {
         self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &state.tensors))
     }
 
-    /// Adapts residuals to a change of the learning rate, since they come from gradients at the
-    /// previous one. If parameters move by rate times average, the sum of all steps is then the same
-    /// as without codec errors, whatever the rates.
+    /// Rescales residuals after a change of the learning rate, because they come from gradients at the
+    /// previous rate. If parameters move by rate times average, the sum of all steps is then the same as
+    /// without codec errors, whatever the rates.
     ///
     /// # Errors
     /// If a rate is not a number of 0 or more. A rate of 0 is no error, and changes nothing.

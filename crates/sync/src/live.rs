@@ -76,7 +76,7 @@ impl Time {
     }
 }
 
-/// Buckets whose gradients travel in the same way, and their sums.
+/// Buckets whose gradients travel in the same way, with the sums of their bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BucketSummary {

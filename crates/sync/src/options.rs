@@ -43,8 +43,8 @@ pub struct Options {
     pub reduction: Reduction,
     /// Buckets are closed when they have this many bytes of f32.
     pub bucket_bytes: usize,
-    /// The largest number of buckets that may be on their way at a time. Further ones wait, and
-    /// messages take less memory. `None` is no limit, so that all buckets overlap.
+    /// The largest number of buckets that may be on their way at a time. Further buckets wait, which
+    /// limits the memory of messages. If `None`, there is no limit and all buckets overlap.
     pub underway_max: Option<NonZeroUsize>,
     /// The seed of random rounding; the same on all ranks.
     pub seed: u64,

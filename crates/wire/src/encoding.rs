@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Most bytes of a text for people in a message: a reason, or an error.
+/// Length, in bytes, to which a text for people is cut in a message: a reason, or an error.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
 /// Returns a value as it is sent or saved.

@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// Address by which messages are matched, never by the order of arrival.
+/// Address by which messages are matched; the order of their arrival does not matter.
 ///
 /// A tag is used once between two ranks in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -185,7 +185,7 @@ struct LimitFlags {
     server_memory: Option<u64>,
     /// With --server-memory, folder for evicted rows, on a disk
     ///
-    /// Their files have no names, and disappear when their servers end.
+    /// The files have no names, and disappear when their servers end.
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     spill_dir: Option<PathBuf>,
 }

@@ -51,7 +51,8 @@ pub struct Settings {
     pub data: Option<PathBuf>,
     /// Ranks to start here, or MIN:MAX [default: 2]
     ///
-    /// An elastic job begins with MAX ranks, and continues while ranks die, leave and join as long as there are MIN.
+    /// An elastic job begins with MAX ranks. It continues while ranks die, leave and join, as long as at
+    /// least MIN ranks are left.
     #[arg(long, value_name = "N", value_parser = size::up_to(256), help_heading = RANKS)]
     pub ranks: Option<Size>,
     /// Algorithm, such as two-shot [default: auto]
@@ -293,8 +294,8 @@ pub struct RecipeFlags {
     pub input: Option<Tokens>,
     /// Begin with the values of this safetensors file
     ///
-    /// The file contains every parameter, with its name and shape, as transformers writes it. Without this flag,
-    /// values are drawn at random.
+    /// The file must contain every parameter, under its name and with its shape, as transformers writes
+    /// it. Without this flag, values are drawn at random.
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
     /// Elements of an activation [default: 128]
@@ -325,7 +326,8 @@ pub struct RecipeFlags {
     pub lr: Option<f32>,
     /// Steps in which the rate rises [default: a tenth]
     ///
-    /// The learning rate rises from 0 over this many steps, by default a tenth of them and at least 40.
+    /// The learning rate rises from 0 over this many steps; by default over a tenth of all steps, and at
+    /// least 40.
     #[arg(long, value_name = "N")]
     pub lr_warmup_steps: Option<u64>,
     /// Greatest norm of a gradient, or 0 [default: 1]

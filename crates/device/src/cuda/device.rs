@@ -75,7 +75,7 @@ impl Cuda {
         Ok(Cuda(Arc::new(owner)))
     }
 
-    /// Returns foreign memory of f32 on this device, which `kept` keeps alive.
+    /// Returns a region of foreign f32 memory on this device. `kept` keeps the memory alive.
     ///
     /// # Safety
     /// The memory has `elements` f32, and no other code reads or writes it while work on the region is

@@ -214,7 +214,7 @@ pub struct Split {
     pub compute_s: f64,
     /// Encoding, in the communication thread.
     pub encode_s: f64,
-    /// Time in which bytes are on their way and none of them are being computed.
+    /// Time in which bytes are on their way and none of them are being encoded, decoded or merged.
     pub wire_s: f64,
     /// Decoding and merging, in the communication thread.
     pub decode_s: f64,
