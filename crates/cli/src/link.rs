@@ -27,8 +27,8 @@ pub struct Settings {
     pub limit: Option<Limit>,
     /// Encrypt: auto, always or never
     ///
-    /// auto encrypts only traffic that leaves the machine, always encrypts all traffic, and never turns
-    /// encryption off.
+    /// With auto, the traffic that leaves the machine is encrypted; with always, all traffic; with never,
+    /// no traffic.
     #[arg(long, value_name = "WHAT", default_value = "auto", hide_possible_values = true, value_parser = one_of(ENCRYPTION))]
     pub encryption: Encryption,
     /// TCP connections to each peer [default: by the round trip]

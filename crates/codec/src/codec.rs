@@ -8,7 +8,7 @@ use thinwire_wire::{DType, Exchange};
 use crate::Error;
 use crate::language::Cuda;
 
-/// Bound of the squared codec error, in terms of `‖x‖²`.
+/// Bound on the squared codec error, relative to `‖x‖²`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// `‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` for every `x`, with this `δ` in `0.0..=1.0`. With
@@ -30,8 +30,8 @@ pub enum Bound {
 pub struct Claims {
     /// Encoding decoded values gives the same bytes again.
     pub idempotent: bool,
-    /// Decoded value and residual add up to the input, bit for bit. A codec without this property
-    /// guarantees the sum up to the last digit of the larger of the two.
+    /// Decoded value and residual add up to the input, bit for bit. Without this property, the sum is
+    /// right up to the last digit of the larger of the two.
     pub exact: bool,
     /// Every element is rounded to the nearest value that its block can hold.
     pub nearest: bool,
@@ -223,7 +223,7 @@ pub trait Codec: Debug + Display + Send + Sync {
         0
     }
 
-    /// Encodes into `output`, with random numbers of `key` that count from the first element of the
+    /// Encodes into `output`. Random numbers come from `key`, counted from the first element of the
     /// input. Bytes of `output` after the first [`Codec::frame_len`] bytes are undefined.
     ///
     /// # Panics

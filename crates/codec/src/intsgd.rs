@@ -88,8 +88,8 @@ impl IntSgd {
         finite
     }
 
-    /// Returns the scale after a step with these averages; a `scale` of 0 means that there was none
-    /// before.
+    /// Returns the scale after a step with these averages. `scale` is the scale before the step, or 0 if
+    /// there was none.
     pub fn follow(scale: f32, averages: &[f32]) -> f32 {
         let (old, new) = (f64::from(scale).powi(2), mean_square(averages));
         let square = if scale == 0.0 { new } else { KEPT * old + (1.0 - KEPT) * new };

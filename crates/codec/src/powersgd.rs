@@ -27,8 +27,8 @@ use crate::{Error, Finite, kernel};
 /// Largest low rank.
 const LOW_RANK_MAX: usize = 256;
 
-/// Compressor of matrices to `low_rank` columns. The state of a matrix is a `Factor`, or an
-/// `Alternating` where factors are improved in turns.
+/// Compressor of matrices to `low_rank` columns. The state of a matrix is a `Factor`, or an `Alternating`
+/// if the two factors are improved in turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerSgd {
     low_rank: usize,

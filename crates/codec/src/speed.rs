@@ -17,7 +17,7 @@ pub struct Row {
     pub operation: &'static str,
     /// Median over all rounds, in bytes of f32 per second.
     pub bytes_per_s: f64,
-    /// Median over all rounds of the ratio of this speed to that of the copy in the same round.
+    /// Median, over all rounds, of this speed divided by the copy's speed in the same round.
     pub relative_to_copy: f64,
 }
 

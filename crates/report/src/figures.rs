@@ -89,7 +89,7 @@ pub fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Returns a value in the largest of these units, sorted by size, that it reaches.
+/// Returns a value in the largest unit that it reaches; `scales` has units in ascending order.
 pub fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     if !value.is_finite() {
         return "–".to_owned();

@@ -86,8 +86,9 @@ impl Summation {
         (divides && ranks().all(|from| ranks().all(|to| alike(from, to)))).then_some(unit)
     }
 
-    /// Returns the elements that a rank sums in a reduce-scatter: the chunk of its unit in the part of
-    /// its place. Chunks are ordered by place, then by unit.
+    /// Returns the elements that a rank sums in a reduce-scatter. The values are divided into one part
+    /// for each place, and each part into one chunk for each unit. Chunks are ordered by place, then by
+    /// unit.
     ///
     /// # Panics
     /// If the world does not divide into units.

@@ -81,9 +81,9 @@ impl Channel {
         self.driver.stop()
     }
 
-    /// Sends the bytes of the first `state_sources` ranks, which must be the same on all of these, to
-    /// all other ranks of the channel; see `thinwire_collective::hand_over`. No exchange of any rank
-    /// may be on its way.
+    /// Sends the bytes of the first `state_sources` ranks to all other ranks of the channel; see
+    /// `thinwire_collective::hand_over`. The bytes must be the same on all state sources. No exchange of
+    /// any rank may be on its way.
     ///
     /// # Errors
     /// If state sources have different bytes, or a peer is lost.

@@ -15,7 +15,7 @@ use crate::{Feedback, Momentum, Policy};
 /// are gathered.
 const ERROR_BUDGET: f64 = 0.02;
 
-/// The longest warm-up: f32 counts up to here exactly.
+/// The longest warm-up; f32 counts steps exactly up to this number.
 pub const WARM_UP_STEPS_MAX: u64 = 1 << 24;
 
 /// The meaning of a synchronised gradient.

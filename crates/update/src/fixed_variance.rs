@@ -63,8 +63,8 @@ pub fn is_settled(before: f64, now: f64) -> bool {
     largest > 0.0 && largest.is_finite() && before.min(now) >= SETTLED * largest
 }
 
-/// Updates `values` as [`adamw`](crate::adamw) does, but by a momentum, which replaces the means, and by means of
-/// squares that stay as they are; all have one length.
+/// Updates `values` as [`adamw`](crate::adamw) does, but from a momentum instead of a mean of gradients.
+/// The means of squares stay as they are. All slices have the same length.
 pub fn adamw_by_momentum(
     values: &mut [f32],
     momentum: &[f32],

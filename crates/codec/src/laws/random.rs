@@ -14,7 +14,8 @@ fn is_unbiased(codec: &dyn Codec) -> bool {
     matches!(codec.bound(1), Bound::Variance(_))
 }
 
-/// Checks that the mean over seeds is the value, for every element and for the sum of all.
+/// Checks that decoded values, averaged over seeds, are the original ones, for every element and for the
+/// sum of all.
 pub fn random_rounding_is_right_in_the_mean(codec: &dyn Codec) {
     let (rounds, length) = (3000, 300);
     for (name, values) in ordinary(length).into_iter().filter(|_| is_unbiased(codec)) {

@@ -154,7 +154,7 @@ pub struct Sparse {
     pub length: u64,
     /// Number of chosen elements.
     pub count: u32,
-    /// Lower bits of an index, which are written as they are.
+    /// Number of the lower bits of an index, which are written as they are.
     pub low_bits: u32,
     /// Digit of the smallest chosen magnitude that this step finds; the magnitude is found digit by
     /// digit.

@@ -211,7 +211,7 @@ impl<S: Node> Dispatcher<S> {
         [own, self.node.deadline()].into_iter().flatten().min()
     }
 
-    /// Advances the time, and hands over a share of the messages that have come.
+    /// Advances the time, and hands the node a share of the messages that have come.
     pub fn turn(&mut self, now: Instant) {
         if self.node.deadline().is_some_and(|deadline| now >= deadline) {
             self.call(now, |node, now, out| node.tick(now, out));

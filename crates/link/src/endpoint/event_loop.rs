@@ -104,7 +104,7 @@ impl<S: Node> EventLoop<S> {
         }
     }
 
-    /// Serves until no other thread can call any more.
+    /// Serves until all senders of calls are dropped.
     pub fn run(&mut self) {
         loop {
             self.poll();

@@ -25,9 +25,9 @@ pub struct KeepAlive {
 /// The side that has asked for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
-    /// The server, for a sign of life.
+    /// The endpoint itself, which wants a sign of life.
     Endpoint,
-    /// Its node, which waits for the answer.
+    /// The endpoint's node, which waits for the answer.
     Node,
 }
 

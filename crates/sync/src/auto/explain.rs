@@ -48,9 +48,9 @@ pub struct Decision {
     pub elements: usize,
     /// The time from the beginning of the step until the bucket is ready, in seconds.
     pub ready_s: f64,
-    /// The assignment of the plan.
+    /// The assignment that the plan gives to the bucket.
     pub chosen: Option<Assignment>,
-    /// The reason, in a few words.
+    /// The reason for this assignment, in a few words.
     pub because: String,
     /// The candidates for the bucket: for every codec and algorithm, the one with the best number of
     /// partitions. The chosen candidate is among them.
