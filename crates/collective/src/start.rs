@@ -74,8 +74,9 @@ pub fn all_reduce<V: Buffer>(
     Ok(if summation.unit == 1 { run } else { run.called(summation.to_string()) })
 }
 
-/// Returns a run that leaves in chunk r of rank r's `values` the sum of that chunk over all ranks; the
-/// rest is undefined. All chunks are equally long if the number of ranks divides the number of values.
+/// Returns a run that sums `values` over all ranks and leaves the sum of chunk r on rank r, in chunk r of
+/// its `values`; the rest of `values` is undefined. All chunks are equally long if the number of ranks
+/// divides the number of values.
 ///
 /// # Errors
 /// If the codec only works with error feedback.

@@ -10,7 +10,7 @@ use thinwire_member::{
 const PROCESS: Id = Id(1);
 const COORDINATOR: Id = Id(2);
 
-/// Checks that any bytes are read as a message, which stays the same if it is written and read
+/// Checks that any bytes are either read as a message, which stays the same if it is written and read
 /// again and which a process and a coordinator take in, or refused with an error of one line.
 pub fn message(bytes: &[u8]) {
     let message = match Message::parse(bytes) {

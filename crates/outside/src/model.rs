@@ -4,7 +4,7 @@ use thinwire_model::ModelFile;
 
 use crate::graph::check_graph;
 
-/// Checks that any text is read as a model file, which is written back unchanged and whose graphs
+/// Checks that any text is either read as a model file, which is written back unchanged and whose graphs
 /// are sound, or refused with an error.
 pub fn model(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

@@ -102,8 +102,8 @@ impl Sketch {
         row
     }
 
-    /// Returns an estimate of the squared norm from the counters of a row, whose expectation over signs
-    /// is exact.
+    /// Estimates the squared norm from the counters of a row. Over all choices of signs, the expected
+    /// estimate is exact.
     pub fn squared_norm(row: &[f32]) -> f64 {
         row[1..].iter().map(|counter| f64::from(*counter).powi(2)).sum()
     }

@@ -79,7 +79,7 @@ impl Spec {
         }
     }
 
-    /// Checks, before a training, that the file that the policy reads can be used.
+    /// Checks, before a training, that the policy can use the file that it reads.
     ///
     /// # Errors
     /// If it cannot.

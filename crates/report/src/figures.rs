@@ -89,7 +89,8 @@ pub fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Returns a value in the largest unit that it reaches; `scales` has units in ascending order.
+/// Returns a value in the largest unit that it reaches; `scales` lists the units from the largest to the
+/// smallest.
 pub fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     if !value.is_finite() {
         return "–".to_owned();

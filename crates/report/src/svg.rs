@@ -78,7 +78,7 @@ pub fn drawing(name: &str, height: f64, body: &str) -> String {
     )
 }
 
-/// Returns a bar at x, y of a width and a height, with a text that the pointer shows.
+/// Returns a bar with this position, width and height, and a text that the pointer shows.
 pub fn rect(class: &str, [x, y, width, height]: [f64; 4], title: &str) -> String {
     let title = escape(title);
     format!(

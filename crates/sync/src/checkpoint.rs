@@ -183,8 +183,8 @@ impl Synchronizer {
         }
     }
 
-    /// Takes up residuals, factors and the count of a warm-up, whatever plan and buckets they come
-    /// from. The next step may have any number.
+    /// Loads residuals, factors and the count of a warm-up, whatever plan and buckets they come from. The
+    /// next step may have any number.
     ///
     /// # Errors
     /// If they belong to another model, or contain momentum and this job has no momentum correction.

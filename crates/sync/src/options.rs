@@ -66,10 +66,10 @@ pub struct Options {
     /// Whether codecs from files are used without a check of the laws that every codec must keep. The
     /// check takes a fraction of a second.
     pub unchecked: bool,
-    /// Number of ranks whose backward shares this machine's cores, including this one; 0 if backward
-    /// runs on a device; if `None`, the number that the launcher gives, see
-    /// [`thinwire_job::local_ranks`]. With fewer than two cores per rank, the computations of the
-    /// exchange delay backward, which the planner takes into account.
+    /// Number of ranks whose backward shares this machine's cores, including this one; 0 if backward runs
+    /// on a device. If `None`, the number comes from the launcher, see [`thinwire_job::local_ranks`].
+    /// With fewer than two cores per rank, the computations of the exchange delay backward, which the
+    /// planner takes into account.
     pub local_ranks: Option<usize>,
     /// The device that has the gradients, on which `auto` measures codecs; `None` for host memory.
     pub device: Option<Arc<dyn Device>>,

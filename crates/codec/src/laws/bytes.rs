@@ -20,7 +20,7 @@ pub fn the_length_is_exact_and_every_byte_is_written(codec: &dyn Codec) {
     }
 }
 
-/// Checks that a message of another length is an error with both lengths.
+/// Checks that decoding refuses a message of another length with an error that names both lengths.
 pub fn other_lengths_are_refused_with_both_numbers(codec: &dyn Codec) {
     for length in lengths(codec) {
         let (bytes, _) = encode(codec, &normal(length), KEY);
@@ -109,8 +109,8 @@ pub fn encoding_what_was_decoded_changes_nothing(codec: &dyn Codec) {
     }
 }
 
-/// Checks that decoded values are finite unless encoding has reported otherwise, and that it never does
-/// for magnitudes below 6e4.
+/// Checks that decoded values are finite unless encoding has reported otherwise, and that encoding
+/// reports no values with magnitudes below 6e4.
 pub fn any_numbers_decode_to_finite_ones_or_are_reported(codec: &dyn Codec) {
     for (length, key) in some_lengths() {
         let values = any_numbers(key, length);

@@ -52,8 +52,8 @@ pub fn random_rounding_is_right_in_the_mean(codec: &dyn Codec) {
     }
 }
 
-/// Checks that the squared error of the mean of 16 encodings is a sixteenth of that of one, as it is
-/// for independent random numbers.
+/// Checks that the mean of 16 encodings has a sixteenth of the squared error of one encoding, as with
+/// independent random numbers.
 pub fn ranks_steps_and_tensors_round_independently(codec: &dyn Codec) {
     let length = 4096;
     let values = normal(length);

@@ -37,7 +37,7 @@ pub fn what_is_sent_and_what_is_left_is_what_there_was(codec: &dyn Codec) {
     }
 }
 
-/// Checks that sent values and the residual add up to all gradients after 50 steps.
+/// Checks that, after 50 steps, all sent values plus the residual are the sum of all gradients.
 pub fn over_many_steps_nothing_is_lost(codec: &dyn Codec) {
     const STEPS: u64 = 50;
     for length in lengths(codec) {

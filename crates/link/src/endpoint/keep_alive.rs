@@ -73,7 +73,8 @@ impl KeepAlive {
         self.is_kept && !self.asked.is_empty() && now >= self.moved + Deadline::Silence.duration()
     }
 
-    /// Returns the time at which a question is due, or the connection has failed.
+    /// Returns the time at which the next question is due or, if an answer is awaited, the time at which
+    /// the connection will have failed.
     pub fn deadline(&self) -> Option<Instant> {
         let next = match self.asked.is_empty() {
             true => self.last + Deadline::Idle.duration(),

@@ -105,8 +105,8 @@ pub enum Action {
         /// The message.
         message: Vec<u8>,
     },
-    /// Close a connection. Earlier messages are passed to the socket before, as far as it takes them
-    /// without blocking.
+    /// Close a connection. Messages that were sent before are first passed to the socket, as far as it
+    /// takes them without blocking.
     Close(ClientId),
     /// Stop taking messages of a client; they stay in its socket.
     Hold(ClientId),
@@ -173,8 +173,8 @@ impl Outbox {
 
     /// Connects to the node at `address`, which has the same token. `address` is host:port, or any text
     /// that [`Node::resolve`] takes. The connection is not made before `at`, so that a pause of
-    /// [`crate::Backoff`] can be added. The node is told when the connection is [open](Node::opened),
-    /// which means that the other node has proven the token, and always when it has
+    /// [`crate::Backoff`] can be added. The node is told when the connection is [open](Node::opened): the
+    /// other node has then proven the token. It is also told when the connection has
     /// [ended](Node::hung_up), even if it was never open.
     pub fn dial(&mut self, address: &str, at: Instant) -> ClientId {
         let id = self.next_id();

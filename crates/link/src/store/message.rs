@@ -12,8 +12,8 @@ use crate::{Error, Kind};
 
 /// The longest message in bytes: value, key and the numbers around them.
 pub const MESSAGE_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + 8;
-/// First byte of the messages of other nodes on the same port; the messages of a store begin with a
-/// smaller one.
+/// Smallest first byte of other nodes' messages on the same port; messages of a store begin with a
+/// smaller byte.
 pub const KINDS_END: u8 = 16;
 /// The longest wait that a client may ask for.
 pub const WAIT_MAX: Duration = Duration::from_secs(3600);

@@ -128,8 +128,8 @@ impl Peer {
         Ok(bytes)
     }
 
-    /// Queues a heartbeat if it is due, writes the control connection, and returns the number of
-    /// bytes that left.
+    /// Queues a heartbeat if it is due, and writes to the control connection. Returns the number of bytes
+    /// that left.
     ///
     /// # Errors
     /// If the peer is gone.

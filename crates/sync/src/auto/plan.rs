@@ -23,7 +23,7 @@ pub struct Assignment {
     pub partitions: usize,
 }
 
-/// The assignments of all buckets, and the times that are expected of them.
+/// The assignments of all buckets, and their expected times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// One assignment per bucket.

@@ -61,8 +61,8 @@ pub struct DiLoCo {
     pub fragments: u32,
     /// Steps from the beginning of a round to its end, at most `every`.
     pub delay: u64,
-    /// After a round, a rank continues with a weighted mean of its own and the common parameters: the
-    /// weight of its own ones, from 0 to below 1. The common parameters have the rest.
+    /// Weight of a rank's own parameters, from 0 to below 1, in the weighted mean of its own and the
+    /// common parameters with which it continues after a round.
     pub alpha: f32,
     /// The outer optimiser.
     pub outer: Optimizer,

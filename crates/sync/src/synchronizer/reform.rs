@@ -124,7 +124,7 @@ impl Synchronizer {
     }
 
     /// Takes back everything that is on its way, over a link that has failed or is no longer wanted, as
-    /// if the step had been skipped: the state is that from before the step.
+    /// if the step had been skipped: the state is the one from before the step.
     ///
     /// # Errors
     /// If what peers sent is no encoding.
