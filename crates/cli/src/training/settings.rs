@@ -44,9 +44,9 @@ pub const OUTPUT: &str = "Output";
 pub struct Settings {
     /// Text or images to learn from [default: own]
     ///
-    /// A text file, a folder or a glob; for a model of images, a folder with a folder of .png or .jpg files for each
-    /// class, or NumPy arrays: a .npz with x [N, C, H, W] and y [N], or a folder with x.npy and y.npy. Without it, a
-    /// training learns from the sources of this program.
+    /// A text file, a folder or a glob; for a model of images, a folder with a folder of .png or .jpg
+    /// files for each class, or NumPy arrays: a .npz with x [N, C, H, W] and y [N], or a folder with
+    /// x.npy and y.npy. Without this flag, a training learns from the source code of this program.
     #[arg(long, value_name = "PATH", help_heading = TRAINING)]
     pub data: Option<PathBuf>,
     /// Ranks to start here, or MIN:MAX [default: 2]
@@ -82,8 +82,9 @@ pub struct Settings {
     pub momentum_correction: Option<f32>,
     /// First steps sent raw [default: by codec]
     ///
-    /// Number of first steps before the codec begins; auto has no such steps. The default is 20 for powersgd, 50 for
-    /// topk, blocktopk, dgc and graddrop, unless that exceeds a fifth of the steps.
+    /// Number of first steps before the codec begins; auto has no such steps. The default is 20 for
+    /// powersgd, 50 for topk, blocktopk, dgc and graddrop, and 0 for other codecs or if that exceeds a
+    /// fifth of the steps.
     #[arg(long, value_name = "N", help_heading = GRADIENTS)]
     pub codec_warmup_steps: Option<u64>,
     /// Train with a codec from a file without checking its laws
