@@ -56,7 +56,8 @@ pub struct Args {
     /// Snapshot or safetensors file to begin with
     ///
     /// The server begins with the rows of this snapshot, with the rows of the newest snapshot in this
-    /// folder, or with the values of this safetensors file. The job's ranks must be given the same value.
+    /// folder, or with the values of this safetensors file. The job's ranks must be given the same
+    /// --restore.
     #[arg(long, value_name = "PATH")]
     restore: Option<PathBuf>,
     #[command(flatten)]

@@ -6,7 +6,7 @@ use super::inputs::{
 };
 use crate::{Codec, Finite, Kind, Write};
 
-/// Checks that encoding overwrites all [`Codec::encoded_len`] bytes of its output.
+/// Checks that encoding overwrites every byte of the encoding, whatever the output held before.
 pub fn the_length_is_exact_and_every_byte_is_written(codec: &dyn Codec) {
     for length in lengths(codec) {
         for (name, values) in ordinary(length) {

@@ -21,9 +21,9 @@ const NOTICE_BYTES: usize = 16;
 /// hand-over takes little longer than one joiner takes to receive the bytes.
 ///
 /// # Errors
-/// As [`crate::all_reduce`]. Also on all ranks, if there are no holders or more holders than ranks, a
-/// holder gives no bytes, a joiner gives bytes, or holders have different bytes. Also if a joiner has not
-/// enough memory, which ends the group.
+/// As [`crate::all_reduce`]. On all ranks, if there are no holders or more holders than ranks, a holder
+/// gives no bytes, a joiner gives bytes, or holders have different bytes. If a joiner has not enough
+/// memory, which ends the group.
 pub fn hand_over(
     group: &mut Group,
     holders: u32,

@@ -31,7 +31,7 @@ pub struct Args {
     /// Fan-outs of the hops, to predict bytes
     ///
     /// The seeds' fan-out comes first; -1 takes all neighbours. The command predicts the bytes of
-    /// features that ranks send for two ways: each rank has a copy of its whole closure, or it requests
+    /// features that ranks send in two cases: each rank has a copy of its whole closure, or it requests
     /// remote rows. It chooses one of the two.
     #[arg(
         long,

@@ -45,13 +45,13 @@ struct Handle {
     number: Number,
 }
 
-/// Starts a simulated device, whose delays are drawn from `seed`. Returns its number.
+/// Starts a simulated device whose delays are drawn from `seed`. Returns the number of the device.
 pub fn device(seed: u64) -> DeviceNumber {
     Machine::start(seed) as DeviceNumber
 }
 
-/// Starts a simulated device, whose delays are drawn from `seed`, and opens it. Returns its handle and
-/// its number.
+/// Starts a simulated device whose delays are drawn from `seed`, and opens it. Returns the open device
+/// and its number.
 ///
 /// # Errors
 /// If the driver returns an error.
