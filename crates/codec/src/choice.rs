@@ -11,7 +11,7 @@ use crate::{Codec, Error, Exchange, IntSgd, Kind, PowerSgd};
 pub enum Choice {
     /// Values become bytes.
     Bytes(Arc<dyn Codec>),
-    /// A matrix becomes the product of two thin ones; tensors that are no matrices stay raw.
+    /// A matrix becomes the product of two thin ones; tensors that are not matrices stay raw.
     LowRank(PowerSgd),
     /// Values become integers under a scale that follows past averages; integers are summed exactly.
     Integers(IntSgd),

@@ -234,7 +234,7 @@ pub trait Codec: Debug + Display + Send + Sync {
     /// decoded or refused.
     ///
     /// # Errors
-    /// If the length of `encoded` is not that of an encoding of `values`, or it names elements that do
-    /// not exist; some of `values` may then have been changed.
+    /// If `encoded` does not have the length of an encoding of `values`, or names elements that do not
+    /// exist. Some of `values` may then have been changed.
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error>;
 }

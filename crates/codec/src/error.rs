@@ -12,9 +12,9 @@ pub enum Kind {
     Unknown,
     /// The parameter of a codec is missing, superfluous or out of range.
     Parameter,
-    /// The length of encoded bytes is not that of an encoding of the values.
+    /// Encoded bytes do not have the length of an encoding of the values.
     Length,
-    /// Encoded bytes of the right length are no encoding.
+    /// Encoded bytes have the right length, but are not a valid encoding.
     Corrupt,
     /// The file of a codec's text cannot be read, or has changed.
     File,

@@ -26,7 +26,7 @@ pub enum Kind {
     Peer,
     /// Nothing was received for too long.
     Timeout,
-    /// A peer sent what no correct peer sends.
+    /// A peer sent bytes that a correct peer never sends.
     Corrupt,
     /// This rank has ended the group.
     Stopped,

@@ -124,7 +124,7 @@ impl Group {
     /// The error of `call`.
     ///
     /// # Panics
-    /// If this rank is no member.
+    /// If this rank is not a member.
     pub fn among<T>(
         &mut self,
         members: &Arc<[Rank]>,

@@ -271,7 +271,7 @@ impl<V: Buffer> Run<V> {
     /// Returns the result of a run with feedback, written over the old residual, and the new residual.
     ///
     /// # Errors
-    /// If the bytes that peers sent are no encodings.
+    /// If the bytes that peers sent are not valid encodings.
     ///
     /// # Panics
     /// If the run is not done or has no feedback.

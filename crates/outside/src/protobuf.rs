@@ -36,8 +36,8 @@ impl Field {
 /// Change of a field: its kind, and numbers that it may use.
 type Change = (u8, [u8; 4]);
 
-/// Returns a message with one change, which the bytes of `choice` select. Bytes that are no message are
-/// returned unchanged.
+/// Returns a message with one change, which the bytes of `choice` select. Bytes that are not a message
+/// are returned unchanged.
 pub fn mutate(message: &[u8], choice: [u8; 8]) -> Vec<u8> {
     let mut draw = Draw::new(&choice);
     let (path, change) = (usize::from(draw.u16()), (draw.u8(), draw.array()));

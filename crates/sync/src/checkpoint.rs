@@ -77,8 +77,8 @@ impl State {
         add_all(&mut self.tensors, owed.tensors, "the rank that leaves")
     }
 
-    /// Returns the state of a rank that continues from another's [shared part](State::shared), and keeps its
-    /// own residuals.
+    /// Returns a state with the residuals of this state and everything else from `shared`, the [shared
+    /// part](State::shared) of another rank's state.
     #[must_use]
     pub fn with_shared(self, shared: State) -> State {
         let own = self.tensors.into_iter().filter(|(name, _)| is_summed(name));
@@ -202,7 +202,7 @@ impl Synchronizer {
     /// without codec errors, whatever the rates.
     ///
     /// # Errors
-    /// If a rate is not a number of 0 or more. A rate of 0 is no error, and changes nothing.
+    /// If a rate is not a number of 0 or more. A rate of 0 is not an error; it changes nothing.
     pub fn rescale(&mut self, previous_rate: f32, rate: f32) -> Result<(), Error> {
         if ![previous_rate, rate].iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
             return Err(Error::Invalid(format!(

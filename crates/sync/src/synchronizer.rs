@@ -326,7 +326,7 @@ impl Synchronizer {
     /// rank.
     ///
     /// # Errors
-    /// If no step has begun, what peers sent is no encoding, or ranks disagree on the next plan.
+    /// If no step has begun, peers sent invalid encodings, or ranks disagree on the next plan.
     pub fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
         self.check_begun("commit")?;
         self.commit_buckets(outcome)?;

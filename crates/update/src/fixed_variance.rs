@@ -20,7 +20,7 @@ pub struct MomentumStep {
     pub epsilon: f32,
     /// Factor of the values before they move.
     pub keep: f32,
-    /// Factor of the momentum, such as that of clipping.
+    /// Factor of the momentum, for instance for clipping.
     pub scale: f32,
     /// Mean of squares for elements that had no gradient while these means changed. A codec may give
     /// such an element a momentum; divided by `epsilon` alone, it would move the element far away.

@@ -30,7 +30,7 @@ pub fn encode_after<T: Serialize + ?Sized>(bytes: Vec<u8>, value: &T) -> Vec<u8>
 /// Reads the value that the bytes encode.
 ///
 /// # Errors
-/// If the bytes are no such value, or more bytes follow it.
+/// If the bytes are not such a value, or more bytes follow it.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
     let (value, rest) = decode_head(bytes)?;
     match rest.len() {
@@ -92,7 +92,7 @@ pub mod raw {
     }
 }
 
-/// Reason why bytes are no value of the expected type.
+/// Reason why bytes are not a value of the expected type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The bytes end within the value.

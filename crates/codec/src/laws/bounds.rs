@@ -41,7 +41,7 @@ pub fn the_residual_is_as_much_shorter_as_the_codec_declares(codec: &dyn Codec) 
     }
 }
 
-/// Checks that [`Bound::Variance`] and [`Bound::Mean`] hold in the mean over seeds.
+/// Checks that [`Bound::Variance`] and [`Bound::Mean`] hold for the mean over many seeds.
 pub fn the_mean_error_is_as_small_as_the_codec_declares(codec: &dyn Codec) {
     const SEEDS: u64 = 200;
     for length in [1, 9, 65, 300, 1009] {

@@ -187,7 +187,7 @@ pub struct Rans {
     pub error: Address,
     /// Encoding.
     pub bytes: Address,
-    /// A u32 that is set to 1 if a value is not finite, and to 2 if bytes are no encoding.
+    /// A u32 that is set to 1 if a value is not finite, and to 2 if bytes are not a valid encoding.
     pub infinite: Address,
     /// Room for [`Rans::scratch_len`](super::entropy::Rans::scratch_len) words.
     pub scratch: Address,

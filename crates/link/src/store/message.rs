@@ -47,7 +47,7 @@ impl Request {
     /// Reads a request.
     ///
     /// # Errors
-    /// If this is no request, or its key or its value is too long.
+    /// If the bytes are not a request, or its key or its value is too long.
     pub fn parse(bytes: &[u8]) -> Result<Request, Error> {
         let invalid = |why| Error::new(Kind::Corrupt, format!("sent a request to a store: {why}"));
         let mut request = decode(bytes).map_err(|error| invalid(error.to_string()))?;
@@ -79,7 +79,7 @@ pub fn reply_to_bytes(reply: Result<&[u8], &Error>) -> Vec<u8> {
 /// Reads a reply.
 ///
 /// # Errors
-/// The error in the reply, or [`Kind::Corrupt`] if this is no reply.
+/// The error in the reply, or [`Kind::Corrupt`] if the bytes are not a reply.
 pub fn parse_reply(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let reply: Result<Vec<u8>, (Kind, String)> = decode(bytes)
         .map_err(|why| Error::new(Kind::Corrupt, format!("sent a reply of a store: {why}")))?;

@@ -93,7 +93,7 @@ impl Peer {
     }
 
     /// Queues a bulk frame on the connection with the shortest queue: among the connections that are for
-    /// bulk alone, or among all data connections if there are no such ones.
+    /// bulk alone, or among all data connections if none is reserved for bulk.
     pub fn send_bulk(&mut self, header: Header) {
         let first = if self.bulk < self.data.len() { self.bulk } else { 0 };
         push_where_least(&mut self.data[first..], header);

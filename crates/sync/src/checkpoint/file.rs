@@ -45,8 +45,7 @@ impl State {
     /// [`crate::reshard`].
     ///
     /// # Errors
-    /// If the file cannot be read, is no state, or belongs to another rank or another number of
-    /// ranks.
+    /// If the file cannot be read, is not a state, or belongs to another rank or another number of ranks.
     pub fn load(path: &Path, world: World) -> Result<State, Error> {
         let refused = |why: String| Error::Invalid(format!("{}: {why}", path.display()));
         let unread = |error: io::Error| refused(error.to_string());

@@ -92,7 +92,7 @@ impl Mode {
     /// Reads a mode that has rounds.
     ///
     /// # Errors
-    /// If the text is no such mode.
+    /// If the text is not such a mode.
     pub fn of_rounds(text: &str) -> Result<Mode, InvalidMode> {
         let mode = Mode::parse(text, WITH_ROUNDS)?;
         match mode.timetable() {
@@ -163,7 +163,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A text that is no mode.
+/// A text that is not a mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidMode(String);
