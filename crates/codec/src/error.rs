@@ -80,7 +80,7 @@ impl Error {
         Error::check_length(codec, encoded, stated, elements)
     }
 
-    /// Returns the error about bytes of the stated length that are no encoding of `elements` values.
+    /// Returns the error about bytes of the stated length that do not encode `elements` values.
     pub(crate) fn no_encoding(codec: &dyn fmt::Display, encoded: &[u8], elements: usize) -> Error {
         let found = encoded.len();
         let text = format!("{found} bytes are no encoding of {elements} elements by {codec}");

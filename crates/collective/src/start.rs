@@ -20,7 +20,8 @@ use crate::{Address, Buffer, Error, Group, Program, Run};
 pub struct Options {
     /// The algorithm; if `None`, the size of the data decides.
     pub algorithm: Option<Summation>,
-    /// The encoding of the values on the wire. There is no error feedback, which `sync` adds.
+    /// The encoding of the values on the wire. It works without error feedback, which only crate `sync`
+    /// has.
     pub codec: Arc<dyn Codec>,
     /// The number of pipelined partitions; if `None`, the size of the data decides.
     pub partitions: Option<usize>,

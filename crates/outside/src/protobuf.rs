@@ -44,8 +44,8 @@ pub fn mutate(message: &[u8], choice: [u8; 8]) -> Vec<u8> {
     changed(message, path, change, message).unwrap_or_else(|| message.to_vec())
 }
 
-/// Returns a message with a change of one of its fields or of a nested field; `None` if the bytes are
-/// no message. The path selects the field; it becomes shorter with each message that it enters.
+/// Returns a message with a change of one of its fields or of a nested field; `None` if the bytes are not
+/// a message. The path selects the field; it becomes shorter with each message that it enters.
 fn changed(message: &[u8], path: usize, change: Change, whole: &[u8]) -> Option<Vec<u8>> {
     let mut fields = parse(message)?;
     if fields.is_empty() {
@@ -113,7 +113,7 @@ fn nest(field: &mut Field, times: usize, said: Option<u8>) {
     }
 }
 
-/// Reads the fields of a message; `None` if the bytes are no message.
+/// Reads the fields of a message; `None` if the bytes are not a message.
 fn parse(mut bytes: &[u8]) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {

@@ -61,8 +61,8 @@ pub(crate) fn fixed(measured: &Measured, candidates: &[Vec<Candidate>]) -> Vec<P
     [Some(first), short, exact].into_iter().flatten().collect()
 }
 
-/// Returns `plan` with its prices under what is measured now; an assignment that is no candidate counts
-/// as raw.
+/// Returns `plan` with its prices under what is measured now; an assignment that is not a candidate
+/// counts as raw.
 pub(crate) fn priced(measured: &Measured, candidates: &[Vec<Candidate>], plan: &Plan) -> Plan {
     let find = |(of_bucket, assignment): (&Vec<Candidate>, &Assignment)| {
         let same = of_bucket.iter().position(|candidate| candidate.assignment == *assignment);

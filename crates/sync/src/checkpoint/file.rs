@@ -1,7 +1,7 @@
 //! A state as a safetensors file, with plan, rank and world in the metadata.
 //!
-//! Law: a saved state is loaded bit for bit. Any bytes that are no state are refused, and a file is
-//! the old one or the new one, never a part.
+//! Law: a saved state is loaded bit for bit. Bytes that are not a state are refused, and a file is the
+//! old one or the new one, never a part.
 
 use std::collections::HashMap;
 use std::fs;
